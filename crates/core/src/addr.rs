@@ -1,0 +1,239 @@
+//! Addresses and sizes, one type each, so that pages never meet bytes by accident.
+//!
+//! The core knows no virtual address. It speaks of pages by their number in the manager's *arena* (the
+//! one range that is reserved for all managed memory) and of frames by their place in the *frame pool*.
+//! Turning either into an address is the work of the MMU backend.
+
+use core::fmt;
+
+/// `log2` of [`PAGE_SIZE`].
+pub const PAGE_SHIFT: u32 = 12;
+/// Bytes in a page. Millpond serves machines with 4 KiB base pages.
+pub const PAGE_SIZE: usize = 1 << PAGE_SHIFT;
+/// Highest order of a folio: 2^9 pages, 2 MiB, one leaf.
+pub const MAX_ORDER: u8 = 9;
+/// Pages under one leaf table.
+pub const LEAF_PAGES: u32 = 1 << MAX_ORDER;
+
+/// The number of a page in the arena; page 0 starts at the arena's first byte.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct PageIndex(pub u32);
+
+/// A number of pages.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct PageCount(pub u32);
+
+/// `log2` of a folio's length in pages, 0 to [`MAX_ORDER`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Order(u8);
+
+/// A run of pages in the arena. May be empty; never wraps.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct PageRange {
+    /// First page of the run.
+    pub start: PageIndex,
+    /// Length of the run.
+    pub len: PageCount,
+}
+
+/// A place in the frame pool that can hold one folio of the order it was made for.
+///
+/// The pool has an area for each order; a frame is an order and a number in its area.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Frame(u32);
+
+impl PageIndex {
+    /// The page `n` pages further on.
+    ///
+    /// # Panics
+    /// When the sum leaves the 16 TiB that a page number can name.
+    #[must_use]
+    pub fn plus(self, n: u32) -> Self {
+        Self(self.0.checked_add(n).expect("page number beyond 16 TiB"))
+    }
+
+    /// The leaf table that maps this page.
+    #[must_use]
+    pub fn leaf(self) -> u32 {
+        self.0 / LEAF_PAGES
+    }
+
+    /// The first page of the naturally aligned block of `order` around this page.
+    #[must_use]
+    pub fn align_down(self, order: Order) -> Self {
+        Self(self.0 & !(order.pages().0 - 1))
+    }
+}
+
+impl PageCount {
+    /// No pages.
+    pub const ZERO: Self = Self(0);
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        u64::from(self.0) << PAGE_SHIFT
+    }
+
+    /// Pages needed for `bytes`, rounded up; `None` beyond 16 TiB.
+    #[must_use]
+    pub fn from_bytes_ceil(bytes: u64) -> Option<Self> {
+        let pages = bytes.div_ceil(PAGE_SIZE as u64);
+        u32::try_from(pages).ok().map(Self)
+    }
+}
+
+impl Order {
+    /// A single page.
+    pub const ZERO: Self = Self(0);
+    /// One whole leaf, 2 MiB.
+    pub const MAX: Self = Self(MAX_ORDER);
+
+    /// An order, or `None` above [`MAX_ORDER`].
+    #[must_use]
+    pub const fn new(order: u8) -> Option<Self> {
+        if order <= MAX_ORDER { Some(Self(order)) } else { None }
+    }
+
+    /// The exponent.
+    #[must_use]
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+
+    /// Pages in a folio of this order.
+    #[must_use]
+    pub const fn pages(self) -> PageCount {
+        PageCount(1 << self.0)
+    }
+
+    /// Bytes in a folio of this order.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        PAGE_SIZE << self.0
+    }
+
+    /// The next smaller order, `None` below zero.
+    #[must_use]
+    pub const fn smaller(self) -> Option<Self> {
+        if self.0 == 0 { None } else { Some(Self(self.0 - 1)) }
+    }
+
+    /// All orders, smallest first.
+    pub fn all() -> impl DoubleEndedIterator<Item = Self> {
+        (0..=MAX_ORDER).map(Self)
+    }
+}
+
+impl PageRange {
+    /// The run of `len` pages from `start`.
+    #[must_use]
+    pub const fn new(start: PageIndex, len: PageCount) -> Self {
+        Self { start, len }
+    }
+
+    /// The naturally aligned block of `order` around `page`.
+    #[must_use]
+    pub fn block(page: PageIndex, order: Order) -> Self {
+        Self::new(page.align_down(order), order.pages())
+    }
+
+    /// The page after the last one.
+    #[must_use]
+    pub fn end(self) -> PageIndex {
+        self.start.plus(self.len.0)
+    }
+
+    /// Whether the run has no page.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.len.0 == 0
+    }
+
+    /// Whether `page` lies in the run.
+    #[must_use]
+    pub fn contains(self, page: PageIndex) -> bool {
+        page >= self.start && page < self.end()
+    }
+
+    /// Whether all of `other` lies in the run.
+    #[must_use]
+    pub fn covers(self, other: Self) -> bool {
+        other.start >= self.start && other.end() <= self.end()
+    }
+
+    /// The pages of the run, in order.
+    pub fn pages(self) -> impl DoubleEndedIterator<Item = PageIndex> {
+        (self.start.0..self.end().0).map(PageIndex)
+    }
+}
+
+impl Frame {
+    const INDEX_BITS: u32 = 28;
+
+    /// Frame number `index` of the pool's area for `order`.
+    ///
+    /// # Panics
+    /// When `index` does not fit in 28 bits.
+    #[must_use]
+    pub fn new(order: Order, index: u32) -> Self {
+        assert!(index < 1 << Self::INDEX_BITS, "frame number {index} beyond 2^28");
+        Self(u32::from(order.0) << Self::INDEX_BITS | index)
+    }
+
+    /// The order of the folios it holds.
+    #[must_use]
+    pub fn order(self) -> Order {
+        Order((self.0 >> Self::INDEX_BITS) as u8)
+    }
+
+    /// Its number in the area of its order.
+    #[must_use]
+    pub fn index(self) -> u32 {
+        self.0 & ((1 << Self::INDEX_BITS) - 1)
+    }
+}
+
+impl fmt::Display for PageIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "p{:#x}", self.0)
+    }
+}
+
+impl fmt::Display for PageRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}+{}]", self.start, self.len.0)
+    }
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "f{}:{}", self.order().0, self.index())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_keeps_its_order_and_number() {
+        for order in Order::all() {
+            let frame = Frame::new(order, 12_345);
+            assert_eq!((frame.order(), frame.index()), (order, 12_345));
+        }
+    }
+
+    #[test]
+    fn a_block_is_aligned_and_holds_its_page() {
+        let block = PageRange::block(PageIndex(0x1237), Order::new(4).unwrap());
+        assert_eq!(block, PageRange::new(PageIndex(0x1230), PageCount(16)));
+        assert!(block.contains(PageIndex(0x1237)));
+    }
+
+    #[test]
+    fn bytes_round_up_to_pages() {
+        assert_eq!(PageCount::from_bytes_ceil(1), Some(PageCount(1)));
+        assert_eq!(PageCount::from_bytes_ceil(u64::MAX), None);
+    }
+}

@@ -1,0 +1,160 @@
+//! What the core asks for: the only way out.
+//!
+//! Commands are carried out with no core lock held, in any order and on any thread; each that names a folio
+//! is answered by one [`Event::Completed`](crate::Event::Completed) with that folio. The others need no answer.
+
+use crate::addr::{Frame, PageIndex, PageRange};
+use crate::event::SlotPart;
+use crate::folio::FolioId;
+use crate::limits::MAX_COMMANDS;
+use crate::swap::SlotId;
+
+/// Work for the driver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Command {
+    /// Map zeros at `at` (as many pages as the folio has). `frame` is a populated frame to clear and use;
+    /// without one the kernel gives new pages. Answer: `Installed`, `InstallSplit`, `InstallGone`.
+    Zero {
+        /// The folio.
+        folio: FolioId,
+        /// Where.
+        at: PageRange,
+        /// A populated frame of the same order, if the pool has one to spare.
+        frame: Option<Frame>,
+    },
+    /// Load `part` into `frame`, then map it at `at`.
+    /// Answer: `Installed`, `InstallSplit`, `InstallGone`, `LoadFailed`.
+    Load {
+        /// The folio.
+        folio: FolioId,
+        /// Where from.
+        part: SlotPart,
+        /// Where.
+        at: PageRange,
+        /// The frame to load into.
+        frame: Frame,
+        /// Whether the frame is a hole that must be given pages first.
+        fresh: bool,
+    },
+    /// Map the contents of `frame` at `at`. Answer: `Installed`, `InstallSplit`, `InstallGone`.
+    Rescue {
+        /// The folio.
+        folio: FolioId,
+        /// Where.
+        at: PageRange,
+        /// The frame that holds it.
+        frame: Frame,
+    },
+    /// Unmap `at` and put its contents into the hole `frame`.
+    /// Answer: `TakenOut`, `TakeOutBusy`, `TakeOutImmovable`.
+    TakeOut {
+        /// The folio.
+        folio: FolioId,
+        /// Where from.
+        at: PageRange,
+        /// A hole of the same order.
+        frame: Frame,
+    },
+    /// Write the contents of `frame` to the store as `slot`; not needed when they are zeros or still what
+    /// `previous` holds. Answer: `Stored`, `Unchanged`, `AllZero`, `StoreFull`, `StoreFailed`.
+    Save {
+        /// The folio.
+        folio: FolioId,
+        /// The frame that holds it.
+        frame: Frame,
+        /// The name for what is written.
+        slot: SlotId,
+        /// The slot it was loaded from, if that still stands.
+        previous: Option<SlotId>,
+    },
+    /// Drop the pages mapped at `at`. Answer: `Zapped`.
+    Zap {
+        /// The folio.
+        folio: FolioId,
+        /// The range.
+        at: PageRange,
+    },
+    /// Remove the poison from `at`, so that it reads as zeros. No answer.
+    Unpoison {
+        /// The range.
+        at: PageRange,
+    },
+    /// Give the pages of a populated frame back to the kernel: its place becomes a hole. Carry it out before
+    /// the answer to any other command of the same batch. No answer.
+    FreeFrame {
+        /// The frame.
+        frame: Frame,
+    },
+    /// The store may forget this slot. No answer.
+    Release {
+        /// The slot.
+        slot: SlotId,
+    },
+    /// Something completed here: threads that wait for these pages try again. No answer.
+    Wake {
+        /// The pages.
+        at: PageRange,
+    },
+    /// The contents of `at` are lost: whoever touches it must be told. No answer.
+    Poison {
+        /// The pages.
+        at: PageRange,
+        /// The page whose load failed.
+        page: PageIndex,
+    },
+}
+
+/// A bounded list of commands, filled by one [`Core::handle`](crate::Core::handle).
+#[derive(Debug)]
+pub struct Commands {
+    list: [Option<Command>; MAX_COMMANDS],
+    len: usize,
+}
+
+impl Commands {
+    /// An empty list.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { list: [None; MAX_COMMANDS], len: 0 }
+    }
+
+    /// How many more fit.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        MAX_COMMANDS - self.len
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// The commands, in the order given.
+    pub fn iter(&self) -> impl Iterator<Item = Command> + '_ {
+        self.list[..self.len].iter().map(|c| c.expect("commands up to len are set"))
+    }
+
+    pub(crate) fn push(&mut self, command: Command) {
+        assert!(self.len < MAX_COMMANDS, "an event gave more than {MAX_COMMANDS} commands");
+        self.list[self.len] = Some(command);
+        self.len += 1;
+    }
+}
+
+impl Default for Commands {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,236 @@
+//! What can happen: the only way into the core.
+
+use crate::addr::{Order, PageCount, PageIndex, PageRange};
+use crate::folio::FolioId;
+use crate::region::RegionId;
+use crate::swap::SlotId;
+
+/// What a faulting access was, as far as the backend can tell. A hint only: the state under the lock decides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// A read, or not known.
+    Read,
+    /// A write.
+    Write,
+}
+
+/// Who reclaims, for the counters: the background thread or a thread that waits for memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reclaimer {
+    /// The thread that keeps memory available ahead of need (`pgscan_kswapd`, `pgsteal_kswapd`).
+    Background,
+    /// A faulting thread below the low mark (`pgscan_direct`, `pgsteal_direct`).
+    Direct,
+}
+
+/// A hint about how a range will be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Advice {
+    /// Not needed soon: first in line for reclaim.
+    Cold,
+    /// Take it out now.
+    PageOut,
+}
+
+/// Something that happened. [`Core::handle`](crate::Core::handle) answers each with a [`Reply`] and commands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// Reserve a region of `pages` pages, leaf-aligned, whose folios have `order`.
+    CreateRegion {
+        /// Its length.
+        pages: PageCount,
+        /// The order of its folios.
+        order: Order,
+    },
+    /// Give a region's addresses back. Its pages must have been discarded first.
+    DropRegion {
+        /// Which one.
+        region: RegionId,
+    },
+    /// A thread touched a page that is not mapped (or is write-protected while it is taken out).
+    Fault {
+        /// The page.
+        page: PageIndex,
+        /// What the thread did, if known.
+        access: Access,
+        /// An upper bound for the order of what is brought in; the region's own order is another.
+        max_order: Order,
+    },
+    /// The command that was given for `folio` has been carried out, or has failed.
+    Completed {
+        /// The folio that the command named.
+        folio: FolioId,
+        /// How it went.
+        outcome: Outcome,
+    },
+    /// Make `pages` pages available: answer with the next batch of work towards that.
+    Reclaim {
+        /// How many pages to free at most by this batch.
+        pages: PageCount,
+        /// On whose behalf.
+        by: Reclaimer,
+    },
+    /// Forget the contents of `range`: it reads as zeros afterwards (`MADV_DONTNEED`).
+    Discard {
+        /// What to forget.
+        range: PageRange,
+    },
+    /// Keep the resident pages of `range` in memory until [`Event::Unpin`].
+    Pin {
+        /// The range; every page of it must be resident.
+        range: PageRange,
+    },
+    /// Undo one [`Event::Pin`] of the same range.
+    Unpin {
+        /// The range.
+        range: PageRange,
+    },
+    /// A hint about `range`.
+    Advise {
+        /// The range.
+        range: PageRange,
+        /// The hint.
+        advice: Advice,
+    },
+    /// The protection of `range` changed: folios that could not be moved may be movable now.
+    Protected {
+        /// The range.
+        range: PageRange,
+    },
+    /// The budget for frames is now `pages` (the driver subtracts what the store and the program use).
+    SetLimit {
+        /// The new limit.
+        pages: PageCount,
+    },
+    /// Let the store be tried again after it was full or failing.
+    RetryStore,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// The folio is mapped. `frame_kept`: its contents were copied, and the pool's frame (if the command
+    /// named one) still holds pages of its own; otherwise the frame was moved and its place is a hole.
+    Installed {
+        /// Whether the pool's frame is still populated.
+        frame_kept: bool,
+    },
+    /// The range crosses mappings of different protection and cannot be installed as one folio: ask again
+    /// page by page. The frame, if it had been populated, still is.
+    InstallSplit {
+        /// Whether the pool's frame is populated now.
+        frame_kept: bool,
+    },
+    /// The mapping is gone (the program unmapped or replaced it): the fault is void. Contents are kept where
+    /// they were.
+    InstallGone {
+        /// Whether the pool's frame is populated now.
+        frame_kept: bool,
+    },
+    /// The store could not give the folio back. Nothing was installed.
+    LoadFailed {
+        /// Whether the pool's frame is populated now.
+        frame_kept: bool,
+    },
+    /// The folio's contents are in the pool's frame and no longer mapped.
+    TakenOut,
+    /// The kernel holds the page (direct I/O, a get_user_pages pin): it stays mapped, try later.
+    TakeOutBusy,
+    /// The mapping does not let the folio move as a whole (read-only, locked, split by protection).
+    TakeOutImmovable,
+    /// The store holds the folio's bytes in the slot that the command named.
+    Stored,
+    /// The folio's bytes are those that its previous slot holds: nothing was written.
+    Unchanged,
+    /// Every byte of the folio is zero: it needs no slot.
+    AllZero,
+    /// The store has no room. Nothing was written.
+    StoreFull,
+    /// The store failed. Nothing was written.
+    StoreFailed,
+    /// The range is no longer mapped and its pages were given back.
+    Zapped,
+}
+
+/// What the core says to an event, beside the commands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reply {
+    /// Done, or on its way by the commands given.
+    Done,
+    /// Carry out the commands and send the same event again: there is more to do.
+    More,
+    /// The folio at this page is in flight: wait until something completes there and ask again.
+    Wait {
+        /// The page to wait for.
+        page: PageIndex,
+    },
+    /// The page must be resident for this: resolve a fault there and ask again.
+    NeedsResident {
+        /// The page.
+        page: PageIndex,
+    },
+    /// The page is mapped already: wake whoever waits.
+    Present,
+    /// No memory: reclaim at least this much and ask again.
+    Reclaim {
+        /// How many pages are missing.
+        pages: PageCount,
+    },
+    /// A region was made.
+    Region {
+        /// Its name.
+        region: RegionId,
+        /// Its pages.
+        range: PageRange,
+    },
+    /// Not possible; nothing changed.
+    Refused(Refusal),
+}
+
+/// Why an event was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// The range has no pages, or leaves the arena.
+    BadRange,
+    /// The page or range is not inside one region.
+    OutsideRegion,
+    /// The arena has no free run of addresses that long.
+    NoAddressSpace,
+    /// The region is not known, or was dropped before.
+    UnknownRegion,
+    /// The region still holds pages: discard them first.
+    RegionInUse,
+    /// A page of the range is pinned.
+    Pinned {
+        /// The pinned page.
+        page: PageIndex,
+    },
+    /// The page is not pinned.
+    NotPinned {
+        /// The page.
+        page: PageIndex,
+    },
+    /// A page is pinned as often as a pin count can tell.
+    PinOverflow {
+        /// The page.
+        page: PageIndex,
+    },
+    /// The store lost the page's contents earlier (a failed or damaged load); discard it to use it again.
+    Poisoned {
+        /// The page.
+        page: PageIndex,
+    },
+    /// A bound in `limits.rs` is reached: folio records, slots or leaf tables.
+    OutOfRecords,
+}
+
+/// Which part of a slot a load wants: `order` pages starting `first` pages into the slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlotPart {
+    /// The slot.
+    pub slot: SlotId,
+    /// First page wanted, counted from the slot's start.
+    pub first: u16,
+    /// How much is wanted.
+    pub order: Order,
+}

@@ -1,0 +1,181 @@
+//! The outside world as the core's driver sees it: an MMU that maps frames, a store that keeps bytes.
+//!
+//! Both are called with no core lock held, from several threads at once. Neither may call the program's
+//! allocator on the fault path, nor touch managed memory except by the operations below.
+
+use crate::addr::{Frame, PageRange};
+use crate::swap::SlotId;
+
+/// How a frame came to be mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Placed {
+    /// Its pages were moved: the frame's place in the pool is a hole now.
+    Moved,
+    /// Its bytes were copied: the frame still has its pages.
+    Copied,
+}
+
+/// Why a range could not be mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InstallError {
+    /// It crosses mappings that differ: install page by page. Nothing of it is mapped now.
+    Split,
+    /// It is not (or no longer) part of the arena's mapping.
+    Gone,
+}
+
+/// Why a range could not be taken out. All of it is still mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TakeOutError {
+    /// The kernel holds one of the pages for I/O: later it may go.
+    Busy,
+    /// The mapping forbids it: read-only, locked, or of differing protections.
+    Immovable,
+}
+
+/// Memory that can be mapped, taken out and filled out of sight.
+///
+/// A range is always one naturally aligned folio (2^order pages) unless said otherwise. Orders of ranges and
+/// frames in one call agree. The caller holds the folio in flight, so no two calls concern the same
+/// folio or frame at once; implementations may check that and panic.
+pub trait Mmu: Send + Sync {
+    /// Maps zeros at `at`: from `frame` (populated, is cleared) or from new pages. Wakes waiters.
+    ///
+    /// # Errors
+    /// Nothing is mapped; `frame`, when given, is still populated.
+    fn install_zero(&self, at: PageRange, frame: Option<Frame>) -> Result<Placed, InstallError>;
+
+    /// Fills `frame` by `fill`, giving it pages first when `fresh`. The slice is the whole frame.
+    ///
+    /// # Errors
+    /// What `fill` answered. The frame is populated in either case.
+    fn fill(
+        &self,
+        frame: Frame,
+        fresh: bool,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<(), LoadError>,
+    ) -> Result<(), LoadError>;
+
+    /// Maps the contents of the populated `frame` at `at`. Wakes waiters.
+    ///
+    /// # Errors
+    /// Nothing is mapped; the frame is still populated.
+    fn install(&self, frame: Frame, at: PageRange) -> Result<Placed, InstallError>;
+
+    /// Captures the contents of `at` into the hole `frame` and unmaps it, atomically against the program's
+    /// writes: each write lands in the frame, or faults.
+    ///
+    /// # Errors
+    /// All of `at` is mapped as before and the frame is a hole.
+    fn take_out(&self, at: PageRange, frame: Frame) -> Result<(), TakeOutError>;
+
+    /// [`Mmu::take_out`] of several folios, for backends that save by doing it together; answers in
+    /// `results`, one for each.
+    fn take_out_all(&self, work: &[(PageRange, Frame)], results: &mut [Result<(), TakeOutError>]) {
+        for (result, (at, frame)) in results.iter_mut().zip(work) {
+            *result = self.take_out(*at, *frame);
+        }
+    }
+
+    /// Shows the contents of the populated `frame` to `see`.
+    fn read_frame(&self, frame: Frame, see: &mut dyn FnMut(&[u8]));
+
+    /// Drops what is mapped in the ranges (any length; poison too): they are empty afterwards.
+    fn zap(&self, ranges: &[PageRange]);
+
+    /// Gives the pages of populated frames back to the kernel: they are holes afterwards.
+    fn free_frames(&self, frames: &[Frame]);
+
+    /// Lets threads that wait in the range (any length) try again.
+    fn wake(&self, at: PageRange);
+
+    /// Makes every later touch of the range (any length) an error that the program sees.
+    fn poison(&self, at: PageRange);
+}
+
+/// How [`Store::save`] ended well.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Saved {
+    /// The bytes are kept under the new slot.
+    Stored,
+    /// They are what `previous` already holds; the new slot holds nothing.
+    Unchanged,
+    /// They are all zeros; the new slot holds nothing.
+    AllZero,
+}
+
+/// Why a save failed. The new slot holds nothing; `previous` is as it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SaveError {
+    /// No room.
+    Full,
+    /// The medium failed, with this errno (0 when there is none).
+    Io(i32),
+}
+
+/// Why a load failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LoadError {
+    /// The bytes read are not the bytes written: the checksum differs.
+    Corrupt,
+    /// The medium failed, with this errno (0 when there is none).
+    Io(i32),
+    /// The slot holds nothing, or less than asked for. A bug in the caller.
+    Missing,
+}
+
+/// What a store holds now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StoreUsage {
+    /// Slots that hold something (same-filled ones too).
+    pub slots: u64,
+    /// Bytes that were saved, before compression.
+    pub logical_bytes: u64,
+    /// Bytes that these take: in RAM and on a device together.
+    pub stored_bytes: u64,
+    /// RAM the store has from the system now: arena, tables, free space inside.
+    pub ram_bytes: u64,
+    /// Slots that take no space because every word of them is the same.
+    pub same_filled: u64,
+    /// Slots kept uncompressed because compression did not pay.
+    pub incompressible: u64,
+}
+
+/// Keeps the bytes of folios under slot numbers that the core chooses.
+///
+/// Slot numbers are dense and small; the core never uses one for two things at once. Calls about different slots
+/// may run at the same time. Each slot carries a checksum of its contents, checked at load.
+pub trait Store: Send + Sync {
+    /// Keeps `data` (a power-of-two number of pages, up to 2 MiB) as `slot`, unless it is all zeros or what
+    /// `previous` holds. `previous` keeps what it holds in every case.
+    ///
+    /// # Errors
+    /// Nothing is kept as `slot`.
+    fn save(&self, slot: SlotId, previous: Option<SlotId>, data: &[u8]) -> Result<Saved, SaveError>;
+
+    /// Reads `out.len()` bytes of `slot`, from page `first_page` of it.
+    ///
+    /// # Errors
+    /// `out` may hold anything then.
+    fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError>;
+
+    /// Forgets `slot`, and says nothing when it holds nothing.
+    fn release(&self, slot: SlotId);
+
+    /// What is held now.
+    fn usage(&self) -> StoreUsage;
+
+    /// Called in the one thread of a new child process, before any other call there: the child may read what the
+    /// parent saved before, and must not write where the parent does.
+    ///
+    /// # Errors
+    /// The child cannot have a store of its own, with this errno.
+    fn after_fork_in_child(&self) -> Result<(), i32>;
+
+    /// Called in the parent while it is quiet, just before a fork: what is saved now stays readable for the child until
+    /// [`Store::child_gone`] with the same number.
+    fn before_fork(&self, child: u64);
+
+    /// The child `child` has exited or runs another program: what was kept for it may go.
+    fn child_gone(&self, child: u64);
+}

@@ -1,0 +1,89 @@
+//! What a core is made for: sizes and marks, fixed at build-up unless an event says otherwise.
+
+use crate::addr::{LEAF_PAGES, Order, PageCount};
+use crate::limits::{MAX_ARENA_PAGES, MIN_LIMIT_PAGES};
+
+/// How many frames the pool has room for, by order. The MMU backend lays out its addresses by the same table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PoolLayout {
+    /// Places for frames, by order.
+    pub frames: [u32; 10],
+}
+
+/// What a core is built from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Address space that regions are carved from.
+    pub arena: PageCount,
+    /// The budget for frames: mapped, in limbo and spare ones together.
+    pub limit: PageCount,
+    /// Room in the frame pool.
+    pub pool: PoolLayout,
+    /// Limbo's share of the limit, in 1/1024.
+    pub limbo_share: u16,
+    /// Reclaim in the background begins when fewer pages than limit × this / 1024 are available …
+    pub low_mark: u16,
+    /// … and ends when this many are.
+    pub high_mark: u16,
+}
+
+/// Why a configuration cannot be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ConfigError {
+    /// The budget is below [`MIN_LIMIT_PAGES`].
+    LimitTooSmall {
+        /// What was asked for.
+        pages: PageCount,
+    },
+    /// The arena is empty, not a whole number of leaves, or larger than [`MAX_ARENA_PAGES`].
+    BadArena {
+        /// What was asked for.
+        pages: PageCount,
+    },
+    /// `low_mark` < `high_mark` < 1024 does not hold, or limbo's share is 1024 or more.
+    BadMarks,
+    /// The pool has no place for some order.
+    BadPool,
+}
+
+impl PoolLayout {
+    /// Room for a quarter of `limit` in any one order, and for a few folios of the largest. Places are addresses,
+    /// not memory: unused ones cost nothing.
+    #[must_use]
+    pub fn for_limit(limit: PageCount) -> Self {
+        let share = (limit.0 / 4).max(8 * LEAF_PAGES);
+        let mut frames = [0; 10];
+        for order in Order::all() {
+            frames[usize::from(order.get())] = share / order.pages().0;
+        }
+        Self { frames }
+    }
+}
+
+impl Config {
+    /// The usual marks for this arena and budget.
+    #[must_use]
+    pub fn new(arena: PageCount, limit: PageCount) -> Self {
+        Self { arena, limit, pool: PoolLayout::for_limit(limit), limbo_share: 32, low_mark: 16, high_mark: 32 }
+    }
+
+    /// Whether a core can be built from this.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        if self.limit.0 < MIN_LIMIT_PAGES {
+            return Err(ConfigError::LimitTooSmall { pages: self.limit });
+        }
+        if self.arena.0 == 0 || self.arena.0 % LEAF_PAGES != 0 || self.arena.0 > MAX_ARENA_PAGES {
+            return Err(ConfigError::BadArena { pages: self.arena });
+        }
+        if self.low_mark >= self.high_mark || self.high_mark >= 1024 || self.limbo_share >= 1024 {
+            return Err(ConfigError::BadMarks);
+        }
+        if self.pool.frames.iter().any(|&n| n < 4 || n >= 1 << 28) {
+            return Err(ConfigError::BadPool);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,23 @@
+//! The decisions of Millpond: events in, commands out.
+#![forbid(unsafe_code)]
+
+pub mod addr;
+pub mod command;
+pub mod config;
+pub mod event;
+pub mod folio;
+pub mod limits;
+pub mod port;
+pub mod region;
+pub mod stats;
+pub mod swap;
+
+pub use addr::*;
+pub use command::{Command, Commands};
+pub use config::{Config, ConfigError, PoolLayout};
+pub use event::*;
+pub use folio::FolioId;
+pub use port::*;
+pub use region::RegionId;
+pub use stats::VmStat;
+pub use swap::SlotId;

@@ -1,0 +1,70 @@
+//! Counters under the names that Linux gives them in `/proc/vmstat`.
+
+/// Counters and gauges of one core. Counters only grow; pages are 4 KiB ones unless said otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct VmStat {
+    /// Faults of any kind that were resolved.
+    pub pgfault: u64,
+    /// Of these, the ones that read from the store.
+    pub pgmajfault: u64,
+    /// Folios looked at by the background reclaimer, in pages.
+    pub pgscan_kswapd: u64,
+    /// Folios looked at by threads in need of memory, in pages.
+    pub pgscan_direct: u64,
+    /// Pages freed by the background reclaimer.
+    pub pgsteal_kswapd: u64,
+    /// Pages freed by threads in need of memory.
+    pub pgsteal_direct: u64,
+    /// Times a fault found no memory and reclaimed by itself.
+    pub allocstall: u64,
+    /// Pages read from the store.
+    pub pswpin: u64,
+    /// Pages written to the store.
+    pub pswpout: u64,
+    /// Pages evicted without writing, because the store still had them.
+    pub pswpout_unchanged: u64,
+    /// Pages evicted without writing, because they were zero.
+    pub pswpout_zero: u64,
+    /// Pages mapped from limbo: taken out, wanted again before they were evicted.
+    pub limbo_rescue: u64,
+    /// Pages mapped as fresh zeros.
+    pub pgzero: u64,
+    /// Pages moved to the active list.
+    pub pgactivate: u64,
+    /// Pages moved from the active to the inactive list.
+    pub pgdeactivate: u64,
+    /// Pages given back by discards.
+    pub pgdiscard: u64,
+    /// Take-outs that the kernel refused because a page was in use for I/O.
+    pub takeout_busy: u64,
+    /// Folios found immovable because of their mapping.
+    pub takeout_immovable: u64,
+    /// Saves that failed or found the store full.
+    pub store_failed: u64,
+    /// Loads that failed; their pages are poisoned.
+    pub load_failed: u64,
+    /// Faults that were served above the limit because the store could take nothing.
+    pub over_limit: u64,
+    /// Folios split because only a part was wanted or could move.
+    pub folio_split: u64,
+    /// Gauge: pages mapped in the program now (on their way in or out included).
+    pub nr_mapped: u64,
+    /// Gauge: pages in limbo now.
+    pub nr_limbo: u64,
+    /// Gauge: populated frames that hold nothing, in pages.
+    pub nr_free_frames: u64,
+    /// Gauge: pages that are in the store now.
+    pub nr_swapped: u64,
+    /// Gauge: pages on the active list.
+    pub nr_active: u64,
+    /// Gauge: pages on the inactive list.
+    pub nr_inactive: u64,
+    /// Gauge: pages that cannot be reclaimed (pinned, or their mapping forbids it).
+    pub nr_unevictable: u64,
+    /// Gauge: the limit, in pages.
+    pub nr_limit: u64,
+    /// Highest number of pages mapped, in limbo and spare at once.
+    pub peak_frames: u64,
+    /// Pages that were ever touched, each counted once until it is discarded.
+    pub touched: u64,
+}

@@ -1,0 +1,111 @@
+//! The counters of a slot, by name.
+//!
+//! A slot has room for [`FIELD_ROOM`] words. A new counter takes the next number; numbers are never given to
+//! something else within one version of the board.
+
+/// Words for counters in a slot.
+pub(crate) const FIELD_ROOM: usize = 64;
+
+macro_rules! fields {
+    ($($(#[$doc:meta])* $name:ident = $key:literal,)*) => {
+        /// A counter. Bytes, nanoseconds or plain numbers, as each says.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(usize)]
+        pub enum Field { $($(#[$doc])* $name,)* }
+
+        impl Field {
+            /// All counters, in the order of their numbers.
+            pub const ALL: [Self; [$($key),*].len()] = [$(Self::$name),*];
+
+            /// The counter's name in a machine-readable report.
+            #[must_use]
+            pub const fn key(self) -> &'static str {
+                match self { $(Self::$name => $key,)* }
+            }
+        }
+    };
+}
+
+fields! {
+    /// The budget, in bytes.
+    Budget = "budget_bytes",
+    /// Peak resident set of the whole process as the kernel counts it (`VmHWM`), in bytes.
+    PeakRss = "peak_rss_bytes",
+    /// Resident set now, in bytes.
+    Rss = "rss_bytes",
+    /// Most bytes of managed memory that were in RAM at once: mapped, in limbo and spare.
+    PeakFrames = "peak_frames_bytes",
+    /// Bytes of managed memory that were touched, each page once until it was given back.
+    Touched = "touched_bytes",
+    /// Faults that needed no read from the store.
+    MinorFaults = "minor_faults",
+    /// Faults that read from the store.
+    MajorFaults = "major_faults",
+    /// Bytes written to the store, before compression.
+    BytesOut = "out_bytes",
+    /// Bytes read from the store, after decompression.
+    BytesIn = "in_bytes",
+    /// Bytes evicted without a write, because the store still had them or they were zero.
+    BytesOutFree = "out_without_write_bytes",
+    /// Bytes mapped again from limbo, taken out but not yet evicted.
+    Rescued = "rescued_bytes",
+    /// Bytes in the store now, before compression.
+    StoreLogical = "store_logical_bytes",
+    /// What these take.
+    StoreStored = "store_stored_bytes",
+    /// Highest value of `StoreLogical`.
+    StoreLogicalPeak = "store_logical_peak_bytes",
+    /// Value of `StoreStored` when `StoreLogical` was highest.
+    StoreStoredPeak = "store_stored_peak_bytes",
+    /// RAM that the store has from the system now.
+    StoreRam = "store_ram_bytes",
+    /// Half of the faults were served in this time or less, in nanoseconds.
+    FaultP50 = "fault_p50_ns",
+    /// 99 of 100 faults were served in this time or less, in nanoseconds.
+    FaultP99 = "fault_p99_ns",
+    /// The longest fault, in nanoseconds.
+    FaultMax = "fault_max_ns",
+    /// Time that threads spent in reclaim, in nanoseconds.
+    Reclaim = "reclaim_ns",
+    /// Saves that failed or found the store full.
+    StoreFailed = "store_failed",
+    /// Loads that failed.
+    LoadFailed = "load_failed",
+    /// Faults that were served above the budget, because the store could take nothing.
+    OverLimit = "over_limit_faults",
+    /// Bytes above the budget at the worst moment.
+    OverLimitBytes = "over_limit_bytes",
+    /// Faults that found no memory and reclaimed by themselves.
+    DirectReclaims = "direct_reclaims",
+    /// Wall time since the process's slot was claimed, in nanoseconds.
+    Wall = "wall_ns",
+}
+
+const _: () = assert!(Field::ALL.len() <= FIELD_ROOM);
+
+/// A value for each counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fields {
+    pub(crate) values: [u64; FIELD_ROOM],
+}
+
+impl Default for Fields {
+    fn default() -> Self {
+        Self {
+            values: [0; FIELD_ROOM],
+        }
+    }
+}
+
+impl Fields {
+    /// The value of `field`.
+    #[must_use]
+    pub fn get(&self, field: Field) -> u64 {
+        self.values[field as usize]
+    }
+
+    /// Gives `field` the value `value`.
+    pub fn set(&mut self, field: Field, value: u64) {
+        self.values[field as usize] = value;
+    }
+}

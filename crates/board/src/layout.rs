@@ -1,0 +1,137 @@
+//! The bytes of the board: one header page and then the slots, made of atomics only.
+
+use crate::fields::{FIELD_ROOM, Fields};
+use crate::{SlotSnapshot, State};
+use core::hint::spin_loop;
+use core::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+    fence,
+};
+
+/// Processes that one board has room for.
+pub const SLOTS: usize = 512;
+/// Bytes of a program's name that are kept.
+pub const NAME_BYTES: usize = 64;
+
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"MillBord");
+pub(crate) const VERSION: u32 = 1;
+
+/// Rounds to wait for a writer. A writer needs a microsecond; one that was killed never ends.
+const PATIENCE: u32 = 100_000;
+
+/// The whole file.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) magic: AtomicU64,
+    pub(crate) version: AtomicU32,
+    pub(crate) slots: [Slot; SLOTS],
+}
+
+/// One process.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(crate) struct Slot {
+    /// Whoever changes this from zero has the slot.
+    pub(crate) owner: AtomicU32,
+    /// Zero until the slot's description is complete.
+    pub(crate) pid: AtomicU32,
+    pub(crate) state: AtomicU32,
+    /// One more than the number of the parent's slot; zero without one.
+    pub(crate) parent: AtomicU32,
+    pub(crate) claimed_ns: AtomicU64,
+    pub(crate) published_ns: AtomicU64,
+    /// Odd while the counters are being written.
+    sequence: AtomicU64,
+    name: [AtomicU64; NAME_BYTES / 8],
+    fields: [AtomicU64; FIELD_ROOM],
+}
+
+impl Slot {
+    pub(crate) fn set_name(&self, name: &str) {
+        let mut bytes = [0u8; NAME_BYTES];
+        let end = (0..=name.len().min(NAME_BYTES))
+            .rev()
+            .find(|&n| name.is_char_boundary(n));
+        let end = end.unwrap_or(0);
+        bytes[..end].copy_from_slice(&name.as_bytes()[..end]);
+        for (word, chunk) in self.name.iter().zip(bytes.chunks_exact(8)) {
+            word.store(
+                u64::from_ne_bytes(chunk.try_into().unwrap_or_default()),
+                Relaxed,
+            );
+        }
+    }
+
+    pub(crate) fn name(&self) -> String {
+        let bytes: Vec<u8> = self
+            .name
+            .iter()
+            .flat_map(|w| w.load(Relaxed).to_ne_bytes())
+            .collect();
+        let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..end]).into_owned()
+    }
+
+    pub(crate) fn write(&self, state: State, fields: &Fields, now_ns: u64) -> bool {
+        let mut patience = PATIENCE;
+        let before = loop {
+            let seen = self.sequence.load(Relaxed);
+            if seen.is_multiple_of(2)
+                && self
+                    .sequence
+                    .compare_exchange(seen, seen + 1, Acquire, Relaxed)
+                    .is_ok()
+            {
+                break seen;
+            }
+            patience -= 1;
+            if patience == 0 {
+                return false;
+            }
+            spin_loop();
+        };
+        fence(Release);
+        for (word, value) in self.fields.iter().zip(fields.values) {
+            word.store(value, Relaxed);
+        }
+        self.state.store(state as u32, Relaxed);
+        self.published_ns.store(now_ns, Relaxed);
+        self.sequence.store(before + 2, Release);
+        true
+    }
+
+    pub(crate) fn snapshot(&self) -> SlotSnapshot {
+        let mut fields = Fields::default();
+        let mut torn = true;
+        for _ in 0..PATIENCE {
+            let before = self.sequence.load(Acquire);
+            for (value, word) in fields.values.iter_mut().zip(&self.fields) {
+                *value = word.load(Relaxed);
+            }
+            fence(Acquire);
+            if before.is_multiple_of(2) && self.sequence.load(Relaxed) == before {
+                torn = false;
+                break;
+            }
+            spin_loop();
+        }
+        let state = match self.state.load(Relaxed) {
+            2 => State::Exited,
+            3 => State::Execed,
+            4 => State::Failed,
+            _ => State::Running,
+        };
+        SlotSnapshot {
+            pid: self.pid.load(Relaxed),
+            parent: self.parent.load(Relaxed).checked_sub(1).map(|n| n as usize),
+            name: self.name(),
+            state,
+            claimed_ns: self.claimed_ns.load(Relaxed),
+            published_ns: self.published_ns.load(Relaxed),
+            fields,
+            torn,
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! The report board: a small shared file on which every process of a `millpond run` writes its counters.
+//!
+//! A program under `millpond run` may start others, may fork, may be killed at any moment. The report at the end has to
+//! know about all of them, so no process may have to be alive, or even end well, for its numbers to be seen. Hence a
+//! file mapped shared by everybody: `millpond run` creates it, the preloaded library of each process claims a slot and
+//! writes its counters there about ten times a second and once more at exit, and the report reads what is there when
+//! the program has ended. A process killed by SIGKILL loses at most the last tick.
+//!
+//! What would go wrong otherwise: counters sent at exit are lost with a kill; a pipe needs a reader and blocks a program
+//! when the reader is slow; a file for each process has to be found and removed.
+//!
+//! Slots have one writing process. Inside it two threads may publish (the ticking thread and the exiting one), so a slot
+//! carries a sequence word: odd while somebody writes. A reader that finds it odd tries again a while and then takes
+//! what is there, as the writer may have been killed half-way; [`SlotSnapshot::torn`] says so.
+//!
+//! ```
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("board");
+//! use millpond_board::{Board, Field, Fields, State};
+//! let board = Board::create(&path).unwrap();
+//! let slot = Board::open(&path).unwrap().claim(42, "sort").unwrap();
+//! let mut fields = Fields::default();
+//! fields.set(Field::MajorFaults, 7);
+//! slot.publish(State::Exited, &fields);
+//! let seen = board.slots().next().unwrap();
+//! assert_eq!((seen.pid, seen.name.as_str(), seen.fields.get(Field::MajorFaults)), (42, "sort", 7));
+//! ```
+
+mod fields;
+mod layout;
+
+pub use fields::{Field, Fields};
+pub use layout::{NAME_BYTES, SLOTS};
+
+use layout::{MAGIC, Page, Slot, VERSION};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// How far a process has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum State {
+    /// It runs, or was killed before it could say otherwise.
+    Running = 1,
+    /// It has ended by itself.
+    Exited = 2,
+    /// It has become another program; that one has a slot of its own.
+    Execed = 3,
+    /// It stopped because the library could not go on.
+    Failed = 4,
+}
+
+/// The board, mapped for as long as the process lives.
+#[derive(Clone, Copy, Debug)]
+pub struct Board {
+    page: &'static Page,
+}
+
+/// The right to write one slot.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotWriter {
+    slot: &'static Slot,
+}
+
+/// What one slot said when it was read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SlotSnapshot {
+    /// The process.
+    pub pid: u32,
+    /// The process that it was forked from, by the slot's number; `None` for one that was not forked under Millpond.
+    pub parent: Option<usize>,
+    /// File name of the program, at most [`NAME_BYTES`] bytes.
+    pub name: String,
+    /// How far it has come.
+    pub state: State,
+    /// When the slot was claimed: nanoseconds of `CLOCK_MONOTONIC`.
+    pub claimed_ns: u64,
+    /// When it was last written: nanoseconds of `CLOCK_MONOTONIC`.
+    pub published_ns: u64,
+    /// The counters.
+    pub fields: Fields,
+    /// The writer was stopped while it wrote: counters of two moments may be mixed.
+    pub torn: bool,
+}
+
+/// Why a board cannot be used.
+#[derive(Debug)]
+pub enum BoardError {
+    /// A system call on the file failed.
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The board's file.
+        path: PathBuf,
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// The file is not a board of this version.
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// All slots are taken.
+    Full,
+}
+
+impl fmt::Display for BoardError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System { what, path, errno } => {
+                write!(
+                    f,
+                    "cannot {what} the report board {}: {errno}",
+                    path.display()
+                )
+            }
+            Self::Foreign { path } => write!(
+                f,
+                "{} is not a report board of this version; let `millpond run` create it",
+                path.display()
+            ),
+            Self::Full => write!(f, "all {SLOTS} slots of the report board are taken"),
+        }
+    }
+}
+
+impl std::error::Error for BoardError {}
+
+impl Board {
+    /// Creates the file (it must not exist), readable and writable by its owner only, and maps it.
+    ///
+    /// # Errors
+    /// When the file exists or cannot be created, sized or mapped.
+    pub fn create(path: &Path) -> Result<Self, BoardError> {
+        let board = Self::map(path, OFlags::CREATE | OFlags::EXCL)?;
+        board.page.version.store(VERSION, Relaxed);
+        board.page.magic.store(MAGIC, Release);
+        Ok(board)
+    }
+
+    /// Maps a board that another process has created.
+    ///
+    /// # Errors
+    /// When the file cannot be opened or mapped, or is not a board of this version.
+    pub fn open(path: &Path) -> Result<Self, BoardError> {
+        let board = Self::map(path, OFlags::empty())?;
+        if board.page.magic.load(Acquire) == MAGIC && board.page.version.load(Relaxed) == VERSION {
+            Ok(board)
+        } else {
+            Err(BoardError::Foreign {
+                path: path.to_owned(),
+            })
+        }
+    }
+
+    fn map(path: &Path, extra: OFlags) -> Result<Self, BoardError> {
+        let at = |what| {
+            move |errno| BoardError::System {
+                what,
+                path: path.to_owned(),
+                errno,
+            }
+        };
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | extra;
+        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(at("open"))?;
+        if extra.contains(OFlags::CREATE) {
+            rustix::fs::ftruncate(&file, size_of::<Page>() as u64).map_err(at("size"))?;
+        } else {
+            let len = rustix::fs::fstat(&file).map_err(at("look at"))?.st_size;
+            if u64::try_from(len).unwrap_or(0) < size_of::<Page>() as u64 {
+                return Err(BoardError::Foreign {
+                    path: path.to_owned(),
+                });
+            }
+        }
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the kernel chooses the address, so no memory of this process is replaced.
+        let start = unsafe {
+            rustix::mm::mmap(
+                core::ptr::null_mut(),
+                size_of::<Page>(),
+                protection,
+                MapFlags::SHARED,
+                &file,
+                0,
+            )
+        }
+        .map_err(at("map"))?;
+        // SAFETY: the mapping is as long as a `Page`, aligned to 4 KiB, never unmapped, and `Page` is made of
+        // atomics only, for which any bytes are valid and which other processes may write at any time.
+        let page = unsafe { &*start.cast::<Page>() };
+        Ok(Self { page })
+    }
+
+    /// Takes a slot for the process `pid` running `name`. A slot that says the same process runs is marked as
+    /// [`State::Execed`], because a process claims a second time only when it has become another program.
+    ///
+    /// # Errors
+    /// [`BoardError::Full`] when no slot is free.
+    pub fn claim(&self, pid: u32, name: &str) -> Result<SlotWriter, BoardError> {
+        for old in &self.page.slots {
+            if old.pid.load(Acquire) == pid && old.state.load(Relaxed) == State::Running as u32 {
+                old.state.store(State::Execed as u32, Relaxed);
+            }
+        }
+        self.take(pid, name, 0)
+    }
+
+    /// Takes a slot for `pid`, a child forked from the process that writes `parent`.
+    ///
+    /// # Errors
+    /// [`BoardError::Full`] when no slot is free.
+    pub fn claim_forked(&self, pid: u32, parent: SlotWriter) -> Result<SlotWriter, BoardError> {
+        let number = self.number_of(parent.slot) as u32 + 1;
+        self.take(pid, &parent.slot.name(), number)
+    }
+
+    fn take(&self, pid: u32, name: &str, parent: u32) -> Result<SlotWriter, BoardError> {
+        let slot = self
+            .page
+            .slots
+            .iter()
+            .find(|slot| {
+                slot.owner
+                    .compare_exchange(0, pid, Acquire, Relaxed)
+                    .is_ok()
+            })
+            .ok_or(BoardError::Full)?;
+        slot.set_name(name);
+        slot.parent.store(parent, Relaxed);
+        slot.claimed_ns.store(now_ns(), Relaxed);
+        slot.published_ns.store(now_ns(), Relaxed);
+        slot.state.store(State::Running as u32, Relaxed);
+        slot.pid.store(pid, Release);
+        Ok(SlotWriter { slot })
+    }
+
+    fn number_of(&self, slot: &Slot) -> usize {
+        let first = self.page.slots.as_ptr() as usize;
+        (slot as *const Slot as usize - first) / size_of::<Slot>()
+    }
+
+    /// What the claimed slots say now, in the order in which they were claimed.
+    pub fn slots(&self) -> impl Iterator<Item = SlotSnapshot> + use<> {
+        let page = self.page;
+        page.slots
+            .iter()
+            .filter(|slot| slot.pid.load(Acquire) != 0)
+            .map(Slot::snapshot)
+    }
+}
+
+impl SlotWriter {
+    /// Writes `state` and all counters. Calls no allocator and waits only for another thread of this process that
+    /// publishes at the same moment; answers `false`, with nothing written, when that one does not end.
+    pub fn publish(&self, state: State, fields: &Fields) -> bool {
+        self.slot.write(state, fields, now_ns())
+    }
+}
+
+/// Nanoseconds of the clock that a board's times are given in.
+#[must_use]
+pub fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn board() -> (tempfile::TempDir, PathBuf, Board) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("board");
+        let board = Board::create(&path).unwrap();
+        (dir, path, board)
+    }
+
+    #[test]
+    fn a_second_claim_of_a_process_means_exec() {
+        let (_dir, path, board) = board();
+        let other = Board::open(&path).unwrap();
+        other.claim(7, "sh").unwrap();
+        other.claim(7, "python3").unwrap();
+        let seen: Vec<_> = board.slots().map(|s| (s.name, s.state)).collect();
+        let expected = [
+            ("sh".to_owned(), State::Execed),
+            ("python3".to_owned(), State::Running),
+        ];
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn a_forked_child_names_its_parent() {
+        let (_dir, _path, board) = board();
+        board.claim(1, "a").unwrap();
+        let parent = board.claim(2, "b").unwrap();
+        board.claim_forked(3, parent).unwrap();
+        let child = board.slots().last().unwrap();
+        assert_eq!(
+            (child.pid, child.parent, child.name.as_str()),
+            (3, Some(1), "b")
+        );
+    }
+
+    #[test]
+    fn a_long_name_is_cut_and_a_full_board_says_so() {
+        let (_dir, _path, board) = board();
+        for pid in 0..SLOTS as u32 {
+            board.claim(pid + 1, &"é".repeat(100)).unwrap();
+        }
+        assert_eq!(
+            board.slots().next().unwrap().name,
+            "é".repeat(NAME_BYTES / 2)
+        );
+        assert!(matches!(board.claim(9_999, "x"), Err(BoardError::Full)));
+    }
+
+    #[test]
+    fn a_file_that_is_no_board_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        std::fs::write(&path, b"hello").unwrap();
+        assert!(matches!(
+            Board::open(&path),
+            Err(BoardError::Foreign { .. })
+        ));
+        assert!(matches!(
+            Board::create(&path),
+            Err(BoardError::System { .. })
+        ));
+    }
+
+    #[test]
+    fn readers_never_see_half_a_write_while_writers_live() {
+        let (_dir, _path, board) = board();
+        let slot = board.claim(5, "w").unwrap();
+        std::thread::scope(|scope| {
+            for start in [0u64, 1 << 32] {
+                scope.spawn(move || {
+                    for n in start..start + 20_000 {
+                        let mut fields = Fields::default();
+                        for field in Field::ALL {
+                            fields.set(field, n);
+                        }
+                        slot.publish(State::Running, &fields);
+                    }
+                });
+            }
+            for _ in 0..2_000 {
+                let seen = board.slots().next().unwrap();
+                let first = seen.fields.get(Field::ALL[0]);
+                let same = Field::ALL.iter().all(|&f| seen.fields.get(f) == first);
+                assert!(seen.torn || same, "{seen:?}");
+            }
+        });
+    }
+}

@@ -1,7 +1,7 @@
 //! What the core asks for: the only way out.
 //!
 //! Commands are carried out with no core lock held, in any order and on any thread; each that names a folio
-//! is answered by one [`Event::Completed`](crate::Event::Completed) with that folio. The others need no answer.
+//! is answered by one [`Event::Completed`](crate::Event::Completed) with that folio; the others as they say.
 
 use crate::addr::{Frame, PageIndex, PageRange};
 use crate::event::SlotPart;
@@ -67,25 +67,22 @@ pub enum Command {
         /// The slot it was loaded from, if that still stands.
         previous: Option<SlotId>,
     },
-    /// Drop the pages mapped at `at`. Answer: `Zapped`.
+    /// Drop the pages (or the poison) at `at`. Answer: `Zapped`.
     Zap {
         /// The folio.
         folio: FolioId,
         /// The range.
         at: PageRange,
     },
-    /// Remove the poison from `at`, so that it reads as zeros. No answer.
-    Unpoison {
-        /// The range.
-        at: PageRange,
-    },
     /// Give the pages of a populated frame back to the kernel: its place becomes a hole. Carry it out before
-    /// the answer to any other command of the same batch. No answer.
+    /// the commands that follow it in the same list, which may need the room.
+    /// Answer: [`Event::FrameFreed`](crate::Event::FrameFreed).
     FreeFrame {
         /// The frame.
         frame: Frame,
     },
-    /// The store may forget this slot. No answer.
+    /// The store may forget this slot. Answer: [`Event::SlotReleased`](crate::Event::SlotReleased), until which the
+    /// number is not used for anything else.
     Release {
         /// The slot.
         slot: SlotId,

@@ -17,6 +17,9 @@ pub struct Config {
     pub arena: PageCount,
     /// The budget for frames: mapped, in limbo and spare ones together.
     pub limit: PageCount,
+    /// Folios that can be in memory at once: at least `limit`, more where the budget may be exceeded because the
+    /// store takes nothing. A record is 32 bytes of address space, and of memory once it is used.
+    pub records: u32,
     /// Room in the frame pool.
     pub pool: PoolLayout,
     /// Limbo's share of the limit, in 1/1024.
@@ -42,8 +45,10 @@ pub enum ConfigError {
     },
     /// `low_mark` < `high_mark` < 1024 does not hold, or limbo's share is 1024 or more.
     BadMarks,
-    /// The pool has no place for some order.
+    /// The pool has too few places for some order (fewer than 4).
     BadPool,
+    /// `records` is below `limit`.
+    TooFewRecords,
 }
 
 impl PoolLayout {
@@ -64,7 +69,7 @@ impl Config {
     /// The usual marks for this arena and budget.
     #[must_use]
     pub fn new(arena: PageCount, limit: PageCount) -> Self {
-        Self { arena, limit, pool: PoolLayout::for_limit(limit), limbo_share: 32, low_mark: 16, high_mark: 32 }
+        Self { arena, limit, records: arena.0.max(limit.0), pool: PoolLayout::for_limit(limit), limbo_share: 32, low_mark: 16, high_mark: 32 }
     }
 
     /// Whether a core can be built from this.
@@ -83,6 +88,9 @@ impl Config {
         }
         if self.pool.frames.iter().any(|&n| n < 4 || n >= 1 << 28) {
             return Err(ConfigError::BadPool);
+        }
+        if self.records < self.limit.0 {
+            return Err(ConfigError::TooFewRecords);
         }
         Ok(())
     }

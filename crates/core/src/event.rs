@@ -1,6 +1,6 @@
 //! What can happen: the only way into the core.
 
-use crate::addr::{Order, PageCount, PageIndex, PageRange};
+use crate::addr::{Frame, Order, PageCount, PageIndex, PageRange};
 use crate::folio::FolioId;
 use crate::region::RegionId;
 use crate::swap::SlotId;
@@ -63,7 +63,18 @@ pub enum Event {
         /// How it went.
         outcome: Outcome,
     },
-    /// Make `pages` pages available: answer with the next batch of work towards that.
+    /// The place of a frame that [`Command::FreeFrame`](crate::Command::FreeFrame) named is a hole now.
+    FrameFreed {
+        /// The frame.
+        frame: Frame,
+    },
+    /// The store has forgotten a slot that [`Command::Release`](crate::Command::Release) named.
+    SlotReleased {
+        /// The slot.
+        slot: SlotId,
+    },
+    /// Make `pages` pages available: answer with the next batch of work towards that. The reply is
+    /// [`Reply::Done`]; no commands beside it mean that nothing can be reclaimed now.
     Reclaim {
         /// How many pages to free at most by this batch.
         pages: PageCount,
@@ -157,8 +168,12 @@ pub enum Outcome {
 pub enum Reply {
     /// Done, or on its way by the commands given.
     Done,
-    /// Carry out the commands and send the same event again: there is more to do.
-    More,
+    /// Carry out the commands and send the event again for the rest of its range: all before `from` is done, or
+    /// will be when the commands are.
+    More {
+        /// Where the rest begins.
+        from: PageIndex,
+    },
     /// The folio at this page is in flight: wait until something completes there and ask again.
     Wait {
         /// The page to wait for.

@@ -5,11 +5,15 @@ use crate::addr::{LEAF_PAGES, MAX_ORDER};
 /// Commands that one event can give.
 pub const MAX_COMMANDS: usize = 64;
 /// Victims that one reclaim batch takes out, and saves that it starts: each at most this many.
-pub const RECLAIM_BATCH: usize = 24;
+pub const RECLAIM_BATCH: usize = 16;
 /// List entries that one reclaim batch looks at before it answers with what it has.
 pub const RECLAIM_SCAN: usize = 128;
-/// Frees of spare frames that one event adds to its own work.
-pub const TRIM_BATCH: usize = 12;
+/// Frees of spare frames that one event adds to its own work: enough to share one TLB shootdown.
+pub const TRIM_BATCH: usize = 24;
+/// Releases of slots that one completed folio can cause.
+pub const RELEASES_PER_FOLIO: usize = 1;
+/// Places of each order that take-outs leave for loads, so that a pool full of limbo cannot stop a fault.
+pub const LOAD_RESERVE: usize = 2;
 /// Pages of entries that one discard event walks at most, so that the lock is held for a bounded time.
 pub const DISCARD_WALK: u32 = 16 * LEAF_PAGES;
 /// Smallest budget that a manager accepts, in pages (16 MiB).
@@ -20,5 +24,6 @@ pub const MAX_ARENA_PAGES: u32 = u32::MAX - LEAF_PAGES + 1;
 pub const MAX_PINS: u8 = u8::MAX;
 
 const _: () = assert!(2 * RECLAIM_BATCH + TRIM_BATCH <= MAX_COMMANDS);
+const _: () = assert!(TRIM_BATCH + RELEASES_PER_FOLIO + 2 <= MAX_COMMANDS);
 const _: () = assert!(MIN_LIMIT_PAGES >= 4 * LEAF_PAGES, "a budget must hold a few folios of the highest order");
 const _: () = assert!(LEAF_PAGES == 1 << MAX_ORDER);

@@ -92,7 +92,11 @@ impl Order {
     /// An order, or `None` above [`MAX_ORDER`].
     #[must_use]
     pub const fn new(order: u8) -> Option<Self> {
-        if order <= MAX_ORDER { Some(Self(order)) } else { None }
+        if order <= MAX_ORDER {
+            Some(Self(order))
+        } else {
+            None
+        }
     }
 
     /// The exponent.
@@ -116,7 +120,11 @@ impl Order {
     /// The next smaller order, `None` below zero.
     #[must_use]
     pub const fn smaller(self) -> Option<Self> {
-        if self.0 == 0 { None } else { Some(Self(self.0 - 1)) }
+        if self.0 == 0 {
+            None
+        } else {
+            Some(Self(self.0 - 1))
+        }
     }
 
     /// All orders, smallest first.
@@ -177,7 +185,10 @@ impl Frame {
     /// When `index` does not fit in 28 bits.
     #[must_use]
     pub fn new(order: Order, index: u32) -> Self {
-        assert!(index < 1 << Self::INDEX_BITS, "frame number {index} beyond 2^28");
+        assert!(
+            index < 1 << Self::INDEX_BITS,
+            "frame number {index} beyond 2^28"
+        );
         Self(u32::from(order.0) << Self::INDEX_BITS | index)
     }
 

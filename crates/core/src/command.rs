@@ -112,7 +112,10 @@ impl Commands {
     /// An empty list.
     #[must_use]
     pub const fn new() -> Self {
-        Self { list: [None; MAX_COMMANDS], len: 0 }
+        Self {
+            list: [None; MAX_COMMANDS],
+            len: 0,
+        }
     }
 
     /// How many more fit.
@@ -140,11 +143,16 @@ impl Commands {
 
     /// The commands, in the order given.
     pub fn iter(&self) -> impl Iterator<Item = Command> + '_ {
-        self.list[..self.len].iter().map(|c| c.expect("commands up to len are set"))
+        self.list[..self.len]
+            .iter()
+            .map(|c| c.expect("commands up to len are set"))
     }
 
     pub(crate) fn push(&mut self, command: Command) {
-        assert!(self.len < MAX_COMMANDS, "an event gave more than {MAX_COMMANDS} commands");
+        assert!(
+            self.len < MAX_COMMANDS,
+            "an event gave more than {MAX_COMMANDS} commands"
+        );
         self.list[self.len] = Some(command);
         self.len += 1;
     }

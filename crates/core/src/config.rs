@@ -69,7 +69,15 @@ impl Config {
     /// The usual marks for this arena and budget.
     #[must_use]
     pub fn new(arena: PageCount, limit: PageCount) -> Self {
-        Self { arena, limit, records: arena.0.max(limit.0), pool: PoolLayout::for_limit(limit), limbo_share: 32, low_mark: 16, high_mark: 32 }
+        Self {
+            arena,
+            limit,
+            records: arena.0.max(limit.0),
+            pool: PoolLayout::for_limit(limit),
+            limbo_share: 32,
+            low_mark: 16,
+            high_mark: 32,
+        }
     }
 
     /// Whether a core can be built from this.

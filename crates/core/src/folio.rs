@@ -1,5 +1,191 @@
-//! Folios (being written).
+//! Folios: runs of 2^order pages that are brought in, listed and taken out as one.
+//!
+//! A folio record exists while its pages are in memory or on their way. Its state says who may do what:
+//!
+//! | state | contents are | entries | list | a fault here |
+//! | --- | --- | --- | --- | --- |
+//! | `Filling` | being made (zeroed or loaded) | folio | none | waits |
+//! | `Resident` | mapped | folio | active, inactive or unevictable | is spurious |
+//! | `TakingOut` | mapped until the MMU captures them | folio | none | waits |
+//! | `Limbo` | in a frame, unmapped | folio | limbo | rescues it |
+//! | `Saving` | in a frame, being written | folio | none | waits |
+//! | `Rescuing` | in a frame, being mapped again | folio | none | waits |
+//! | `Zapping` | being dropped | folio | none | waits |
+//!
+//! Every state in which a fault waits is *in flight*: exactly one command names the folio, and its completion is
+//! the only event that changes it. That is the whole concurrency protocol between two commands about the same
+//! memory; there is no other lock on a page.
+
+use crate::addr::{Frame, Order, PageIndex, PageRange};
+use crate::event::Reclaimer;
+use crate::swap::SlotId;
 
 /// The number of a folio record.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FolioId(pub u32);
+
+/// Who may do what with a folio; see the [module](self).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    Free,
+    Filling,
+    Resident,
+    TakingOut,
+    Limbo,
+    Saving,
+    Rescuing,
+    Zapping,
+}
+
+/// Which list a folio is on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ListName {
+    None,
+    Active,
+    Inactive,
+    Limbo,
+    Unevictable,
+}
+
+const NO_FOLIO: u32 = u32::MAX;
+
+/// One record. At most 48 bytes, asserted below.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Folio {
+    pub(crate) start: PageIndex,
+    pub(crate) order: Order,
+    pub(crate) state: State,
+    pub(crate) list: ListName,
+    pub(crate) pins: u8,
+    /// Somebody waits for the command under way.
+    pub(crate) waited_for: bool,
+    /// Its mapping does not let it move.
+    pub(crate) immovable: bool,
+    /// `TakingOut`: asked for by advice, so it goes to limbo's old end.
+    pub(crate) pageout: bool,
+    /// `Filling`: only a part of the slot is loaded, which is then not kept as backing.
+    pub(crate) part_of_slot: bool,
+    /// `Filling`: the first page of the slot that is loaded.
+    pub(crate) slot_first: u16,
+    /// `Saving`: on whose behalf, for the counters.
+    pub(crate) saved_by: Option<Reclaimer>,
+    /// `Zapping`: it stood for poison, which is not charged as memory.
+    pub(crate) uncharged: bool,
+    /// The store's copy of these bytes, if there is one. In `Filling`, where they come from.
+    pub(crate) slot: Option<SlotId>,
+    /// `Saving`: the name for what is being written.
+    pub(crate) new_slot: Option<SlotId>,
+    /// The frame in the pool that the state speaks of.
+    pub(crate) frame: Option<Frame>,
+    pub(crate) prev: u32,
+    pub(crate) next: u32,
+}
+
+const _: () = assert!(size_of::<Folio>() <= 48);
+
+impl Folio {
+    pub(crate) fn range(&self) -> PageRange {
+        PageRange::new(self.start, self.order.pages())
+    }
+
+    /// Whether exactly one command names it now.
+    pub(crate) fn in_flight(&self) -> bool {
+        !matches!(self.state, State::Free | State::Resident | State::Limbo)
+    }
+}
+
+/// All folio records: an array that never moves, and its free ones.
+#[derive(Debug)]
+pub(crate) struct Folios {
+    records: Vec<Folio>,
+    first_free: u32,
+    in_use: u32,
+}
+
+impl Folios {
+    pub(crate) fn new(records: u32) -> Self {
+        Self {
+            records: Vec::with_capacity(records as usize),
+            first_free: NO_FOLIO,
+            in_use: 0,
+        }
+    }
+
+    /// Whether `n` more records can be had.
+    pub(crate) fn room(&self, n: u32) -> bool {
+        self.in_use as usize + n as usize <= self.records.capacity()
+    }
+
+    /// A record for the folio at `start`, or `None` when all are in use.
+    pub(crate) fn alloc(
+        &mut self,
+        start: PageIndex,
+        order: Order,
+        state: State,
+    ) -> Option<FolioId> {
+        if !self.room(1) {
+            return None;
+        }
+        let record = Folio {
+            start,
+            order,
+            state,
+            list: ListName::None,
+            pins: 0,
+            waited_for: false,
+            immovable: false,
+            pageout: false,
+            part_of_slot: false,
+            slot_first: 0,
+            saved_by: None,
+            uncharged: false,
+            slot: None,
+            new_slot: None,
+            frame: None,
+            prev: NO_FOLIO,
+            next: NO_FOLIO,
+        };
+        let id = if self.first_free == NO_FOLIO {
+            self.records.push(record);
+            FolioId(self.records.len() as u32 - 1)
+        } else {
+            let id = FolioId(self.first_free);
+            self.first_free = self.get(id).next;
+            *self.get_mut(id) = record;
+            id
+        };
+        self.in_use += 1;
+        Some(id)
+    }
+
+    pub(crate) fn release(&mut self, id: FolioId) {
+        let next = self.first_free;
+        let folio = self.get_mut(id);
+        debug_assert!(folio.list == ListName::None, "a listed folio was released");
+        folio.state = State::Free;
+        folio.next = next;
+        self.first_free = id.0;
+        self.in_use -= 1;
+    }
+
+    pub(crate) fn get(&self, id: FolioId) -> &Folio {
+        &self.records[id.0 as usize]
+    }
+
+    pub(crate) fn get_mut(&mut self, id: FolioId) -> &mut Folio {
+        &mut self.records[id.0 as usize]
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (FolioId, &Folio)> {
+        let number = |(i, folio): (usize, _)| (FolioId(i as u32), folio);
+        self.records
+            .iter()
+            .enumerate()
+            .map(number)
+            .filter(|(_, folio)| folio.state != State::Free)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.records.len() * size_of::<Folio>()) as u64
+    }
+}

@@ -2,21 +2,29 @@
 #![forbid(unsafe_code)]
 
 pub mod addr;
+pub mod check;
 pub mod command;
 pub mod config;
 pub mod event;
 pub mod folio;
+mod frames;
+mod leaf;
 pub mod limits;
+mod lru;
+mod machine;
+mod ops;
 pub mod port;
 pub mod region;
 pub mod stats;
 pub mod swap;
 
 pub use addr::*;
+pub use check::PageState;
 pub use command::{Command, Commands};
 pub use config::{Config, ConfigError, PoolLayout};
 pub use event::*;
 pub use folio::FolioId;
+pub use machine::Core;
 pub use port::*;
 pub use region::RegionId;
 pub use stats::VmStat;

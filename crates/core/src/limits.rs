@@ -25,5 +25,8 @@ pub const MAX_PINS: u8 = u8::MAX;
 
 const _: () = assert!(2 * RECLAIM_BATCH + TRIM_BATCH <= MAX_COMMANDS);
 const _: () = assert!(TRIM_BATCH + RELEASES_PER_FOLIO + 2 <= MAX_COMMANDS);
-const _: () = assert!(MIN_LIMIT_PAGES >= 4 * LEAF_PAGES, "a budget must hold a few folios of the highest order");
+const _: () = assert!(
+    MIN_LIMIT_PAGES >= 4 * LEAF_PAGES,
+    "a budget must hold a few folios of the highest order"
+);
 const _: () = assert!(LEAF_PAGES == 1 << MAX_ORDER);

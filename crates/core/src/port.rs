@@ -151,7 +151,8 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// Nothing is kept as `slot`.
-    fn save(&self, slot: SlotId, previous: Option<SlotId>, data: &[u8]) -> Result<Saved, SaveError>;
+    fn save(&self, slot: SlotId, previous: Option<SlotId>, data: &[u8])
+    -> Result<Saved, SaveError>;
 
     /// Reads `out.len()` bytes of `slot`, from page `first_page` of it.
     ///

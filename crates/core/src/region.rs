@@ -1,5 +1,174 @@
-//! Regions (being written).
+//! Regions: runs of arena addresses that were handed out, each with the order of its folios.
+//!
+//! A region starts at a leaf (2 MiB), so that address → region is one array access and no leaf is shared. The
+//! free addresses are a sorted list of runs, first fit; making and dropping regions is not on the fault path.
 
-/// The name of a region.
+use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex, PageRange};
+
+/// The name of a region. A name is not given to another region while 4,096 later ones use its place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RegionId(pub u32);
+
+const PLACE_BITS: u32 = 20;
+const NO_REGION: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Region {
+    pub(crate) range: PageRange,
+    pub(crate) order: Order,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seat {
+    region: Option<Region>,
+    generation: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Regions {
+    seats: Vec<Seat>,
+    free_seats: Vec<u32>,
+    /// Which seat each leaf of the arena belongs to.
+    leaves: Vec<u32>,
+    /// Free runs of leaves (start, length), sorted, never touching.
+    gaps: Vec<(u32, u32)>,
+}
+
+impl Regions {
+    pub(crate) fn new(arena: PageCount) -> Self {
+        let leaves = arena.0 / LEAF_PAGES;
+        Self {
+            seats: Vec::new(),
+            free_seats: Vec::new(),
+            leaves: vec![NO_REGION; leaves as usize],
+            gaps: vec![(0, leaves)],
+        }
+    }
+
+    /// Hands out `pages` pages; `None` when no gap is long enough.
+    pub(crate) fn create(
+        &mut self,
+        pages: PageCount,
+        order: Order,
+    ) -> Option<(RegionId, PageRange)> {
+        let want = pages.0.div_ceil(LEAF_PAGES);
+        let gap = self.gaps.iter().position(|&(_, len)| len >= want)?;
+        if self.free_seats.is_empty() && self.seats.len() >= 1 << PLACE_BITS {
+            return None;
+        }
+        let first = self.gaps[gap].0;
+        self.gaps[gap].0 += want;
+        self.gaps[gap].1 -= want;
+        if self.gaps[gap].1 == 0 {
+            self.gaps.remove(gap);
+        }
+        let range = PageRange::new(PageIndex(first * LEAF_PAGES), pages);
+        let region = Some(Region { range, order });
+        let seat = match self.free_seats.pop() {
+            Some(seat) => {
+                self.seats[seat as usize].region = region;
+                seat
+            }
+            None => {
+                self.seats.push(Seat {
+                    region,
+                    generation: 0,
+                });
+                self.seats.len() as u32 - 1
+            }
+        };
+        self.leaves[first as usize..(first + want) as usize].fill(seat);
+        Some((self.name(seat), range))
+    }
+
+    /// Takes a region's addresses back.
+    pub(crate) fn remove(&mut self, id: RegionId) {
+        let Some(region) = self.get(id).copied() else {
+            return;
+        };
+        let seat = id.0 & ((1 << PLACE_BITS) - 1);
+        let first = region.range.start.leaf();
+        let len = region.range.len.0.div_ceil(LEAF_PAGES);
+        self.leaves[first as usize..(first + len) as usize].fill(NO_REGION);
+        let entry = &mut self.seats[seat as usize];
+        entry.region = None;
+        entry.generation = (entry.generation + 1) % (1 << (32 - PLACE_BITS));
+        self.free_seats.push(seat);
+        self.give_back(first, len);
+    }
+
+    pub(crate) fn get(&self, id: RegionId) -> Option<&Region> {
+        let seat = self.seats.get((id.0 & ((1 << PLACE_BITS) - 1)) as usize)?;
+        if seat.generation != id.0 >> PLACE_BITS {
+            return None;
+        }
+        seat.region.as_ref()
+    }
+
+    /// The region that `page` lies in.
+    pub(crate) fn of(&self, page: PageIndex) -> Option<&Region> {
+        let seat = *self.leaves.get(page.leaf() as usize)?;
+        let region = self.seats.get(seat as usize)?.region.as_ref()?;
+        region.range.contains(page).then_some(region)
+    }
+
+    fn name(&self, seat: u32) -> RegionId {
+        RegionId(self.seats[seat as usize].generation << PLACE_BITS | seat)
+    }
+
+    fn give_back(&mut self, first: u32, len: u32) {
+        let at = self.gaps.partition_point(|&(start, _)| start < first);
+        self.gaps.insert(at, (first, len));
+        if at + 1 < self.gaps.len() && first + len == self.gaps[at + 1].0 {
+            self.gaps[at].1 += self.gaps.remove(at + 1).1;
+        }
+        if at > 0 && self.gaps[at - 1].0 + self.gaps[at - 1].1 == first {
+            self.gaps[at - 1].1 += self.gaps.remove(at).1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn regions() -> Regions {
+        Regions::new(PageCount(8 * LEAF_PAGES))
+    }
+
+    #[test]
+    fn addresses_come_back_and_join() {
+        let mut regions = regions();
+        let ids: Vec<_> = (0..4)
+            .map(|_| {
+                regions
+                    .create(PageCount(2 * LEAF_PAGES), Order::ZERO)
+                    .unwrap()
+                    .0
+            })
+            .collect();
+        assert!(regions.create(PageCount(1), Order::ZERO).is_none());
+        for id in [ids[2], ids[0], ids[1], ids[3]] {
+            regions.remove(id);
+        }
+        assert_eq!(regions.gaps, [(0, 8)]);
+    }
+
+    #[test]
+    fn a_dropped_name_is_not_known_again() {
+        let mut regions = regions();
+        let (old, range) = regions.create(PageCount(1), Order::ZERO).unwrap();
+        regions.remove(old);
+        let (new, again) = regions.create(PageCount(1), Order::ZERO).unwrap();
+        assert_eq!(range, again);
+        assert!(regions.get(old).is_none() && regions.get(new).is_some());
+    }
+
+    #[test]
+    fn a_page_beyond_a_regions_last_is_outside() {
+        let mut regions = regions();
+        let (_, range) = regions.create(PageCount(3), Order::ZERO).unwrap();
+        assert!(regions.of(range.start.plus(2)).is_some());
+        assert!(regions.of(range.start.plus(3)).is_none());
+    }
+}

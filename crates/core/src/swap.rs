@@ -1,5 +1,175 @@
-//! Swap slots (being written).
+//! Swap slots: the names under which the store keeps what is not in memory.
+//!
+//! A slot holds the bytes of one folio as it was when it was saved. Who refers to it:
+//!
+//! - entries: pages that are swapped out. `live` counts them; pages that were discarded since do not count;
+//! - or one resident folio whose bytes it still holds as far as we know (*backing*): if the folio goes out
+//!   again unchanged, nothing has to be written. Then `live` is the folio's pages.
+//!
+//! A slot whose `live` reaches zero is released: the store is told, and only its answer makes the number
+//! available again. Without that, a release still on its way could destroy what was just saved under the same number.
+
+use crate::addr::Order;
 
 /// The number of a swap slot: the name under which the store keeps a folio's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SlotId(pub u32);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SlotState {
+    Free,
+    /// Named in a save that is under way.
+    Saving,
+    Held,
+    /// The store was asked to forget it.
+    Releasing,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    /// Pages that need it; the next free slot while it is free.
+    pub(crate) live: u32,
+    pub(crate) order: Order,
+    pub(crate) state: SlotState,
+}
+
+const NO_SLOT: u32 = u32::MAX;
+
+/// All slots.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    slots: Vec<Slot>,
+    first_free: u32,
+    in_use: u32,
+}
+
+impl Slots {
+    /// At most one slot for each page of the arena can be needed, and as many again on their way out.
+    pub(crate) fn new(pages: u32) -> Self {
+        Self {
+            slots: Vec::with_capacity(pages as usize),
+            first_free: NO_SLOT,
+            in_use: 0,
+        }
+    }
+
+    /// A number to save a folio of `order` under.
+    pub(crate) fn reserve(&mut self, order: Order) -> Option<SlotId> {
+        let slot = Slot {
+            live: 0,
+            order,
+            state: SlotState::Saving,
+        };
+        let id = if self.first_free != NO_SLOT {
+            let id = SlotId(self.first_free);
+            self.first_free = self.get(id).live;
+            *self.get_mut(id) = slot;
+            id
+        } else if self.slots.len() < self.slots.capacity() {
+            self.slots.push(slot);
+            SlotId(self.slots.len() as u32 - 1)
+        } else {
+            return None;
+        };
+        self.in_use += 1;
+        Some(id)
+    }
+
+    /// The save under this number was done: all its pages need it.
+    pub(crate) fn saved(&mut self, id: SlotId) {
+        let slot = self.get_mut(id);
+        debug_assert_eq!(slot.state, SlotState::Saving);
+        slot.state = SlotState::Held;
+        slot.live = slot.order.pages().0;
+    }
+
+    /// The save under this number did not happen: the store never heard of it.
+    pub(crate) fn cancel(&mut self, id: SlotId) {
+        debug_assert_eq!(self.get(id).state, SlotState::Saving);
+        self.free(id);
+    }
+
+    /// `pages` pages need the slot no more. True when that was the last: the store is to be told.
+    #[must_use]
+    pub(crate) fn drop_pages(&mut self, id: SlotId, pages: u32) -> bool {
+        let slot = self.get_mut(id);
+        debug_assert_eq!(slot.state, SlotState::Held);
+        slot.live -= pages;
+        if slot.live == 0 {
+            slot.state = SlotState::Releasing;
+        }
+        slot.live == 0
+    }
+
+    /// The store has forgotten it. False when it had not been asked to.
+    pub(crate) fn released(&mut self, id: SlotId) -> bool {
+        let asked = self
+            .slots
+            .get(id.0 as usize)
+            .is_some_and(|slot| slot.state == SlotState::Releasing);
+        if asked {
+            self.free(id);
+        }
+        asked
+    }
+
+    pub(crate) fn get(&self, id: SlotId) -> &Slot {
+        &self.slots[id.0 as usize]
+    }
+
+    /// Slots that are not free, for checks.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
+        let number = |(i, slot): (usize, _)| (SlotId(i as u32), slot);
+        self.slots
+            .iter()
+            .enumerate()
+            .map(number)
+            .filter(|(_, slot)| slot.state != SlotState::Free)
+    }
+
+    /// How many are not free.
+    pub(crate) fn in_use(&self) -> u32 {
+        self.in_use
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.slots.len() * size_of::<Slot>()) as u64
+    }
+
+    fn free(&mut self, id: SlotId) {
+        let next = self.first_free;
+        let slot = self.get_mut(id);
+        slot.state = SlotState::Free;
+        slot.live = next;
+        self.first_free = id.0;
+        self.in_use -= 1;
+    }
+
+    fn get_mut(&mut self, id: SlotId) -> &mut Slot {
+        &mut self.slots[id.0 as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_not_used_again_before_the_store_has_forgotten_it() {
+        let mut slots = Slots::new(4);
+        let first = slots.reserve(Order::ZERO).unwrap();
+        slots.saved(first);
+        assert!(slots.drop_pages(first, 1));
+        assert_ne!(slots.reserve(Order::ZERO), Some(first));
+        assert!(slots.released(first));
+        assert!(!slots.released(first), "released twice");
+        assert_eq!(slots.reserve(Order::ZERO), Some(first));
+    }
+
+    #[test]
+    fn a_full_table_says_so() {
+        let mut slots = Slots::new(1);
+        assert!(slots.reserve(Order::ZERO).is_some());
+        assert_eq!(slots.reserve(Order::ZERO), None);
+    }
+}

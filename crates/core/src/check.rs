@@ -1,0 +1,323 @@
+//! Whole-state invariants, for the simulator and for tests. docs/INVARIANTS.md says each in a sentence.
+
+use crate::addr::{LEAF_PAGES, PageIndex};
+use crate::folio::{Folio, FolioId, ListName, State};
+use crate::frames::Place;
+use crate::leaf::Entry;
+use crate::lru::List;
+use crate::machine::Core;
+use crate::swap::{SlotId, SlotState};
+use std::collections::HashMap;
+
+/// What a page is, seen from outside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PageState {
+    /// Reads as zeros.
+    Empty,
+    /// Mapped.
+    Resident,
+    /// On its way: a fault waits.
+    InFlight,
+    /// In RAM, not mapped.
+    Limbo,
+    /// In the store.
+    Swapped,
+    /// Lost.
+    Poisoned,
+}
+
+macro_rules! ensure {
+    ($holds:expr, $($message:tt)+) => {
+        if !$holds {
+            return Err(format!($($message)+));
+        }
+    };
+}
+
+impl Core {
+    /// What `page` is.
+    #[must_use]
+    pub fn page_state(&self, page: PageIndex) -> PageState {
+        match self.leaves.get(page) {
+            Entry::Empty => PageState::Empty,
+            Entry::Swapped { .. } => PageState::Swapped,
+            Entry::Poisoned => PageState::Poisoned,
+            Entry::Folio(id) => match self.folios.get(id).state {
+                State::Resident => PageState::Resident,
+                State::Limbo => PageState::Limbo,
+                _ => PageState::InFlight,
+            },
+        }
+    }
+
+    /// Pages of folios that are in flight now: by as much the frames may exceed the limit.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.folios
+            .iter()
+            .filter(|(_, f)| f.in_flight())
+            .map(|(_, f)| f.order.pages().0)
+            .sum()
+    }
+
+    /// Whether the state makes sense as a whole. Takes time in proportion to it.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold, in words.
+    pub fn check(&self) -> Result<(), String> {
+        let by_slot = self.check_entries()?;
+        self.check_folios()?;
+        self.check_lists()?;
+        self.check_frames()?;
+        self.check_slots(&by_slot)
+    }
+
+    /// Entries agree with folios and slots; counts agree with entries. Returns the entries that name each slot.
+    fn check_entries(&self) -> Result<HashMap<SlotId, u32>, String> {
+        let mut by_slot = HashMap::new();
+        let mut held = 0;
+        for (leaf, used) in self.leaves.tables() {
+            let mut counted = 0;
+            for page in (leaf * LEAF_PAGES..(leaf + 1) * LEAF_PAGES).map(PageIndex) {
+                let entry = self.leaves.get(page);
+                counted += u16::from(entry != Entry::Empty);
+                held += u32::from(entry != Entry::Empty);
+                ensure!(
+                    entry == Entry::Empty || self.regions.of(page).is_some(),
+                    "{page} is outside all regions"
+                );
+                match entry {
+                    Entry::Folio(id) => {
+                        let folio = self.folios.get(id);
+                        ensure!(folio.state != State::Free, "{page} names free folio {id:?}");
+                        ensure!(
+                            folio.range().contains(page),
+                            "{page} is not in its folio {}",
+                            folio.range()
+                        );
+                    }
+                    Entry::Swapped { slot, index } => {
+                        let order = self.slots.get(slot).order;
+                        ensure!(
+                            u32::from(index) < order.pages().0,
+                            "{page} is page {index} of a smaller slot"
+                        );
+                        ensure!(
+                            page.0 % order.pages().0 == u32::from(index),
+                            "{page} lies askew in its slot"
+                        );
+                        *by_slot.entry(slot).or_insert(0) += 1;
+                    }
+                    Entry::Empty | Entry::Poisoned => {}
+                }
+            }
+            ensure!(
+                counted == used,
+                "leaf {leaf} counts {used} entries, has {counted}"
+            );
+        }
+        ensure!(
+            held == self.held,
+            "{} pages are said to be held, {held} are",
+            self.held
+        );
+        Ok(by_slot)
+    }
+
+    /// Every folio owns all its entries, is listed where its state says, and the page counts add up.
+    fn check_folios(&self) -> Result<(), String> {
+        let (mut mapped, mut limbo, mut taking_out, mut pins) = (0, 0, 0, 0);
+        for (id, folio) in self.folios.iter() {
+            let pages = folio.order.pages().0;
+            ensure!(
+                folio.start.0 % pages == 0,
+                "{id:?} at {} is not aligned",
+                folio.range()
+            );
+            for page in folio.range().pages() {
+                ensure!(
+                    self.leaves.get(page) == Entry::Folio(id),
+                    "{page} does not name its folio {id:?}"
+                );
+            }
+            match folio.state {
+                State::Limbo | State::Saving | State::Rescuing => limbo += pages,
+                State::TakingOut => {
+                    taking_out += pages;
+                    mapped += pages;
+                }
+                _ if folio.uncharged => {}
+                _ => mapped += pages,
+            }
+            pins += u32::from(folio.pins);
+            self.check_list_of(id, folio)?;
+        }
+        ensure!(
+            mapped == self.mapped,
+            "{} pages are said to be mapped, {mapped} are",
+            self.mapped
+        );
+        ensure!(
+            limbo == self.limbo,
+            "{} pages are said to be in limbo, {limbo} are",
+            self.limbo
+        );
+        ensure!(
+            taking_out == self.taking_out,
+            "take-outs: said {}, are {taking_out}",
+            self.taking_out
+        );
+        ensure!(
+            pins == self.pins,
+            "{} pins are said to be in force, {pins} are",
+            self.pins
+        );
+        Ok(())
+    }
+
+    fn check_list_of(&self, id: FolioId, folio: &Folio) -> Result<(), String> {
+        let stuck = folio.pins > 0 || folio.immovable;
+        let right = match (folio.state, folio.list) {
+            (State::Resident, ListName::Unevictable) => stuck,
+            (State::Resident, ListName::Active | ListName::Inactive) => !stuck,
+            (State::Limbo, ListName::Limbo) => true,
+            (State::Resident | State::Limbo, _) => false,
+            (_, list) => list == ListName::None,
+        };
+        ensure!(
+            right,
+            "{id:?}, {:?} with {} pins, is on list {:?}",
+            folio.state,
+            folio.pins,
+            folio.list
+        );
+        ensure!(
+            folio.pins == 0 || folio.state == State::Resident,
+            "pinned {id:?} is {:?}",
+            folio.state
+        );
+        Ok(())
+    }
+
+    fn check_lists(&self) -> Result<(), String> {
+        let lists = [
+            (&self.lru.active, ListName::Active),
+            (&self.lru.inactive, ListName::Inactive),
+            (&self.lru.limbo, ListName::Limbo),
+            (&self.lru.unevictable, ListName::Unevictable),
+        ];
+        let mut listed = 0;
+        for (list, name) in lists {
+            listed += self.check_list(list, name)?;
+        }
+        let should = self
+            .folios
+            .iter()
+            .filter(|(_, folio)| folio.list != ListName::None)
+            .count();
+        ensure!(
+            listed == should,
+            "{should} folios say they are listed, {listed} are found on lists"
+        );
+        Ok(())
+    }
+
+    fn check_list(&self, list: &List, name: ListName) -> Result<usize, String> {
+        let (mut pages, mut folios, mut at) = (0, 0, list.oldest());
+        while let Some(id) = at {
+            let folio = self.folios.get(id);
+            ensure!(
+                folio.list == name,
+                "{id:?} on {name:?} says {:?}",
+                folio.list
+            );
+            pages += folio.order.pages().0;
+            folios += 1;
+            at = list.younger(&self.folios, id);
+        }
+        ensure!(
+            pages == list.pages(),
+            "{name:?} counts {} pages, has {pages}",
+            list.pages()
+        );
+        Ok(folios)
+    }
+
+    /// Busy places are those that folios name, each once.
+    fn check_frames(&self) -> Result<(), String> {
+        let mut named = HashMap::new();
+        for (id, folio) in self.folios.iter() {
+            let Some(frame) = folio.frame else {
+                let has_none = matches!(
+                    folio.state,
+                    State::Resident | State::Zapping | State::Filling
+                );
+                ensure!(has_none, "{id:?} is {:?} without a frame", folio.state);
+                continue;
+            };
+            ensure!(
+                folio.state != State::Resident,
+                "resident {id:?} keeps frame {frame}"
+            );
+            ensure!(
+                frame.order() == folio.order,
+                "{id:?} of {:?} names frame {frame}",
+                folio.order
+            );
+            ensure!(
+                self.frames.place(frame) == Some(Place::Busy),
+                "{id:?} names idle frame {frame}"
+            );
+            ensure!(
+                named.insert(frame, id).is_none(),
+                "frame {frame} is named twice"
+            );
+        }
+        for frame in self.frames.busy() {
+            ensure!(
+                named.contains_key(&frame),
+                "frame {frame} is busy for nobody"
+            );
+        }
+        Ok(())
+    }
+
+    /// Each slot's live pages are the entries that name it, or the folio that it backs or fills.
+    fn check_slots(&self, by_slot: &HashMap<SlotId, u32>) -> Result<(), String> {
+        let mut live = by_slot.clone();
+        for (id, folio) in self.folios.iter() {
+            if let Some(slot) = folio.slot {
+                *live.entry(slot).or_insert(0) += folio.order.pages().0;
+                ensure!(
+                    folio.state == State::Filling || self.slots.get(slot).order == folio.order,
+                    "{id:?} is backed by a slot of another order"
+                );
+            }
+            if let (State::Saving, Some(slot)) = (folio.state, folio.new_slot) {
+                ensure!(
+                    self.slots.get(slot).state == SlotState::Saving,
+                    "{slot:?} of {id:?} is not being saved"
+                );
+            }
+        }
+        for (id, slot) in self.slots.iter() {
+            let found = live.remove(&id).unwrap_or(0);
+            let said = if slot.state == SlotState::Held {
+                slot.live
+            } else {
+                0
+            };
+            ensure!(
+                found == said,
+                "{id:?}, {:?}, counts {said} live pages, has {found}",
+                slot.state
+            );
+            ensure!(
+                slot.state != SlotState::Held || said > 0,
+                "{id:?} is held for nobody"
+            );
+        }
+        ensure!(live.is_empty(), "free slots are named: {live:?}");
+        Ok(())
+    }
+}

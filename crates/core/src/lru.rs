@@ -1,0 +1,204 @@
+//! The lists that folios wait on: active, inactive, limbo, unevictable.
+//!
+//! A list is threaded through the folio records (intrusive, doubly linked), so that putting a folio on one and
+//! taking it off again costs no memory and constant time. Heads are young, tails are old.
+//!
+//! User space sees no accessed bit, so *limbo* is the referenced test of this memory manager: a folio that
+//! reaches the tail of the inactive list is taken out of the program but stays in RAM, uncompressed. A touch
+//! there costs one small fault, proves it is in use and puts it on the active list; reaching limbo's own tail
+//! means that nobody wanted it for a whole limbo's length, and it goes to the store. New folios start on the
+//! inactive list: a stream that touches each page once passes through without disturbing the active list.
+
+use crate::folio::{FolioId, Folios, ListName};
+
+const END: u32 = u32::MAX;
+
+/// One list and the number of pages on it.
+#[derive(Debug)]
+pub(crate) struct List {
+    name: ListName,
+    head: u32,
+    tail: u32,
+    pages: u32,
+}
+
+impl List {
+    pub(crate) fn new(name: ListName) -> Self {
+        Self {
+            name,
+            head: END,
+            tail: END,
+            pages: 0,
+        }
+    }
+
+    /// Pages of all its folios together.
+    pub(crate) fn pages(&self) -> u32 {
+        self.pages
+    }
+
+    /// The oldest folio.
+    pub(crate) fn oldest(&self) -> Option<FolioId> {
+        (self.tail != END).then_some(FolioId(self.tail))
+    }
+
+    /// The folio that is one younger than `id`.
+    pub(crate) fn younger(&self, folios: &Folios, id: FolioId) -> Option<FolioId> {
+        let prev = folios.get(id).prev;
+        (prev != END).then_some(FolioId(prev))
+    }
+
+    /// Puts `id` at the young end.
+    pub(crate) fn push_young(&mut self, folios: &mut Folios, id: FolioId) {
+        let head = self.head;
+        self.adopt(folios, id, END, head);
+        if head == END {
+            self.tail = id.0;
+        } else {
+            folios.get_mut(FolioId(head)).prev = id.0;
+        }
+        self.head = id.0;
+    }
+
+    /// Puts `id` at the old end.
+    pub(crate) fn push_old(&mut self, folios: &mut Folios, id: FolioId) {
+        let tail = self.tail;
+        self.adopt(folios, id, tail, END);
+        if tail == END {
+            self.head = id.0;
+        } else {
+            folios.get_mut(FolioId(tail)).next = id.0;
+        }
+        self.tail = id.0;
+    }
+
+    /// Takes `id` off.
+    pub(crate) fn remove(&mut self, folios: &mut Folios, id: FolioId) {
+        let (prev, next, pages) = {
+            let folio = folios.get_mut(id);
+            debug_assert_eq!(folio.list, self.name, "{id:?} is not on this list");
+            folio.list = ListName::None;
+            (folio.prev, folio.next, folio.order.pages().0)
+        };
+        if prev == END {
+            self.head = next;
+        } else {
+            folios.get_mut(FolioId(prev)).next = next;
+        }
+        if next == END {
+            self.tail = prev;
+        } else {
+            folios.get_mut(FolioId(next)).prev = prev;
+        }
+        self.pages -= pages;
+    }
+
+    fn adopt(&mut self, folios: &mut Folios, id: FolioId, prev: u32, next: u32) {
+        let folio = folios.get_mut(id);
+        debug_assert_eq!(folio.list, ListName::None, "{id:?} is on a list already");
+        folio.list = self.name;
+        folio.prev = prev;
+        folio.next = next;
+        self.pages += folio.order.pages().0;
+    }
+}
+
+/// The lists of one memory cgroup and node, as Linux calls the set.
+#[derive(Debug)]
+pub(crate) struct Lruvec {
+    pub(crate) active: List,
+    pub(crate) inactive: List,
+    pub(crate) limbo: List,
+    pub(crate) unevictable: List,
+}
+
+impl Lruvec {
+    pub(crate) fn new() -> Self {
+        Self {
+            active: List::new(ListName::Active),
+            inactive: List::new(ListName::Inactive),
+            limbo: List::new(ListName::Limbo),
+            unevictable: List::new(ListName::Unevictable),
+        }
+    }
+
+    fn list(&mut self, name: ListName) -> &mut List {
+        match name {
+            ListName::Active => &mut self.active,
+            ListName::Inactive => &mut self.inactive,
+            ListName::Limbo => &mut self.limbo,
+            ListName::Unevictable => &mut self.unevictable,
+            ListName::None => unreachable!("a folio was to be listed nowhere"),
+        }
+    }
+
+    /// Puts `id` at the young end of `name`; pinned and immovable folios that are mapped go to the unevictable list
+    /// instead.
+    pub(crate) fn add(&mut self, folios: &mut Folios, id: FolioId, name: ListName) {
+        self.list(Self::home(folios, id, name))
+            .push_young(folios, id);
+    }
+
+    /// The same at the old end.
+    pub(crate) fn add_old(&mut self, folios: &mut Folios, id: FolioId, name: ListName) {
+        self.list(Self::home(folios, id, name)).push_old(folios, id);
+    }
+
+    /// Takes `id` off whatever list it is on, and says which.
+    pub(crate) fn remove(&mut self, folios: &mut Folios, id: FolioId) -> ListName {
+        let name = folios.get(id).list;
+        if name != ListName::None {
+            self.list(name).remove(folios, id);
+        }
+        name
+    }
+
+    fn home(folios: &Folios, id: FolioId, name: ListName) -> ListName {
+        let folio = folios.get(id);
+        let stuck = folio.pins > 0 || folio.immovable;
+        if stuck && name != ListName::Limbo {
+            ListName::Unevictable
+        } else {
+            name
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::addr::{Order, PageIndex};
+    use crate::folio::State;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_deque(ops in prop::collection::vec((0u8..4, 0u32..24), 1..300)) {
+            let mut folios = Folios::new(32);
+            let ids: Vec<_> = (0..24)
+                .map(|n| folios.alloc(PageIndex(n), Order::ZERO, State::Resident).unwrap())
+                .collect();
+            let mut list = List::new(ListName::Inactive);
+            let mut model: VecDeque<FolioId> = VecDeque::new();
+            for (op, n) in ops {
+                let id = ids[n as usize];
+                let listed = model.contains(&id);
+                match op {
+                    0 if !listed => { list.push_young(&mut folios, id); model.push_front(id); }
+                    1 if !listed => { list.push_old(&mut folios, id); model.push_back(id); }
+                    2 if listed => { list.remove(&mut folios, id); model.retain(|&m| m != id); }
+                    _ => {}
+                }
+                prop_assert_eq!(list.oldest(), model.back().copied());
+                prop_assert_eq!(list.pages() as usize, model.len());
+            }
+            let mut walk = list.oldest();
+            for expected in model.iter().rev() {
+                prop_assert_eq!(walk, Some(*expected));
+                walk = list.younger(&folios, *expected);
+            }
+            prop_assert_eq!(walk, None);
+        }
+    }
+}

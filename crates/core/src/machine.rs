@@ -1,0 +1,332 @@
+//! The core itself: all state in one value, one way in, one way out.
+//!
+//! [`Core::handle`] is a function of the state and the event alone. It reads no clock, takes no lock, does no
+//! I/O and draws no random number; the same events give the same commands on real memory, in the simulator and
+//! under replay. The caller (the driver) holds one lock around it and none while it carries the commands out.
+//!
+//! # What is counted
+//! `mapped` counts the pages of folios that are mapped or on their way in or out of the program, `limbo`
+//! those in limbo or being saved; spare frames hold pages too. Together these are the frames, and their sum
+//! stays within the limit: a fault that would exceed it answers [`Reply::Reclaim`]. Two things may exceed
+//! it for a while, and are reported: frames in flight (a copied folio and the frame it was copied from), and
+//! faults that are served while the store takes nothing.
+
+use crate::addr::{Order, PageCount, PageIndex, PageRange};
+use crate::command::{Command, Commands};
+use crate::config::{Config, ConfigError};
+use crate::event::{Event, Refusal, Reply};
+use crate::folio::{FolioId, Folios, ListName, State};
+use crate::frames::Frames;
+use crate::leaf::{Entry, LeafTable};
+use crate::lru::Lruvec;
+use crate::region::Regions;
+use crate::stats::VmStat;
+use crate::swap::{SlotId, Slots};
+
+/// The state machine. See the [module](self).
+#[derive(Debug)]
+pub struct Core {
+    pub(crate) config: Config,
+    pub(crate) limit: u32,
+    pub(crate) leaves: LeafTable,
+    pub(crate) folios: Folios,
+    pub(crate) frames: Frames,
+    pub(crate) slots: Slots,
+    pub(crate) regions: Regions,
+    pub(crate) lru: Lruvec,
+    /// Pages of folios that are mapped, or on their way in or out.
+    pub(crate) mapped: u32,
+    /// Pages of folios in limbo, being saved or being rescued.
+    pub(crate) limbo: u32,
+    /// Of the mapped pages, those on their way to limbo.
+    pub(crate) taking_out: u32,
+    /// Pages whose entry is not empty.
+    pub(crate) held: u32,
+    /// Pins in force, so that operations need not look for them when there are none.
+    pub(crate) pins: u32,
+    /// The store was full or failed: nothing new is given to it until [`Event::RetryStore`].
+    pub(crate) store_blocked: bool,
+    pub(crate) stat: VmStat,
+}
+
+impl Core {
+    /// A core with an empty arena.
+    ///
+    /// All tables are sized here; [`Core::handle`] allocates only for [`Event::CreateRegion`] and
+    /// [`Event::DropRegion`].
+    ///
+    /// # Errors
+    /// What is wrong with `config`.
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        config.validate()?;
+        Ok(Self {
+            config,
+            limit: config.limit.0,
+            leaves: LeafTable::new(config.arena),
+            folios: Folios::new(config.records),
+            frames: Frames::new(&config.pool),
+            slots: Slots::new(config.arena.0),
+            regions: Regions::new(config.arena),
+            lru: Lruvec::new(),
+            mapped: 0,
+            limbo: 0,
+            taking_out: 0,
+            held: 0,
+            pins: 0,
+            store_blocked: false,
+            stat: VmStat::default(),
+        })
+    }
+
+    /// Takes one event and answers it, adding commands to `out`.
+    ///
+    /// # Panics
+    /// When `out` has no room for what one event may give (it should be empty), or when a completion names a folio that is
+    /// not in flight: then the driver has lost count, and going on would lose data.
+    pub fn handle(&mut self, event: Event, out: &mut Commands) -> Reply {
+        let reply = match event {
+            Event::Fault {
+                page,
+                access: _,
+                max_order,
+            } => self.fault(page, max_order, out),
+            Event::Completed { folio, outcome } => self.complete(folio, outcome, out),
+            Event::FrameFreed { frame } => self.frame_freed(frame),
+            Event::SlotReleased { slot } => self.slot_released(slot),
+            Event::Reclaim { pages, by } => self.reclaim(pages, by, out),
+            Event::Discard { range } => self.discard(range, out),
+            Event::Pin { range } => self.pin(range, out),
+            Event::Unpin { range } => self.unpin(range, out),
+            Event::Advise { range, advice } => self.advise(range, advice, out),
+            Event::Protected { range } => self.protected(range, out),
+            Event::CreateRegion { pages, order } => self.create_region(pages, order),
+            Event::DropRegion { region } => self.drop_region(region),
+            Event::SetLimit { pages } => {
+                self.limit = pages.0;
+                Reply::Done
+            }
+            Event::RetryStore => {
+                self.store_blocked = false;
+                Reply::Done
+            }
+        };
+        self.stat.peak_frames = self.stat.peak_frames.max(u64::from(self.frames_in_use()));
+        self.stat.touched = self.stat.touched.max(u64::from(self.held));
+        reply
+    }
+
+    /// Pages that faults can still take before the limit: spare frames count as available.
+    #[must_use]
+    pub fn available(&self) -> PageCount {
+        PageCount(self.limit.saturating_sub(self.mapped + self.limbo))
+    }
+
+    /// Whether background reclaim should begin.
+    #[must_use]
+    pub fn below_low_mark(&self) -> bool {
+        self.available().0 < self.mark(self.config.low_mark)
+    }
+
+    /// How many pages background reclaim should free until its high mark; zero when it may rest.
+    #[must_use]
+    pub fn below_high_mark(&self) -> PageCount {
+        PageCount(
+            self.mark(self.config.high_mark)
+                .saturating_sub(self.available().0),
+        )
+    }
+
+    /// Counters and gauges.
+    #[must_use]
+    pub fn stats(&self) -> VmStat {
+        let mut stat = self.stat;
+        stat.nr_mapped = u64::from(self.mapped);
+        stat.nr_limbo = u64::from(self.limbo);
+        stat.nr_free_frames = u64::from(self.frames.spare_pages());
+        stat.nr_swapped = u64::from(self.held - self.mapped - self.limbo);
+        stat.nr_active = u64::from(self.lru.active.pages());
+        stat.nr_inactive = u64::from(self.lru.inactive.pages());
+        stat.nr_unevictable = u64::from(self.lru.unevictable.pages());
+        stat.nr_limit = u64::from(self.limit);
+        stat
+    }
+
+    /// Bytes of memory that the core's own tables take.
+    #[must_use]
+    pub fn metadata_bytes(&self) -> u64 {
+        self.leaves.bytes() + self.folios.bytes() + self.slots.bytes() + self.frames.bytes()
+    }
+
+    /// Whether the store takes nothing at the moment.
+    #[must_use]
+    pub fn store_blocked(&self) -> bool {
+        self.store_blocked
+    }
+
+    /// Pages in frames: mapped, in limbo, and spare.
+    pub(crate) fn frames_in_use(&self) -> u32 {
+        self.mapped + self.limbo + self.frames.spare_pages()
+    }
+
+    /// Puts a folio on a list by its young end, or on the unevictable one where it belongs.
+    pub(crate) fn list(&mut self, id: FolioId, name: ListName) {
+        self.lru.add(&mut self.folios, id, name);
+    }
+
+    /// Takes a folio off its list.
+    pub(crate) fn unlist(&mut self, id: FolioId) -> ListName {
+        self.lru.remove(&mut self.folios, id)
+    }
+
+    /// A command for `id` is out: it is in `state` until the completion.
+    pub(crate) fn begin(&mut self, id: FolioId, state: State) {
+        let folio = self.folios.get_mut(id);
+        debug_assert!(!folio.in_flight() || folio.state == state);
+        folio.state = state;
+        folio.waited_for = false;
+    }
+
+    /// `pages` pages of `slot` are needed no more.
+    pub(crate) fn drop_slot_pages(&mut self, slot: SlotId, pages: u32, out: &mut Commands) {
+        if self.slots.drop_pages(slot, pages) {
+            out.push(Command::Release { slot });
+        }
+    }
+
+    /// The pages of `range` become `entry`, whatever they were.
+    pub(crate) fn set_entries(&mut self, range: PageRange, entry: Entry) {
+        self.leaves.fill(range, entry);
+    }
+
+    /// The pages of `range` become parts of `slot`, from its page `first` on.
+    pub(crate) fn set_swapped(&mut self, range: PageRange, slot: SlotId, first: u16) {
+        for (i, page) in range.pages().enumerate() {
+            self.leaves.set(
+                page,
+                Entry::Swapped {
+                    slot,
+                    index: first + i as u16,
+                },
+            );
+        }
+    }
+
+    /// Splits a resident folio so that no piece straddles `page`, into pieces as large as alignment
+    /// allows. False when there are no records for the pieces; nothing changed then.
+    pub(crate) fn split_at(&mut self, id: FolioId, page: PageIndex, out: &mut Commands) -> bool {
+        let folio = *self.folios.get(id);
+        debug_assert_eq!(folio.state, State::Resident);
+        if !folio.range().contains(page) || page == folio.start {
+            return true;
+        }
+        // Halving down to the page's own alignment makes one new piece a level.
+        if !self.folios.room(u32::from(folio.order.get())) {
+            return false;
+        }
+        let list = self.unlist(id);
+        if let Some(slot) = folio.slot {
+            self.drop_slot_pages(slot, folio.order.pages().0, out);
+            self.folios.get_mut(id).slot = None;
+        }
+        let mut straddling = id;
+        loop {
+            let piece = *self.folios.get(straddling);
+            let half = piece
+                .order
+                .smaller()
+                .expect("a straddled folio has two pages or more");
+            let middle = piece.start.plus(half.pages().0);
+            let upper = self
+                .folios
+                .alloc(middle, half, State::Resident)
+                .expect("room was checked");
+            self.folios.get_mut(straddling).order = half;
+            let record = self.folios.get_mut(upper);
+            record.pins = piece.pins;
+            record.immovable = piece.immovable;
+            self.set_entries(PageRange::new(middle, half.pages()), Entry::Folio(upper));
+            self.pins += u32::from(piece.pins);
+            self.stat.folio_split += 1;
+            let whole = if page < middle { upper } else { straddling };
+            if page == middle {
+                self.list(straddling, list);
+                self.list(upper, list);
+                return true;
+            }
+            straddling = if page < middle { straddling } else { upper };
+            self.list(whole, list);
+        }
+    }
+
+    /// [`Core::split_at`] for the edges of a range: afterwards every folio is inside or outside. `None` when that is
+    /// so; a reply when something must happen first.
+    pub(crate) fn split_edges(&mut self, range: PageRange, out: &mut Commands) -> Option<Reply> {
+        for page in [range.start, range.end()] {
+            let Some(id) = self.straddler(page) else {
+                continue;
+            };
+            let folio = self.folios.get_mut(id);
+            if folio.in_flight() {
+                folio.waited_for = true;
+                return Some(Reply::Wait { page: folio.start });
+            }
+            if folio.state == State::Limbo {
+                return Some(Reply::NeedsResident { page });
+            }
+            if !self.split_at(id, page, out) {
+                return Some(Reply::Refused(Refusal::OutOfRecords));
+            }
+        }
+        None
+    }
+
+    /// The folio that has pages on both sides of the start of `page`.
+    fn straddler(&self, page: PageIndex) -> Option<FolioId> {
+        if page.0 >= self.config.arena.0 {
+            return None;
+        }
+        match self.leaves.get(page) {
+            Entry::Folio(id) if self.folios.get(id).start < page => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Whether `range` is not empty and inside the arena.
+    pub(crate) fn range_ok(&self, range: PageRange) -> bool {
+        !range.is_empty()
+            && range
+                .start
+                .0
+                .checked_add(range.len.0)
+                .is_some_and(|end| end <= self.config.arena.0)
+    }
+
+    fn mark(&self, share: u16) -> u32 {
+        (u64::from(self.limit) * u64::from(share) / 1024) as u32
+    }
+
+    fn create_region(&mut self, pages: PageCount, order: Order) -> Reply {
+        if pages.0 == 0 || pages.0 > self.config.arena.0 {
+            return Reply::Refused(Refusal::BadRange);
+        }
+        match self.regions.create(pages, order) {
+            Some((region, range)) => Reply::Region { region, range },
+            None => Reply::Refused(Refusal::NoAddressSpace),
+        }
+    }
+
+    fn drop_region(&mut self, id: crate::region::RegionId) -> Reply {
+        let Some(region) = self.regions.get(id) else {
+            return Reply::Refused(Refusal::UnknownRegion);
+        };
+        let mut leaf = region.range.start;
+        while leaf < region.range.end() {
+            if self.leaves.leaf_in_use(leaf) {
+                return Reply::Refused(Refusal::RegionInUse);
+            }
+            leaf = leaf.plus(crate::addr::LEAF_PAGES);
+        }
+        self.regions.remove(id);
+        Reply::Done
+    }
+}

@@ -1,0 +1,85 @@
+//! Hints, and news of changed protection: folios change lists, or leave at once.
+
+use crate::addr::{LEAF_PAGES, PageIndex, PageRange};
+use crate::command::Commands;
+use crate::event::{Advice, Refusal, Reply};
+use crate::folio::{FolioId, ListName, State};
+use crate::leaf::Entry;
+use crate::limits::{DISCARD_WALK, RECLAIM_BATCH};
+use crate::machine::Core;
+
+impl Core {
+    pub(crate) fn advise(&mut self, range: PageRange, advice: Advice, out: &mut Commands) -> Reply {
+        if !self.range_ok(range) {
+            return Reply::Refused(Refusal::BadRange);
+        }
+        let walk_end = range
+            .start
+            .0
+            .saturating_add(DISCARD_WALK)
+            .min(range.end().0);
+        let mut page = range.start;
+        while page.0 < walk_end {
+            if out.len() >= RECLAIM_BATCH {
+                return Reply::More { from: page };
+            }
+            page = match self.leaves.get(page) {
+                Entry::Folio(id) => {
+                    self.cool(id, advice, out);
+                    self.folios.get(id).range().end()
+                }
+                _ if !self.leaves.leaf_in_use(page) => {
+                    PageIndex(page.0 - page.0 % LEAF_PAGES).plus(LEAF_PAGES)
+                }
+                _ => page.plus(1),
+            };
+        }
+        if page < range.end() {
+            Reply::More { from: page }
+        } else {
+            Reply::Done
+        }
+    }
+
+    /// A mapped folio that can leave becomes the first to do so, or leaves.
+    fn cool(&mut self, id: FolioId, advice: Advice, out: &mut Commands) {
+        let folio = self.folios.get_mut(id);
+        if folio.state != State::Resident || folio.list == ListName::Unevictable {
+            return;
+        }
+        match advice {
+            Advice::Cold => {
+                self.unlist(id);
+                self.lru.add_old(&mut self.folios, id, ListName::Inactive);
+            }
+            Advice::PageOut => {
+                folio.pageout = true;
+                // Without room in the pool it stays, first in line.
+                if !self.start_take_out(id, out) {
+                    self.folios.get_mut(id).pageout = false;
+                    self.unlist(id);
+                    self.lru.add_old(&mut self.folios, id, ListName::Inactive);
+                }
+            }
+        }
+    }
+
+    /// Protection of `range` is about to change, or has: folios end at its ends from now on, so that each lies in one
+    /// mapping, and those that could not move get another chance.
+    pub(crate) fn protected(&mut self, range: PageRange, out: &mut Commands) -> Reply {
+        if !self.range_ok(range) {
+            return Reply::Refused(Refusal::BadRange);
+        }
+        if let Some(reply) = self.split_edges(range, out) {
+            return reply;
+        }
+        self.for_each_folio(range, |core, id| {
+            if core.folios.get(id).immovable {
+                core.unlist(id);
+                core.folios.get_mut(id).immovable = false;
+                core.list(id, ListName::Inactive);
+            }
+        });
+        Reply::Done
+    }
+}

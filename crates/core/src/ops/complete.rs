@@ -1,0 +1,275 @@
+//! Completions: the world has done what a command asked, or could not.
+//!
+//! Each folio state in flight admits certain outcomes; anything else means that the driver has mixed up two commands,
+//! and stops the program before memory is lost.
+
+use crate::addr::{Frame, PageRange};
+use crate::command::{Command, Commands};
+use crate::event::{Outcome, Reply};
+use crate::folio::{Folio, FolioId, ListName, State};
+use crate::leaf::Entry;
+use crate::machine::Core;
+use crate::swap::SlotId;
+
+impl Core {
+    pub(crate) fn complete(&mut self, id: FolioId, outcome: Outcome, out: &mut Commands) -> Reply {
+        let folio = *self.folios.get(id);
+        match (folio.state, outcome) {
+            (State::Filling, Outcome::Installed { frame_kept }) => self.filled(id, frame_kept, out),
+            (
+                State::Filling,
+                Outcome::InstallSplit { frame_kept } | Outcome::InstallGone { frame_kept },
+            ) => {
+                self.not_filled(id, frame_kept, out);
+            }
+            (State::Filling, Outcome::LoadFailed { frame_kept }) => {
+                self.load_failed(id, frame_kept, out)
+            }
+            (State::Rescuing, Outcome::Installed { frame_kept }) => {
+                self.rescued(id, frame_kept, out)
+            }
+            (State::Rescuing, Outcome::InstallSplit { .. } | Outcome::InstallGone { .. }) => {
+                self.folios.get_mut(id).state = State::Limbo;
+                self.list(id, ListName::Limbo);
+            }
+            (State::TakingOut, Outcome::TakenOut) => self.taken_out(id),
+            (State::TakingOut, Outcome::TakeOutBusy) => {
+                self.stat.takeout_busy += 1;
+                self.stays(id, ListName::Active);
+            }
+            (State::TakingOut, Outcome::TakeOutImmovable) => self.immovable(id, out),
+            (State::Saving, Outcome::Stored) => {
+                let slot = folio.new_slot.expect("a folio being saved has a new slot");
+                self.slots.saved(slot);
+                if let Some(previous) = folio.slot {
+                    self.drop_slot_pages(previous, folio.order.pages().0, out);
+                }
+                self.stat.pswpout += u64::from(folio.order.pages().0);
+                self.evicted(id, &folio, Some(slot));
+            }
+            (State::Saving, Outcome::Unchanged) => {
+                self.cancel_save(&folio);
+                self.stat.pswpout_unchanged += u64::from(folio.order.pages().0);
+                self.evicted(id, &folio, folio.slot);
+            }
+            (State::Saving, Outcome::AllZero) => {
+                self.cancel_save(&folio);
+                if let Some(previous) = folio.slot {
+                    self.drop_slot_pages(previous, folio.order.pages().0, out);
+                }
+                self.stat.pswpout_zero += u64::from(folio.order.pages().0);
+                self.evicted(id, &folio, None);
+            }
+            (State::Saving, Outcome::StoreFull | Outcome::StoreFailed) => {
+                self.cancel_save(&folio);
+                self.store_blocked = true;
+                self.stat.store_failed += 1;
+                self.folios.get_mut(id).state = State::Limbo;
+                self.lru.add_old(&mut self.folios, id, ListName::Limbo);
+            }
+            (State::Zapping, Outcome::Zapped) => self.zapped(id, &folio, out),
+            (state, outcome) => {
+                panic!("{outcome:?} for {id:?}, which is {state:?}: the driver lost count")
+            }
+        }
+        // The record may be free by now; who waited for it is in the copy.
+        if self.waited_for(id, &folio) {
+            self.folios.get_mut(id).waited_for = false;
+            out.push(Command::Wake { at: folio.range() });
+        }
+        Reply::Done
+    }
+
+    fn waited_for(&self, id: FolioId, before: &Folio) -> bool {
+        before.waited_for
+            || (self.folios.get(id).state != State::Free && self.folios.get(id).waited_for)
+    }
+
+    fn filled(&mut self, id: FolioId, frame_kept: bool, out: &mut Commands) {
+        let folio = *self.folios.get(id);
+        let pages = folio.order.pages().0;
+        self.settle_frame(folio.frame, frame_kept);
+        self.stat.pgfault += 1;
+        match folio.slot {
+            Some(slot) => {
+                self.stat.pgmajfault += 1;
+                self.stat.pswpin += u64::from(pages);
+                if folio.part_of_slot {
+                    self.drop_slot_pages(slot, pages, out);
+                    self.folios.get_mut(id).slot = None;
+                }
+            }
+            None => self.stat.pgzero += u64::from(pages),
+        }
+        self.now_resident(id, ListName::Inactive);
+        self.trim(out);
+    }
+
+    fn rescued(&mut self, id: FolioId, frame_kept: bool, out: &mut Commands) {
+        let folio = *self.folios.get(id);
+        let pages = folio.order.pages().0;
+        self.settle_frame(folio.frame, frame_kept);
+        self.limbo -= pages;
+        self.mapped += pages;
+        self.stat.pgfault += 1;
+        self.stat.limbo_rescue += u64::from(pages);
+        self.stat.pgactivate += u64::from(pages);
+        self.now_resident(id, ListName::Active);
+        self.trim(out);
+    }
+
+    fn now_resident(&mut self, id: FolioId, list: ListName) {
+        let folio = self.folios.get_mut(id);
+        folio.state = State::Resident;
+        folio.frame = None;
+        folio.pageout = false;
+        self.list(id, list);
+    }
+
+    /// The pool's frame of a folio that came in: spare if it was copied from, a hole if it was moved.
+    fn settle_frame(&mut self, frame: Option<Frame>, kept: bool) {
+        match frame {
+            Some(frame) if kept => self.frames.now_spare(frame),
+            Some(frame) => self.frames.now_hole(frame),
+            None => {}
+        }
+    }
+
+    /// Copied folios leave their frames behind; beyond the limit these go back to the kernel.
+    fn trim(&mut self, out: &mut Commands) {
+        let over = self.frames_in_use().saturating_sub(self.limit);
+        if over > 0 && self.frames.spare_pages() > 0 {
+            self.drain(over, out);
+        }
+    }
+
+    /// What was to be filled goes back to what it was.
+    fn not_filled(&mut self, id: FolioId, frame_kept: bool, out: &mut Commands) {
+        let folio = *self.folios.get(id);
+        match folio.slot {
+            Some(slot) => self.set_swapped(folio.range(), slot, folio.slot_first),
+            None => self.forget(folio.range()),
+        }
+        self.give_up_filling(id, &folio, frame_kept, out);
+    }
+
+    fn load_failed(&mut self, id: FolioId, frame_kept: bool, out: &mut Commands) {
+        let folio = *self.folios.get(id);
+        let slot = folio.slot.expect("a load has a slot");
+        self.stat.load_failed += 1;
+        self.set_entries(folio.range(), Entry::Poisoned);
+        self.drop_slot_pages(slot, folio.order.pages().0, out);
+        out.push(Command::Poison {
+            at: folio.range(),
+            page: folio.start,
+        });
+        self.give_up_filling(id, &folio, frame_kept, out);
+    }
+
+    fn give_up_filling(
+        &mut self,
+        id: FolioId,
+        folio: &Folio,
+        frame_kept: bool,
+        out: &mut Commands,
+    ) {
+        self.settle_frame(folio.frame, frame_kept);
+        self.mapped -= folio.order.pages().0;
+        self.folios.release(id);
+        self.trim(out);
+    }
+
+    fn taken_out(&mut self, id: FolioId) {
+        let folio = *self.folios.get(id);
+        let pages = folio.order.pages().0;
+        self.taking_out -= pages;
+        self.mapped -= pages;
+        self.limbo += pages;
+        self.folios.get_mut(id).state = State::Limbo;
+        if folio.pageout {
+            self.lru.add_old(&mut self.folios, id, ListName::Limbo);
+        } else {
+            self.list(id, ListName::Limbo);
+        }
+    }
+
+    /// A take-out did not happen: the hole is free again and the folio is listed.
+    fn stays(&mut self, id: FolioId, list: ListName) {
+        let folio = *self.folios.get(id);
+        self.taking_out -= folio.order.pages().0;
+        self.frames
+            .now_hole(folio.frame.expect("a take-out has a frame"));
+        self.now_resident(id, list);
+    }
+
+    /// The mapping forbids a take-out: a large folio may straddle two mappings, and its pages get a chance each. A
+    /// single page waits on the unevictable list for [`Event::Protected`](crate::Event::Protected).
+    fn immovable(&mut self, id: FolioId, out: &mut Commands) {
+        let folio = *self.folios.get(id);
+        self.stat.takeout_immovable += 1;
+        self.stays(id, ListName::Active);
+        if folio.order.get() > 0 && self.folios.room(folio.order.pages().0) {
+            for page in folio.range().pages().skip(1) {
+                if let Entry::Folio(piece) = self.leaves.get(page) {
+                    self.split_at(piece, page, out);
+                }
+            }
+        } else {
+            self.unlist(id);
+            self.folios.get_mut(id).immovable = true;
+            self.list(id, ListName::Unevictable);
+        }
+    }
+
+    fn cancel_save(&mut self, folio: &Folio) {
+        self.slots
+            .cancel(folio.new_slot.expect("a folio being saved has a new slot"));
+    }
+
+    /// The folio has left memory: its pages are `slot`'s, or zeros.
+    fn evicted(&mut self, id: FolioId, folio: &Folio, slot: Option<SlotId>) {
+        match slot {
+            Some(slot) => self.set_swapped(folio.range(), slot, 0),
+            None => self.forget(folio.range()),
+        }
+        self.limbo -= folio.order.pages().0;
+        self.frames
+            .now_spare(folio.frame.expect("a folio being saved has a frame"));
+        self.folios.release(id);
+    }
+
+    fn zapped(&mut self, id: FolioId, folio: &Folio, out: &mut Commands) {
+        let pages = folio.order.pages().0;
+        if let Some(slot) = folio.slot {
+            self.drop_slot_pages(slot, pages, out);
+        }
+        if !folio.uncharged {
+            self.mapped -= pages;
+        }
+        self.stat.pgdiscard += u64::from(pages);
+        self.forget(folio.range());
+        self.folios.release(id);
+    }
+
+    /// The pages of `range` hold nothing any more.
+    pub(crate) fn forget(&mut self, range: PageRange) {
+        self.held -= range.len.0;
+        self.set_entries(range, Entry::Empty);
+    }
+
+    pub(crate) fn frame_freed(&mut self, frame: Frame) -> Reply {
+        assert!(
+            self.frames.drained(frame),
+            "frame {frame} was freed, but not asked to be"
+        );
+        Reply::Done
+    }
+
+    pub(crate) fn slot_released(&mut self, slot: SlotId) -> Reply {
+        assert!(
+            self.slots.released(slot),
+            "{slot:?} was released, but not asked to be"
+        );
+        Reply::Done
+    }
+}

@@ -1,0 +1,8 @@
+//! What the core does with each kind of event: one file an operation.
+
+mod advise;
+mod complete;
+mod discard;
+mod fault;
+mod pin;
+mod reclaim;

@@ -1,0 +1,161 @@
+//! Reclaim: the next batch of work that makes memory available.
+//!
+//! Memory leaves in two steps, and a batch has both, so that limbo stays at its length while its old end is
+//! written out:
+//!
+//! 1. *save*: the oldest folios in limbo go to the store, and their frames become spare. Only as long as limbo
+//!    is longer than its share: being there for a while is what tells a folio in use from one that is not;
+//! 2. *take out*: the oldest inactive folios are captured into limbo. The active list gives its oldest to the
+//!    inactive one when that is the shorter of the two.
+//!
+//! Background and direct reclaim are the same code in the same order. A batch is bounded, in commands and in
+//! folios looked at; the caller asks again until enough is available. When nothing but limbo is left, limbo is written
+//! out below its share: a fault that cannot be served is worse than a wrong victim.
+
+use crate::addr::PageCount;
+use crate::command::{Command, Commands};
+use crate::event::{Reclaimer, Reply};
+use crate::folio::{FolioId, ListName, State};
+use crate::limits::{LOAD_RESERVE, RECLAIM_BATCH, RECLAIM_SCAN};
+use crate::machine::Core;
+
+impl Core {
+    pub(crate) fn reclaim(&mut self, pages: PageCount, by: Reclaimer, out: &mut Commands) -> Reply {
+        let target = self.limbo_target();
+        let surplus = (self.limbo_listed() + self.taking_out).saturating_sub(target);
+        let saved = self.save_oldest(pages.0.min(surplus), by, out);
+        let refill = (target + pages.0).saturating_sub(self.limbo_listed() + self.taking_out);
+        let taken = self.take_oldest(refill, by, out);
+        if saved + taken == 0 {
+            self.save_oldest(pages.0, by, out);
+        }
+        Reply::Done
+    }
+
+    fn limbo_target(&self) -> u32 {
+        (u64::from(self.limit) * u64::from(self.config.limbo_share) / 1024) as u32
+    }
+
+    fn limbo_listed(&self) -> u32 {
+        self.lru.limbo.pages()
+    }
+
+    /// Starts saves from limbo's old end until `pages` pages are on their way out.
+    fn save_oldest(&mut self, pages: u32, by: Reclaimer, out: &mut Commands) -> u32 {
+        let mut started = 0;
+        let mut victim = self.lru.limbo.oldest();
+        for _ in 0..RECLAIM_SCAN {
+            let Some(id) = victim else { break };
+            if started >= pages || out.len() >= RECLAIM_BATCH {
+                break;
+            }
+            victim = self.lru.limbo.younger(&self.folios, id);
+            let folio = *self.folios.get(id);
+            let n = folio.order.pages().0;
+            self.count_scan(n, by);
+            // A store that takes nothing may still hold what has not changed.
+            if self.store_blocked && folio.slot.is_none() {
+                continue;
+            }
+            self.unlist(id);
+            if !self.start_save(id, out) {
+                self.lru.add_old(&mut self.folios, id, ListName::Limbo);
+                break;
+            }
+            self.folios.get_mut(id).saved_by = Some(by);
+            started += n;
+        }
+        started
+    }
+
+    /// Starts the save of a folio in limbo that is on no list. False when no slot is to be had.
+    pub(crate) fn start_save(&mut self, id: FolioId, out: &mut Commands) -> bool {
+        let folio = *self.folios.get(id);
+        let Some(slot) = self.slots.reserve(folio.order) else {
+            return false;
+        };
+        self.begin(id, State::Saving);
+        self.folios.get_mut(id).new_slot = Some(slot);
+        let frame = folio.frame.expect("a folio in limbo has a frame");
+        out.push(Command::Save {
+            folio: id,
+            frame,
+            slot,
+            previous: folio.slot,
+        });
+        true
+    }
+
+    /// Starts take-outs from the inactive list's old end until `pages` pages are on their way.
+    fn take_oldest(&mut self, pages: u32, by: Reclaimer, out: &mut Commands) -> u32 {
+        let mut started = 0;
+        let first = out.len();
+        while started < pages && out.len() - first < RECLAIM_BATCH {
+            self.balance();
+            let Some(id) = self.lru.inactive.oldest() else {
+                break;
+            };
+            let n = self.folios.get(id).order.pages().0;
+            if !self.start_take_out(id, out) {
+                break;
+            }
+            self.count_scan(n, by);
+            started += n;
+        }
+        started
+    }
+
+    /// Starts the take-out of a resident folio. False when the pool has no place for it.
+    pub(crate) fn start_take_out(&mut self, id: FolioId, out: &mut Commands) -> bool {
+        let folio = *self.folios.get(id);
+        if self.frames.holes(folio.order) <= LOAD_RESERVE {
+            // Spare frames may be what fills the pool: their places are wanted more than their pages.
+            if let Some(frame) = self.frames.drain_one_of(folio.order) {
+                out.push(Command::FreeFrame { frame });
+            }
+            return false;
+        }
+        let frame = self
+            .frames
+            .take_hole(folio.order)
+            .expect("holes were counted");
+        self.unlist(id);
+        self.begin(id, State::TakingOut);
+        self.folios.get_mut(id).frame = Some(frame);
+        self.taking_out += folio.order.pages().0;
+        out.push(Command::TakeOut {
+            folio: id,
+            at: folio.range(),
+            frame,
+        });
+        true
+    }
+
+    /// Moves the oldest active folio over when the inactive list is the shorter one.
+    fn balance(&mut self) {
+        if self.lru.inactive.pages() >= self.lru.active.pages() {
+            return;
+        }
+        if let Some(id) = self.lru.active.oldest() {
+            self.stat.pgdeactivate += u64::from(self.folios.get(id).order.pages().0);
+            self.unlist(id);
+            self.list(id, ListName::Inactive);
+        }
+    }
+
+    fn count_scan(&mut self, pages: u32, by: Reclaimer) {
+        match by {
+            Reclaimer::Background => self.stat.pgscan_kswapd += u64::from(pages),
+            Reclaimer::Direct => self.stat.pgscan_direct += u64::from(pages),
+        }
+    }
+
+    /// `pages` pages have left memory on behalf of `by`.
+    pub(crate) fn count_steal(&mut self, pages: u32, by: Option<Reclaimer>) {
+        match by {
+            Some(Reclaimer::Background) => self.stat.pgsteal_kswapd += u64::from(pages),
+            Some(Reclaimer::Direct) => self.stat.pgsteal_direct += u64::from(pages),
+            None => {}
+        }
+    }
+}

@@ -88,13 +88,16 @@ impl Config {
         if self.limit.0 < MIN_LIMIT_PAGES {
             return Err(ConfigError::LimitTooSmall { pages: self.limit });
         }
-        if self.arena.0 == 0 || self.arena.0 % LEAF_PAGES != 0 || self.arena.0 > MAX_ARENA_PAGES {
+        if self.arena.0 == 0
+            || !self.arena.0.is_multiple_of(LEAF_PAGES)
+            || self.arena.0 > MAX_ARENA_PAGES
+        {
             return Err(ConfigError::BadArena { pages: self.arena });
         }
         if self.low_mark >= self.high_mark || self.high_mark >= 1024 || self.limbo_share >= 1024 {
             return Err(ConfigError::BadMarks);
         }
-        if self.pool.frames.iter().any(|&n| n < 4 || n >= 1 << 28) {
+        if self.pool.frames.iter().any(|n| !(4..1 << 28).contains(n)) {
             return Err(ConfigError::BadPool);
         }
         if self.records < self.limit.0 {

@@ -157,6 +157,18 @@ impl Core {
         self.leaves.bytes() + self.folios.bytes() + self.slots.bytes() + self.frames.bytes()
     }
 
+    /// Slots that are in use, or on their way to be forgotten.
+    #[must_use]
+    pub fn slots_in_use(&self) -> u32 {
+        self.slots.in_use()
+    }
+
+    /// Pages that are on their way from spare frames back to the kernel.
+    #[must_use]
+    pub fn draining(&self) -> PageCount {
+        PageCount(self.frames.draining_pages())
+    }
+
     /// Whether the store takes nothing at the moment.
     #[must_use]
     pub fn store_blocked(&self) -> bool {

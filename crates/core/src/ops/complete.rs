@@ -232,6 +232,7 @@ impl Core {
             Some(slot) => self.set_swapped(folio.range(), slot, 0),
             None => self.forget(folio.range()),
         }
+        self.count_steal(folio.order.pages().0, folio.saved_by);
         self.limbo -= folio.order.pages().0;
         self.frames
             .now_spare(folio.frame.expect("a folio being saved has a frame"));

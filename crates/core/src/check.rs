@@ -126,7 +126,7 @@ impl Core {
 
     /// Every folio owns all its entries, is listed where its state says, and the page counts add up.
     fn check_folios(&self) -> Result<(), String> {
-        let (mut mapped, mut limbo, mut taking_out, mut pins) = (0, 0, 0, 0);
+        let (mut mapped, mut limbo, mut taking_out, mut pins, mut flights) = (0, 0, 0, 0, 0);
         for (id, folio) in self.folios.iter() {
             let pages = folio.order.pages().0;
             ensure!(
@@ -150,6 +150,7 @@ impl Core {
                 _ => mapped += pages,
             }
             pins += u32::from(folio.pins);
+            flights += u32::from(folio.in_flight());
             self.check_list_of(id, folio)?;
         }
         ensure!(
@@ -171,6 +172,11 @@ impl Core {
             pins == self.pins,
             "{} pins are said to be in force, {pins} are",
             self.pins
+        );
+        ensure!(
+            flights == self.flights,
+            "{} commands are said to be out, {flights} are",
+            self.flights
         );
         Ok(())
     }

@@ -10,8 +10,8 @@ pub const RECLAIM_BATCH: usize = 16;
 pub const RECLAIM_SCAN: usize = 128;
 /// Frees of spare frames that one event adds to its own work: enough to share one TLB shootdown.
 pub const TRIM_BATCH: usize = 24;
-/// Releases of slots that one completed folio can cause.
-pub const RELEASES_PER_FOLIO: usize = 1;
+/// Room that the answer to a command needs in the list: one release, one wake-up, one poison, one split.
+pub const ANSWER_COMMANDS: usize = 8;
 /// Places of each order that take-outs leave for loads, so that a pool full of limbo cannot stop a fault.
 pub const LOAD_RESERVE: usize = 2;
 /// Pages of entries that one discard event walks at most, so that the lock is held for a bounded time.
@@ -24,7 +24,7 @@ pub const MAX_ARENA_PAGES: u32 = u32::MAX - LEAF_PAGES + 1;
 pub const MAX_PINS: u8 = u8::MAX;
 
 const _: () = assert!(2 * RECLAIM_BATCH + TRIM_BATCH <= MAX_COMMANDS);
-const _: () = assert!(TRIM_BATCH + RELEASES_PER_FOLIO + 2 <= MAX_COMMANDS);
+const _: () = assert!(TRIM_BATCH + ANSWER_COMMANDS <= MAX_COMMANDS);
 const _: () = assert!(
     MIN_LIMIT_PAGES >= 4 * LEAF_PAGES,
     "a budget must hold a few folios of the highest order"

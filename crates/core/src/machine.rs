@@ -40,6 +40,10 @@ pub struct Core {
     pub(crate) limbo: u32,
     /// Of the mapped pages, those on their way to limbo.
     pub(crate) taking_out: u32,
+    /// Commands that name a folio and have not been answered.
+    pub(crate) flights: u32,
+    /// Slots that the store has been asked to forget.
+    pub(crate) releasing: u32,
     /// Pages whose entry is not empty.
     pub(crate) held: u32,
     /// Pins in force, so that operations need not look for them when there are none.
@@ -71,6 +75,8 @@ impl Core {
             mapped: 0,
             limbo: 0,
             taking_out: 0,
+            flights: 0,
+            releasing: 0,
             held: 0,
             pins: 0,
             store_blocked: false,
@@ -157,16 +163,16 @@ impl Core {
         self.leaves.bytes() + self.folios.bytes() + self.slots.bytes() + self.frames.bytes()
     }
 
+    /// Whether no command is waiting for its answer: the state describes the world as it is.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.flights == 0 && self.releasing == 0 && self.frames.draining_pages() == 0
+    }
+
     /// Slots that are in use, or on their way to be forgotten.
     #[must_use]
     pub fn slots_in_use(&self) -> u32 {
         self.slots.in_use()
-    }
-
-    /// Pages that are on their way from spare frames back to the kernel.
-    #[must_use]
-    pub fn draining(&self) -> PageCount {
-        PageCount(self.frames.draining_pages())
     }
 
     /// Whether the store takes nothing at the moment.
@@ -193,14 +199,16 @@ impl Core {
     /// A command for `id` is out: it is in `state` until the completion.
     pub(crate) fn begin(&mut self, id: FolioId, state: State) {
         let folio = self.folios.get_mut(id);
-        debug_assert!(!folio.in_flight() || folio.state == state);
+        debug_assert!(!folio.in_flight(), "{id:?} is in flight already");
         folio.state = state;
         folio.waited_for = false;
+        self.flights += 1;
     }
 
     /// `pages` pages of `slot` are needed no more.
     pub(crate) fn drop_slot_pages(&mut self, slot: SlotId, pages: u32, out: &mut Commands) {
         if self.slots.drop_pages(slot, pages) {
+            self.releasing += 1;
             out.push(Command::Release { slot });
         }
     }

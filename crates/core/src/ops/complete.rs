@@ -14,6 +14,7 @@ use crate::swap::SlotId;
 impl Core {
     pub(crate) fn complete(&mut self, id: FolioId, outcome: Outcome, out: &mut Commands) -> Reply {
         let folio = *self.folios.get(id);
+        self.flights -= u32::from(folio.in_flight());
         match (folio.state, outcome) {
             (State::Filling, Outcome::Installed { frame_kept }) => self.filled(id, frame_kept, out),
             (

@@ -118,6 +118,7 @@ impl Core {
             return Step::Stop(Reply::Refused(Refusal::OutOfRecords));
         };
         self.folios.get_mut(id).uncharged = true;
+        self.flights += 1;
         self.leaves.set(page, Entry::Folio(id));
         out.push(Command::Zap {
             folio: id,

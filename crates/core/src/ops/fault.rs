@@ -80,7 +80,7 @@ impl Core {
             Memory::Short(pages) => return Reply::Reclaim { pages },
         };
         let at = PageRange::block(page, order);
-        let Some(id) = self.admit(at, frame, out) else {
+        let Some(id) = self.admit(at, frame) else {
             return Reply::Refused(Refusal::OutOfRecords);
         };
         self.held += at.len.0;
@@ -127,7 +127,7 @@ impl Core {
             Memory::Short(pages) => return Reply::Reclaim { pages },
         };
         let at = PageRange::block(page, order);
-        let Some(id) = self.admit(at, Some(frame), out) else {
+        let Some(id) = self.admit(at, Some(frame)) else {
             return Reply::Refused(Refusal::OutOfRecords);
         };
         let first = (at.start.0 - slot_start.0) as u16;
@@ -187,6 +187,7 @@ impl Core {
             return None;
         };
         self.folios.get_mut(id).frame = frame;
+        self.flights += 1;
         self.mapped += at.len.0;
         self.set_entries(at, Entry::Folio(id));
         Some(id)

@@ -173,12 +173,7 @@ impl Core {
     }
 
     /// A folio record for what comes in at `at`; gives the frame back when there is none.
-    fn admit(
-        &mut self,
-        at: PageRange,
-        frame: Option<Frame>,
-        _out: &mut Commands,
-    ) -> Option<FolioId> {
+    fn admit(&mut self, at: PageRange, frame: Option<Frame>) -> Option<FolioId> {
         let order = Order::new(at.len.0.trailing_zeros() as u8).expect("a block has an order");
         let Some(id) = self.folios.alloc(at.start, order, State::Filling) else {
             if let Some(frame) = frame {

@@ -1,1 +1,88 @@
-fn main() {}
+//! Replays a seed, runs the fixed ones, or looks for a new one that fails.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+use millpond_sim::report::Coverage;
+use millpond_sim::rng::Rng;
+use millpond_sim::{Options, Run, run, seeds};
+
+/// Deterministic simulation of the Millpond core.
+#[derive(Parser)]
+#[command(version)]
+struct Args {
+    /// Replay this seed and print its log.
+    #[arg(required_unless_present_any = ["fixed", "fresh"])]
+    seed: Option<u64>,
+    /// Run the fixed list of seeds.
+    #[arg(long, conflicts_with = "seed")]
+    fixed: bool,
+    /// Run new random seeds for so many seconds (after the fixed ones, if both are asked for).
+    #[arg(long, value_name = "SECS", conflicts_with = "seed")]
+    fresh: Option<u64>,
+    /// Events before the simulated program is asked to come to an end.
+    #[arg(long, default_value_t = Options::default().events)]
+    events: u64,
+    /// Run the core's whole-state check after every so many events.
+    #[arg(long, value_name = "N", default_value_t = Options::default().check_every,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    check_every: u64,
+    /// Print no log for a seed that passes.
+    #[arg(long)]
+    quiet: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let options =
+        Options { events: args.events, check_every: args.check_every, ..Options::default() };
+    let mut total = Coverage::default();
+    if let Some(seed) = args.seed {
+        let run = run(seed, options);
+        if !args.quiet {
+            run.log.lines().for_each(|line| println!("{line}"));
+        }
+        return finish(tell(&run, &args, &mut total), &total);
+    }
+    if args.fixed {
+        for seed in seeds::FIXED {
+            if !tell(&run(seed, options), &args, &mut total) {
+                return finish(false, &total);
+            }
+        }
+    }
+    if let Some(secs) = args.fresh {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut rng = Rng::new(now.as_nanos() as u64);
+        let end = Instant::now() + Duration::from_secs(secs);
+        while Instant::now() < end {
+            // Short enough to be typed.
+            if !tell(&run(rng.word() >> 40, options), &args, &mut total) {
+                return finish(false, &total);
+            }
+        }
+    }
+    finish(true, &total)
+}
+
+/// Prints what came of a run; false when it failed.
+fn tell(run: &Run, args: &Args, total: &mut Coverage) -> bool {
+    total.add(&run.coverage);
+    let Some(failure) = &run.failure else {
+        println!("seed {}: passed, {} events in {} steps", run.seed, run.events, run.steps);
+        return true;
+    };
+    println!("{}", run.log.about(failure.page, 60));
+    println!("seed {}: FAILED after {} events: {}", run.seed, run.events, failure.what);
+    println!(
+        "replay: cargo run -p millpond-sim -- {} --events {} --check-every 1",
+        run.seed, args.events
+    );
+    false
+}
+
+fn finish(passed: bool, total: &Coverage) -> ExitCode {
+    print!("seen:\n{total}");
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

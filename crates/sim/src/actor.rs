@@ -1,0 +1,339 @@
+//! Threads as actors: what each is in the middle of, and what it waits for.
+//!
+//! An actor is a small state machine. One step of it does one thing that a thread could be interrupted after: touch a
+//! page, send one event, look at one reply. Between two steps anything may happen. What a driver would do inside one
+//! call is spread over steps in the same way: a fault is *noted* in one step and *handled* in a later one, when the
+//! page may long be mapped, or its region gone quiet.
+//!
+//! Two actors are not threads of the program: [`BACKGROUND`] reclaims ahead of need, [`OPERATOR`] changes the limit, the
+//! weather and the store, and asks for what must be refused.
+
+use millpond_core::{Access, Advice, Event, Order, PageCount, PageIndex, PageRange, Reclaimer, Refusal, Reply};
+
+use crate::mmu::{LINES, Slot};
+use crate::report::{Check, Entry, breach};
+use crate::world::World;
+
+/// The actor that keeps memory available.
+pub const BACKGROUND: usize = 0;
+/// The actor that changes the circumstances.
+pub const OPERATOR: usize = 1;
+
+/// Asks of one and the same thing before it counts as stuck.
+const MAX_ROUNDS: u32 = 4000;
+
+/// What an actor waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Blocked {
+    /// Nothing.
+    #[default]
+    No,
+    /// Something to complete at this page.
+    OnPage {
+        /// The page.
+        page: PageIndex,
+        /// Only installs and `Wake` count.
+        strict: bool,
+    },
+    /// The commands that came with its own events.
+    OnCommands,
+    /// Any completion.
+    OnAny,
+    /// A step.
+    Until(u64),
+}
+
+/// What an actor is in the middle of.
+#[derive(Clone, Copy, Debug)]
+pub enum Op {
+    /// Touch pages: `left` more of `range`, from `next` on with this stride, or at random without.
+    Access {
+        /// Where.
+        range: PageRange,
+        /// The page to touch next.
+        next: PageIndex,
+        /// Distance to the one after it; 0 for a random page of the range.
+        stride: u32,
+        /// How many more.
+        left: u32,
+        /// Chance of a write, per mille.
+        writes: u32,
+    },
+    /// Discard `rest`, the last part of `range`.
+    Discard {
+        /// All of it.
+        range: PageRange,
+        /// What the core has not said to have done.
+        rest: PageRange,
+        /// The core has said that all is done or on its way.
+        done: bool,
+    },
+    /// Pin, touch `left` times, unpin.
+    Pin {
+        /// The range.
+        range: PageRange,
+        /// The pin is held.
+        held: bool,
+        /// Touches left.
+        left: u32,
+    },
+    /// Give a hint.
+    Advise {
+        /// The range.
+        range: PageRange,
+        /// The hint.
+        advice: Advice,
+    },
+    /// Protect, wait, take the protection away.
+    Protect {
+        /// The range.
+        range: PageRange,
+        /// Its pages refuse to move.
+        locked: bool,
+        /// The protection is in force.
+        held: bool,
+    },
+    /// Discard all of a region, then drop it. The range names the region.
+    Drop {
+        /// The region's pages.
+        range: PageRange,
+        /// Where it stands.
+        stage: DropStage,
+    },
+}
+
+/// How far the end of a region has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DropStage {
+    /// Others still work in it.
+    Quiet,
+    /// It is being discarded, this part is left.
+    Discard {
+        /// What the core has not said to have done.
+        rest: PageRange,
+    },
+    /// Discarded, the commands are under way.
+    Settle,
+}
+
+/// A fault that was noted and is not resolved.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    /// Where.
+    pub page: PageIndex,
+    /// What the thread did.
+    pub access: Access,
+}
+
+/// One actor.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Actor {
+    /// What it is in the middle of.
+    pub op: Option<Op>,
+    /// What it waits for.
+    pub blocked: Blocked,
+    /// The fault it has to resolve first.
+    pub fault: Option<Fault>,
+    /// Pages that it has to reclaim before that.
+    pub reclaim: Option<PageCount>,
+    /// Its commands under way.
+    pub outstanding: u32,
+    /// An install of its own was answered with "split": faults page by page until it moves on.
+    pub split: bool,
+    /// How often it has asked for the same thing.
+    pub rounds: u32,
+    /// Its region, by the first page, while an operation counts as a user of it.
+    pub using: Option<PageIndex>,
+}
+
+impl World {
+    /// Whether actor `i` could take a step now.
+    #[must_use]
+    pub fn is_ready(&self, i: usize) -> bool {
+        match self.actors[i].blocked {
+            Blocked::No => true,
+            Blocked::Until(step) => step <= self.step,
+            _ => false,
+        }
+    }
+
+    /// One step of actor `i`, which has an operation, a fault or something to reclaim.
+    ///
+    /// # Errors
+    /// A rule is broken.
+    pub fn step_actor(&mut self, i: usize) -> Check {
+        self.actors[i].blocked = Blocked::No;
+        if let Some(pages) = self.actors[i].reclaim.take() {
+            return self.reclaim(i, pages, Reclaimer::Direct);
+        }
+        if let Some(fault) = self.actors[i].fault.take() {
+            return self.handle_fault(i, fault);
+        }
+        if let Some(op) = self.actors[i].op {
+            self.step_op(i, op)?;
+        }
+        Ok(())
+    }
+
+    /// Sends `event` for an operation and deals with the replies that every operation knows: `None` when the operation has to
+    /// ask again, after what the reply demanded.
+    ///
+    /// # Errors
+    /// A rule is broken.
+    pub fn ask(&mut self, i: usize, event: Event) -> Check<Option<Reply>> {
+        self.one_more_round(i, &event)?;
+        let reply = self.send(i, event)?;
+        match reply {
+            Reply::Wait { page } => self.wait_at(i, page, false)?,
+            Reply::NeedsResident { page } => {
+                self.actors[i].fault = Some(Fault { page, access: Access::Read });
+            }
+            Reply::Reclaim { pages } => self.actors[i].reclaim = Some(pages),
+            _ => return Ok(Some(reply)),
+        }
+        Ok(None)
+    }
+
+    /// Sends one batch of reclaim.
+    ///
+    /// # Errors
+    /// A rule is broken.
+    pub fn reclaim(&mut self, i: usize, pages: PageCount, by: Reclaimer) -> Check {
+        let reply = self.send(i, Event::Reclaim { pages, by })?;
+        if reply != Reply::Done {
+            breach!("reclaim is answered with {reply:?}");
+        }
+        if self.actors[i].outstanding > 0 {
+            self.actors[i].blocked = Blocked::OnCommands;
+        } else if !self.schedule.is_empty() {
+            self.actors[i].blocked = Blocked::OnAny;
+        } else if by == Reclaimer::Background {
+            self.actors[i].blocked = Blocked::Until(self.step + 100);
+        }
+        Ok(())
+    }
+
+    /// Waits for the actor's own commands, if there are any under way.
+    pub fn settle(&mut self, i: usize) {
+        if self.actors[i].outstanding > 0 {
+            self.actors[i].blocked = Blocked::OnCommands;
+        }
+    }
+
+    /// Ends the actor's operation.
+    pub fn finish(&mut self, i: usize) {
+        let actor = &mut self.actors[i];
+        actor.op = None;
+        actor.rounds = 0;
+        actor.split = false;
+        if let Some(start) = actor.using.take()
+            && let Some(region) = self.regions.iter_mut().find(|r| r.range.start == start)
+        {
+            region.users -= 1;
+        }
+    }
+
+    /// Touches `page`: true when that was possible or shown to be impossible (poison), false when it faulted and
+    /// the fault is noted.
+    ///
+    /// # Errors
+    /// The page does not read as it must.
+    pub fn touch(&mut self, i: usize, page: PageIndex, writes: u32) -> Check<bool> {
+        let write = self.rng.chance(writes);
+        match self.mmu.page(page) {
+            Slot::Mapped(content) => {
+                if write {
+                    let line = self.rng.below(LINES as u32) as usize;
+                    let zero = self.rng.chance(self.profile.zeros);
+                    self.stamp += 1;
+                    let value = if zero { 0 } else { self.stamp };
+                    self.mmu.write(page, line, value);
+                    self.oracle.write(page, line, value);
+                    self.log.push(self.step, Entry::Wrote(i, page, line, value));
+                } else {
+                    self.log.push(self.step, Entry::Read(i, page));
+                    self.oracle.read(page, content)?;
+                }
+                self.actors[i].rounds = 0;
+                self.actors[i].split = false;
+                Ok(true)
+            }
+            Slot::Poisoned => {
+                self.log.push(self.step, Entry::SawPoison(i, page));
+                self.oracle.saw_poison(page)?;
+                Ok(true)
+            }
+            Slot::Empty => {
+                let access = if write { Access::Write } else { Access::Read };
+                self.actors[i].fault = Some(Fault { page, access });
+                Ok(false)
+            }
+        }
+    }
+
+    fn handle_fault(&mut self, i: usize, fault: Fault) -> Check {
+        let Fault { page, access } = fault;
+        let max_order = if self.actors[i].split {
+            Order::ZERO
+        } else if self.rng.chance(100) {
+            Order::new(self.rng.below(10) as u8).expect("below ten")
+        } else {
+            Order::MAX
+        };
+        let event = Event::Fault { page, access, max_order };
+        self.one_more_round(i, &event)?;
+        let given = self.schedule.len();
+        let reply = self.send(i, event)?;
+        self.expect_small_enough(given, page, max_order)?;
+        match reply {
+            Reply::Done => self.settle(i),
+            Reply::Present if self.mmu.is_mapped(page) => {}
+            Reply::Wait { page: at } => self.wait_at(i, at, self.profile.strict_wake)?,
+            Reply::Reclaim { pages } => {
+                if pages.0 == 0 {
+                    breach!(at page, "a fault asks for no pages to be reclaimed");
+                }
+                self.actors[i].reclaim = Some(pages);
+                self.actors[i].fault = Some(fault);
+            }
+            // The operation meets the poison by itself, or discards it.
+            Reply::Refused(Refusal::Poisoned { page: lost }) => self.oracle.saw_poison(lost)?,
+            other => {
+                breach!(at page, "a fault at {page} ({:?}) is answered with {other:?}", self.mmu.page(page))
+            }
+        }
+        Ok(())
+    }
+
+    /// What a fault brings in holds the page and obeys both bounds on its order.
+    fn expect_small_enough(&self, given: usize, page: PageIndex, max_order: Order) -> Check {
+        for pending in self.schedule.iter().skip(given) {
+            use millpond_core::Command::{Load, Rescue, Zero};
+            let (Zero { at, .. } | Load { at, .. } | Rescue { at, .. }) = pending.command else {
+                continue;
+            };
+            let region = self.regions.iter().find(|r| r.range.contains(page));
+            let bound = region.map_or(0, |r| r.order).min(max_order.get());
+            if !at.contains(page) || at.len.0 > 1 << bound {
+                breach!(at page, "a fault at {page} with order at most {bound} gives {:?}", pending.command);
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_at(&mut self, i: usize, page: PageIndex, strict: bool) -> Check {
+        if !self.is_under_way(page) {
+            breach!(at page, "actor {i} is to wait at {page}, where nothing is under way");
+        }
+        self.actors[i].blocked = Blocked::OnPage { page, strict };
+        Ok(())
+    }
+
+    fn one_more_round(&mut self, i: usize, event: &Event) -> Check {
+        self.actors[i].rounds += 1;
+        if self.actors[i].rounds > MAX_ROUNDS {
+            breach!("actor {i} gets nowhere: {event:?} was asked {MAX_ROUNDS} times");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,217 @@
+//! What actors decide to do next: the workload.
+//!
+//! Uniformly random pages make every page equally cold; real programs have hot spots, sweeps and idle regions, and reclaim
+//! is interesting only among those. So most accesses go to a small window of a region, some sweep through with the
+//! stride of a folio (which brings much memory in with few events), and regions have orders from single pages to
+//! whole leaves.
+
+use millpond_core::limits::MIN_LIMIT_PAGES;
+use millpond_core::{Advice, Event, Order, PageCount, PageIndex, PageRange, Refusal, RegionId, Reply};
+
+use crate::actor::{Blocked, DropStage, OPERATOR, Op};
+use crate::mmu::overlap;
+use crate::profile::ARENA_PAGES;
+use crate::report::{Check, Coverage, Entry, breach};
+use crate::store::Weather;
+use crate::world::{SimRegion, World};
+
+const MAX_REGIONS: usize = 8;
+
+impl World {
+    /// Makes a region for actor `i`.
+    ///
+    /// # Errors
+    /// A rule is broken.
+    pub fn create_region(&mut self, i: usize, pages: u32, order: u8) -> Check {
+        let order = Order::new(order).expect("orders are below ten");
+        let reply = self.send(i, Event::CreateRegion { pages: PageCount(pages), order })?;
+        match reply {
+            Reply::Region { region, range } => {
+                if range.len.0 != pages || !range.start.0.is_multiple_of(512) {
+                    breach!("a region of {pages} pages is at {range}");
+                }
+                if range.end().0 > ARENA_PAGES
+                    || self.regions.iter().any(|r| overlap(r.range, range) || r.id == region)
+                {
+                    breach!("the new region {region:?} at {range} is not its own");
+                }
+                self.regions.push(SimRegion {
+                    id: region,
+                    range,
+                    order: order.get(),
+                    users: 0,
+                    closing: false,
+                });
+                Ok(())
+            }
+            Reply::Refused(Refusal::NoAddressSpace) => Ok(()),
+            other => breach!("a region of {pages} pages is answered with {other:?}"),
+        }
+    }
+
+    /// The order and length of a region worth having: few single pages, many pages in large folios.
+    pub fn draw_region(&mut self) -> (u32, u8) {
+        match self.rng.below(4) {
+            0 => (self.rng.between(200, 1200), self.rng.below(2) as u8),
+            1 => (self.rng.between(300, 2500), self.rng.between(2, 4) as u8),
+            2 => (self.rng.between(1000, 4000), self.rng.between(5, 8) as u8),
+            _ => (self.rng.between(1000, 4000), 9),
+        }
+    }
+
+    /// Gives actor `i`, a thread, its next operation.
+    ///
+    /// # Errors
+    /// A rule is broken.
+    pub fn choose(&mut self, i: usize) -> Check {
+        if self.rng.chance(4) && self.regions.len() < MAX_REGIONS {
+            let (pages, order) = self.draw_region();
+            return self.create_region(i, pages, order);
+        }
+        let open: Vec<usize> =
+            (0..self.regions.len()).filter(|&r| !self.regions[r].closing).collect();
+        if open.is_empty() {
+            let (pages, order) = self.draw_region();
+            return self.create_region(i, pages, order);
+        }
+        let r = self.rng.pick(&open);
+        if self.rng.chance(3) && open.len() > 2 {
+            self.regions[r].closing = true;
+            let range = self.regions[r].range;
+            self.actors[i].op = Some(Op::Drop { range, stage: DropStage::Quiet });
+            return Ok(());
+        }
+        let region = self.regions[r];
+        let op = self.draw_op(region);
+        if let Op::Discard { range, .. } = op {
+            self.oracle.discard_begins(i, range);
+        }
+        self.regions[r].users += 1;
+        self.actors[i].using = Some(region.range.start);
+        self.actors[i].op = Some(op);
+        Ok(())
+    }
+
+    fn draw_op(&mut self, region: SimRegion) -> Op {
+        let folio = 1 << region.order;
+        let writes = self.profile.writes;
+        match self.rng.below(100) {
+            0..50 => {
+                let range = self.part(region.range, (16 * folio).min(region.range.len.0));
+                let next = self.page_of(range);
+                Op::Access { range, next, stride: 0, left: self.rng.between(1, 20), writes }
+            }
+            50..70 => {
+                let range = region.range;
+                let left = self.rng.between(1, 30);
+                Op::Access { range, next: self.page_of(range), stride: folio, left, writes }
+            }
+            70..80 => {
+                let wide = self.rng.chance(100);
+                let most = if wide { region.range.len.0 } else { 2 * folio };
+                let range = self.part(region.range, most);
+                Op::Discard { range, rest: range, done: false }
+            }
+            80..87 => {
+                let most = (2 * folio).min(96);
+                let range = self.part(region.range, most);
+                Op::Pin { range, held: false, left: self.rng.below(40) }
+            }
+            87..95 => {
+                let most = if self.rng.chance(200) { region.range.len.0 } else { 4 * folio };
+                let range = self.part(region.range, most);
+                let advice = self.rng.pick(&[Advice::Cold, Advice::PageOut]);
+                Op::Advise { range, advice }
+            }
+            _ if self.mmu.protections.len() < 3 => {
+                let range = self.part(region.range, 64);
+                Op::Protect { range, locked: self.rng.chance(500), held: false }
+            }
+            _ => {
+                let range = region.range;
+                Op::Access { range, next: self.page_of(range), stride: 0, left: 3, writes }
+            }
+        }
+    }
+
+    /// A part of `range`, of at most `most` pages.
+    fn part(&mut self, range: PageRange, most: u32) -> PageRange {
+        let len = self.rng.between(1, most.clamp(1, range.len.0));
+        let start = range.start.plus(self.rng.below(range.len.0 - len + 1));
+        PageRange::new(start, PageCount(len))
+    }
+
+    fn page_of(&mut self, range: PageRange) -> PageIndex {
+        range.start.plus(self.rng.below(range.len.0))
+    }
+
+    /// The operator changes something.
+    ///
+    /// # Errors
+    /// A rule is broken.
+    pub fn operate(&mut self) -> Check {
+        self.actors[OPERATOR].blocked =
+            Blocked::Until(self.step + u64::from(self.rng.between(50, 800)));
+        match self.rng.below(10) {
+            0..2 => {
+                let pages = MIN_LIMIT_PAGES + self.rng.below(MIN_LIMIT_PAGES / 2);
+                self.expect_done(Event::SetLimit { pages: PageCount(pages) })
+            }
+            2..5 => self.expect_done(Event::RetryStore),
+            5..8 => {
+                let storm = self.rng.chance(self.profile.storms);
+                self.store.weather = if storm { self.profile.storm } else { Weather::default() };
+                let none = PageRange::default();
+                self.log.push(self.step, Entry::World("storm", u64::from(storm), none));
+                Ok(())
+            }
+            _ => self.ask_for_the_impossible(),
+        }
+    }
+
+    fn expect_done(&mut self, event: Event) -> Check {
+        let reply = self.send(OPERATOR, event)?;
+        if reply != Reply::Done {
+            breach!("{event:?} is answered with {reply:?}");
+        }
+        Ok(())
+    }
+
+    /// Events that must be refused, and change nothing.
+    fn ask_for_the_impossible(&mut self) -> Check {
+        let outside = PageRange::new(PageIndex(ARENA_PAGES - 1), PageCount(2));
+        let empty = PageRange::new(PageIndex(0), PageCount(0));
+        let unknown = RegionId(u32::MAX);
+        let event = match self.rng.below(8) {
+            0 => Event::Discard { range: outside },
+            1 => Event::Pin { range: empty },
+            2 => Event::Unpin { range: outside },
+            3 => Event::DropRegion { region: unknown },
+            4 => Event::CreateRegion { pages: PageCount(0), order: Order::ZERO },
+            5 => Event::CreateRegion { pages: PageCount(ARENA_PAGES + 1), order: Order::ZERO },
+            6 => match self.regions.iter().find(|r| self.holds_a_page(r)) {
+                Some(region) => Event::DropRegion { region: region.id },
+                None => return Ok(()),
+            },
+            _ => match self.unpinned_page() {
+                Some(page) => Event::Unpin { range: PageRange::new(page, PageCount(1)) },
+                None => return Ok(()),
+            },
+        };
+        Coverage::count(&mut self.coverage.injected, "impossible");
+        let reply = self.send(OPERATOR, event)?;
+        if !matches!(reply, Reply::Refused(_)) {
+            breach!("{event:?} must be refused, but is answered with {reply:?}");
+        }
+        Ok(())
+    }
+
+    fn holds_a_page(&self, region: &SimRegion) -> bool {
+        region.range.pages().any(|page| self.mmu.is_mapped(page))
+    }
+
+    fn unpinned_page(&self) -> Option<PageIndex> {
+        let region = self.regions.first()?;
+        region.range.pages().find(|page| !self.mmu.is_pinned(*page))
+    }
+}

@@ -1,0 +1,31 @@
+//! Deterministic simulation of the Millpond core: one seed, one history.
+//!
+//! The real core runs between a simulated memory, a simulated store and simulated threads. A seeded scheduler decides who
+//! moves next, so every interleaving that the driver's contract allows can happen, and each happens again when the
+//! seed is run again. Three judges watch: the contract of each command ([`mmu`], [`store`], [`schedule`]), what every
+//! page must read as ([`oracle`]), and the whole state with the budget ([`world`]); at the end everything must come
+//! to rest ([`run`]).
+//!
+//! ```
+//! let run = millpond_sim::run(1, millpond_sim::Options { events: 500, ..Default::default() });
+//! assert_eq!(run.failure, None);
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod actor;
+mod acts;
+mod choose;
+pub mod mmu;
+pub mod names;
+pub mod oracle;
+pub mod profile;
+pub mod report;
+pub mod rng;
+mod run;
+pub mod schedule;
+pub mod seeds;
+pub mod store;
+pub mod world;
+
+pub use profile::{Options, Sabotage};
+pub use run::{Run, run};

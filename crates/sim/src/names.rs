@@ -1,0 +1,106 @@
+//! The names of variants, for coverage.
+//!
+//! Each function is one exhaustive `match`: a variant that is added to the contract does not compile here until it
+//! has a name, and the coverage test then asks the simulator to produce it.
+
+use millpond_core::{Command, Event, Outcome, Refusal, Reply};
+
+/// Every command, by name.
+pub const COMMANDS: [&str; 10] = [
+    "Zero", "Load", "Rescue", "TakeOut", "Save", "Zap", "FreeFrame", "Release", "Wake",
+    "Poison",
+];
+/// Every outcome, by name.
+pub const OUTCOMES: [&str; 13] = [
+    "Installed", "InstallSplit", "InstallGone", "LoadFailed", "TakenOut", "TakeOutBusy",
+    "TakeOutImmovable", "Stored", "Unchanged", "AllZero", "StoreFull", "StoreFailed", "Zapped",
+];
+/// Every event, by name.
+pub const EVENTS: [&str; 14] = [
+    "CreateRegion", "DropRegion", "Fault", "Completed", "FrameFreed", "SlotReleased", "Reclaim", "Discard", "Pin", "Unpin",
+    "Advise", "Protected", "SetLimit", "RetryStore",
+];
+
+/// The name of an event's variant.
+#[must_use]
+pub fn event(event: &Event) -> &'static str {
+    match event {
+        Event::CreateRegion { .. } => "CreateRegion",
+        Event::DropRegion { .. } => "DropRegion",
+        Event::Fault { .. } => "Fault",
+        Event::Completed { .. } => "Completed",
+        Event::FrameFreed { .. } => "FrameFreed",
+        Event::SlotReleased { .. } => "SlotReleased",
+        Event::Reclaim { .. } => "Reclaim",
+        Event::Discard { .. } => "Discard",
+        Event::Pin { .. } => "Pin",
+        Event::Unpin { .. } => "Unpin",
+        Event::Advise { .. } => "Advise",
+        Event::Protected { .. } => "Protected",
+        Event::SetLimit { .. } => "SetLimit",
+        Event::RetryStore => "RetryStore",
+    }
+}
+
+/// The name of a reply's variant.
+#[must_use]
+pub fn reply(reply: &Reply) -> &'static str {
+    match reply {
+        Reply::Done => "Done",
+        Reply::More { .. } => "More",
+        Reply::Wait { .. } => "Wait",
+        Reply::NeedsResident { .. } => "NeedsResident",
+        Reply::Present => "Present",
+        Reply::Reclaim { .. } => "Reclaim",
+        Reply::Region { .. } => "Region",
+        Reply::Refused(why) => match why {
+            Refusal::BadRange => "BadRange",
+            Refusal::OutsideRegion => "OutsideRegion",
+            Refusal::NoAddressSpace => "NoAddressSpace",
+            Refusal::UnknownRegion => "UnknownRegion",
+            Refusal::RegionInUse => "RegionInUse",
+            Refusal::Pinned { .. } => "Pinned",
+            Refusal::NotPinned { .. } => "NotPinned",
+            Refusal::PinOverflow { .. } => "PinOverflow",
+            Refusal::Poisoned { .. } => "Poisoned",
+            Refusal::OutOfRecords => "OutOfRecords",
+        },
+    }
+}
+
+/// The name of a command's variant.
+#[must_use]
+pub fn command(command: &Command) -> &'static str {
+    match command {
+        Command::Zero { .. } => "Zero",
+        Command::Load { .. } => "Load",
+        Command::Rescue { .. } => "Rescue",
+        Command::TakeOut { .. } => "TakeOut",
+        Command::Save { .. } => "Save",
+        Command::Zap { .. } => "Zap",
+        Command::FreeFrame { .. } => "FreeFrame",
+        Command::Release { .. } => "Release",
+        Command::Wake { .. } => "Wake",
+        Command::Poison { .. } => "Poison",
+    }
+}
+
+/// The name of an outcome's variant.
+#[must_use]
+pub fn outcome(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Installed { .. } => "Installed",
+        Outcome::InstallSplit { .. } => "InstallSplit",
+        Outcome::InstallGone { .. } => "InstallGone",
+        Outcome::LoadFailed { .. } => "LoadFailed",
+        Outcome::TakenOut => "TakenOut",
+        Outcome::TakeOutBusy => "TakeOutBusy",
+        Outcome::TakeOutImmovable => "TakeOutImmovable",
+        Outcome::Stored => "Stored",
+        Outcome::Unchanged => "Unchanged",
+        Outcome::AllZero => "AllZero",
+        Outcome::StoreFull => "StoreFull",
+        Outcome::StoreFailed => "StoreFailed",
+        Outcome::Zapped => "Zapped",
+    }
+}

@@ -1,0 +1,120 @@
+//! What kind of world a seed lives in.
+//!
+//! One mixture of everything finds few bugs: a store that fails once in a hundred saves hardly ever fails twice in a row, and
+//! a run in which everything is slow never reaches deep reclaim. So each seed draws a profile first, calm in most
+//! respects and extreme in some, and the run draws its steps from that.
+
+use millpond_core::limits::MIN_LIMIT_PAGES;
+use millpond_core::{Config, Order, PageCount};
+
+use crate::mmu::MmuSabotage;
+use crate::rng::Rng;
+use crate::store::Weather;
+
+/// Pages of the simulated arena.
+pub const ARENA_PAGES: u32 = 32 * 1024;
+
+/// The settings of one run; chances are per mille.
+#[derive(Clone, Copy, Debug)]
+pub struct Profile {
+    /// What the core is built from.
+    pub config: Config,
+    /// Threads of the program.
+    pub threads: usize,
+    /// Pages that the program's regions have together at the start.
+    pub footprint: u32,
+    /// Commands that start late, and completions that are told late.
+    pub slow: u32,
+    /// How late, in steps.
+    pub slow_steps: u32,
+    /// Installs that copy instead of moving.
+    pub copies: u32,
+    /// Take-outs that meet a busy page.
+    pub busy: u32,
+    /// Installs that find their mapping gone.
+    pub gone: u32,
+    /// Pages that the store has room for.
+    pub store_pages: u64,
+    /// What bad weather is like.
+    pub storm: Weather,
+    /// How often the weather changes, and for the worse.
+    pub storms: u32,
+    /// Accesses that write.
+    pub writes: u32,
+    /// Writes that write zero.
+    pub zeros: u32,
+    /// Threads are woken by installs and `Wake` only, not by every completion at their page.
+    pub strict_wake: bool,
+}
+
+impl Profile {
+    /// The profile of a seed.
+    pub fn draw(rng: &mut Rng) -> Self {
+        let mut config = Config::new(PageCount(ARENA_PAGES), PageCount(MIN_LIMIT_PAGES));
+        if rng.chance(250) {
+            // A cramped pool: running out of places for frames must delay, never break.
+            for order in Order::all() {
+                let n = usize::from(order.get());
+                config.pool.frames[n] = config.pool.frames[n].min(rng.between(4, 40));
+            }
+        }
+        if rng.chance(300) {
+            config.low_mark = rng.between(1, 60) as u16;
+            config.high_mark = config.low_mark + rng.between(1, 60) as u16;
+            config.limbo_share = rng.between(0, 200) as u16;
+        }
+        let footprint = rng.between(2 * MIN_LIMIT_PAGES, 3 * MIN_LIMIT_PAGES);
+        let store_pages = match rng.below(4) {
+            0 => u64::from(rng.between(0, 2 * MIN_LIMIT_PAGES)),
+            _ => u64::MAX,
+        };
+        Self {
+            config,
+            threads: rng.between(2, 7) as usize,
+            footprint,
+            slow: rng.pick(&[0, 10, 50, 400]),
+            slow_steps: rng.pick(&[10, 100, 1000]),
+            copies: rng.pick(&[0, 200, 1000]),
+            busy: rng.pick(&[0, 10, 200]),
+            gone: rng.pick(&[0, 0, 5, 20]),
+            store_pages,
+            storm: Weather {
+                full: rng.chance(300),
+                save_errors: rng.pick(&[0, 20, 500, 1000]),
+                load_errors: rng.pick(&[0, 5, 100]),
+            },
+            storms: rng.pick(&[0, 0, 300, 700]),
+            writes: rng.pick(&[100, 500, 900]),
+            zeros: rng.pick(&[0, 100, 900]),
+            strict_wake: rng.chance(500),
+        }
+    }
+}
+
+/// What is broken on purpose, to see that the checks notice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sabotage {
+    /// The simulated memory.
+    Mmu(MmuSabotage),
+    /// The store keeps another slot's bytes, every so many saves.
+    StaleStore(u32),
+    /// `Wake` is not passed on, and completions wake nobody.
+    SwallowWakes,
+}
+
+/// What the caller wants of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Events before the program is asked to come to an end.
+    pub events: u64,
+    /// The core's own whole-state check runs after every so many events.
+    pub check_every: u64,
+    /// What to break.
+    pub sabotage: Option<Sabotage>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { events: 12_000, check_every: 50, sabotage: None }
+    }
+}

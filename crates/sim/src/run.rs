@@ -1,0 +1,239 @@
+//! One seed from beginning to end: chaos, then calm.
+//!
+//! Safety alone is cheap: a core that answers "wait" for ever never breaks a rule. So after the chaos the world turns
+//! friendly (the store healthy and large, no new faults, pins and protections let go) and then everything must
+//! move again: every operation ends, background reclaim reaches its high mark, every page can be read and is right, and
+//! after discarding and dropping all regions nothing is left in memory or store. Each within a bounded number of steps.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use millpond_core::{Event, PageCount, Reclaimer, Reply};
+
+use crate::actor::{BACKGROUND, DropStage, OPERATOR, Op};
+use crate::profile::Options;
+use crate::report::{Check, Coverage, Failure, Log, breach};
+use crate::store::Weather;
+use crate::world::World;
+
+/// Steps that the end of a run may take, in each of its stages.
+const MAX_CALM_STEPS: u64 = 2_000_000;
+/// The thread that ends the run.
+const LAST: usize = 2;
+
+/// What came of a seed.
+#[derive(Debug)]
+pub struct Run {
+    /// The seed.
+    pub seed: u64,
+    /// How it failed, if it did.
+    pub failure: Option<Failure>,
+    /// Everything that happened.
+    pub log: Log,
+    /// What was seen.
+    pub coverage: Coverage,
+    /// Events handed to the core.
+    pub events: u64,
+    /// Steps of the scheduler.
+    pub steps: u64,
+}
+
+/// Runs a seed.
+#[must_use]
+pub fn run(seed: u64, options: Options) -> Run {
+    let mut world = match World::new(seed, options) {
+        Ok(world) => world,
+        Err(failure) => {
+            let (log, coverage) = (Log::default(), Coverage::default());
+            return Run { seed, failure: Some(failure), log, coverage, events: 0, steps: 0 };
+        }
+    };
+    let result = catch_unwind(AssertUnwindSafe(|| world.live()));
+    let failure = match result {
+        Ok(Ok(())) => None,
+        Ok(Err(failure)) => Some(failure),
+        Err(payload) => {
+            let text = payload
+                .downcast_ref::<String>()
+                .cloned()
+                .or_else(|| payload.downcast_ref::<&str>().map(ToString::to_string))
+                .unwrap_or_default();
+            Some(Failure { what: format!("panic: {text}"), page: None })
+        }
+    };
+    let World { log, coverage, events, step, .. } = world;
+    Run { seed, failure, log, coverage, events, steps: step }
+}
+
+impl World {
+    fn live(&mut self) -> Check {
+        self.settle_down()?;
+        while self.events < self.options.events {
+            self.tick()?;
+        }
+        self.come_to_rest()
+    }
+
+    /// The first regions.
+    fn settle_down(&mut self) -> Check {
+        let mut pages = 0;
+        while pages < self.profile.footprint && self.regions.len() < 6 {
+            let (len, order) = self.draw_region();
+            self.create_region(LAST, len, order)?;
+            pages += len;
+        }
+        Ok(())
+    }
+
+    /// One step of whoever is next.
+    fn tick(&mut self) -> Check {
+        self.step += 1;
+        let advance_first = self.rng.chance(500);
+        if advance_first && self.advance()? {
+            return Ok(());
+        }
+        let i = self.rng.below(self.actors.len() as u32) as usize;
+        if self.act(i)? || !advance_first && self.advance()? {
+            return Ok(());
+        }
+        for i in 0..self.actors.len() {
+            if self.act(i)? {
+                return Ok(());
+            }
+        }
+        if self.advance()? {
+            return Ok(());
+        }
+        self.skip_time()
+    }
+
+    /// Nobody can do anything now: on to the next step at which somebody can.
+    fn skip_time(&mut self) -> Check {
+        let wakes = self.actors.iter().filter_map(|a| match a.blocked {
+            crate::actor::Blocked::Until(step) => Some(step),
+            _ => None,
+        });
+        match wakes.chain(self.schedule.next_step()).filter(|&step| step > self.step).min() {
+            Some(step) => self.step = step - 1,
+            None if self.calm && self.at_rest() => {}
+            None => breach!("nobody can move: {}", self.who_waits()),
+        }
+        Ok(())
+    }
+
+    fn who_waits(&self) -> String {
+        let busy = self.actors.iter().enumerate().filter(|(_, a)| a.op.is_some());
+        let text: Vec<_> = busy.map(|(i, a)| format!("actor {i}: {a:?}")).collect();
+        text.join("; ")
+    }
+
+    /// Actor `i` takes a step if it can; says whether it did.
+    fn act(&mut self, i: usize) -> Check<bool> {
+        if !self.is_ready(i) {
+            return Ok(false);
+        }
+        let actor = &self.actors[i];
+        if actor.op.is_some() || actor.fault.is_some() || actor.reclaim.is_some() {
+            self.step_actor(i)?;
+            return Ok(true);
+        }
+        match i {
+            BACKGROUND => self.background(),
+            _ if self.calm => Ok(false),
+            OPERATOR => self.operate().map(|()| true),
+            _ => self.choose(i).map(|()| true),
+        }
+    }
+
+    /// Background reclaim: from below the low mark up to the high one.
+    fn background(&mut self) -> Check<bool> {
+        if self.core.below_low_mark() {
+            self.reclaiming = true;
+        }
+        let missing = self.high_mark().0.saturating_sub(self.core.available().0);
+        if missing == 0 {
+            self.reclaiming = false;
+        }
+        if self.reclaiming {
+            self.reclaim(BACKGROUND, PageCount(missing), Reclaimer::Background)?;
+        }
+        Ok(self.reclaiming)
+    }
+
+    fn at_rest(&self) -> bool {
+        let idle = |a: &crate::actor::Actor| a.op.is_none() && a.fault.is_none();
+        self.schedule.is_empty() && self.actors.iter().all(idle) && !self.reclaiming
+    }
+
+    fn until_rest(&mut self, what: &str) -> Check {
+        let end = self.step + MAX_CALM_STEPS;
+        let mut ticks = 0;
+        while !self.at_rest() {
+            self.tick()?;
+            ticks += 1;
+            if self.step > end || ticks > MAX_CALM_STEPS {
+                breach!("{what} does not come to an end: {}", self.who_waits());
+            }
+        }
+        self.check_gauges()
+    }
+
+    fn come_to_rest(&mut self) -> Check {
+        self.calm = true;
+        self.store.weather = Weather::default();
+        self.store.capacity = u64::MAX;
+        let reply = self.send(OPERATOR, Event::RetryStore)?;
+        if reply != Reply::Done {
+            breach!("RetryStore is answered with {reply:?}");
+        }
+        self.until_rest("the work of the threads")?;
+        self.read_everything()?;
+        self.reach_high_mark()?;
+        self.read_everything()?;
+        self.drop_everything()
+    }
+
+    /// With a healthy store the background gets what it wants.
+    fn reach_high_mark(&mut self) -> Check {
+        self.reclaiming = true;
+        self.until_rest("background reclaim")?;
+        let (available, mark) = (self.core.available(), self.high_mark());
+        if available < mark {
+            breach!("background reclaim rests with {} pages available, below {}", available.0, mark.0);
+        }
+        Ok(())
+    }
+
+    fn read_everything(&mut self) -> Check {
+        for range in self.regions.iter().map(|r| r.range).collect::<Vec<_>>() {
+            let (next, left) = (range.start, range.len.0);
+            self.actors[LAST].op = Some(Op::Access { range, next, stride: 1, left, writes: 0 });
+            self.until_rest("reading everything")?;
+        }
+        Ok(())
+    }
+
+    fn drop_everything(&mut self) -> Check {
+        for range in self.regions.iter().map(|r| r.range).collect::<Vec<_>>() {
+            self.actors[LAST].op = Some(Op::Drop { range, stage: DropStage::Quiet });
+            self.until_rest("dropping everything")?;
+        }
+        let stats = self.core.stats();
+        let gone = [
+            ("nr_mapped", stats.nr_mapped),
+            ("nr_limbo", stats.nr_limbo),
+            ("nr_swapped", stats.nr_swapped),
+            ("nr_active", stats.nr_active),
+            ("nr_inactive", stats.nr_inactive),
+            ("nr_unevictable", stats.nr_unevictable),
+            ("pages mapped", self.mmu.mapped()),
+            ("slots in the store", self.store.slots() as u64),
+        ];
+        for (name, left) in gone {
+            if left != 0 {
+                let slots: Vec<_> = self.store.some_slots().collect();
+                breach!("{name} is {left} after everything was dropped; slots {slots:?}; {stats:?}");
+            }
+        }
+        Ok(())
+    }
+}

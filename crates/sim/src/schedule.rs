@@ -1,0 +1,216 @@
+//! Commands under way: which effect happens next, and which completion is told next.
+//!
+//! The driver carries commands out on any thread and in any order, and between an effect and the core's hearing of it lies
+//! any amount of time. So each command has two moments here, drawn apart: its effect on the simulated world, and its
+//! completion. Any of the commands under way may be next; some are held back for long.
+//!
+//! The rules that do not depend on what the world does are checked when a command comes in: one command a folio at a time, no
+//! frame and no page in two commands at once.
+
+use millpond_core::{Command, Event, Frame, Outcome, PageRange, SlotId};
+
+use crate::mmu::overlap;
+use crate::report::{Check, breach, command_folio, command_range};
+use crate::rng::Rng;
+
+/// A command that has been given and not been answered.
+#[derive(Clone, Copy, Debug)]
+pub struct Pending {
+    /// The command.
+    pub command: Command,
+    /// The actor whose event it came with.
+    pub owner: usize,
+    /// What the core will be told, once it had its effect.
+    pub answer: Option<Event>,
+    /// Nothing happens to it before this step.
+    pub not_before: u64,
+}
+
+/// All commands under way.
+#[derive(Debug, Default)]
+pub struct Schedule {
+    pending: Vec<Pending>,
+}
+
+/// What the core is told when `command` has had its effect, with `outcome` where it names a folio.
+///
+/// # Panics
+/// When `command` needs no answer.
+#[must_use]
+pub fn answer(command: &Command, outcome: Option<Outcome>) -> Event {
+    match (*command, command_folio(command), outcome) {
+        (Command::FreeFrame { frame }, ..) => Event::FrameFreed { frame },
+        (Command::Release { slot }, ..) => Event::SlotReleased { slot },
+        (_, Some(folio), Some(outcome)) => Event::Completed { folio, outcome },
+        _ => panic!("{command:?} with {outcome:?} has no answer"),
+    }
+}
+
+/// The frame that a command works on.
+#[must_use]
+pub fn command_frame(command: &Command) -> Option<Frame> {
+    match *command {
+        Command::Zero { frame, .. } => frame,
+        Command::Load { frame, .. }
+        | Command::Rescue { frame, .. }
+        | Command::TakeOut { frame, .. }
+        | Command::Save { frame, .. }
+        | Command::FreeFrame { frame } => Some(frame),
+        _ => None,
+    }
+}
+
+fn slots(command: &Command) -> [Option<SlotId>; 2] {
+    match *command {
+        Command::Load { part, .. } => [Some(part.slot), None],
+        Command::Save { slot, previous, .. } => [Some(slot), previous],
+        Command::Release { slot } => [Some(slot), None],
+        _ => [None, None],
+    }
+}
+
+impl Schedule {
+    /// Takes a command in.
+    ///
+    /// # Errors
+    /// It meets another one: the same folio, frame, page, or (if one of them changes it) slot.
+    pub fn add(&mut self, new: Pending) -> Check {
+        let folio = command_folio(&new.command);
+        let same = |p: &&Pending| folio.is_some() && command_folio(&p.command) == folio;
+        if let Some(other) = self.pending.iter().find(same) {
+            breach!("{:?} while {:?} is not answered: same folio", new.command, other.command);
+        }
+        self.expect_no_clash(&new.command)?;
+        self.pending.push(new);
+        Ok(())
+    }
+
+    /// Whether `command` may be given beside those under way.
+    ///
+    /// # Errors
+    /// The frame, a page or a changed slot is in use.
+    pub fn expect_no_clash(&self, command: &Command) -> Check {
+        let is_wake = matches!(command, Command::Wake { .. });
+        for other in &self.pending {
+            let frame = command_frame(command);
+            if frame.is_some() && frame == command_frame(&other.command) {
+                breach!("{command:?} while {:?} is not answered: same frame", other.command);
+            }
+            if let (Some(a), Some(b)) = (command_range(command), command_range(&other.command))
+                && !is_wake
+                && overlap(a, b)
+            {
+                breach!(at a.start, "{command:?} while {:?} is not answered: same pages", other.command);
+            }
+            let changes = |c: &Command| matches!(c, Command::Save { .. } | Command::Release { .. });
+            for mine in slots(command).into_iter().flatten() {
+                if (changes(command) || changes(&other.command))
+                    && slots(&other.command).contains(&Some(mine))
+                {
+                    breach!("{command:?} while {:?} is not answered: same slot", other.command);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One that may go on at `step`, by its place.
+    pub fn choose(&self, step: u64, rng: &mut Rng) -> Option<usize> {
+        if self.pending.is_empty() {
+            return None;
+        }
+        let from = rng.below(self.pending.len() as u32) as usize;
+        let n = self.pending.len();
+        (0..n).map(|i| (from + i) % n).find(|&i| self.pending[i].not_before <= step)
+    }
+
+    /// The earliest step at which one may go on.
+    #[must_use]
+    pub fn next_step(&self) -> Option<u64> {
+        self.pending.iter().map(|p| p.not_before).min()
+    }
+
+    /// The one at `place`.
+    pub fn get_mut(&mut self, place: usize) -> &mut Pending {
+        &mut self.pending[place]
+    }
+
+    /// Takes the one at `place` out: it has been answered.
+    pub fn remove(&mut self, place: usize) -> Pending {
+        self.pending.swap_remove(place)
+    }
+
+    /// Those under way.
+    pub fn iter(&self) -> impl Iterator<Item = &Pending> {
+        self.pending.iter()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Whether one that unmaps or maps touches `range`.
+    #[must_use]
+    pub fn touches(&self, range: PageRange) -> Option<Command> {
+        let meets = |p: &&Pending| command_range(&p.command).is_some_and(|at| overlap(at, range));
+        self.pending.iter().find(meets).map(|p| p.command)
+    }
+
+    /// Pages of the folios that are in flight.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        let of = |p: &Pending| match (command_range(&p.command), p.command) {
+            (Some(at), _) => u64::from(at.len.0),
+            (None, Command::Save { frame, .. }) => u64::from(frame.order().pages().0),
+            _ => 0,
+        };
+        self.pending.iter().map(of).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millpond_core::{FolioId, Order, PageCount, PageIndex};
+
+    fn zap(folio: u32, start: u32, len: u32) -> Pending {
+        let at = PageRange::new(PageIndex(start), PageCount(len));
+        let folio = FolioId(folio);
+        let command = Command::Zap { folio, at };
+        Pending { command, owner: 0, answer: None, not_before: 0 }
+    }
+
+    #[test]
+    fn clashes_are_breaches() {
+        let mut schedule = Schedule::default();
+        schedule.add(zap(1, 0, 4)).unwrap();
+        assert!(schedule.add(zap(1, 8, 4)).is_err(), "same folio");
+        assert!(schedule.add(zap(2, 3, 4)).is_err(), "same pages");
+        schedule.add(zap(2, 4, 4)).unwrap();
+        let frame = Frame::new(Order::ZERO, 0);
+        let folio = FolioId(3);
+        let command = Command::Save { folio, frame, slot: SlotId(1), previous: None };
+        schedule.add(Pending { command, owner: 0, answer: None, not_before: 0 }).unwrap();
+        assert!(schedule.expect_no_clash(&Command::FreeFrame { frame }).is_err(), "same frame");
+        assert!(schedule.expect_no_clash(&Command::Release { slot: SlotId(1) }).is_err());
+        assert_eq!(schedule.pages(), 9);
+    }
+
+    #[test]
+    fn what_is_held_back_is_not_chosen() {
+        let mut schedule = Schedule::default();
+        schedule.add(Pending { not_before: 5, ..zap(1, 0, 4) }).unwrap();
+        let mut rng = Rng::new(1);
+        assert_eq!(schedule.choose(4, &mut rng), None);
+        assert_eq!(schedule.choose(5, &mut rng), Some(0));
+        assert_eq!(schedule.next_step(), Some(5));
+    }
+}

@@ -1,0 +1,194 @@
+//! The simulated store: contents by slot, and every way a store can fail.
+//!
+//! A store is trusted with bytes that exist nowhere else, so the rules here are strict: a slot is written once,
+//! released once, and never read before the one or after the other. Failures are decided by the weather that the
+//! world sets: no room (beside the real bound on pages), a failing medium, damaged bytes at load. Damage and medium
+//! errors at load are one thing to the core (`LoadFailed`), as they are to the driver.
+
+use std::collections::BTreeMap;
+
+use millpond_core::{Outcome, SlotId, SlotPart};
+
+use crate::mmu::{BLANK, Content};
+use crate::report::{Check, breach};
+use crate::rng::Rng;
+
+/// How the store behaves at present; chances are per mille.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weather {
+    /// Every save finds no room.
+    pub full: bool,
+    /// Saves that fail.
+    pub save_errors: u32,
+    /// Loads that fail: the medium's errors and damaged bytes.
+    pub load_errors: u32,
+}
+
+/// Slots and what they hold.
+#[derive(Debug)]
+pub struct SimStore {
+    slots: BTreeMap<SlotId, Vec<Content>>,
+    pages: u64,
+    /// Pages that fit.
+    pub capacity: u64,
+    /// What goes wrong now.
+    pub weather: Weather,
+    /// Sabotage: every so many saves, keep what was saved before under another slot.
+    pub stale_every: Option<u32>,
+    saves: u32,
+    last: Vec<Content>,
+}
+
+impl SimStore {
+    /// An empty store with room for `capacity` pages.
+    #[must_use]
+    pub fn new(capacity: u64) -> Self {
+        Self {
+            slots: BTreeMap::new(),
+            pages: 0,
+            capacity,
+            weather: Weather::default(),
+            stale_every: None,
+            saves: 0,
+            last: Vec::new(),
+        }
+    }
+
+    /// Keeps `data` as `slot`, as [`millpond_core::Store::save`] says.
+    ///
+    /// # Errors
+    /// `slot` holds something already, or `previous` holds nothing.
+    pub fn save(
+        &mut self,
+        slot: SlotId,
+        previous: Option<SlotId>,
+        data: &[Content],
+        rng: &mut Rng,
+    ) -> Check<Outcome> {
+        if self.slots.contains_key(&slot) {
+            breach!("save to {slot:?}, which holds {} pages", self.slots[&slot].len());
+        }
+        if previous == Some(slot) {
+            breach!("save to {slot:?} names itself as the previous slot");
+        }
+        if let Some(previous) = previous {
+            let Some(old) = self.slots.get(&previous) else {
+                breach!("save to {slot:?} names {previous:?}, which holds nothing");
+            };
+            if old == data {
+                return Ok(Outcome::Unchanged);
+            }
+        }
+        if data.iter().all(|page| *page == BLANK) {
+            return Ok(Outcome::AllZero);
+        }
+        if self.weather.full || self.pages + data.len() as u64 > self.capacity {
+            return Ok(Outcome::StoreFull);
+        }
+        if rng.chance(self.weather.save_errors) {
+            return Ok(Outcome::StoreFailed);
+        }
+        self.saves += 1;
+        let mut kept = data.to_vec();
+        if self.stale_every.is_some_and(|every| self.saves.is_multiple_of(every))
+            && self.last.len() == kept.len()
+        {
+            kept.copy_from_slice(&self.last);
+        }
+        self.last = data.to_vec();
+        self.pages += data.len() as u64;
+        self.slots.insert(slot, kept);
+        Ok(Outcome::Stored)
+    }
+
+    /// The pages that `part` names, or `None` when the store fails to give them.
+    ///
+    /// # Errors
+    /// The slot holds nothing, or less than asked for.
+    pub fn load(&self, part: SlotPart, rng: &mut Rng) -> Check<Option<Vec<Content>>> {
+        let Some(kept) = self.slots.get(&part.slot) else {
+            breach!("load from {:?}, which holds nothing", part.slot);
+        };
+        let first = usize::from(part.first);
+        let end = first + part.order.pages().0 as usize;
+        if end > kept.len() {
+            breach!("load of pages {first}..{end} from {:?}, which has {}", part.slot, kept.len());
+        }
+        if rng.chance(self.weather.load_errors) {
+            return Ok(None);
+        }
+        Ok(Some(kept[first..end].to_vec()))
+    }
+
+    /// Forgets `slot`.
+    ///
+    /// # Errors
+    /// It holds nothing.
+    pub fn release(&mut self, slot: SlotId) -> Check {
+        let Some(kept) = self.slots.remove(&slot) else {
+            breach!("release of {slot:?}, which holds nothing");
+        };
+        self.pages -= kept.len() as u64;
+        Ok(())
+    }
+
+    /// Slots that hold something.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Pages held.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// The lowest slots held, for messages about leaks.
+    pub fn some_slots(&self) -> impl Iterator<Item = SlotId> + '_ {
+        self.slots.keys().copied().take(8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millpond_core::Order;
+
+    fn part(slot: u32, first: u16, order: u8) -> SlotPart {
+        SlotPart { slot: SlotId(slot), first, order: Order::new(order).unwrap() }
+    }
+
+    #[test]
+    fn a_slot_gives_back_what_it_was_given() {
+        let (mut store, mut rng) = (SimStore::new(100), Rng::new(1));
+        let data = [[1; 4], [2; 4]];
+        assert_eq!(store.save(SlotId(3), None, &data, &mut rng), Ok(Outcome::Stored));
+        assert_eq!(store.load(part(3, 1, 0), &mut rng), Ok(Some(vec![[2; 4]])));
+        assert_eq!(store.save(SlotId(4), Some(SlotId(3)), &data, &mut rng), Ok(Outcome::Unchanged));
+        assert_eq!(store.save(SlotId(4), None, &[BLANK], &mut rng), Ok(Outcome::AllZero));
+        assert_eq!((store.slots(), store.pages()), (1, 2));
+    }
+
+    #[test]
+    fn misuse_is_a_breach() {
+        let (mut store, mut rng) = (SimStore::new(100), Rng::new(1));
+        assert!(store.release(SlotId(1)).is_err());
+        assert!(store.load(part(1, 0, 0), &mut rng).is_err());
+        store.save(SlotId(1), None, &[[1; 4]], &mut rng).unwrap();
+        assert!(store.save(SlotId(1), None, &[[1; 4]], &mut rng).is_err());
+        assert!(store.load(part(1, 0, 1), &mut rng).is_err());
+        store.release(SlotId(1)).unwrap();
+        assert!(store.load(part(1, 0, 0), &mut rng).is_err());
+        assert!(store.save(SlotId(2), Some(SlotId(1)), &[[1; 4]], &mut rng).is_err());
+    }
+
+    #[test]
+    fn a_store_without_room_keeps_nothing() {
+        let (mut store, mut rng) = (SimStore::new(1), Rng::new(1));
+        assert_eq!(store.save(SlotId(1), None, &[[1; 4]; 2], &mut rng), Ok(Outcome::StoreFull));
+        store.weather.save_errors = 1000;
+        assert_eq!(store.save(SlotId(1), None, &[[1; 4]], &mut rng), Ok(Outcome::StoreFailed));
+        assert_eq!(store.slots(), 0);
+    }
+}

@@ -1,1 +1,27 @@
-//! Placeholder while the crate is written.
+//! Real memory for Millpond: an [`Mmu`](millpond_core::Mmu) by Linux userfaultfd, and the delivery of its faults.
+//!
+//! [`Uffd`] owns two mappings. The *arena* is the address range that all managed memory lives in; a touch
+//! of a page that is not mapped there stops the touching thread until somebody installs the page. The *frame
+//! pool* is a second range in which pages are filled and looked at out of the program's sight. Pages travel
+//! between the two by `UFFDIO_MOVE`, which takes the physical page along, or by `UFFDIO_COPY`.
+//!
+//! A [`FaultSink`] is told of every fault, either in the faulting thread ([`Delivery::InThread`]) or in one
+//! handler thread ([`Delivery::Handler`]). [`capabilities`] says what this kernel and this user may do.
+//!
+//! Everything below [`FaultSink::fault`] works without the global allocator, without thread-local storage
+//! and without a lock, because it may run inside the program's own allocator.
+
+pub mod capabilities;
+pub mod delivery;
+mod error;
+mod lease;
+mod pool;
+mod report;
+mod reservation;
+mod sys;
+mod uffd;
+
+pub use capabilities::{Capabilities, Capability, capabilities};
+pub use delivery::{Delivery, FaultSink, Resolution};
+pub use error::MmuError;
+pub use uffd::{TakeOutMethod, Uffd, UffdConfig};

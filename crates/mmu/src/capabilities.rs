@@ -1,0 +1,207 @@
+//! What this kernel lets this user do, asked once, with the price of each thing missing.
+//!
+//! Nothing here is guessed from a version number: distributions backport and containers forbid. Each capability is
+//! tried.
+
+use std::sync::OnceLock;
+
+use linux_raw_sys::general::{
+    UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_MOVE, UFFD_FEATURE_PAGEFAULT_FLAG_WP,
+    UFFD_FEATURE_POISON, UFFD_FEATURE_SIGBUS, UFFD_FEATURE_THREAD_ID,
+};
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+
+use crate::sys::descriptor::{self, Source};
+use crate::sys::{advise, ioctl, pagemap};
+
+pub(crate) const GRANT_UFFD: &str = "grant it with `sudo sysctl vm.unprivileged_userfaultfd=1`, \
+                                     or with `sudo chmod 0666 /dev/userfaultfd` (Linux 6.1 or later)";
+
+/// One thing that a kernel can do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Capability {
+    /// What it is called.
+    pub name: &'static str,
+    /// Whether it is there for this process.
+    pub present: bool,
+    /// What was found: how it works, or what the kernel answered.
+    pub detail: String,
+    /// What Millpond does without it, and what that costs.
+    pub cost_if_missing: &'static str,
+    /// The one command that grants it, when there is one.
+    pub grant: Option<&'static str>,
+}
+
+/// All that was asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Capabilities {
+    /// Each thing asked, the most needed first.
+    pub list: Vec<Capability>,
+}
+
+impl Capabilities {
+    /// Whether the named capability is there; `false` for a name that was not asked.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.list.iter().any(|one| one.name == name && one.present)
+    }
+}
+
+/// What this process may do here. Asked at the first call, which takes a few hundred microseconds.
+///
+/// ```
+/// for one in &millpond_mmu::capabilities().list {
+///     println!("{} {}: {}", if one.present { "yes" } else { "no " }, one.name, one.detail);
+/// }
+/// ```
+#[must_use]
+pub fn capabilities() -> &'static Capabilities {
+    static FOUND: OnceLock<Capabilities> = OnceLock::new();
+    FOUND.get_or_init(|| Capabilities { list: probe() })
+}
+
+fn probe() -> Vec<Capability> {
+    let syscall = descriptor::open_by(Source::Syscall).err();
+    let device = descriptor::open_by(Source::Device).err();
+    let whole = syscall.is_none() || device.is_none();
+    let mut list = vec![
+        Capability {
+            name: "userfaultfd",
+            present: whole,
+            detail: match (syscall, device) {
+                (None, _) => "by system call".into(),
+                (Some(_), None) => "by /dev/userfaultfd".into(),
+                (Some(call), Some(device)) => {
+                    format!("system call: {call}; /dev/userfaultfd: {device}")
+                }
+            },
+            cost_if_missing: "`millpond run` and handler delivery do not work at all",
+            grant: Some(if device == Some(Errno::ACCESS) {
+                "sudo chmod 0666 /dev/userfaultfd"
+            } else {
+                "sudo sysctl vm.unprivileged_userfaultfd=1"
+            }),
+        },
+        user_mode(whole),
+    ];
+    list.extend(features());
+    list.extend([vectors(), scan()]);
+    list
+}
+
+fn user_mode(whole: bool) -> Capability {
+    let refused = if whole {
+        None
+    } else {
+        descriptor::open_by(Source::UserModeOnly).err()
+    };
+    Capability {
+        name: "userfaultfd for faults in user mode",
+        present: refused.is_none(),
+        detail: match refused {
+            None if whole => "included".into(),
+            None => "by system call with UFFD_USER_MODE_ONLY".into(),
+            Some(errno) => format!("system call: {errno}"),
+        },
+        cost_if_missing: "in-thread delivery does not work either",
+        grant: Some(
+            "run outside the sandbox (a seccomp profile, as Docker's, forbids userfaultfd): \
+                     docker run --security-opt seccomp=unconfined",
+        ),
+    }
+}
+
+fn features() -> impl Iterator<Item = Capability> {
+    let asked = descriptor::open(false).and_then(|(fd, _)| ioctl::api(fd.as_fd(), 0));
+    let rows = [
+        (
+            "UFFDIO_MOVE",
+            UFFD_FEATURE_MOVE,
+            "Linux 6.8",
+            "pages are captured by protect, copy and discard: two shootdowns and a copy more for each, and \
+             O_DIRECT reads into memory that is not pinned can be lost",
+        ),
+        (
+            "write protection",
+            UFFD_FEATURE_PAGEFAULT_FLAG_WP,
+            "Linux 5.7",
+            "without UFFDIO_MOVE nothing can be taken out",
+        ),
+        (
+            "SIGBUS delivery",
+            UFFD_FEATURE_SIGBUS,
+            "Linux 4.14",
+            "in-thread delivery does not work",
+        ),
+        (
+            "thread ids in faults",
+            UFFD_FEATURE_THREAD_ID,
+            "Linux 4.14",
+            "the handler cannot follow the faulter's processor: a fault takes up to seven times as long",
+        ),
+        (
+            "poison",
+            UFFD_FEATURE_POISON,
+            "Linux 6.6",
+            "a page whose contents the store lost stops the process instead of raising SIGBUS in it",
+        ),
+        (
+            "exact addresses",
+            UFFD_FEATURE_EXACT_ADDRESS,
+            "Linux 5.18",
+            "fault messages name pages, not addresses: nothing is lost",
+        ),
+    ];
+    rows.into_iter()
+        .map(move |(name, flag, since, cost_if_missing)| {
+            let present = asked.is_ok_and(|has| has & u64::from(flag) != 0);
+            Capability {
+                name,
+                present,
+                detail: match asked {
+                    Err(errno) => format!("userfaultfd is refused: {errno}"),
+                    Ok(_) if present => "offered by the kernel".into(),
+                    Ok(_) => format!("not offered by this kernel: needs {since}"),
+                },
+                cost_if_missing,
+                grant: None,
+            }
+        })
+}
+
+fn vectors() -> Capability {
+    use rustix::process::{PidfdFlags, getpid, pidfd_open};
+    let present =
+        pidfd_open(getpid(), PidfdFlags::empty()).is_ok_and(|fd| advise::has_vectors(fd.as_fd()));
+    Capability {
+        name: "process_madvise on self",
+        present,
+        detail: if present {
+            "takes vectors".into()
+        } else {
+            "refused: needs Linux 6.13".into()
+        },
+        cost_if_missing: "each range is dropped by itself: up to 18 times as long for scattered pages when several \
+                          threads run",
+        grant: None,
+    }
+}
+
+fn scan() -> Capability {
+    let map = pagemap::open();
+    let present = map.as_ref().is_ok_and(|map| pagemap::has_scan(map.as_fd()));
+    Capability {
+        name: "PAGEMAP_SCAN",
+        present,
+        detail: match map {
+            Err(errno) => {
+                format!("/proc/self/pagemap: {errno}; userfaultfd cannot be used safely without it")
+            }
+            Ok(_) if present => "offered by the kernel".into(),
+            Ok(_) => "not offered by this kernel: needs Linux 6.7".into(),
+        },
+        cost_if_missing: "which pages are mapped is read entry by entry: 10 times as long over large ranges",
+        grant: None,
+    }
+}

@@ -1,0 +1,205 @@
+//! Handler delivery: one thread reads faults from the userfaultfd and asks the sink.
+//!
+//! The faulting thread sleeps in the kernel, wherever it was: in its own code, or deep in a system call that reads
+//! its memory. That is why everything works with this delivery. The price is the hand-off, and it depends on
+//! where the handler runs (see [`follow`](super::follow)).
+//!
+//! The loop allocates nothing, takes no lock and touches no managed memory: it would wait for itself. All signals
+//! are blocked in it, so no handler of the program runs there.
+//!
+//! *Stopping it.* The thread sleeps in `read`. A second descriptor and `poll` would wake it, at the price of one more
+//! system call for every fault. Instead the pool has one page that no frame covers, the *bell*: whoever stops the
+//! thread touches that page, the thread sees a fault there, maps zeros so that the toucher goes on, and ends.
+
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use linux_raw_sys::general::{UFFD_EVENT_PAGEFAULT, UFFD_PAGEFAULT_FLAG_WRITE, uffd_msg};
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
+use rustix::process::{Pid, getpid};
+
+use millpond_core::{Access, PAGE_SHIFT, PAGE_SIZE, PageIndex};
+
+use super::follow::Follower;
+use super::{FaultSink, Resolution};
+use crate::error::MmuError;
+use crate::report;
+use crate::sys::{advise, ioctl, poison};
+
+/// Messages taken by one `read`.
+const BATCH: usize = 32;
+
+pub(super) struct Handler {
+    thread: JoinHandle<()>,
+    stop: Arc<AtomicBool>,
+    bell: usize,
+    process: Pid,
+}
+
+/// What the thread knows of the `Uffd` that it serves: plain values, so that the `Uffd` may be moved meanwhile. They
+/// hold until the thread is joined, by `detach` or at the latest by the drop of the `Uffd`.
+#[derive(Clone, Copy)]
+pub(crate) struct Served {
+    /// The userfaultfd.
+    pub(crate) fd: BorrowedFd<'static>,
+    /// The arena's first address.
+    pub(crate) base: usize,
+    /// The arena's length.
+    pub(crate) len: usize,
+    /// The page that stops the thread.
+    pub(crate) bell: usize,
+    /// A page of zeros.
+    pub(crate) zeros: usize,
+    /// Whether lost pages can be marked.
+    pub(crate) can_poison: bool,
+}
+
+impl Handler {
+    pub(super) fn start(served: Served, sink: Arc<dyn FaultSink>) -> Result<Self, MmuError> {
+        let bell = served.bell;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        // A thread starts with its maker's signal mask.
+        let before = block_signals();
+        let thread = std::thread::Builder::new()
+            .name("millpond-fault".into())
+            .spawn(move || {
+                serve(served, &*sink, &stopped);
+            });
+        restore_signals(&before);
+        Ok(Self {
+            thread: thread?,
+            stop,
+            bell,
+            process: getpid(),
+        })
+    }
+
+    pub(super) fn stop(self) {
+        if self.process != getpid() {
+            // A child that never set its memory up: there is no thread, and nobody would answer the bell.
+            return self.forget();
+        }
+        let bell = self.bell;
+        self.stop.store(true, Ordering::Release);
+        // SAFETY: the bell is a page of the pool, readable; the touch ends when the handler maps it.
+        unsafe { core::ptr::read_volatile(bell as *const u8) };
+        if self.thread.join().is_err() {
+            report::line(format_args!("the fault handler thread had panicked"));
+        }
+        // SAFETY: the bell holds nothing, and must be empty for the next stop.
+        unsafe {
+            advise::discard(
+                None,
+                &[advise::Span {
+                    start: bell,
+                    len: PAGE_SIZE,
+                }],
+            )
+        };
+    }
+
+    /// In a new child: the thread does not exist there, and must be neither joined nor detached.
+    pub(super) fn forget(self) {
+        core::mem::forget(self.thread);
+    }
+}
+
+fn serve(served: Served, sink: &dyn FaultSink, stopped: &AtomicBool) {
+    let mut follower = Follower::new();
+    let mut bytes = [MaybeUninit::<u8>::uninit(); BATCH * size_of::<uffd_msg>()];
+    loop {
+        let (read, _) = match rustix::io::read(served.fd, &mut bytes) {
+            Ok(halves) => halves,
+            Err(Errno::AGAIN | Errno::INTR) => continue,
+            Err(errno) => report::stop(format_args!(
+                "faults cannot be read ({errno}): stopped; was the descriptor closed by the program?"
+            )),
+        };
+        let mut last = false;
+        let mut faulter = 0;
+        for message in read.chunks_exact(size_of::<uffd_msg>()) {
+            // SAFETY: the kernel writes whole messages, and any bytes are a valid `uffd_msg`.
+            let message = unsafe { message.as_ptr().cast::<uffd_msg>().read_unaligned() };
+            if u32::from(message.event) != UFFD_EVENT_PAGEFAULT {
+                continue;
+            }
+            // SAFETY: the event says which member is valid.
+            let fault = unsafe { message.arg.pagefault };
+            // SAFETY: the thread id is the union's only use; it is 0 where the kernel does not tell.
+            faulter = unsafe { fault.feat.ptid };
+            let addr = fault.address as usize;
+            if addr & !(PAGE_SIZE - 1) == served.bell {
+                last = stopped.load(Ordering::Acquire);
+                // SAFETY: no frame covers the bell, and the zeros are mapped.
+                let _ = unsafe { ioctl::copy(served.fd, served.bell, served.zeros, PAGE_SIZE) };
+            } else {
+                let write = fault.flags & u64::from(UFFD_PAGEFAULT_FLAG_WRITE) != 0;
+                resolve(
+                    served,
+                    sink,
+                    addr,
+                    if write { Access::Write } else { Access::Read },
+                );
+            }
+        }
+        if last {
+            return;
+        }
+        follower.note(faulter);
+    }
+}
+
+fn resolve(served: Served, sink: &dyn FaultSink, addr: usize, access: Access) {
+    let page = addr & !(PAGE_SIZE - 1);
+    let Some(offset) = page
+        .checked_sub(served.base)
+        .filter(|&offset| offset < served.len)
+    else {
+        report::stop(format_args!(
+            "a hole in the frame pool was touched at {addr:#x}: stopped; this is a bug in millpond or a stray pointer"
+        ));
+    };
+    match sink.fault(PageIndex((offset >> PAGE_SHIFT) as u32), access) {
+        Resolution::Installed | Resolution::Asleep => {}
+        Resolution::Retry => {
+            let _ = ioctl::wake(served.fd, page, PAGE_SIZE);
+        }
+        Resolution::Lost => lose(served, page),
+    }
+}
+
+/// Marks a page as lost and wakes who waits there. Stops the process when the kernel cannot mark pages: the
+/// thread that waits would hang otherwise, or read zeros.
+fn lose(served: Served, page: usize) {
+    if !served.can_poison {
+        report::stop(format_args!(
+            "the contents of the page at {page:#x} are lost, and this kernel cannot tell the program \
+             (UFFDIO_POISON, Linux 6.6): stopped"
+        ));
+    }
+    report::line(format_args!(
+        "the contents of the page at {page:#x} are lost: the program gets SIGBUS"
+    ));
+    poison::mark(served.fd, page, page + PAGE_SIZE);
+    let _ = ioctl::wake(served.fd, page, PAGE_SIZE);
+}
+
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: both sets are local; the mask is this thread's own.
+    unsafe {
+        let mut all: libc::sigset_t = core::mem::zeroed();
+        let mut before: libc::sigset_t = core::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        before
+    }
+}
+
+fn restore_signals(before: &libc::sigset_t) {
+    // SAFETY: the set was filled by `block_signals`.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, core::ptr::null_mut()) };
+}

@@ -1,0 +1,244 @@
+//! In-thread delivery: userfaultfd raises SIGBUS, and the handler resolves the fault where it happened.
+//!
+//! No other thread is involved, so no hand-off is paid. The price is that the fault must be a signal: the
+//! kernel's own accesses (system calls on absent memory) fail instead, and a thread that blocks SIGBUS is killed.
+//!
+//! A process has one handler for SIGBUS and may have several arenas, and others may use SIGBUS too: Rust's
+//! standard library looks for stack overflows with it, a database maps files that can shrink. So the handler looks the
+//! address up in a fixed table, and passes what is not ours on to the handler that was there before.
+//!
+//! *The table.* Readers are signal handlers: no lock, no allocation. An entry is found by its range, then *entered* by
+//! counting up `running`, then checked again; removal clears the range and waits until the count is zero. Both
+//! sides write one variable and then read the other's (sequentially consistent), so either the reader sees the
+//! entry gone or the remover sees the reader.
+//!
+//! *The stack.* The handler runs on the faulting thread's own stack (no `SA_ONSTACK`): alternate stacks are
+//! commonly 8 KiB, made for printing a message, and resolving a fault can mean decompressing. The need is that of
+//! the sink. All other signals are blocked meanwhile, so that no handler of the program runs, and faults,
+//! inside of a resolution.
+//!
+//! `errno` belongs to the interrupted program and is put back as it was.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use millpond_core::{Access, PAGE_SHIFT, PageIndex};
+
+use super::{FaultSink, Resolution};
+use crate::error::MmuError;
+use crate::report;
+
+/// Arenas with in-thread delivery that one process can have at once.
+const ARENAS: usize = 64;
+
+struct Slot {
+    base: AtomicUsize,
+    len: AtomicUsize,
+    sink: AtomicPtr<Arc<dyn FaultSink>>,
+    running: AtomicU32,
+}
+
+static TABLE: [Slot; ARENAS] = [const {
+    Slot {
+        base: AtomicUsize::new(0),
+        len: AtomicUsize::new(0),
+        sink: AtomicPtr::new(core::ptr::null_mut()),
+        running: AtomicU32::new(0),
+    }
+}; ARENAS];
+
+/// Serialises changes of the table and the installation of the handler. Never taken by the handler.
+static CHANGES: Mutex<()> = Mutex::new(());
+/// What handled SIGBUS before.
+static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// One arena's line in the table.
+pub(super) struct Entry(&'static Slot);
+
+impl Entry {
+    pub(super) fn add(base: usize, len: usize, sink: Arc<dyn FaultSink>) -> Result<Self, MmuError> {
+        let _changes = CHANGES
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        install_handler()?;
+        let slot = TABLE
+            .iter()
+            .find(|slot| slot.sink.load(SeqCst).is_null())
+            .ok_or(MmuError::TooManyArenas { limit: ARENAS })?;
+        slot.sink.store(Box::into_raw(Box::new(sink)), SeqCst);
+        slot.len.store(len, SeqCst);
+        // The base comes last: a base that is not 0 says that the rest is there.
+        slot.base.store(base, SeqCst);
+        Ok(Self(slot))
+    }
+
+    /// Takes the arena out and waits until no thread resolves a fault in it.
+    pub(super) fn remove(self) {
+        let slot = self.0;
+        slot.base.store(0, SeqCst);
+        while slot.running.load(SeqCst) > 0 {
+            std::thread::yield_now();
+        }
+        let _changes = CHANGES
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let sink = slot.sink.swap(core::ptr::null_mut(), SeqCst);
+        // SAFETY: the pointer was made by `Box::into_raw` in `add`, and no reader is left: the base was cleared
+        // before the count was seen to be zero.
+        drop(unsafe { Box::from_raw(sink) });
+    }
+
+    /// In a new child: the threads that were counted do not exist there.
+    pub(super) fn forget_running(&self) {
+        self.0.running.store(0, SeqCst);
+    }
+}
+
+/// Asks the sink whose arena holds the address. `None` when it is nobody's.
+fn resolve(addr: usize, access: Access) -> Option<Resolution> {
+    for slot in &TABLE {
+        let base = slot.base.load(SeqCst);
+        if base == 0 || addr < base || addr - base >= slot.len.load(SeqCst) {
+            continue;
+        }
+        slot.running.fetch_add(1, SeqCst);
+        let resolution = (slot.base.load(SeqCst) == base).then(|| {
+            // SAFETY: `running` is counted up and the base was still there afterwards, so `remove` waits for us
+            // before it frees the sink.
+            let sink = unsafe { &*slot.sink.load(SeqCst) };
+            sink.fault(PageIndex(((addr - base) >> PAGE_SHIFT) as u32), access)
+        });
+        slot.running.fetch_sub(1, SeqCst);
+        if resolution.is_some() {
+            return resolution;
+        }
+    }
+    None
+}
+
+extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the C library's errno of this thread; it is there in every thread that can take a signal.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let saved = unsafe { *errno };
+    // SAFETY: the kernel passes a valid siginfo to a SA_SIGINFO handler, and an address for the codes above 0.
+    let (code, addr) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
+    let resolution = if code > 0 {
+        resolve(addr, access(context))
+    } else {
+        None
+    };
+    match resolution {
+        Some(Resolution::Installed | Resolution::Retry | Resolution::Asleep) => {}
+        Some(Resolution::Lost) => {
+            report::line(format_args!(
+                "the contents of the page at {addr:#x} are lost: the program gets SIGBUS"
+            ));
+            pass_on(signal, info, context);
+        }
+        None => pass_on(signal, info, context),
+    }
+    // SAFETY: as above.
+    unsafe { *errno = saved };
+}
+
+/// What the processor says about the access: a hint.
+fn access(context: *mut libc::c_void) -> Access {
+    #[cfg(target_arch = "x86_64")]
+    {
+        const WRITE: i64 = 1 << 1;
+        // SAFETY: the kernel passes the interrupted context to a SA_SIGINFO handler.
+        let error = unsafe {
+            (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_ERR as usize]
+        };
+        if error & WRITE != 0 {
+            Access::Write
+        } else {
+            Access::Read
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = context;
+        Access::Read
+    }
+}
+
+/// Gives the signal to whoever would have had it without us.
+fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let previous = PREVIOUS.get();
+    let handler = previous.map_or(libc::SIG_DFL, |action| action.sa_sigaction);
+    // SAFETY: the kernel passes a valid siginfo.
+    let sent = unsafe { (*info).si_code } <= 0;
+    match (previous, handler) {
+        (_, libc::SIG_IGN) if sent => {}
+        (None, _) | (_, libc::SIG_DFL | libc::SIG_IGN) => {
+            // The default action: a fault comes again when the handler returns, a sent signal is sent again.
+            // SAFETY: `default` is a valid action, made of zeros but for the handler.
+            unsafe {
+                let mut default: libc::sigaction = core::mem::zeroed();
+                default.sa_sigaction = libc::SIG_DFL;
+                libc::sigaction(signal, &default, core::ptr::null_mut());
+                if sent {
+                    libc::raise(signal);
+                }
+            }
+        }
+        (Some(action), handler) => {
+            // SAFETY: the interrupted mask and the action's own are valid sets. The handler that was there before
+            // runs under the mask that it asked for, so that one which never returns leaves nothing blocked.
+            unsafe {
+                let mut mask = (*context.cast::<libc::ucontext_t>()).uc_sigmask;
+                for other in 1..=64 {
+                    if libc::sigismember(&action.sa_mask, other) == 1 {
+                        libc::sigaddset(&mut mask, other);
+                    }
+                }
+                if action.sa_flags & libc::SA_NODEFER == 0 {
+                    libc::sigaddset(&mut mask, signal);
+                }
+                libc::pthread_sigmask(libc::SIG_SETMASK, &mask, core::ptr::null_mut());
+            }
+            if action.sa_flags & libc::SA_SIGINFO != 0 {
+                // SAFETY: an action with SA_SIGINFO holds a function of three arguments.
+                let call: extern "C" fn(c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+                    unsafe { core::mem::transmute(handler) };
+                call(signal, info, context);
+            } else {
+                // SAFETY: an action without SA_SIGINFO that is neither default nor ignore holds a function of one.
+                let call: extern "C" fn(c_int) = unsafe { core::mem::transmute(handler) };
+                call(signal);
+            }
+        }
+    }
+}
+
+/// Installs the handler, once in the life of the process. Called with `CHANGES` held.
+fn install_handler() -> Result<(), MmuError> {
+    if PREVIOUS.get().is_some() {
+        return Ok(());
+    }
+    // SAFETY: zeros are a valid start for both; every field that matters is set below. The handler is
+    // async-signal-safe: it takes no lock and does not allocate.
+    unsafe {
+        let mut previous: libc::sigaction = core::mem::zeroed();
+        if libc::sigaction(libc::SIGBUS, core::ptr::null(), &mut previous) != 0 {
+            return Err(MmuError::Signal {
+                errno: *libc::__errno_location(),
+            });
+        }
+        // The previous action is known before ours can run.
+        let _ = PREVIOUS.set(previous);
+        let mut action: libc::sigaction = core::mem::zeroed();
+        action.sa_sigaction = on_sigbus as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigfillset(&mut action.sa_mask);
+        if libc::sigaction(libc::SIGBUS, &action, core::ptr::null_mut()) != 0 {
+            return Err(MmuError::Signal {
+                errno: *libc::__errno_location(),
+            });
+        }
+    }
+    Ok(())
+}

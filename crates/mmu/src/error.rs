@@ -1,0 +1,112 @@
+//! Errors of setting memory up. What runs on the fault path answers with the contract's own errors instead.
+
+use millpond_core::{PageCount, PageRange};
+
+/// Why an operation of [`Uffd`](crate::Uffd) failed. Nothing changed unless said otherwise.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MmuError {
+    /// The arena has no pages, is not a whole number of 2 MiB leaves, or is too large to name.
+    #[error("an arena of {} pages cannot be used: it must be a multiple of 512 pages (2 MiB) and at most 16 TiB", .pages.0)]
+    BadArena {
+        /// What was asked for.
+        pages: PageCount,
+    },
+    /// The range leaves the arena.
+    #[error("pages {range} are outside the arena of {} pages", .arena.0)]
+    OutsideArena {
+        /// What was asked for.
+        range: PageRange,
+        /// The arena's length.
+        arena: PageCount,
+    },
+    /// No userfaultfd that can do what the delivery needs.
+    #[error("userfaultfd is refused ({errno}): {way_out}")]
+    NoUserfaultfd {
+        /// What the kernel said.
+        errno: rustix::io::Errno,
+        /// What to do about it.
+        way_out: &'static str,
+    },
+    /// The kernel's userfaultfd lacks a feature that the configuration needs.
+    #[error("this kernel's userfaultfd has no {feature}: {way_out}")]
+    MissingFeature {
+        /// The feature's name.
+        feature: &'static str,
+        /// What to do about it.
+        way_out: &'static str,
+    },
+    /// Address space could not be reserved.
+    #[error(
+        "{bytes} bytes of address space for the {what} could not be reserved ({errno}): raise `ulimit -v`, \
+             or set vm.overcommit_memory to 0 or 1, or ask for less"
+    )]
+    Reserve {
+        /// Arena or frame pool.
+        what: &'static str,
+        /// How much was asked for.
+        bytes: usize,
+        /// What the kernel said.
+        errno: rustix::io::Errno,
+    },
+    /// A range could not be registered with userfaultfd.
+    #[error(
+        "{bytes} bytes at {start:#x} could not be registered with userfaultfd ({errno}): \
+             a mapping in that range belongs to something else"
+    )]
+    Register {
+        /// First address.
+        start: usize,
+        /// Length.
+        bytes: usize,
+        /// What the kernel said.
+        errno: rustix::io::Errno,
+    },
+    /// The protection of a range could not be changed.
+    #[error(
+        "the protection of pages {range} could not be changed ({errno}): \
+             ENOMEM means too many mappings, raise vm.max_map_count"
+    )]
+    Protect {
+        /// The range.
+        range: PageRange,
+        /// What the kernel said.
+        errno: rustix::io::Errno,
+    },
+    /// A file or descriptor that is needed could not be opened.
+    #[error("{what} could not be opened ({errno}): {way_out}")]
+    Open {
+        /// Its name.
+        what: &'static str,
+        /// What the kernel said.
+        errno: rustix::io::Errno,
+        /// What to do about it.
+        way_out: &'static str,
+    },
+    /// A sink is attached already.
+    #[error("faults are delivered already: detach the sink that is attached first")]
+    AlreadyAttached,
+    /// The table of arenas with in-thread delivery is full.
+    #[error(
+        "this process has {limit} arenas with in-thread delivery already: drop one, or use the handler thread"
+    )]
+    TooManyArenas {
+        /// The table's length.
+        limit: usize,
+    },
+    /// The SIGBUS handler could not be installed.
+    #[error("the SIGBUS handler could not be installed (errno {errno})")]
+    Signal {
+        /// What the kernel said.
+        errno: i32,
+    },
+    /// The handler thread could not be started.
+    #[error(
+        "the fault handler thread could not be started ({source}): raise `ulimit -u` or the cgroup's pids.max"
+    )]
+    Spawn {
+        /// What the standard library said.
+        #[from]
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,128 @@
+//! Reserved address space: one private anonymous mapping, aligned to 2 MiB, unmapped when dropped.
+//!
+//! Alignment to 2 MiB lets a leaf of 512 pages be one page-table page, so that moving and unmapping a leaf
+//! never touches a neighbour's table. `MADV_NOHUGEPAGE` keeps the kernel from putting a huge page over a range
+//! of which userfaultfd was told single pages. `MADV_DONTFORK` is the rule and inheritance the exception: a
+//! child that is made behind our back (a raw `clone`) dies by SIGSEGV at its first touch, where with an inherited
+//! mapping it would silently read zeros for every page that is out.
+
+use core::ffi::c_void;
+
+use rustix::io::Errno;
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
+};
+
+use crate::error::MmuError;
+
+/// Alignment of the arena and of each of the pool's areas: one page-table page's reach.
+pub(crate) const HUGE: usize = 2 << 20;
+
+/// A mapping that is ours alone.
+pub(crate) struct Reservation {
+    base: usize,
+    len: usize,
+}
+
+impl Reservation {
+    /// Reserves `len` bytes (a multiple of the page size) without access.
+    pub(crate) fn new(what: &'static str, len: usize) -> Result<Self, MmuError> {
+        let fail = |errno| MmuError::Reserve {
+            what,
+            bytes: len,
+            errno,
+        };
+        let padded = len.checked_add(HUGE).ok_or(fail(Errno::NOMEM))?;
+        // SAFETY: a new mapping at an address that the kernel chooses touches nobody's memory.
+        let raw =
+            unsafe { mmap_anonymous(core::ptr::null_mut(), padded, ProtFlags::empty(), FLAGS) }
+                .map_err(fail)?;
+        let raw = raw as usize;
+        let base = raw.next_multiple_of(HUGE);
+        for (start, bytes) in [(raw, base - raw), (base + len, raw + padded - base - len)] {
+            if bytes > 0 {
+                // SAFETY: the slack before and behind the aligned part was mapped above and never handed out.
+                unsafe { munmap(start as *mut c_void, bytes) }.map_err(fail)?;
+            }
+        }
+        let reservation = Self { base, len };
+        reservation.advise_new(base, len).map_err(fail)?;
+        Ok(reservation)
+    }
+
+    /// First address.
+    pub(crate) fn base(&self) -> usize {
+        self.base
+    }
+
+    /// Length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Maps `start..start + len`, a part of the reservation, anew: empty and without access.
+    pub(crate) fn restore(&self, start: usize, len: usize) -> Result<(), Errno> {
+        assert!(
+            start >= self.base && start + len <= self.base + self.len,
+            "restore outside the reservation"
+        );
+        // SAFETY: MAP_FIXED replaces only addresses inside the reservation, which this value owns; the caller
+        // says that whatever is mapped there now is to go.
+        unsafe {
+            mmap_anonymous(
+                start as *mut c_void,
+                len,
+                ProtFlags::empty(),
+                FLAGS | MapFlags::FIXED,
+            )
+        }?;
+        self.advise_new(start, len)
+    }
+
+    /// Sets the protection of a part.
+    pub(crate) fn protect(&self, start: usize, len: usize, readable: bool) -> Result<(), Errno> {
+        assert!(
+            start >= self.base && start + len <= self.base + self.len,
+            "protect outside the reservation"
+        );
+        let flags = if readable {
+            MprotectFlags::READ | MprotectFlags::WRITE
+        } else {
+            MprotectFlags::empty()
+        };
+        // SAFETY: the range is inside the reservation. Taking access away from a range is asked for only when
+        // no region lies there, so no reference into it exists.
+        unsafe { mprotect(start as *mut c_void, len, flags) }
+    }
+
+    /// Whether a forked child inherits the mapping.
+    pub(crate) fn inherit(&self, inherit: bool) -> Result<(), Errno> {
+        let advice = if inherit {
+            Advice::LinuxDoFork
+        } else {
+            Advice::LinuxDontFork
+        };
+        // SAFETY: the advice changes what fork copies, not memory.
+        unsafe { madvise(self.base as *mut c_void, self.len, advice) }
+    }
+
+    fn advise_new(&self, start: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: the advice changes which page sizes the kernel picks, not contents.
+        match unsafe { madvise(start as *mut c_void, len, Advice::LinuxNoHugepage) } {
+            // A kernel that is built without transparent huge pages says EINVAL, and needs no telling.
+            Ok(()) | Err(Errno::INVAL) => {}
+            Err(errno) => return Err(errno),
+        }
+        // SAFETY: the advice changes what fork copies, not memory.
+        unsafe { madvise(start as *mut c_void, len, Advice::LinuxDontFork) }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is owned by this value, and nothing can name it after the drop.
+        let _ = unsafe { munmap(self.base as *mut c_void, self.len) };
+    }
+}
+
+const FLAGS: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);

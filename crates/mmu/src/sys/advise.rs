@@ -1,0 +1,157 @@
+//! Dropping many ranges by one call: `process_madvise` on the own process.
+//!
+//! A range dropped by itself costs a TLB shootdown when another thread of the process runs: ten times the rest of
+//! the call for a single page. `process_madvise` takes up to 1,024 ranges and flushes once. The standard library has
+//! no name for the call and the C library's wrapper sets `errno`, so the instruction is written out for the
+//! machines that can be tested; others take the loop.
+
+use core::ffi::c_void;
+
+use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::io::Errno;
+use rustix::mm::{Advice, madvise};
+
+/// One range of addresses, laid out like the kernel's `struct iovec`.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Span {
+    pub(crate) start: usize,
+    pub(crate) len: usize,
+}
+
+/// Drops the pages of all spans. Spans that are no longer mapped are passed over.
+///
+/// # Safety
+/// No Rust reference covers the spans, and whatever they hold may be lost.
+pub(crate) unsafe fn discard(pidfd: Option<BorrowedFd<'_>>, mut spans: &[Span]) {
+    while let Some(first) = spans.first() {
+        if let Some(pidfd) = pidfd
+            && spans.len() > 1
+        {
+            // SAFETY: the caller's promise.
+            let mut bytes = unsafe { process_discard(pidfd, spans) }.unwrap_or(0);
+            while let Some(span) = spans.first()
+                && bytes >= span.len
+            {
+                bytes -= span.len;
+                spans = &spans[1..];
+            }
+            // A span that stopped the call part way is done again by itself: what is gone stays gone.
+            let Some(rest) = spans.first() else { return };
+            // SAFETY: the caller's promise.
+            unsafe { discard_one(*rest) };
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { discard_one(*first) };
+        }
+        spans = &spans[1..];
+    }
+}
+
+/// Whether the kernel lets a process advise itself by vectors (Linux 6.13).
+pub(crate) fn has_vectors(pidfd: BorrowedFd<'_>) -> bool {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    const PAGE: usize = millpond_core::PAGE_SIZE;
+    // SAFETY: a new mapping of our own.
+    let Ok(at) = (unsafe {
+        mmap_anonymous(
+            core::ptr::null_mut(),
+            4 * PAGE,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE,
+        )
+    }) else {
+        return false;
+    };
+    let start = at as usize;
+    let spans = [
+        Span { start, len: PAGE },
+        Span {
+            start: start + 2 * PAGE,
+            len: PAGE,
+        },
+    ];
+    // SAFETY: the mapping is private to this function and holds nothing.
+    let done = unsafe { process_discard(pidfd, &spans) };
+    // SAFETY: mapped above.
+    let _ = unsafe { munmap(at, 4 * PAGE) };
+    done == Ok(2 * PAGE)
+}
+
+/// # Safety
+/// As for [`discard`].
+unsafe fn discard_one(span: Span) {
+    // SAFETY: the caller's promise.
+    let done = unsafe { madvise(span.start as *mut c_void, span.len, Advice::LinuxDontNeed) };
+    if done == Err(Errno::INVAL) {
+        // Memory that the program locked is dropped only on explicit demand.
+        // SAFETY: the caller's promise.
+        let _ = unsafe {
+            madvise(
+                span.start as *mut c_void,
+                span.len,
+                Advice::LinuxDontneedLocked,
+            )
+        };
+    }
+}
+
+/// # Safety
+/// As for [`discard`].
+unsafe fn process_discard(pidfd: BorrowedFd<'_>, spans: &[Span]) -> Result<usize, Errno> {
+    const DONTNEED: usize = linux_raw_sys::general::MADV_DONTNEED as usize;
+    const NR: usize = linux_raw_sys::general::__NR_process_madvise as usize;
+    let count = spans.len().min(1024);
+    // SAFETY: the kernel reads `count` spans, which the slice has, and writes nothing of ours.
+    let answer = unsafe {
+        raw_syscall(
+            NR,
+            [
+                pidfd.as_raw_fd() as usize,
+                spans.as_ptr() as usize,
+                count,
+                DONTNEED,
+                0,
+            ],
+        )
+    };
+    if answer < 0 {
+        Err(Errno::from_raw_os_error((-answer) as i32))
+    } else {
+        Ok(answer as usize)
+    }
+}
+
+/// # Safety
+/// What the system call does to memory is the caller's to know.
+#[cfg(target_arch = "x86_64")]
+unsafe fn raw_syscall(number: usize, args: [usize; 5]) -> isize {
+    let answer;
+    // SAFETY: the kernel's calling convention; rcx and r11 are declared lost.
+    unsafe {
+        core::arch::asm!("syscall", inlateout("rax") number as isize => answer, in("rdi") args[0], in("rsi") args[1],
+            in("rdx") args[2], in("r10") args[3], in("r8") args[4], lateout("rcx") _, lateout("r11") _,
+            options(nostack));
+    }
+    answer
+}
+
+/// # Safety
+/// What the system call does to memory is the caller's to know.
+#[cfg(target_arch = "aarch64")]
+unsafe fn raw_syscall(number: usize, args: [usize; 5]) -> isize {
+    let answer;
+    // SAFETY: the kernel's calling convention.
+    unsafe {
+        core::arch::asm!("svc 0", in("x8") number, inlateout("x0") args[0] as isize => answer, in("x1") args[1],
+            in("x2") args[2], in("x3") args[3], in("x4") args[4], options(nostack));
+    }
+    answer
+}
+
+/// # Safety
+/// None needed: nothing is called.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+unsafe fn raw_syscall(_: usize, _: [usize; 5]) -> isize {
+    -(linux_raw_sys::errno::ENOSYS as isize)
+}

@@ -1,0 +1,82 @@
+//! Getting a userfaultfd: by system call, by device, or for faults in user mode alone.
+
+use core::ffi::c_void;
+
+use linux_raw_sys::general::UFFD_USER_MODE_ONLY;
+use rustix::fd::{FromRawFd, OwnedFd, RawFd};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
+use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
+use rustix::mm::UserfaultfdFlags;
+
+/// How a descriptor was had, best first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Source {
+    /// The plain system call.
+    Syscall,
+    /// `/dev/userfaultfd`.
+    Device,
+    /// The system call with `UFFD_USER_MODE_ONLY`: faults inside system calls are errors.
+    UserModeOnly,
+}
+
+/// Opens a descriptor by the named way.
+pub(crate) fn open_by(source: Source) -> Result<OwnedFd, Errno> {
+    let plain = UserfaultfdFlags::CLOEXEC;
+    match source {
+        // SAFETY: a descriptor without a registered range changes nothing about memory.
+        Source::Syscall => unsafe { rustix::mm::userfaultfd(plain) },
+        Source::UserModeOnly => {
+            let flags = plain | UserfaultfdFlags::from_bits_retain(UFFD_USER_MODE_ONLY);
+            // SAFETY: as above.
+            unsafe { rustix::mm::userfaultfd(flags) }
+        }
+        Source::Device => {
+            let device = openat(
+                CWD,
+                c"/dev/userfaultfd",
+                OFlags::RDWR | OFlags::CLOEXEC,
+                Mode::empty(),
+            )?;
+            // SAFETY: USERFAULTFD_IOC_NEW takes flags by value and makes a new descriptor.
+            unsafe { ioctl(&device, New(plain.bits() as usize)) }
+        }
+    }
+}
+
+/// Opens a descriptor by the best way that works. `whole`: faults inside system calls must be served too.
+pub(crate) fn open(whole: bool) -> Result<(OwnedFd, Source), Errno> {
+    let first = match open_by(Source::Syscall) {
+        Ok(fd) => return Ok((fd, Source::Syscall)),
+        Err(errno) => errno,
+    };
+    if let Ok(fd) = open_by(Source::Device) {
+        return Ok((fd, Source::Device));
+    }
+    if !whole && let Ok(fd) = open_by(Source::UserModeOnly) {
+        return Ok((fd, Source::UserModeOnly));
+    }
+    Err(first)
+}
+
+/// `USERFAULTFD_IOC_NEW`: flags go in by value, a descriptor comes out.
+struct New(usize);
+
+// SAFETY: the opcode takes its argument by value and returns a new descriptor, which `output_from_ptr` takes over.
+unsafe impl Ioctl for New {
+    type Output = OwnedFd;
+    const IS_MUTATING: bool = false;
+
+    fn opcode(&self) -> Opcode {
+        opcode::none(0xAA, 0)
+    }
+
+    fn as_ptr(&mut self) -> *mut c_void {
+        self.0 as *mut c_void
+    }
+
+    unsafe fn output_from_ptr(out: IoctlOutput, _: *mut c_void) -> rustix::io::Result<OwnedFd> {
+        // SAFETY: the kernel has just made this descriptor for us.
+        Ok(unsafe { OwnedFd::from_raw_fd(out as RawFd) })
+    }
+}

@@ -1,0 +1,149 @@
+//! userfaultfd's ioctls, each as one function.
+
+use linux_raw_sys::general::{
+    UFFD_API, UFFDIO_REGISTER_MODE_MISSING, UFFDIO_REGISTER_MODE_WP, uffdio_api, uffdio_copy,
+    uffdio_move, uffdio_poison, uffdio_range, uffdio_register, uffdio_writeprotect,
+};
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
+use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
+
+const API: Opcode = opcode::read_write::<uffdio_api>(0xAA, 0x3F);
+const REGISTER: Opcode = opcode::read_write::<uffdio_register>(0xAA, 0);
+const WAKE: Opcode = opcode::read::<uffdio_range>(0xAA, 2);
+const COPY: Opcode = opcode::read_write::<uffdio_copy>(0xAA, 3);
+const MOVE: Opcode = opcode::read_write::<uffdio_move>(0xAA, 5);
+const WRITEPROTECT: Opcode = opcode::read_write::<uffdio_writeprotect>(0xAA, 6);
+const POISON: Opcode = opcode::read_write::<uffdio_poison>(0xAA, 8);
+
+const _: () =
+    assert!(WAKE == linux_raw_sys::ioctl::UFFDIO_WAKE && COPY == linux_raw_sys::ioctl::UFFDIO_COPY);
+
+/// Wakes nobody: for a move into the pool, where nobody waits.
+pub(crate) const DONT_WAKE: u64 = 1;
+
+/// Agrees on `features` and returns what the kernel has.
+pub(crate) fn api(fd: BorrowedFd<'_>, features: u64) -> Result<u64, Errno> {
+    let mut arg = uffdio_api {
+        api: u64::from(UFFD_API),
+        features,
+        ioctls: 0,
+    };
+    // SAFETY: the opcode and the structure belong together; the kernel writes only into it.
+    unsafe { ioctl(fd, Updater::<API, _>::new(&mut arg)) }?;
+    Ok(arg.features)
+}
+
+/// Registers a range for missing pages, and for write protection when asked.
+pub(crate) fn register(
+    fd: BorrowedFd<'_>,
+    start: usize,
+    len: usize,
+    protectable: bool,
+) -> Result<(), Errno> {
+    let mode = UFFDIO_REGISTER_MODE_MISSING
+        | if protectable {
+            UFFDIO_REGISTER_MODE_WP
+        } else {
+            0
+        };
+    let mut arg = uffdio_register {
+        range: range(start, len),
+        mode: u64::from(mode),
+        ioctls: 0,
+    };
+    // SAFETY: the opcode and the structure belong together. Registering changes what a fault does, not contents.
+    unsafe { ioctl(fd, Updater::<REGISTER, _>::new(&mut arg)) }
+}
+
+/// Lets the threads that wait in the range try again.
+pub(crate) fn wake(fd: BorrowedFd<'_>, start: usize, len: usize) -> Result<(), Errno> {
+    let mut arg = range(start, len);
+    // SAFETY: the opcode and the structure belong together; nothing is written.
+    unsafe { ioctl(fd, Updater::<WAKE, _>::new(&mut arg)) }
+}
+
+/// Copies into pages that are not there. Answers how many bytes were copied, and the error that stopped it.
+///
+/// # Safety
+/// No Rust reference covers the destination, and `src` is readable for `len` bytes or not mapped at all.
+pub(crate) unsafe fn copy(
+    fd: BorrowedFd<'_>,
+    dst: usize,
+    src: usize,
+    len: usize,
+) -> (usize, Option<Errno>) {
+    let mut arg = uffdio_copy {
+        dst: dst as u64,
+        src: src as u64,
+        len: len as u64,
+        mode: 0,
+        copy: 0,
+    };
+    // SAFETY: the opcode and the structure belong together; what it does to memory is the caller's to know.
+    match unsafe { ioctl(fd, Updater::<COPY, _>::new(&mut arg)) } {
+        Ok(()) => (len, None),
+        Err(errno) => (usize::try_from(arg.copy).unwrap_or(0), Some(errno)),
+    }
+}
+
+/// Moves pages to where none are. Answers how many bytes the kernel says it moved, and the error that stopped it.
+///
+/// # Safety
+/// No Rust reference covers the source or the destination.
+pub(crate) unsafe fn move_pages(
+    fd: BorrowedFd<'_>,
+    dst: usize,
+    src: usize,
+    len: usize,
+    mode: u64,
+) -> (usize, Option<Errno>) {
+    let mut arg = uffdio_move {
+        dst: dst as u64,
+        src: src as u64,
+        len: len as u64,
+        mode,
+        move_: 0,
+    };
+    // SAFETY: the opcode and the structure belong together; what it does to memory is the caller's to know.
+    match unsafe { ioctl(fd, Updater::<MOVE, _>::new(&mut arg)) } {
+        Ok(()) => (len, None),
+        Err(errno) => (usize::try_from(arg.move_).unwrap_or(0), Some(errno)),
+    }
+}
+
+/// Write-protects the pages of a range, or lets writes through again and wakes who waits.
+pub(crate) fn write_protect(
+    fd: BorrowedFd<'_>,
+    start: usize,
+    len: usize,
+    on: bool,
+) -> Result<(), Errno> {
+    let mut arg = uffdio_writeprotect {
+        range: range(start, len),
+        mode: u64::from(on),
+    };
+    // SAFETY: the opcode and the structure belong together. A protected page makes writers wait; contents stay.
+    unsafe { ioctl(fd, Updater::<WRITEPROTECT, _>::new(&mut arg)) }
+}
+
+/// Makes pages that are not there raise SIGBUS when touched. Answers how many bytes were marked.
+pub(crate) fn poison(fd: BorrowedFd<'_>, start: usize, len: usize) -> (usize, Option<Errno>) {
+    let mut arg = uffdio_poison {
+        range: range(start, len),
+        mode: 0,
+        updated: 0,
+    };
+    // SAFETY: the opcode and the structure belong together. Only pages that hold nothing are marked.
+    match unsafe { ioctl(fd, Updater::<POISON, _>::new(&mut arg)) } {
+        Ok(()) => (len, None),
+        Err(errno) => (usize::try_from(arg.updated).unwrap_or(0), Some(errno)),
+    }
+}
+
+fn range(start: usize, len: usize) -> uffdio_range {
+    uffdio_range {
+        start: start as u64,
+        len: len as u64,
+    }
+}

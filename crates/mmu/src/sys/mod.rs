@@ -1,0 +1,59 @@
+//! The kernel's interface, and nothing else: ioctls, the page map, vectored advice.
+//!
+//! All calls go straight to the kernel, so `errno` of the interrupted program stays as it is, and each returns
+//! the error as a value.
+
+pub(crate) mod advise;
+pub(crate) mod descriptor;
+pub(crate) mod ioctl;
+pub(crate) mod pagemap;
+pub(crate) mod poison;
+
+use core::sync::atomic::{AtomicI32, Ordering};
+
+use rustix::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+
+/// A descriptor that can be exchanged through `&self`: a forked child needs its own of everything.
+pub(crate) struct FdCell(AtomicI32);
+
+impl FdCell {
+    pub(crate) fn new(fd: Option<OwnedFd>) -> Self {
+        Self(AtomicI32::new(fd.map_or(-1, into_high)))
+    }
+
+    /// The descriptor, if there is one.
+    pub(crate) fn get(&self) -> Option<BorrowedFd<'_>> {
+        let fd = self.0.load(Ordering::Acquire);
+        // SAFETY: a value of 0 or more is a descriptor that this cell owns; it is closed only by `replace`, which
+        // runs in the one thread of a new child, and by drop.
+        (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+
+    /// Closes the present descriptor and puts `fd` in its place. Only while no other thread uses the cell.
+    pub(crate) fn replace(&self, fd: Option<OwnedFd>) {
+        let old = self.0.swap(fd.map_or(-1, into_high), Ordering::AcqRel);
+        close(old);
+    }
+}
+
+impl Drop for FdCell {
+    fn drop(&mut self) {
+        close(*self.0.get_mut());
+    }
+}
+
+fn close(fd: RawFd) {
+    if fd >= 0 {
+        // SAFETY: the descriptor came out of a cell that owned it and no longer names it.
+        drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    }
+}
+
+/// Moves a descriptor up and out of the way: programs that close "all" low descriptors, or expect the next one to be
+/// 3, are common. Stays where it is when the limit does not allow more.
+fn into_high(fd: OwnedFd) -> RawFd {
+    match rustix::io::fcntl_dupfd_cloexec(&fd, 512) {
+        Ok(high) => high.into_raw_fd(),
+        Err(_) => fd.into_raw_fd(),
+    }
+}

@@ -1,0 +1,200 @@
+//! Which pages are there: the page tables' own word, by `/proc/self/pagemap`.
+//!
+//! After a failed `UFFDIO_MOVE` the error does not say what was moved: the call can move a page, then find that its
+//! dirty bit changed meanwhile, and answer EEXIST. The page tables are what decides, so they are asked. A page that
+//! the kernel itself has swapped out counts as there.
+
+use linux_raw_sys::general::{page_region, pm_scan_arg};
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::{Errno, pread};
+use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
+
+use millpond_core::PAGE_SIZE;
+
+const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
+/// `PAGE_IS_PRESENT | PAGE_IS_SWAPPED` of `PAGEMAP_SCAN`.
+const SCAN_THERE: u64 = (1 << 3) | (1 << 4);
+
+/// Opens this process's page map. A descriptor keeps speaking of the process that opened it: a child needs its own.
+pub(crate) fn open() -> Result<OwnedFd, Errno> {
+    openat(
+        CWD,
+        c"/proc/self/pagemap",
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+}
+
+/// Whether the page at `addr` is there. `None` when the page map cannot be read.
+pub(crate) fn is_there(pagemap: BorrowedFd<'_>, addr: usize) -> Option<bool> {
+    let mut entry = [0u8; 8];
+    let read = pread(pagemap, &mut entry, (addr / PAGE_SIZE * 8) as u64).ok()?;
+    (read == 8).then(|| u64::from_ne_bytes(entry) & PRESENT_OR_SWAPPED != 0)
+}
+
+/// Calls `visit(start, end)` for each run of pages in `start..end` that are there, lowest first.
+pub(crate) fn runs(
+    pagemap: BorrowedFd<'_>,
+    start: usize,
+    end: usize,
+    visit: &mut dyn FnMut(usize, usize),
+) -> Result<(), Errno> {
+    match scan(pagemap, start, end, visit) {
+        Err(Errno::NOTTY | Errno::INVAL) => read_entries(pagemap, start, end, visit),
+        other => other,
+    }
+}
+
+/// Whether the kernel has `PAGEMAP_SCAN` (Linux 6.7).
+pub(crate) fn has_scan(pagemap: BorrowedFd<'_>) -> bool {
+    scan(pagemap, 0, PAGE_SIZE, &mut |_, _| {}).is_ok()
+}
+
+fn scan(
+    pagemap: BorrowedFd<'_>,
+    mut start: usize,
+    end: usize,
+    visit: &mut dyn FnMut(usize, usize),
+) -> Result<(), Errno> {
+    let mut regions = [page_region {
+        start: 0,
+        end: 0,
+        categories: 0,
+    }; 64];
+    while start < end {
+        let arg = pm_scan_arg {
+            size: size_of::<pm_scan_arg>() as u64,
+            flags: 0,
+            start: start as u64,
+            end: end as u64,
+            walk_end: 0,
+            vec: regions.as_mut_ptr() as u64,
+            vec_len: regions.len() as u64,
+            max_pages: 0,
+            category_inverted: 0,
+            category_mask: 0,
+            category_anyof_mask: SCAN_THERE,
+            return_mask: SCAN_THERE,
+        };
+        // SAFETY: `vec` and `vec_len` name the array above, which outlives the call; nothing else is written
+        // but the argument itself.
+        let (found, walk_end) = unsafe { ioctl(pagemap, Scan(arg)) }?;
+        for region in &regions[..found] {
+            visit(region.start as usize, region.end as usize);
+        }
+        start = walk_end;
+    }
+    Ok(())
+}
+
+fn read_entries(
+    pagemap: BorrowedFd<'_>,
+    start: usize,
+    end: usize,
+    visit: &mut dyn FnMut(usize, usize),
+) -> Result<(), Errno> {
+    let mut entries = [0u8; 64 * 8];
+    let mut run: Option<usize> = None;
+    let mut at = start;
+    while at < end {
+        let want = ((end - at) / PAGE_SIZE).min(64);
+        let got = pread(
+            pagemap,
+            &mut entries[..want * 8],
+            (at / PAGE_SIZE * 8) as u64,
+        )? / 8;
+        if got == 0 {
+            break;
+        }
+        for entry in entries[..got * 8].chunks_exact(8) {
+            let there = u64::from_ne_bytes(entry.try_into().expect("eight bytes"))
+                & PRESENT_OR_SWAPPED
+                != 0;
+            if there {
+                run.get_or_insert(at);
+            } else if let Some(from) = run.take() {
+                visit(from, at);
+            }
+            at += PAGE_SIZE;
+        }
+    }
+    if let Some(from) = run {
+        visit(from, at);
+    }
+    Ok(())
+}
+
+/// `PAGEMAP_SCAN`: answers how many regions it filled in and where it stopped.
+struct Scan(pm_scan_arg);
+
+// SAFETY: the opcode takes a pointer to a `pm_scan_arg`, which `as_ptr` gives.
+unsafe impl Ioctl for Scan {
+    type Output = (usize, usize);
+    const IS_MUTATING: bool = true;
+
+    fn opcode(&self) -> Opcode {
+        opcode::read_write::<pm_scan_arg>(b'f', 16)
+    }
+
+    fn as_ptr(&mut self) -> *mut core::ffi::c_void {
+        (&raw mut self.0).cast()
+    }
+
+    unsafe fn output_from_ptr(
+        out: IoctlOutput,
+        arg: *mut core::ffi::c_void,
+    ) -> rustix::io::Result<Self::Output> {
+        // SAFETY: `arg` is what `as_ptr` gave, still alive, and written by the kernel.
+        let walk_end = unsafe { (*arg.cast::<pm_scan_arg>()).walk_end };
+        Ok((out as usize, walk_end as usize))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_see_the_same_runs() {
+        let map = open().unwrap();
+        let mut memory = vec![0u8; 40 * PAGE_SIZE];
+        let base = (memory.as_ptr() as usize).next_multiple_of(PAGE_SIZE);
+        let first = base - memory.as_ptr() as usize;
+        for page in [1, 2, 3, 7, 30] {
+            memory[first + page * PAGE_SIZE] = 1;
+        }
+        let (start, end) = (base, base + 39 * PAGE_SIZE);
+        let mut by_entries = Vec::new();
+        read_entries(map_fd(&map), start, end, &mut |a, b| {
+            by_entries.push((a, b))
+        })
+        .unwrap();
+        assert!(
+            by_entries
+                .iter()
+                .any(|&(a, b)| a <= start + PAGE_SIZE && b >= start + 4 * PAGE_SIZE)
+        );
+        if !has_scan(map_fd(&map)) {
+            eprintln!("skipped: PAGEMAP_SCAN is missing (Linux 6.7)");
+            return;
+        }
+        let mut by_scan: Vec<(usize, usize)> = Vec::new();
+        scan(
+            map_fd(&map),
+            start,
+            end,
+            &mut |a, b| match by_scan.last_mut() {
+                Some(last) if last.1 == a => last.1 = b,
+                _ => by_scan.push((a, b)),
+            },
+        )
+        .unwrap();
+        assert_eq!(by_entries, by_scan);
+    }
+
+    fn map_fd(map: &OwnedFd) -> BorrowedFd<'_> {
+        use rustix::fd::AsFd;
+        map.as_fd()
+    }
+}

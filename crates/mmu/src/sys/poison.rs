@@ -1,0 +1,25 @@
+//! Marking pages so that a touch is a SIGBUS.
+
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
+
+use millpond_core::PAGE_SIZE;
+
+use super::ioctl;
+
+/// Marks every page of `start..end` that holds nothing. Wakes who waits there.
+pub(crate) fn mark(fd: BorrowedFd<'_>, mut start: usize, end: usize) {
+    while start < end {
+        let (marked, error) = ioctl::poison(fd, start, end - start);
+        start += marked;
+        match error {
+            None => return,
+            Some(_) if marked > 0 => {}
+            Some(Errno::AGAIN) => rustix::thread::sched_yield(),
+            // A page that is there, or marked before.
+            Some(Errno::EXIST) => start += PAGE_SIZE,
+            // Not part of the arena any more: nobody faults there.
+            Some(_) => return,
+        }
+    }
+}

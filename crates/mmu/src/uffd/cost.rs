@@ -1,0 +1,190 @@
+//! Move or copy: what maps a frame more cheaply, measured as it goes.
+//!
+//! A frame can be mapped by moving its pages or by copying its bytes. Moving a page clears a page-table entry that
+//! another processor may have cached, so the kernel interrupts every processor that runs the process: about 10 µs
+//! when there is one, nothing when there is none. Copying never does that, but costs 0.2 µs a KiB:
+//!
+//! | µs, alone/beside a running thread | 4 KiB | 16 KiB | 64 KiB | 2 MiB |
+//! | --- | --- | --- | --- | --- |
+//! | move | 0.8/10 | 1.1/10.3 | 2.5/12 | 39/50 |
+//! | copy | 0.9/0.9 | 2.6/2.7 | 12.5/12.5 | 371/389 |
+//!
+//! So the break-even is between 4 and 64 KiB and depends on whether other threads run just now and on the machine.
+//! No table would hold everywhere; a moving average for each order does. Every eighth decision is timed, and every
+//! sixty-fourth takes the method that looks worse, so that a change is noticed. A copy leaves a populated
+//! frame behind, which somebody has to give back one day: that price, measured where frames are freed, is added to it.
+//!
+//! When the guess is wrong the loss is a few microseconds a fault until the next sixty-four decisions are over, and
+//! never correctness. A sample taken while the thread was preempted would poison the average, so a sample
+//! counts at most four times the present average.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use millpond_core::Order;
+
+/// Decisions between two that are timed.
+const TIMED: u32 = 8;
+/// Decisions between two that try the other method.
+const EXPLORED: u32 = 64;
+/// Weight of the past in an average: 7/8.
+const PAST: u32 = 8;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Method {
+    Move,
+    Copy,
+}
+
+/// What to do now, and whether to time it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Choice {
+    pub(super) method: Method,
+    pub(super) timed: bool,
+}
+
+/// Averages in nanoseconds, 0 while unknown. Racing updates may lose a sample, which does not matter.
+pub(super) struct Costs {
+    orders: [PerOrder; 10],
+    free_page: AtomicU32,
+}
+
+struct PerOrder {
+    decisions: AtomicU32,
+    move_ns: AtomicU32,
+    copy_ns: AtomicU32,
+}
+
+impl Costs {
+    pub(super) fn new() -> Self {
+        let fresh = |_| PerOrder {
+            decisions: AtomicU32::new(0),
+            move_ns: AtomicU32::new(0),
+            copy_ns: AtomicU32::new(0),
+        };
+        Self {
+            orders: [0; 10].map(fresh),
+            free_page: AtomicU32::new(0),
+        }
+    }
+
+    /// The method for the next frame of this order.
+    pub(super) fn choose(&self, order: Order) -> Choice {
+        let one = &self.orders[usize::from(order.get())];
+        let n = one.decisions.fetch_add(1, Ordering::Relaxed);
+        let moving = one.move_ns.load(Ordering::Relaxed);
+        let copying = one.copy_ns.load(Ordering::Relaxed);
+        if moving == 0 {
+            return Choice {
+                method: Method::Move,
+                timed: true,
+            };
+        }
+        if copying == 0 {
+            return Choice {
+                method: Method::Copy,
+                timed: true,
+            };
+        }
+        let freeing = self
+            .free_page
+            .load(Ordering::Relaxed)
+            .saturating_mul(order.pages().0);
+        let cheaper = if moving <= copying.saturating_add(freeing) {
+            Method::Move
+        } else {
+            Method::Copy
+        };
+        let other = if cheaper == Method::Move {
+            Method::Copy
+        } else {
+            Method::Move
+        };
+        let explore = n % EXPLORED == 0;
+        Choice {
+            method: if explore { other } else { cheaper },
+            timed: explore || n % TIMED == 0,
+        }
+    }
+
+    /// The method took `since` until now for a frame of this order.
+    pub(super) fn took(&self, order: Order, method: Method, since: Instant) {
+        let one = &self.orders[usize::from(order.get())];
+        let average = if method == Method::Move {
+            &one.move_ns
+        } else {
+            &one.copy_ns
+        };
+        update(average, nanos(since));
+    }
+
+    /// Giving `pages` pages of frames back took `since` until now.
+    pub(super) fn freed(&self, pages: u32, since: Instant) {
+        if let Some(each) = nanos(since).checked_div(pages) {
+            update(&self.free_page, each);
+        }
+    }
+}
+
+fn nanos(since: Instant) -> u32 {
+    u32::try_from(since.elapsed().as_nanos()).unwrap_or(u32::MAX)
+}
+
+fn update(average: &AtomicU32, sample: u32) {
+    let old = average.load(Ordering::Relaxed);
+    let new = if old == 0 {
+        sample.max(1)
+    } else {
+        let sample = sample.min(old.saturating_mul(4));
+        (old - old / PAST)
+            .saturating_add(sample.div_ceil(PAST))
+            .max(1)
+    };
+    average.store(new, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settle(costs: &Costs, order: Order, move_ns: u32, copy_ns: u32) -> u32 {
+        let one = &costs.orders[usize::from(order.get())];
+        let mut moves = 0;
+        for _ in 0..1000 {
+            let choice = costs.choose(order);
+            let (average, ns) = match choice.method {
+                Method::Move => (&one.move_ns, move_ns),
+                Method::Copy => (&one.copy_ns, copy_ns),
+            };
+            moves += u32::from(choice.method == Method::Move);
+            if choice.timed {
+                update(average, ns);
+            }
+        }
+        moves
+    }
+
+    #[test]
+    fn the_cheaper_method_is_found_and_the_other_one_tried() {
+        let costs = Costs::new();
+        let moves = settle(&costs, Order::ZERO, 10_000, 900);
+        assert!((1..=30).contains(&moves), "{moves} moves");
+    }
+
+    #[test]
+    fn a_change_is_noticed() {
+        let costs = Costs::new();
+        settle(&costs, Order::ZERO, 10_000, 2_000);
+        for _ in 0..5 {
+            settle(&costs, Order::ZERO, 800, 2_000);
+        }
+        assert!(settle(&costs, Order::ZERO, 800, 2_000) > 900);
+    }
+
+    #[test]
+    fn a_copy_pays_for_the_frame_that_it_leaves() {
+        let costs = Costs::new();
+        costs.free_page.store(500, Ordering::Relaxed);
+        assert!(settle(&costs, Order::ZERO, 1_000, 900) > 900);
+    }
+}

@@ -1,0 +1,107 @@
+//! fork: the child gets the memory as it was, and serves its own faults from then on.
+//!
+//! A userfaultfd belongs to the memory of the process that made it. A child inherits the descriptor, and using it
+//! would change the *parent's* memory. It does not inherit the registration: its missing pages would silently read
+//! as zeros. Hence:
+//!
+//! 1. Before the fork the caller quiets everything and lets arena and pool be inherited (they are not, otherwise: a
+//!    child made behind our back dies at its first touch, where it would read wrong data).
+//! 2. The parent forbids it again.
+//! 3. The child makes a descriptor, a page map and a process handle of its own, closes the inherited ones, registers
+//!    arena and pool, and starts its own delivery.
+//!
+//! Parent and child share pages until one writes, and a shared page cannot be moved. Installing copies then, and taking
+//! out makes the page the process's own first.
+
+use rustix::io::Errno;
+
+use millpond_core::PAGE_SIZE;
+
+use super::{Uffd, open_pagemap, open_pidfd, open_uffd};
+use crate::error::MmuError;
+use crate::report;
+use crate::sys::ioctl;
+
+impl Uffd {
+    /// Makes the next fork inherit arena and pool. The caller keeps every other operation away until the fork is over.
+    pub fn before_fork(&self) {
+        self.inherit(true);
+    }
+
+    /// Makes later children, those made behind the caller's back, not inherit them.
+    pub fn after_fork_in_parent(&self) {
+        self.inherit(false);
+    }
+
+    /// Gives a new child, in its only thread, userfaultfd and delivery of its own. Call it before anything
+    /// touches managed memory in the child.
+    ///
+    /// # Errors
+    /// What [`Uffd::new`] and [`Uffd::attach`] answer. The child cannot use managed memory then and should exit.
+    pub fn after_fork_in_child(&self) -> Result<(), MmuError> {
+        self.pool.forget_leases();
+        let (uffd, _) = open_uffd(self.delivery, self.can_move)?;
+        self.uffd.replace(Some(uffd));
+        self.pagemap.replace(Some(open_pagemap()?));
+        self.pidfd.replace(open_pidfd());
+        self.register_pool()?;
+        self.register_pieces(self.arena.base(), self.arena.len())?;
+        self.inherit(false);
+        self.attach_again_in_child()
+    }
+
+    /// Registers the frame pool with the present descriptor.
+    pub(super) fn register_pool(&self) -> Result<(), MmuError> {
+        let pool = self.pool.memory();
+        ioctl::register(self.fd(), pool.base(), pool.len(), false).map_err(|errno| {
+            MmuError::Register {
+                start: pool.base(),
+                bytes: pool.len(),
+                errno,
+            }
+        })
+    }
+
+    /// Registers a part of the arena, which must be all ours.
+    pub(super) fn register_arena(&self, start: usize, len: usize) -> Result<(), MmuError> {
+        ioctl::register(self.fd(), start, len, !self.can_move).map_err(|errno| MmuError::Register {
+            start,
+            bytes: len,
+            errno,
+        })
+    }
+
+    /// Registers a range; where the program has put mappings that cannot be registered (files) into it, the rest
+    /// around them, found by halving.
+    fn register_pieces(&self, start: usize, len: usize) -> Result<(), MmuError> {
+        match ioctl::register(self.fd(), start, len, !self.can_move) {
+            Ok(()) => Ok(()),
+            Err(Errno::INVAL | Errno::NOMEM | Errno::PERM) if len > PAGE_SIZE => {
+                let half = (len / 2).next_multiple_of(PAGE_SIZE);
+                self.register_pieces(start, half)?;
+                self.register_pieces(start + half, len - half)
+            }
+            // A single page of a foreign mapping: it takes care of itself.
+            Err(Errno::INVAL | Errno::NOMEM | Errno::PERM) => Ok(()),
+            Err(errno) => Err(MmuError::Register {
+                start,
+                bytes: len,
+                errno,
+            }),
+        }
+    }
+
+    fn inherit(&self, inherit: bool) {
+        for memory in [&self.arena, self.pool.memory()] {
+            if let Err(errno) = memory.inherit(inherit)
+                && errno != Errno::NOMEM
+            {
+                report::line(format_args!(
+                    "what a child inherits of {:#x}+{:#x} could not be set ({errno})",
+                    memory.base(),
+                    memory.len()
+                ));
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Mapping a frame, or zeros, where the program faulted.
+//!
+//! The page was not there, so it is in flight and nobody else maps it; the program's threads wait, or will. Both ways
+//! of mapping are atomic for each page: a racing thread sees the page whole or faults. Threads that wait are woken by
+//! the ioctl itself.
+//!
+//! What can go wrong, and what is done:
+//!
+//! - *The pages are shared after a fork* (EBUSY), or the mapping is not writable (EINVAL): they cannot be moved, and are
+//!   copied.
+//! - *The range crosses mappings, or is not ours any more* (ENOENT, EINVAL of the copy): a single page is
+//!   [`Gone`](InstallError::Gone), a larger folio is [`Split`](InstallError::Split) and comes again page by page. The
+//!   kernel looks at the range before it maps anything; only when the mapping changes during the call can a
+//!   part be mapped, and that part may have been written to by then. It is taken back, never dropped.
+//! - *A page is there already* (EEXIST). No live thread can have mapped it. It happens in a forked child, when
+//!   a page was touched after the fork and before the child registered its memory: the kernel gave it a zero
+//!   page and the child went on from there. What the child wrote then is newer than what the frame holds. The page
+//!   stays, the rest is mapped around it, and one line says so.
+
+use core::sync::atomic::Ordering;
+use std::time::Instant;
+
+use rustix::io::Errno;
+
+use millpond_core::{Frame, InstallError, PAGE_SIZE, PageRange, Placed};
+
+use super::Uffd;
+use super::cost::{Choice, Method};
+use crate::pool::Lease;
+use crate::report;
+use crate::sys::advise::{self, Span};
+
+impl Uffd {
+    /// See [`Mmu::install_zero`](millpond_core::Mmu::install_zero).
+    pub(super) fn install_zero_pages(
+        &self,
+        at: PageRange,
+        frame: Option<Frame>,
+    ) -> Result<Placed, InstallError> {
+        if let Some(frame) = frame {
+            let mut lease = self.pool.lease(frame);
+            // SAFETY: the caller says that the frame is populated.
+            unsafe { lease.bytes_mut() }.fill(0);
+            return self.install_frame(&lease, frame, at);
+        }
+        let (start, len) = (self.at(at.start), at.len.bytes() as usize);
+        match self.copy_around(start, self.zeros.addr(), len) {
+            Ok(()) => Ok(Placed::Copied),
+            Err(done) => {
+                // What was mapped before the mapping changed is zeros, or what the program wrote since then into
+                // a page that it was unmapping at the same time.
+                self.drop_pages(start, done);
+                Err(refusal(len))
+            }
+        }
+    }
+
+    /// See [`Mmu::install`](millpond_core::Mmu::install).
+    pub(super) fn install_frame(
+        &self,
+        lease: &Lease<'_>,
+        frame: Frame,
+        at: PageRange,
+    ) -> Result<Placed, InstallError> {
+        let (dst, len) = self.folio(at, frame);
+        let src = lease.addr();
+        let choice = if self.can_move {
+            self.costs.choose(frame.order())
+        } else {
+            Choice {
+                method: Method::Copy,
+                timed: false,
+            }
+        };
+        let since = choice.timed.then(Instant::now);
+
+        // Phase 1: move what can be moved.
+        let moved = match choice.method {
+            Method::Move => self.move_some(dst, src, len, 0).0,
+            Method::Copy => 0,
+        };
+        // Phase 2: copy the rest.
+        if moved < len
+            && let Err(copied) = self.copy_around(dst + moved, src + moved, len - moved)
+        {
+            self.take_back(dst, src, moved, copied);
+            return Err(refusal(len));
+        }
+        if let Some(since) = since
+            && (moved == len || choice.method == Method::Copy)
+        {
+            self.costs.took(frame.order(), choice.method, since);
+        }
+        // Phase 3: a frame is a hole or populated, never half of each.
+        if moved == 0 {
+            return Ok(Placed::Copied);
+        }
+        self.drop_pages(src + moved, len - moved);
+        Ok(Placed::Moved)
+    }
+
+    /// Copies into the arena and passes over pages that are there already. On failure answers how many bytes from
+    /// the start are mapped.
+    fn copy_around(&self, dst: usize, src: usize, len: usize) -> Result<(), usize> {
+        let mut done = 0;
+        while done < len {
+            // SAFETY: `src` is a leased, populated frame or the zeros; the arena is seen through raw pointers.
+            let (copied, error) = unsafe { self.copy_some(dst + done, src + done, len - done) };
+            done += copied;
+            match error {
+                None => break,
+                Some(Errno::EXIST) => {
+                    self.say_surprise(dst + done);
+                    done += PAGE_SIZE;
+                }
+                Some(Errno::FAULT) => report::stop(format_args!(
+                    "the frame at {:#x} is not readable: stopped",
+                    src + done
+                )),
+                Some(_) => return Err(done),
+            }
+        }
+        Ok(())
+    }
+
+    /// Undoes a partial mapping: `moved` bytes were moved, `copied` more were copied. Afterwards nothing of it is
+    /// mapped and the frame is populated with what the program last saw.
+    fn take_back(&self, dst: usize, src: usize, moved: usize, copied: usize) {
+        for offset in (0..moved + copied).step_by(PAGE_SIZE) {
+            let (dst, src) = (dst + offset, src + offset);
+            if offset >= moved {
+                self.drop_pages(src, PAGE_SIZE);
+            }
+            if self.capture(dst, src, PAGE_SIZE).is_err() {
+                // Mapped by something else now: what the program had there went with its mapping.
+                self.populate(src, PAGE_SIZE);
+            }
+        }
+    }
+
+    /// Drops the pages of one range of the arena or of a leased frame.
+    pub(super) fn drop_pages(&self, start: usize, len: usize) {
+        if len > 0 {
+            // SAFETY: the caller holds the folio or frame in flight, and what it holds is no longer wanted.
+            unsafe { advise::discard(None, &[Span { start, len }]) };
+        }
+    }
+
+    fn say_surprise(&self, addr: usize) {
+        if !self.surprised.swap(true, Ordering::Relaxed) {
+            report::line(format_args!(
+                "the page at {addr:#x} was mapped behind millpond's back (touched in a forked child before its memory \
+                 was set up?); it keeps what the program wrote there"
+            ));
+        }
+    }
+}
+
+fn refusal(len: usize) -> InstallError {
+    if len > PAGE_SIZE {
+        InstallError::Split
+    } else {
+        InstallError::Gone
+    }
+}

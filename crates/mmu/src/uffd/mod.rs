@@ -1,0 +1,475 @@
+//! [`Uffd`]: the arena, the frame pool and the userfaultfd that serves both.
+//!
+//! Which operation may run beside which is decided by the state of folios in the core, not by locks here:
+//!
+//! | | same folio or frame | other folios |
+//! | --- | --- | --- |
+//! | install, take_out, fill, read_frame, free_frames | never (in flight; frames are leased, a slip panics) | freely |
+//! | zap, poison | never beside install or take_out | freely |
+//! | the program's reads, writes, system calls | any time: they see the old page, the new page, or fault | freely |
+//! | open, close, remap_reserved | never beside an operation on the same pages | freely |
+//! | before_fork … after_fork | nothing else runs: the caller is quiet | the same |
+
+mod cost;
+mod fork;
+mod install;
+mod take_out;
+mod transfer;
+mod zap;
+
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+
+use linux_raw_sys::general::{
+    UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_MOVE, UFFD_FEATURE_PAGEFAULT_FLAG_WP,
+    UFFD_FEATURE_POISON, UFFD_FEATURE_SIGBUS, UFFD_FEATURE_THREAD_ID,
+};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+
+use millpond_core::{
+    Frame, InstallError, LEAF_PAGES, LoadError, Mmu, PAGE_SHIFT, PageCount, PageIndex, PageRange,
+    Placed, PoolLayout, TakeOutError,
+};
+
+use crate::capabilities::GRANT_UFFD;
+use crate::delivery::handler::Served;
+use crate::delivery::{Attached, Delivery};
+use crate::error::MmuError;
+use crate::pool::Pool;
+use crate::reservation::{HUGE, Reservation};
+use crate::sys::{FdCell, advise, descriptor, ioctl, pagemap};
+
+/// How pages are captured on their way out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TakeOutMethod {
+    /// [`Move`](Self::Move) where the kernel has it (Linux 6.8), else [`Copy`](Self::Copy).
+    #[default]
+    Auto,
+    /// `UFFDIO_MOVE`: the page itself leaves, atomically, and the kernel refuses a page that a device writes to.
+    Move,
+    /// Write-protect, copy, discard. Costs a copy and a second shootdown, and cannot see that a device writes to
+    /// the page: keep buffers of `O_DIRECT` reads pinned with this method.
+    Copy,
+}
+
+/// What a [`Uffd`] is made from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UffdConfig {
+    /// Pages of address space for managed memory: a multiple of 512, more than none.
+    pub arena: PageCount,
+    /// Room for frames.
+    pub pool: PoolLayout,
+    /// Who resolves faults.
+    pub delivery: Delivery,
+    /// How pages are taken out.
+    pub take_out: TakeOutMethod,
+}
+
+/// Real memory behind [`Mmu`]. See the crate's documentation.
+pub struct Uffd {
+    arena: Reservation,
+    pool: Pool,
+    zeros: Zeros,
+    uffd: FdCell,
+    pagemap: FdCell,
+    pidfd: FdCell,
+    delivery: Delivery,
+    can_move: bool,
+    can_poison: bool,
+    costs: cost::Costs,
+    surprised: AtomicBool,
+    attached: Mutex<Option<Attached>>,
+}
+
+impl Uffd {
+    /// Reserves the arena and the frame pool and registers both. No page of either is mapped, no region is open
+    /// and nothing is delivered yet.
+    ///
+    /// # Errors
+    /// A bad length, a refused userfaultfd, a missing feature, or no address space. Nothing is left behind.
+    pub fn new(config: UffdConfig) -> Result<Self, MmuError> {
+        let pages = config.arena.0;
+        if pages == 0
+            || !pages.is_multiple_of(LEAF_PAGES)
+            || pages > millpond_core::limits::MAX_ARENA_PAGES
+        {
+            return Err(MmuError::BadArena {
+                pages: config.arena,
+            });
+        }
+        let has_move = supported_features(config.delivery)? & u64::from(UFFD_FEATURE_MOVE) != 0;
+        if config.take_out == TakeOutMethod::Move && !has_move {
+            let way_out = "use Linux 6.8 or later, or the method Auto or Copy";
+            return Err(MmuError::MissingFeature {
+                feature: "UFFDIO_MOVE",
+                way_out,
+            });
+        }
+        let can_move = has_move && config.take_out != TakeOutMethod::Copy;
+        let (uffd, can_poison) = open_uffd(config.delivery, can_move)?;
+        let arena = Reservation::new("arena", config.arena.bytes() as usize)?;
+        let uffd = Self {
+            arena,
+            pool: Pool::new(&config.pool)?,
+            zeros: Zeros::new()?,
+            uffd: FdCell::new(Some(uffd)),
+            pagemap: FdCell::new(Some(open_pagemap()?)),
+            pidfd: FdCell::new(open_pidfd()),
+            delivery: config.delivery,
+            can_move,
+            can_poison,
+            costs: cost::Costs::new(),
+            surprised: AtomicBool::new(false),
+            attached: Mutex::new(None),
+        };
+        uffd.register_pool()?;
+        uffd.register_arena(uffd.arena.base(), uffd.arena.len())?;
+        Ok(uffd)
+    }
+
+    /// The arena's first byte, aligned to 2 MiB.
+    #[must_use]
+    pub fn base(&self) -> *mut u8 {
+        core::ptr::with_exposed_provenance_mut(self.arena.base())
+    }
+
+    /// The arena's length in bytes.
+    #[must_use]
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "an arena has at least one leaf"
+    )]
+    pub fn len(&self) -> usize {
+        self.arena.len()
+    }
+
+    /// The page that holds the address, `None` outside the arena.
+    #[must_use]
+    pub fn page_of(&self, addr: usize) -> Option<PageIndex> {
+        let offset = addr.checked_sub(self.arena.base())?;
+        (offset < self.arena.len()).then_some(PageIndex((offset >> PAGE_SHIFT) as u32))
+    }
+
+    /// Address of the page's first byte.
+    ///
+    /// # Panics
+    /// When the page is outside the arena (its end is allowed).
+    #[must_use]
+    pub fn addr_of(&self, page: PageIndex) -> *mut u8 {
+        core::ptr::with_exposed_provenance_mut(self.at(page))
+    }
+
+    /// Lets the program read and write the range: a region begins.
+    ///
+    /// # Errors
+    /// [`MmuError::OutsideArena`], [`MmuError::Protect`].
+    pub fn open(&self, range: PageRange) -> Result<(), MmuError> {
+        self.protect(range, true)
+    }
+
+    /// Takes all access from the range: a region ended. Its pages must have been zapped before, or they stay in
+    /// memory unseen.
+    ///
+    /// # Errors
+    /// [`MmuError::OutsideArena`], [`MmuError::Protect`].
+    pub fn close(&self, range: PageRange) -> Result<(), MmuError> {
+        self.protect(range, false)
+    }
+
+    /// Makes the range part of the arena again after foreign mappings replaced it there: empty, without access,
+    /// registered. What is mapped there now is unmapped.
+    ///
+    /// # Errors
+    /// [`MmuError::OutsideArena`], [`MmuError::Reserve`], [`MmuError::Register`].
+    pub fn remap_reserved(&self, range: PageRange) -> Result<(), MmuError> {
+        let (start, len) = self.span(range)?;
+        self.arena
+            .restore(start, len)
+            .map_err(|errno| MmuError::Reserve {
+                what: "arena",
+                bytes: len,
+                errno,
+            })?;
+        self.register_arena(start, len)
+    }
+
+    /// Calls `visit` for each run of pages in the range that are mapped now (or that the kernel has swapped out),
+    /// lowest first. Neighbouring runs may come as several.
+    pub fn present_pages(&self, range: PageRange, visit: &mut dyn FnMut(PageRange)) {
+        let (start, end) = (self.at(range.start), self.at(range.end()));
+        let page = |addr: usize| PageIndex(((addr - self.arena.base()) >> PAGE_SHIFT) as u32);
+        let result = pagemap::runs(self.pagemap(), start, end, &mut |from, to| {
+            visit(PageRange::new(
+                page(from),
+                PageCount(((to - from) >> PAGE_SHIFT) as u32),
+            ));
+        });
+        if let Err(errno) = result {
+            crate::report::line(format_args!(
+                "/proc/self/pagemap cannot be read ({errno}): nothing is counted"
+            ));
+        }
+    }
+
+    /// Whether pages are taken out by `UFFDIO_MOVE`.
+    #[must_use]
+    pub fn takes_out_by_move(&self) -> bool {
+        self.can_move
+    }
+
+    /// What a handler thread needs to know.
+    pub(crate) fn served(&self) -> Served {
+        // SAFETY: the descriptor stays open until the handler is joined: the drop detaches first, and it is
+        // exchanged only in a new child, where the parent's handler does not run.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.fd().as_raw_fd()) };
+        Served {
+            fd,
+            base: self.arena.base(),
+            len: self.arena.len(),
+            bell: self.pool.bell(),
+            zeros: self.zeros.addr(),
+            can_poison: self.can_poison,
+        }
+    }
+
+    pub(crate) fn delivery(&self) -> Delivery {
+        self.delivery
+    }
+
+    pub(crate) fn attached(&self) -> &Mutex<Option<Attached>> {
+        &self.attached
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.uffd
+            .get()
+            .expect("the descriptor lives as long as the Uffd")
+    }
+
+    fn pagemap(&self) -> BorrowedFd<'_> {
+        self.pagemap
+            .get()
+            .expect("the page map lives as long as the Uffd")
+    }
+
+    fn at(&self, page: PageIndex) -> usize {
+        let offset = (page.0 as usize) << PAGE_SHIFT;
+        assert!(
+            offset <= self.arena.len(),
+            "page {page} is beyond the arena's {} bytes",
+            self.arena.len()
+        );
+        self.arena.base() + offset
+    }
+
+    fn span(&self, range: PageRange) -> Result<(usize, usize), MmuError> {
+        let arena = PageCount((self.arena.len() >> PAGE_SHIFT) as u32);
+        match range.start.0.checked_add(range.len.0) {
+            Some(end) if end <= arena.0 => Ok((self.at(range.start), range.len.bytes() as usize)),
+            _ => Err(MmuError::OutsideArena { range, arena }),
+        }
+    }
+
+    /// Address and length of a folio's range, which must have the frame's order.
+    fn folio(&self, at: PageRange, frame: Frame) -> (usize, usize) {
+        assert_eq!(
+            at.len,
+            frame.order().pages(),
+            "range {at} and frame {frame} differ in length"
+        );
+        (self.at(at.start), at.len.bytes() as usize)
+    }
+
+    fn protect(&self, range: PageRange, readable: bool) -> Result<(), MmuError> {
+        let (start, len) = self.span(range)?;
+        self.arena
+            .protect(start, len, readable)
+            .map_err(|errno| MmuError::Protect { range, errno })
+    }
+}
+
+impl Drop for Uffd {
+    fn drop(&mut self) {
+        self.detach();
+    }
+}
+
+impl Mmu for Uffd {
+    fn install_zero(&self, at: PageRange, frame: Option<Frame>) -> Result<Placed, InstallError> {
+        self.install_zero_pages(at, frame)
+    }
+
+    fn fill(
+        &self,
+        frame: Frame,
+        fresh: bool,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<(), LoadError>,
+    ) -> Result<(), LoadError> {
+        let mut lease = self.pool.lease(frame);
+        if fresh {
+            self.populate(lease.addr(), lease.len());
+        }
+        // SAFETY: the frame is populated: just now, or by the caller's word.
+        fill(unsafe { lease.bytes_mut() })
+    }
+
+    fn install(&self, frame: Frame, at: PageRange) -> Result<Placed, InstallError> {
+        let lease = self.pool.lease(frame);
+        self.install_frame(&lease, frame, at)
+    }
+
+    fn take_out(&self, at: PageRange, frame: Frame) -> Result<(), TakeOutError> {
+        let lease = self.pool.lease(frame);
+        let (src, len) = self.folio(at, frame);
+        self.capture(src, lease.addr(), len)
+    }
+
+    fn take_out_all(&self, work: &[(PageRange, Frame)], results: &mut [Result<(), TakeOutError>]) {
+        self.capture_all(work, results);
+    }
+
+    fn read_frame(&self, frame: Frame, see: &mut dyn FnMut(&[u8])) {
+        let lease = self.pool.lease(frame);
+        // SAFETY: the caller says that the frame is populated.
+        see(unsafe { lease.bytes() });
+    }
+
+    fn zap(&self, ranges: &[PageRange]) {
+        self.zap_ranges(ranges);
+    }
+
+    fn free_frames(&self, frames: &[Frame]) {
+        self.discard_frames(frames);
+    }
+
+    fn wake(&self, at: PageRange) {
+        if !at.is_empty() {
+            // Waking a range that is no longer registered fails, and nobody can wait there.
+            let _ = ioctl::wake(self.fd(), self.at(at.start), at.len.bytes() as usize);
+        }
+    }
+
+    fn poison(&self, at: PageRange) {
+        self.poison_pages(at);
+    }
+}
+
+/// Two MiB that read as zeros: what fresh pages are copied from. The kernel's own zero page would do for a reader,
+/// but a page that is mapped from it is not accounted anywhere and has to be replaced at the first write.
+struct Zeros(usize);
+
+impl Zeros {
+    fn new() -> Result<Self, MmuError> {
+        let fail = |errno| MmuError::Reserve {
+            what: "zero pages",
+            bytes: HUGE,
+            errno,
+        };
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let at = unsafe {
+            mmap_anonymous(
+                core::ptr::null_mut(),
+                HUGE,
+                ProtFlags::READ,
+                MapFlags::PRIVATE,
+            )
+        };
+        let at = at.map_err(fail)?;
+        // SAFETY: the advice maps what a read would map. Where it is unknown the first copy does so.
+        let _ = unsafe { madvise(at, HUGE, Advice::LinuxPopulateRead) };
+        Ok(Self(at as usize))
+    }
+
+    fn addr(&self) -> usize {
+        self.0
+    }
+}
+
+impl Drop for Zeros {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`; no copy runs while the value is dropped.
+        let _ = unsafe { rustix::mm::munmap(self.0 as *mut core::ffi::c_void, HUGE) };
+    }
+}
+
+/// What the kernel's userfaultfd can do, asked on a descriptor of its own: one can be asked only once.
+fn supported_features(delivery: Delivery) -> Result<u64, MmuError> {
+    let fd = open_descriptor(delivery)?;
+    ioctl::api(fd.as_fd(), 0).map_err(|errno| MmuError::NoUserfaultfd {
+        errno,
+        way_out: GRANT_UFFD,
+    })
+}
+
+/// A descriptor with the features that the delivery needs, and whether it can poison.
+fn open_uffd(delivery: Delivery, can_move: bool) -> Result<(OwnedFd, bool), MmuError> {
+    let has = supported_features(delivery)?;
+    let bit = u64::from;
+    let mut wanted = has & (bit(UFFD_FEATURE_EXACT_ADDRESS) | bit(UFFD_FEATURE_THREAD_ID));
+    let need = |flag: u32, feature, way_out| {
+        if has & bit(flag) == 0 {
+            Err(MmuError::MissingFeature { feature, way_out })
+        } else {
+            Ok(bit(flag))
+        }
+    };
+    if can_move {
+        wanted |= bit(UFFD_FEATURE_MOVE);
+    } else {
+        wanted |= need(
+            UFFD_FEATURE_PAGEFAULT_FLAG_WP,
+            "write protection",
+            "use Linux 5.7 or later",
+        )?;
+    }
+    let mut can_poison = false;
+    match delivery {
+        Delivery::InThread => {
+            wanted |= need(
+                UFFD_FEATURE_SIGBUS,
+                "SIGBUS delivery",
+                "use Linux 4.14 or later",
+            )?;
+            // A thread id in messages has no reader here.
+            wanted &= !bit(UFFD_FEATURE_THREAD_ID);
+        }
+        Delivery::Handler => {
+            can_poison = has & bit(UFFD_FEATURE_POISON) != 0;
+            wanted |= has & bit(UFFD_FEATURE_POISON);
+        }
+    }
+    let fd = open_descriptor(delivery)?;
+    ioctl::api(fd.as_fd(), wanted).map_err(|errno| MmuError::NoUserfaultfd {
+        errno,
+        way_out: GRANT_UFFD,
+    })?;
+    Ok((fd, can_poison))
+}
+
+fn open_descriptor(delivery: Delivery) -> Result<OwnedFd, MmuError> {
+    descriptor::open(delivery == Delivery::Handler)
+        .map(|(fd, _)| fd)
+        .map_err(|errno| MmuError::NoUserfaultfd {
+            errno,
+            way_out: GRANT_UFFD,
+        })
+}
+
+fn open_pagemap() -> Result<OwnedFd, MmuError> {
+    pagemap::open().map_err(|errno| {
+        let way_out = "mount /proc, and raise `ulimit -n` when the error is EMFILE";
+        MmuError::Open {
+            what: "/proc/self/pagemap",
+            errno,
+            way_out,
+        }
+    })
+}
+
+/// A descriptor of this process for vectored advice, if the kernel takes it.
+fn open_pidfd() -> Option<OwnedFd> {
+    use rustix::process::{PidfdFlags, getpid, pidfd_open};
+    let fd = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
+    advise::has_vectors(fd.as_fd()).then_some(fd)
+}

@@ -1,0 +1,196 @@
+//! Capturing pages: out of the program's sight, into the frame pool, losing no write.
+//!
+//! *By move* (Linux 6.8): the kernel takes the page-table entry away and puts the page into the pool. A writer has
+//! written before, or faults. That is the whole protocol; the rest of this file is about refusals:
+//!
+//! - EBUSY: a forked child shares the page, or a device holds it. Writing to the page breaks the sharing, so
+//!   the kernel is asked to do as if it were written (`MADV_POPULATE_WRITE`); what is still busy then is
+//!   pinned, and is put back: [`TakeOutError::Busy`].
+//! - EINVAL: not writable, locked, or crossing mappings: [`TakeOutError::Immovable`].
+//! - ENOENT: a page of the source is missing. The core never asks for such a folio, but the program can unmap
+//!   memory at any time. A missing page is captured as zeros, which is what it would read as.
+//!
+//! *By copy* (older kernels): protect the range, copy it to the pool, drop it. A write in between faults and waits for
+//! the completion. The copy is done by the kernel (`UFFDIO_COPY` reads the arena and makes the frame's pages in one
+//! step), so memory that the program made unreadable is an answer and not a crash.
+//!
+//! Several folios that lie next to each other both in the arena and in the pool go in one call with one TLB
+//! shootdown, up to 2 MiB. A call that fails is finished folio by folio.
+
+use core::ffi::c_void;
+
+use rustix::io::Errno;
+use rustix::mm::{Advice, madvise};
+
+use millpond_core::{Frame, PAGE_SIZE, PageRange, TakeOutError};
+
+use super::Uffd;
+use crate::reservation::HUGE;
+use crate::sys::{ioctl, pagemap};
+
+impl Uffd {
+    /// Captures `len` bytes at `src` into the hole `dst`: all or nothing.
+    pub(super) fn capture(&self, src: usize, dst: usize, len: usize) -> Result<(), TakeOutError> {
+        if self.can_move {
+            self.capture_by_move(src, dst, len, 0)
+        } else {
+            self.capture_by_copy(src, dst, len)
+        }
+    }
+
+    /// See [`Mmu::take_out_all`](millpond_core::Mmu::take_out_all).
+    pub(super) fn capture_all(
+        &self,
+        work: &[(PageRange, Frame)],
+        results: &mut [Result<(), TakeOutError>],
+    ) {
+        assert_eq!(work.len(), results.len(), "one result for each folio");
+        let mut first = 0;
+        while first < work.len() {
+            let count = if self.can_move {
+                self.run_length(&work[first..])
+            } else {
+                1
+            };
+            self.capture_run(
+                &work[first..first + count],
+                &mut results[first..first + count],
+            );
+            first += count;
+        }
+    }
+
+    /// How many folios from the start are neighbours in the arena and in the pool, up to 2 MiB.
+    fn run_length(&self, work: &[(PageRange, Frame)]) -> usize {
+        let mut bytes = 0;
+        let (mut src, mut dst) = (self.at(work[0].0.start), self.pool.addr(work[0].1));
+        for (n, &(at, frame)) in work.iter().enumerate() {
+            let (start, len) = self.folio(at, frame);
+            if start != src || self.pool.addr(frame) != dst || bytes + len > HUGE {
+                return n.max(1);
+            }
+            src += len;
+            dst += len;
+            bytes += len;
+        }
+        work.len()
+    }
+
+    fn capture_run(&self, run: &[(PageRange, Frame)], results: &mut [Result<(), TakeOutError>]) {
+        let (src, dst) = (self.at(run[0].0.start), self.pool.addr(run[0].1));
+        let mut moved = 0;
+        if run.len() > 1 {
+            // Leases for the whole run would need a list; taking and giving back each one still finds a slip.
+            for &(_, frame) in run {
+                drop(self.pool.lease(frame));
+            }
+            let len = run.iter().map(|(at, _)| at.len.bytes() as usize).sum();
+            moved = self.move_some(dst, src, len, ioctl::DONT_WAKE).0;
+        }
+        let mut before = 0;
+        for (&(at, frame), result) in run.iter().zip(results) {
+            let lease = self.pool.lease(frame);
+            let (src, len) = self.folio(at, frame);
+            let done = moved.saturating_sub(before).min(len);
+            before += len;
+            *result = match () {
+                () if done == len => Ok(()),
+                () if self.can_move => self.capture_by_move(src, lease.addr(), len, done),
+                () => self.capture_by_copy(src, lease.addr(), len),
+            };
+        }
+    }
+
+    /// `done`: bytes that have been moved before.
+    fn capture_by_move(
+        &self,
+        src: usize,
+        dst: usize,
+        len: usize,
+        mut done: usize,
+    ) -> Result<(), TakeOutError> {
+        let mut unshared = false;
+        loop {
+            let (moved, error) =
+                self.move_some(dst + done, src + done, len - done, ioctl::DONT_WAKE);
+            done += moved;
+            match error {
+                None => return Ok(()),
+                Some(Errno::BUSY) if !unshared => {
+                    unshared = true;
+                    self.unshare(src + done, src + len);
+                }
+                Some(Errno::NOENT) => {
+                    // A hole: this page is zeros, and the ones behind it are moved as before.
+                    if self.is_there(src + done) {
+                        continue;
+                    }
+                    self.populate(dst + done, PAGE_SIZE);
+                    done += PAGE_SIZE;
+                    if done == len {
+                        return Ok(());
+                    }
+                }
+                Some(errno) => {
+                    self.put_back(src, dst, done);
+                    return Err(if errno == Errno::BUSY {
+                        TakeOutError::Busy
+                    } else {
+                        TakeOutError::Immovable
+                    });
+                }
+            }
+        }
+    }
+
+    /// Gives the process pages of its own where it shares them with a forked child. Touches only pages that are
+    /// there: asking for others would be a fault that waits for ourselves.
+    fn unshare(&self, start: usize, end: usize) {
+        let _ = pagemap::runs(self.pagemap(), start, end, &mut |from, to| {
+            // SAFETY: the advice does what a write of the same bytes would do; contents stay. On a range that is
+            // not writable it fails and changes nothing.
+            let _ = unsafe { madvise(from as *mut c_void, to - from, Advice::LinuxPopulateWrite) };
+        });
+    }
+
+    /// Undoes a capture: maps the first `done` bytes again and wakes who faulted on them meanwhile.
+    fn put_back(&self, src: usize, dst: usize, done: usize) {
+        let mut back = self.move_some(src, dst, done, 0).0;
+        while back < done {
+            // Shared by a fork in between, or gone with its mapping: a copy serves the first, and drops the second.
+            // SAFETY: the rest of the frame is populated and leased; the arena is seen through raw pointers.
+            let (copied, error) = unsafe { self.copy_some(src + back, dst + back, done - back) };
+            back += copied + if error.is_some() { PAGE_SIZE } else { 0 };
+        }
+        self.drop_pages(dst, done);
+    }
+
+    fn capture_by_copy(&self, src: usize, dst: usize, len: usize) -> Result<(), TakeOutError> {
+        // Phase 1: from here on a writer faults and waits.
+        if ioctl::write_protect(self.fd(), src, len, true).is_err() {
+            return Err(TakeOutError::Immovable);
+        }
+        // Phase 2: copy what is there. A hole reads as zeros, and must not be read: it would be a fault of our own.
+        let mut done = 0;
+        while done < len {
+            let there = self.is_there(src + done);
+            let mut end = done + PAGE_SIZE;
+            while end < len && self.is_there(src + end) == there {
+                end += PAGE_SIZE;
+            }
+            let from = if there { src + done } else { self.zeros.addr() };
+            // SAFETY: `dst` is a leased hole. `from` is present arena memory (unreadable memory is an error, not a
+            // crash) or the zeros.
+            let (copied, error) = unsafe { self.copy_some(dst + done, from, end - done) };
+            if error.is_some() {
+                self.drop_pages(dst, done + copied);
+                let _ = ioctl::write_protect(self.fd(), src, len, false);
+                return Err(TakeOutError::Immovable);
+            }
+            done = end;
+        }
+        // Phase 3: drop it, the protection with it.
+        self.drop_pages(src, len);
+        Ok(())
+    }
+}

@@ -1,0 +1,122 @@
+//! Getting pages from one place to the other, and believing only the page tables about how far it went.
+//!
+//! `UFFDIO_MOVE` of several pages can stop part way. It then says EAGAIN and how many bytes it did, and the
+//! next call at that offset says why. That would be simple, were it not that the call can also fail *after*
+//! moving a page: it moves, finds that the processor set an accessed or dirty bit meanwhile, and answers EEXIST or
+//! "0 bytes". Whoever believed that would drop the only copy of a page. So after every error the page tables are
+//! asked: a page that is in the destination and not in the source has been moved, whatever the call said.
+//!
+//! `UFFDIO_COPY` counts correctly and needs no such care.
+
+use rustix::io::Errno;
+
+use millpond_core::PAGE_SIZE;
+
+use super::Uffd;
+use crate::report;
+use crate::sys::{ioctl, pagemap};
+
+impl Uffd {
+    /// Moves pages until all are moved or the kernel has a reason not to. Answers how many bytes were moved from the
+    /// start of the range, and the reason when that is not all.
+    pub(super) fn move_some(
+        &self,
+        dst: usize,
+        src: usize,
+        len: usize,
+        mode: u64,
+    ) -> (usize, Option<Errno>) {
+        let mut done = 0;
+        while done < len {
+            // SAFETY: one of the two ranges is a leased frame, the other is arena memory, which Rust sees only
+            // through raw pointers or through references that a fault may stop but that never see bytes change.
+            let (moved, error) =
+                unsafe { ioctl::move_pages(self.fd(), dst + done, src + done, len - done, mode) };
+            done += moved;
+            let Some(errno) = error else { break };
+            if moved > 0 {
+                continue;
+            }
+            let silently = self.moved_silently(dst + done, src + done, len - done);
+            done += silently;
+            if silently == 0 {
+                if errno != Errno::AGAIN {
+                    return (done, Some(errno));
+                }
+                rustix::thread::sched_yield();
+            }
+        }
+        (done, None)
+    }
+
+    /// Copies pages until all are copied or the kernel has a reason not to; the answer is as for `move_some`.
+    ///
+    /// # Safety
+    /// `src` is readable for `len` bytes, or may be found unreadable; no reference covers `dst`.
+    pub(super) unsafe fn copy_some(
+        &self,
+        dst: usize,
+        src: usize,
+        len: usize,
+    ) -> (usize, Option<Errno>) {
+        let mut done = 0;
+        let mut patience = 1000;
+        while done < len {
+            // SAFETY: the caller's promise.
+            let (copied, error) =
+                unsafe { ioctl::copy(self.fd(), dst + done, src + done, len - done) };
+            done += copied;
+            match error {
+                None => break,
+                Some(_) if copied > 0 => {}
+                Some(Errno::AGAIN) => rustix::thread::sched_yield(),
+                Some(Errno::NOMEM) if patience > 0 => {
+                    // The kernel itself is short of pages; reclaim of other memory may help in a moment.
+                    patience -= 1;
+                    pause();
+                }
+                Some(Errno::NOMEM) => report::stop(format_args!(
+                    "the kernel has had no page for the program for a second (ENOMEM): stopped; \
+                     give the machine or the cgroup more memory, or this program a smaller budget"
+                )),
+                Some(errno) => return (done, Some(errno)),
+            }
+        }
+        (done, None)
+    }
+
+    /// Gives zeroed pages to a hole in the pool.
+    pub(super) fn populate(&self, at: usize, len: usize) {
+        // SAFETY: `at` is a leased frame that holds nothing, and the zeros are mapped for 2 MiB.
+        match unsafe { self.copy_some(at, self.zeros.addr(), len) } {
+            (_, None) => {}
+            (done, Some(errno)) => report::stop(format_args!(
+                "the frame at {:#x} cannot be given pages ({errno}): the frame pool was unmapped or is in use",
+                at + done
+            )),
+        }
+    }
+
+    /// Whether the page at `addr` is mapped, or swapped out by the kernel.
+    pub(super) fn is_there(&self, addr: usize) -> bool {
+        pagemap::is_there(self.pagemap(), addr).unwrap_or_else(|| {
+            report::stop(format_args!(
+                "/proc/self/pagemap cannot be read: what became of a page is not known, stopped"
+            ))
+        })
+    }
+
+    /// How many bytes at the start of the range are in the destination and no longer in the source.
+    fn moved_silently(&self, dst: usize, src: usize, len: usize) -> usize {
+        let mut moved = 0;
+        while moved < len && self.is_there(dst + moved) && !self.is_there(src + moved) {
+            moved += PAGE_SIZE;
+        }
+        moved
+    }
+}
+
+/// A millisecond.
+fn pause() {
+    std::thread::sleep(std::time::Duration::from_millis(1));
+}

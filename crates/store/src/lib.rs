@@ -1,1 +1,45 @@
-//! Placeholder while the crate is written.
+//! Where Millpond keeps the bytes that its budget of RAM does not hold.
+//!
+//! Every store here implements [`millpond_core::port::Store`]:
+//!
+//! - [`CompressedRam`]: LZ4 in an arena of its own. The usual one.
+//! - [`FileStore`]: an unlinked temporary file, or a file of a given name, with direct I/O where the file system has it.
+//! - [`Spill`]: compressed RAM until that is full, the file afterwards.
+//! - [`Null`]: no store; every save answers `Full`.
+//!
+//! They share one codec, one checksum and one slot table. Saving, loading and releasing neither call the
+//! global allocator nor use thread-local storage, and set no `errno`: all memory comes from the kernel by raw system calls,
+//! so that a store works in a signal handler of a program whose `malloc` is being replaced.
+//!
+//! ```
+//! use millpond_core::{port::{Saved, Store}, swap::SlotId};
+//! use millpond_store::{CompressedRam, CompressedRamConfig};
+//!
+//! let store = CompressedRam::new(CompressedRamConfig { max_bytes: Some(64 << 20) })?;
+//! let page: Vec<u8> = (0..4096).map(|i| (i / 50) as u8).collect();
+//! assert_eq!(store.save(SlotId(7), None, &page), Ok(Saved::Stored));
+//!
+//! let mut back = vec![0; 4096];
+//! store.load(SlotId(7), 0, &mut back).unwrap();
+//! assert_eq!(back, page);
+//! # Ok::<(), millpond_store::OpenError>(())
+//! ```
+
+mod arena;
+mod checksum;
+mod codec;
+mod compressed_ram;
+mod error;
+mod file;
+mod image;
+mod mem;
+mod null;
+mod scratch;
+mod slot_table;
+mod spill;
+
+pub use compressed_ram::{CompressedRam, CompressedRamConfig};
+pub use error::OpenError;
+pub use file::{FileStore, FileStoreConfig, Location};
+pub use null::Null;
+pub use spill::Spill;

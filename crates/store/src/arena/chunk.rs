@@ -1,0 +1,171 @@
+//! Chunks: 1 MiB of pages from the kernel, with the records of the spans in it.
+//!
+//! The records lie in front of the pages, in the same mapping, so that an object's place leads to its span by shifts.
+//! Pages get RAM from the low end up, a batch at a time, and keep it until the whole chunk is given back.
+
+use super::class::{Class, MAX_SPAN};
+use crate::mem::{self, Mapping, PAGE};
+use rustix::io::Errno;
+use std::mem::size_of;
+
+/// Pages for objects in a chunk.
+pub(crate) const CHUNK_PAGES: usize = 256;
+/// Bytes for objects in a chunk.
+pub(crate) const CHUNK_BYTES: usize = CHUNK_PAGES * PAGE;
+/// Bytes in front of them.
+pub(crate) const HEADER_BYTES: usize = size_of::<Header>().next_multiple_of(PAGE);
+/// Pages that get RAM at once.
+const BATCH: usize = 32;
+
+/// A run of pages with objects of one class. Kept at its first page.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Span {
+    /// One bit for each free object.
+    pub(crate) free: u64,
+    /// Neighbours in the list of spans of the class that have room.
+    pub(crate) prev: u32,
+    pub(crate) next: u32,
+    pub(crate) class: u8,
+    /// Pages from the span's first one; the only thing that is valid at its other pages.
+    pub(crate) back: u8,
+}
+
+/// What is known about a chunk. All zeros is an empty one.
+#[repr(C)]
+pub(crate) struct Header {
+    /// One bit for each page in a span.
+    used: [u64; CHUNK_PAGES / 64],
+    /// Pages that have RAM, from the first on.
+    populated: u32,
+    pub(crate) spans: [Span; CHUNK_PAGES],
+}
+
+/// Why no run was found.
+pub(crate) enum NoRun {
+    /// There is none.
+    Fragmented,
+    /// There is, where RAM is not yet, and the limit forbids more.
+    Limit,
+}
+
+impl Header {
+    /// A new chunk.
+    pub(crate) fn map() -> Result<*mut Header, Errno> {
+        Ok(Mapping::new(HEADER_BYTES + CHUNK_BYTES)?.into_raw().cast())
+    }
+
+    /// Gives a chunk back to the kernel.
+    ///
+    /// # Safety
+    /// `chunk` came from [`Header::map`], is not used any more and was not given back before.
+    pub(crate) unsafe fn unmap(chunk: *mut Header) {
+        // SAFETY: the caller's promise is that of `from_raw`.
+        drop(unsafe { Mapping::from_raw(chunk.cast(), HEADER_BYTES + CHUNK_BYTES) });
+    }
+
+    /// Whether no page is in a span.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.used == [0; CHUNK_PAGES / 64]
+    }
+
+    /// RAM that the chunk takes, header included.
+    pub(crate) fn ram(&self) -> u64 {
+        (HEADER_BYTES + self.populated as usize * PAGE) as u64
+    }
+
+    /// First page of the lowest run of `pages` free pages, and pages that need RAM for it.
+    fn find(&self, pages: usize) -> Option<usize> {
+        let mut at = 0;
+        while at + pages <= CHUNK_PAGES {
+            let start = self.next(at, true)?;
+            let end = self.next(start, false).unwrap_or(CHUNK_PAGES);
+            if end - start >= pages {
+                return Some(start);
+            }
+            at = end;
+        }
+        None
+    }
+
+    /// The first page from `at` on that is free, or that is not.
+    fn next(&self, at: usize, free: bool) -> Option<usize> {
+        let flip = if free { u64::MAX } else { 0 };
+        let mut word = at / 64;
+        let mut bits = (self.used.get(word)? ^ flip) & (u64::MAX << (at % 64));
+        while bits == 0 {
+            word += 1;
+            bits = self.used.get(word)? ^ flip;
+        }
+        Some(word * 64 + bits.trailing_zeros() as usize)
+    }
+
+    /// The longest span that could be made.
+    pub(crate) fn longest_run(&self) -> usize {
+        let (mut longest, mut at) = (0, 0);
+        while let Some(start) = self.next(at, true) {
+            let end = self.next(start, false).unwrap_or(CHUNK_PAGES);
+            longest = longest.max(end - start);
+            at = end;
+        }
+        longest.min(MAX_SPAN)
+    }
+
+    /// Makes a span for `class` with all objects free. `room` is how many bytes of RAM it may take; what it took is
+    /// answered with the span's first page.
+    pub(crate) fn new_span(
+        &mut self,
+        number: u8,
+        class: Class,
+        room: u64,
+    ) -> Result<(usize, u64), NoRun> {
+        let pages = usize::from(class.pages);
+        let start = self.find(pages).ok_or(NoRun::Fragmented)?;
+        let took = self.populate(start + pages, room).ok_or(NoRun::Limit)?;
+        self.mark(start, pages, true);
+        for (back, span) in self.spans[start..start + pages].iter_mut().enumerate() {
+            span.back = back as u8;
+        }
+        let span = &mut self.spans[start];
+        span.free = u64::MAX >> (64 - class.objects);
+        span.class = number;
+        Ok((start, took))
+    }
+
+    /// Takes the span at page `start` apart.
+    pub(crate) fn free_span(&mut self, start: usize, class: Class) {
+        self.mark(start, usize::from(class.pages), false);
+    }
+
+    fn mark(&mut self, start: usize, pages: usize, used: bool) {
+        for page in start..start + pages {
+            let bit = 1 << (page % 64);
+            debug_assert_eq!(self.used[page / 64] & bit == 0, used);
+            self.used[page / 64] ^= bit;
+        }
+    }
+
+    /// Gives RAM to all pages before `end`, more when `room` allows; answers the bytes taken.
+    fn populate(&mut self, end: usize, room: u64) -> Option<u64> {
+        let from = self.populated as usize;
+        if end <= from {
+            return Some(0);
+        }
+        let room = usize::try_from(room / PAGE as u64).unwrap_or(usize::MAX);
+        let to = end.max(
+            (from + BATCH)
+                .min(CHUNK_PAGES)
+                .min(from.saturating_add(room)),
+        );
+        if to - from > room {
+            return None;
+        }
+        // SAFETY: the header lies at the start of its mapping, and the pages of this chunk follow it.
+        unsafe {
+            let base = (&raw mut *self).cast::<u8>().add(HEADER_BYTES);
+            mem::populate(base.add(from * PAGE), (to - from) * PAGE);
+        }
+        self.populated = to as u32;
+        Some(((to - from) * PAGE) as u64)
+    }
+}

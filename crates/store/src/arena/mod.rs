@@ -1,0 +1,350 @@
+//! The arena: objects of 1 byte to 64 KiB, packed, in memory that comes from the kernel and goes back to it.
+//!
+//! Compressed blocks have any length, so an allocator that rounds to powers of two would give a third of the gain
+//! away. Here, as in the kernel's zsmalloc, pages are grouped to *spans* that hold objects of one
+//! close size each ([`class`]), and spans lie in *chunks* of 1 MiB ([`chunk`]). A span without objects is taken apart at once
+//! and its pages serve any class; a chunk without spans goes back to the kernel, but for one, so that a workload at the edge of a
+//! chunk does not map and unmap in turns.
+//!
+//! Spans are made in the lowest chunk that has room. That keeps high chunks emptying, and makes the search short: for each span
+//! length there is a chunk below which no such run exists, moved up by searches and down by frees.
+//!
+//! One lock guards all bookkeeping and is held for tens of nanoseconds, a few microseconds when pages get RAM.
+//! Bytes are copied outside it: an object belongs to whoever allocated it.
+
+pub(crate) mod chunk;
+pub(crate) mod class;
+
+use crate::mem::{Mapping, PAGE};
+use chunk::{CHUNK_BYTES, HEADER_BYTES, Header, NoRun, Span};
+use class::{CLASSES, MAX_SPAN, class, class_of};
+use rustix::io::Errno;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// 1 TiB of objects.
+const MAX_CHUNKS: usize = 1 << 20;
+const NONE: u32 = u32::MAX;
+
+/// Where an object is: chunk number and byte offset in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place(pub(crate) u64);
+
+impl Place {
+    fn new(chunk: usize, offset: usize) -> Self {
+        Self((chunk * CHUNK_BYTES + offset) as u64)
+    }
+
+    fn chunk(self) -> usize {
+        self.0 as usize / CHUNK_BYTES
+    }
+
+    fn offset(self) -> usize {
+        self.0 as usize % CHUNK_BYTES
+    }
+}
+
+struct State {
+    /// First span with room of each class: chunk number times 256 plus page.
+    roomy: [u32; CLASSES],
+    /// No run of so many pages lies in a chunk below this.
+    lowest: [u32; MAX_SPAN + 1],
+    /// Chunk numbers that were ever used.
+    end: u32,
+    /// First of the chunk numbers below `end` that have no memory.
+    vacant: u32,
+    /// Chunks that have memory.
+    mapped: u32,
+    /// The one without spans that is kept.
+    spare: u32,
+    /// Bytes of RAM.
+    ram: u64,
+}
+
+/// See the module.
+pub(crate) struct Arena {
+    /// A pointer to each chunk; for a vacant number, the next vacant one times two plus one.
+    directory: Mapping,
+    state: Mutex<State>,
+    max_ram: u64,
+    live: AtomicU64,
+    freed: AtomicU64,
+}
+
+/// The limit is reached, or the kernel has no more.
+#[derive(Debug)]
+pub(crate) struct Full;
+
+impl Arena {
+    /// An arena that takes at most `max_ram` bytes.
+    pub(crate) fn new(max_ram: u64) -> Result<Self, Errno> {
+        Ok(Self {
+            directory: Mapping::new(MAX_CHUNKS * size_of::<AtomicUsize>())?,
+            state: Mutex::new(State {
+                roomy: [NONE; CLASSES],
+                lowest: [0; MAX_SPAN + 1],
+                end: 0,
+                vacant: NONE,
+                mapped: 0,
+                spare: NONE,
+                ram: 0,
+            }),
+            max_ram,
+            live: AtomicU64::new(0),
+            freed: AtomicU64::new(0),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn entry(&self, chunk: usize) -> &AtomicUsize {
+        assert!(chunk < MAX_CHUNKS);
+        // SAFETY: the directory has `MAX_CHUNKS` entries, zeroed at first, only used as atomics.
+        unsafe { &*self.directory.as_ptr().cast::<AtomicUsize>().add(chunk) }
+    }
+
+    fn header(&self, chunk: u32) -> Option<*mut Header> {
+        let entry = self.entry(chunk as usize).load(Acquire);
+        (entry & 1 == 0 && entry != 0).then(|| ptr::with_exposed_provenance_mut(entry))
+    }
+
+    /// The header of a chunk that is known to be mapped.
+    ///
+    /// The lock makes the header exclusively ours: it is only ever reached through here, with the state at hand.
+    fn chunk<'s>(&self, _state: &'s mut State, chunk: u32) -> &'s mut Header {
+        let header = self.header(chunk).expect("the chunk is mapped");
+        // SAFETY: a chunk in the directory is mapped, zeros are a valid header, and `_state` shows that the lock is held and no other
+        // header is borrowed.
+        unsafe { &mut *header }
+    }
+
+    fn span<'s>(&self, state: &'s mut State, span: u32) -> &'s mut Span {
+        &mut self.chunk(state, span >> 8).spans[span as usize & 0xff]
+    }
+
+    /// The address of an object. It is the owner's until [`Arena::free`]; `class` bytes long.
+    pub(crate) fn address(&self, place: Place) -> *mut u8 {
+        let base = self
+            .header(place.chunk() as u32)
+            .expect("an object's chunk is mapped");
+        base.cast::<u8>()
+            .wrapping_add(HEADER_BYTES + place.offset())
+    }
+
+    /// Room for `len` bytes (1 to 64 Ki), with whatever is in it.
+    pub(crate) fn alloc(&self, len: usize) -> Result<Place, Full> {
+        let number = class_of(len);
+        let class = class(number);
+        let mut state = self.lock();
+        let at = match state.roomy[number] {
+            NONE => {
+                let at = self.new_span(&mut state, number)?;
+                self.link(&mut state, number, at);
+                at
+            }
+            at => at,
+        };
+        let span = self.span(&mut state, at);
+        let object = span.free.trailing_zeros() as usize;
+        span.free &= span.free - 1;
+        if span.free == 0 {
+            self.unlink(&mut state, number, at);
+        }
+        drop(state);
+        self.live.fetch_add(u64::from(class.size), Relaxed);
+        Ok(Place::new(
+            at as usize >> 8,
+            (at as usize & 0xff) * PAGE + object * class.size as usize,
+        ))
+    }
+
+    /// Takes the room at `place` back.
+    ///
+    /// # Panics
+    /// When there is no object, or a free one.
+    pub(crate) fn free(&self, place: Place) {
+        let mut state = self.lock();
+        let page = place.offset() / PAGE;
+        let header = self.chunk(&mut state, place.chunk() as u32);
+        let start = page - usize::from(header.spans[page].back);
+        let span = &mut header.spans[start];
+        let number = usize::from(span.class);
+        let class = class(number);
+        let object = (place.offset() - start * PAGE) / class.size as usize;
+        let was_full = span.free == 0;
+        assert!(
+            span.free >> object & 1 == 0,
+            "the object at {:#x} is freed twice",
+            place.0
+        );
+        span.free |= 1 << object;
+        let unused = span.free == u64::MAX >> (64 - class.objects);
+        let at = (place.chunk() << 8 | start) as u32;
+        let mut gone = [ptr::null_mut(); 2];
+        match (was_full, unused) {
+            (true, false) => self.link(&mut state, number, at),
+            (false, true) => {
+                self.unlink(&mut state, number, at);
+                gone = self.free_span(&mut state, number, at);
+            }
+            (true, true) => gone = self.free_span(&mut state, number, at),
+            (false, false) => {}
+        }
+        drop(state);
+        self.live.fetch_sub(u64::from(class.size), Relaxed);
+        self.freed.fetch_add(u64::from(class.size), Relaxed);
+        for chunk in gone.into_iter().filter(|chunk| !chunk.is_null()) {
+            // SAFETY: `free_span` took the chunk out of the directory, and it holds no object.
+            unsafe { Header::unmap(chunk) };
+        }
+    }
+
+    fn link(&self, state: &mut State, class: usize, at: u32) {
+        let next = std::mem::replace(&mut state.roomy[class], at);
+        if next != NONE {
+            self.span(state, next).prev = at;
+        }
+        let span = self.span(state, at);
+        (span.prev, span.next) = (NONE, next);
+    }
+
+    fn unlink(&self, state: &mut State, class: usize, at: u32) {
+        let Span { prev, next, .. } = *self.span(state, at);
+        match prev {
+            NONE => state.roomy[class] = next,
+            prev => self.span(state, prev).next = next,
+        }
+        if next != NONE {
+            self.span(state, next).prev = prev;
+        }
+    }
+
+    /// Makes a span, in the lowest chunk that has room or in a new one.
+    fn new_span(&self, state: &mut State, number: usize) -> Result<u32, Full> {
+        let class = class(number);
+        let pages = usize::from(class.pages);
+        let mut lowest = None;
+        for chunk in state.lowest[pages]..state.end {
+            if self.header(chunk).is_none() {
+                continue;
+            }
+            let room = self.max_ram - state.ram;
+            match self.chunk(state, chunk).new_span(number as u8, class, room) {
+                Ok((page, took)) => {
+                    state.ram += took;
+                    state.lowest[pages] = lowest.unwrap_or(chunk);
+                    if state.spare == chunk {
+                        state.spare = NONE;
+                    }
+                    return Ok(chunk << 8 | page as u32);
+                }
+                Err(NoRun::Fragmented) => {}
+                Err(NoRun::Limit) => lowest = lowest.or(Some(chunk)),
+            }
+        }
+        state.lowest[pages] = lowest.unwrap_or(state.end);
+        let room = self.max_ram - state.ram;
+        if room < (HEADER_BYTES + pages * PAGE) as u64 {
+            return Err(Full);
+        }
+        let chunk = self.map_chunk(state)?;
+        let room = room - HEADER_BYTES as u64;
+        let span = self.chunk(state, chunk).new_span(number as u8, class, room);
+        let Ok((page, took)) = span else {
+            unreachable!("an empty chunk holds any span")
+        };
+        state.ram += took;
+        state.lowest[pages] = state.lowest[pages].min(chunk);
+        Ok(chunk << 8 | page as u32)
+    }
+
+    fn map_chunk(&self, state: &mut State) -> Result<u32, Full> {
+        if state.vacant == NONE && state.end as usize == MAX_CHUNKS {
+            return Err(Full);
+        }
+        let header = Header::map().map_err(|_| Full)?;
+        let chunk = match state.vacant {
+            NONE => {
+                state.end += 1;
+                state.end - 1
+            }
+            chunk => {
+                state.vacant = (self.entry(chunk as usize).load(Relaxed) >> 1) as u32;
+                chunk
+            }
+        };
+        self.entry(chunk as usize)
+            .store(header.expose_provenance(), Release);
+        state.mapped += 1;
+        state.ram += HEADER_BYTES as u64;
+        for lowest in &mut state.lowest {
+            *lowest = chunk.min(*lowest);
+        }
+        Ok(chunk)
+    }
+
+    /// Takes a span apart. Answers chunks that are to be unmapped, without the lock.
+    fn free_span(&self, state: &mut State, number: usize, at: u32) -> [*mut Header; 2] {
+        let chunk = at >> 8;
+        let header = self.chunk(state, chunk);
+        header.free_span(at as usize & 0xff, class(number));
+        let (longest, empty) = (header.longest_run(), header.is_empty());
+        for lowest in &mut state.lowest[..=longest] {
+            *lowest = chunk.min(*lowest);
+        }
+        let mut gone = [ptr::null_mut(); 2];
+        if empty {
+            if state.spare == NONE && state.mapped > 1 {
+                state.spare = chunk;
+            } else {
+                gone[0] = self.forget_chunk(state, chunk);
+            }
+            if state.mapped == 1 && state.spare != NONE {
+                let spare = std::mem::replace(&mut state.spare, NONE);
+                gone[1] = self.forget_chunk(state, spare);
+            }
+        }
+        gone
+    }
+
+    fn forget_chunk(&self, state: &mut State, chunk: u32) -> *mut Header {
+        state.ram -= self.chunk(state, chunk).ram();
+        state.mapped -= 1;
+        let header = self.header(chunk).expect("the chunk is mapped");
+        self.entry(chunk as usize)
+            .store((state.vacant as usize) << 1 | 1, Release);
+        state.vacant = chunk;
+        header
+    }
+
+    /// Bytes of RAM that the arena takes now.
+    pub(crate) fn ram_bytes(&self) -> u64 {
+        self.lock().ram
+    }
+
+    /// Bytes of all objects, rounded up to their classes.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.live.load(Relaxed)
+    }
+
+    /// Bytes that were ever freed.
+    pub(crate) fn freed_bytes(&self) -> u64 {
+        self.freed.load(Relaxed)
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let end = self.lock().end;
+        for chunk in (0..end).filter_map(|chunk| self.header(chunk)) {
+            // SAFETY: the chunk is mapped and nobody can reach its objects any more.
+            unsafe { Header::unmap(chunk) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// Objects, each filled with bytes of its own; placed by address.
+struct Model {
+    arena: Arena,
+    objects: BTreeMap<usize, (Place, usize, u8)>,
+}
+
+impl Model {
+    fn new(max_ram: u64) -> Self {
+        Self {
+            arena: Arena::new(max_ram).unwrap(),
+            objects: BTreeMap::new(),
+        }
+    }
+
+    fn alloc(&mut self, len: usize, byte: u8) -> bool {
+        let Ok(place) = self.arena.alloc(len) else {
+            return false;
+        };
+        let address = self.arena.address(place);
+        let start = address.addr();
+        if let Some((before, (_, before_len, _))) = self.objects.range(..=start).next_back() {
+            assert!(before + before_len <= start, "overlaps the object before");
+        }
+        if let Some((after, _)) = self.objects.range(start..).next() {
+            assert!(start + len <= *after, "overlaps the object after");
+        }
+        // SAFETY: the object is ours and has at least `len` bytes.
+        unsafe { address.write_bytes(byte, len) };
+        self.objects.insert(start, (place, len, byte));
+        true
+    }
+
+    fn free(&mut self, nth: usize) {
+        let Some(start) = self
+            .objects
+            .keys()
+            .nth(nth % self.objects.len().max(1))
+            .copied()
+        else {
+            return;
+        };
+        let (place, len, byte) = self.objects.remove(&start).unwrap();
+        // SAFETY: the object is ours, was filled by `alloc` and has `len` bytes.
+        let bytes = unsafe { std::slice::from_raw_parts(self.arena.address(place), len) };
+        assert!(
+            bytes.iter().all(|b| *b == byte),
+            "someone else wrote into the object"
+        );
+        self.arena.free(place);
+    }
+
+    fn free_all(&mut self) {
+        while !self.objects.is_empty() {
+            self.free(0);
+        }
+        assert_eq!(self.arena.live_bytes(), 0);
+        assert_eq!(
+            self.arena.ram_bytes(),
+            0,
+            "all memory goes back when nothing is kept"
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn objects_never_overlap(work in prop::collection::vec(
+        (prop_oneof![1usize..=4096, 4097usize..=65536], any::<u8>(), any::<u16>(), 0u8..5), 1..400))
+    {
+        let mut model = Model::new(8 << 20);
+        for (len, byte, nth, act) in work {
+            if act < 3 { model.alloc(len, byte); } else { model.free(nth.into()); }
+            prop_assert!(model.arena.ram_bytes() <= 8 << 20);
+        }
+        model.free_all();
+    }
+}
+
+#[test]
+fn the_limit_holds_and_frees_make_room_again() {
+    let limit = 3 << 20;
+    let mut model = Model::new(limit);
+    for round in 0..3 {
+        let mut count = 0;
+        while model.alloc(5000, round) {
+            count += 1;
+        }
+        assert!(model.arena.ram_bytes() <= limit);
+        assert!(
+            count * 5000 > limit as usize * 9 / 10,
+            "{count} objects in round {round}"
+        );
+        model.free(count / 2);
+        assert!(model.alloc(5000, 9));
+        model.free_all();
+    }
+}
+
+#[test]
+fn mixed_sizes_waste_little() {
+    let mut model = Model::new(u64::MAX);
+    let mut random = 1u64;
+    let mut asked = 0;
+    for _ in 0..3000 {
+        random = random
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        let len = (random >> 33) as usize % 30_000 + 200;
+        asked += len as u64;
+        assert!(model.alloc(len, random as u8));
+    }
+    let ram = model.arena.ram_bytes();
+    assert!(ram < asked * 110 / 100, "{ram} bytes of RAM for {asked}");
+    model.free_all();
+}
+
+#[test]
+#[should_panic(expected = "freed twice")]
+fn a_double_free_is_caught() {
+    let arena = Arena::new(1 << 20).unwrap();
+    let (one, _other) = (arena.alloc(100).unwrap(), arena.alloc(100).unwrap());
+    arena.free(one);
+    arena.free(one);
+}

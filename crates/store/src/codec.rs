@@ -1,0 +1,90 @@
+//! Blocks to bytes and back, with the check that both are the same.
+
+use crate::checksum::Checksums;
+use crate::image::BLOCK;
+use crate::scratch::Tables;
+use crate::slot_table::{Block, Kind};
+use lz4_flex::block::{compress_into_with_table, decompress_into, get_maximum_output_size};
+use millpond_core::port::LoadError;
+
+/// Room that [`compress`] wants for any block.
+pub(crate) const COMPRESSED_MAX: usize = get_maximum_output_size(BLOCK);
+
+/// Compresses `block` to the start of `out` (at least [`COMPRESSED_MAX`]) and answers how many bytes that took: more
+/// than the block has, at worst.
+pub(crate) fn compress(block: &[u8], tables: &mut Tables, out: &mut [u8]) -> usize {
+    let table = if block.len() < usize::from(u16::MAX) {
+        &mut tables.small
+    } else {
+        &mut tables.large
+    };
+    compress_into_with_table(block, out, table).unwrap_or(usize::MAX)
+}
+
+/// Whether `size` bytes for `len` are worth the decompression: an eighth saved, at least.
+pub(crate) fn pays(size: usize, len: usize) -> bool {
+    size <= len - len / 8
+}
+
+/// Which part of a block is wanted, and where it goes.
+pub(crate) struct Want<'a> {
+    /// Bytes in the whole block.
+    pub(crate) len: usize,
+    /// Where the part begins.
+    pub(crate) from: usize,
+    /// Filled with the part.
+    pub(crate) out: &'a mut [u8],
+}
+
+/// Restores a part of `block` from `bytes`, what the medium has for it (nothing for a fill), and checks the
+/// whole block. `plain` is asked for when a part has to be cut from a decompressed block.
+///
+/// What is checked is the copy that the caller gets, whenever the block is wanted whole.
+pub(crate) fn restore<'p>(
+    block: &Block,
+    bytes: &[u8],
+    sums: &Checksums,
+    want: Want<'_>,
+    plain: impl FnOnce() -> &'p mut [u8; BLOCK],
+) -> Result<(), LoadError> {
+    let Want { len, from, out } = want;
+    let whole = out.len() == len;
+    let part = from..from + out.len();
+    let sum = match block.kind {
+        Kind::Fill => {
+            let word = block.place.to_ne_bytes();
+            out.as_chunks_mut::<8>().0.fill(word);
+            sums.of_fill(block.place, len)
+        }
+        Kind::Raw if whole => {
+            out.copy_from_slice(bytes);
+            sums.of(out)
+        }
+        Kind::Raw => {
+            out.copy_from_slice(&bytes[part]);
+            sums.of(bytes)
+        }
+        Kind::Lz4 if whole => {
+            decompress(bytes, out)?;
+            sums.of(out)
+        }
+        Kind::Lz4 => {
+            let plain = &mut plain()[..len];
+            decompress(bytes, plain)?;
+            out.copy_from_slice(&plain[part]);
+            sums.of(plain)
+        }
+    };
+    if sum == block.sum {
+        Ok(())
+    } else {
+        Err(LoadError::Corrupt)
+    }
+}
+
+fn decompress(bytes: &[u8], out: &mut [u8]) -> Result<(), LoadError> {
+    match decompress_into(bytes, out) {
+        Ok(len) if len == out.len() => Ok(()),
+        _ => Err(LoadError::Corrupt),
+    }
+}

@@ -1,0 +1,85 @@
+//! Why a store could not be opened.
+
+use rustix::io::Errno;
+use std::path::PathBuf;
+
+/// Why a store could not be opened. Nothing is left behind.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The kernel gives no address space for the store's tables.
+    #[error(
+        "no memory for the store's tables ({errno}): raise the limit on address space (ulimit -v) or the machine's overcommit limit"
+    )]
+    Memory {
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// The kernel gives no random bytes for the key of the checksums.
+    #[error(
+        "getrandom failed ({errno}): the store keys its checksums with it; allow the getrandom system call"
+    )]
+    Random {
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// The limit leaves no room for a single slot.
+    #[error("a limit of {bytes} bytes is too small for a store: give at least {least} bytes")]
+    LimitTooSmall {
+        /// The limit asked for.
+        bytes: u64,
+        /// The smallest limit that is taken.
+        least: u64,
+    },
+    /// The directory cannot be opened.
+    #[error("cannot open the directory {path} for the store's file ({errno}): name an existing directory you may write to", path = path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// The file cannot be made or opened.
+    #[error("cannot create the store's file in {path} ({errno}): name a directory you may write to", path = path.display())]
+    Create {
+        /// The file's path, or its directory when the file has no name.
+        path: PathBuf,
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// The path has no file name.
+    #[error("{path} names no file: give the path of a file, or the directory as a directory", path = path.display())]
+    NoFileName {
+        /// The path given.
+        path: PathBuf,
+    },
+    /// The path is something else than a regular file.
+    #[error("{path} is not a regular file: name a new file, or a directory to put an unnamed one in", path = path.display())]
+    NotAFile {
+        /// The path given.
+        path: PathBuf,
+    },
+    /// The file holds something, which the store would overwrite.
+    #[error("{path} already holds {bytes} bytes and would be overwritten: delete it first or name another file", path = path.display())]
+    NotEmpty {
+        /// The path given.
+        path: PathBuf,
+        /// The file's length.
+        bytes: u64,
+    },
+    /// Another store uses the file.
+    #[error("{path} is in use by another store: name another file, or a directory", path = path.display())]
+    InUse {
+        /// The path given.
+        path: PathBuf,
+    },
+    /// The file would lie in RAM.
+    #[error(
+        "{path} is on tmpfs, which is RAM itself, so putting data there saves none: name a directory on a disk (such as /var/tmp), use compressed RAM, or force it",
+        path = path.display()
+    )]
+    Tmpfs {
+        /// The path given.
+        path: PathBuf,
+    },
+}

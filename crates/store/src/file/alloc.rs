@@ -1,0 +1,367 @@
+//! Which 4 KiB blocks of the file are in use, and which must stay as they are for a child process.
+//!
+//! A slot takes one contiguous extent, so that it is read and written by one call. Extents are found in a bitmap,
+//! first fit from where the last one was found, so that slots saved together lie together.
+//!
+//! # Forks
+//! A child reads from its parent's file what was saved before the fork. So no block that was in use then may be overwritten while
+//! the child lives, though the parent may release it at once. A list of released blocks would need a tag
+//! for each child and could grow without bound; instead each fork copies the bitmap (32 KiB for a file of 1 GiB), and a block
+//! is taken only when it is free in the current bitmap and in all copies. When the child is gone its copy goes,
+//! and what only that kept is free. Forks between which nothing changed share a copy.
+//!
+//! Where a copy cannot be made (no memory, or too many children with copies of their own), no block is used again until
+//! that child is gone: the file grows, but nothing is lost.
+
+use crate::mem::Mapping;
+use rustix::io::Errno;
+
+/// Bytes in a block of the file.
+pub(crate) const FILE_BLOCK: usize = 4096;
+/// Copies of the bitmap that may exist at once.
+const COPIES: usize = 64;
+/// Children that may be remembered at once.
+const CHILDREN: usize = 1 << 16;
+
+/// One bit for each block of the file.
+struct Bits {
+    map: Mapping,
+    words: usize,
+}
+
+impl Bits {
+    fn new(blocks: u64) -> Result<Self, Errno> {
+        let words = usize::try_from(blocks.div_ceil(64)).map_err(|_| Errno::NOMEM)?;
+        Ok(Self {
+            map: Mapping::new(words.checked_mul(8).ok_or(Errno::NOMEM)?)?,
+            words,
+        })
+    }
+
+    fn words(&self) -> &[u64] {
+        // SAFETY: the mapping has at least so many words, zeroed, aligned, and is only used through `self`.
+        unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast(), self.words) }
+    }
+
+    fn words_mut(&mut self) -> &mut [u64] {
+        // SAFETY: as above, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.map.as_ptr().cast(), self.words) }
+    }
+
+    /// Sets or clears the bits from `start`, whole words at a time.
+    fn set(&mut self, start: u64, count: u64, to: bool) {
+        for (word, mask) in masks(start, count) {
+            let word = &mut self.words_mut()[word];
+            *word = if to { *word | mask } else { *word & !mask };
+        }
+    }
+
+    /// The first bit in `from..end` that is `what`.
+    fn next(&self, from: u64, end: u64, what: bool) -> Option<u64> {
+        let flip = if what { 0 } else { u64::MAX };
+        let mut first = u64::MAX << (from % 64);
+        for word in from / 64..end.div_ceil(64) {
+            let bits = (self.words()[word as usize] ^ flip) & first;
+            if bits != 0 {
+                let at = word * 64 + u64::from(bits.trailing_zeros());
+                return (at < end).then_some(at);
+            }
+            first = u64::MAX;
+        }
+        None
+    }
+}
+
+/// The words, and the bits in each, of a run of bits.
+fn masks(start: u64, count: u64) -> impl Iterator<Item = (usize, u64)> {
+    let end = start + count;
+    (start / 64..end.div_ceil(64)).map(move |word| {
+        let low = start.saturating_sub(word * 64).min(63);
+        let high = (end - word * 64).min(64);
+        (
+            (word as usize),
+            (u64::MAX >> (64 - high)) & (u64::MAX << low),
+        )
+    })
+}
+
+/// The blocks that were in use at a fork.
+struct Copy {
+    bits: Bits,
+    children: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Child {
+    id: u64,
+    /// Number of its copy; `COPIES` when it has none and nothing may be used again.
+    copy: u64,
+}
+
+/// See the module.
+pub(crate) struct BlockMap {
+    /// In use by this process.
+    used: Bits,
+    /// In use by this process, or kept for a child.
+    busy: Bits,
+    copies: [Option<Copy>; COPIES],
+    /// The copy made last, while it still says all that is in use.
+    newest: Option<usize>,
+    children: Mapping,
+    living: usize,
+    /// Children for which nothing may be used again.
+    hoarders: u64,
+    /// Blocks that were ever busy; `busy` is clear from here on.
+    end: u64,
+    /// Blocks busy.
+    taken: u64,
+    /// Most blocks.
+    limit: u64,
+    hint: u64,
+    /// No run of so many free blocks lies before `end`.
+    hopeless: u64,
+}
+
+impl BlockMap {
+    /// A map of `limit` free blocks.
+    pub(crate) fn new(limit: u64) -> Result<Self, Errno> {
+        Ok(Self {
+            used: Bits::new(limit)?,
+            busy: Bits::new(limit)?,
+            copies: [const { None }; COPIES],
+            newest: None,
+            children: Mapping::new(CHILDREN * size_of::<Child>())?,
+            living: 0,
+            hoarders: 0,
+            end: 0,
+            taken: 0,
+            limit,
+            hint: 0,
+            hopeless: u64::MAX,
+        })
+    }
+
+    /// Takes `count` blocks in a row.
+    pub(crate) fn alloc(&mut self, count: u64) -> Option<u64> {
+        let start = self.find(count)?;
+        self.used.set(start, count, true);
+        self.busy.set(start, count, true);
+        self.end = self.end.max(start + count);
+        self.taken += count;
+        self.hint = start + count;
+        self.newest = None;
+        Some(start)
+    }
+
+    fn find(&mut self, count: u64) -> Option<u64> {
+        if count < self.hopeless && self.end - self.taken >= count {
+            let found = self
+                .find_in(self.hint, self.end, count)
+                .or_else(|| self.find_in(0, self.end, count));
+            if found.is_some() {
+                return found;
+            }
+            self.hopeless = count;
+        }
+        // The free blocks just before the end, if any, and new ones behind it.
+        (self.end + count <= self.limit).then_some(self.end)
+    }
+
+    fn find_in(&self, from: u64, end: u64, count: u64) -> Option<u64> {
+        let mut at = from;
+        loop {
+            let start = self.busy.next(at, end, false)?;
+            if start + count > end {
+                return None;
+            }
+            match self.busy.next(start, start + count, true) {
+                None => return Some(start),
+                Some(busy) => at = busy,
+            }
+        }
+    }
+
+    /// Gives blocks back that [`BlockMap::alloc`] gave.
+    pub(crate) fn free(&mut self, start: u64, count: u64) {
+        self.used.set(start, count, false);
+        self.newest = None;
+        if self.hoarders > 0 {
+            return;
+        }
+        for (word, mask) in masks(start, count) {
+            let kept = self.kept(word);
+            let word = &mut self.busy.words_mut()[word];
+            let after = *word & !(mask & !kept);
+            self.taken -= u64::from((*word ^ after).count_ones());
+            *word = after;
+        }
+        self.hopeless = u64::MAX;
+    }
+
+    /// The blocks of one word that are kept for children.
+    fn kept(&self, word: usize) -> u64 {
+        self.copies
+            .iter()
+            .flatten()
+            .fold(0, |kept, copy| kept | copy.bits.words()[word])
+    }
+
+    fn children(&mut self) -> &mut [Child] {
+        // SAFETY: the mapping has room for `CHILDREN` of these, zeros are valid, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.children.as_ptr().cast(), CHILDREN) }
+    }
+
+    /// Keeps what is in use now for `child`.
+    pub(crate) fn before_fork(&mut self, child: u64) {
+        let copy = self.newest.or_else(|| self.copy());
+        match copy {
+            Some(copy) => {
+                self.newest = Some(copy);
+                if let Some(copy) = &mut self.copies[copy] {
+                    copy.children += 1;
+                }
+            }
+            None => self.hoarders += 1,
+        }
+        let living = self.living;
+        // A child that cannot be remembered keeps its hold for good.
+        if let Some(entry) = self.children().get_mut(living) {
+            *entry = Child {
+                id: child,
+                copy: copy.unwrap_or(COPIES) as u64,
+            };
+            self.living += 1;
+        }
+    }
+
+    fn copy(&mut self) -> Option<usize> {
+        let index = self.copies.iter().position(Option::is_none)?;
+        let mut bits = Bits::new(self.limit).ok()?;
+        let words = self.end.div_ceil(64) as usize;
+        bits.words_mut()[..words].copy_from_slice(&self.used.words()[..words]);
+        self.copies[index] = Some(Copy { bits, children: 0 });
+        Some(index)
+    }
+
+    /// Keeps nothing for `child` any more.
+    pub(crate) fn child_gone(&mut self, child: u64) {
+        let living = self.living;
+        let Some(at) = self.children()[..living]
+            .iter()
+            .position(|entry| entry.id == child)
+        else {
+            return;
+        };
+        let copy = self.children()[at].copy as usize;
+        self.children()[at] = self.children()[living - 1];
+        self.living -= 1;
+        match self.copies.get_mut(copy) {
+            None => self.hoarders -= 1,
+            Some(entry) => {
+                let Some(kept) = entry else { return };
+                kept.children -= 1;
+                if kept.children > 0 {
+                    return;
+                }
+                *entry = None;
+                self.newest = self.newest.filter(|newest| *newest != copy);
+            }
+        }
+        if self.hoarders == 0 {
+            self.taken = 0;
+            for word in 0..self.end.div_ceil(64) as usize {
+                let busy = self.used.words()[word] | self.kept(word);
+                self.busy.words_mut()[word] = busy;
+                self.taken += u64::from(busy.count_ones());
+            }
+            self.hopeless = u64::MAX;
+        }
+    }
+
+    /// RAM of the bitmaps.
+    pub(crate) fn ram_bytes(&self) -> u64 {
+        (2 + self.copies.iter().flatten().count() as u64) * (self.end / 8).next_multiple_of(4096)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    #[derive(Default)]
+    struct Model {
+        held: Vec<(u64, u64)>,
+        children: Vec<(u64, HashSet<u64>)>,
+    }
+
+    impl Model {
+        fn used(&self) -> HashSet<u64> {
+            self.held
+                .iter()
+                .flat_map(|(start, count)| *start..start + count)
+                .collect()
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn blocks_are_given_once_and_never_from_under_a_child(
+            work in prop::collection::vec((0u8..10, 1u64..80, any::<prop::sample::Index>()), 1..300))
+        {
+            let mut map = BlockMap::new(4096).unwrap();
+            let mut model = Model::default();
+            for (i, (act, count, which)) in work.into_iter().enumerate() {
+                match act {
+                    0..5 => if let Some(start) = map.alloc(count) {
+                        prop_assert!(start + count <= 4096);
+                        for block in start..start + count {
+                            prop_assert!(!model.used().contains(&block));
+                            prop_assert!(model.children.iter().all(|(_, kept)| !kept.contains(&block)));
+                        }
+                        model.held.push((start, count));
+                    },
+                    5..8 => if !model.held.is_empty() {
+                        let (start, count) = model.held.swap_remove(which.index(model.held.len()));
+                        map.free(start, count);
+                    },
+                    8 => {
+                        map.before_fork(i as u64);
+                        model.children.push((i as u64, model.used()));
+                    }
+                    _ => if !model.children.is_empty() {
+                        let (id, _) = model.children.swap_remove(which.index(model.children.len()));
+                        map.child_gone(id);
+                    },
+                }
+                let mut busy = model.used();
+                busy.extend(model.children.iter().flat_map(|(_, kept)| kept));
+                if map.hoarders == 0 {
+                    prop_assert_eq!(map.taken, busy.len() as u64);
+                }
+            }
+            for (start, count) in model.held { map.free(start, count); }
+            for (id, _) in model.children { map.child_gone(id); }
+            prop_assert_eq!(map.taken, 0);
+        }
+    }
+
+    #[test]
+    fn more_children_than_copies_make_the_file_grow_and_lose_nothing() {
+        let mut map = BlockMap::new(10_000).unwrap();
+        for child in 0..100 {
+            map.alloc(1).unwrap();
+            map.before_fork(child);
+        }
+        assert_eq!(map.hoarders, 36);
+        map.free(0, 100);
+        assert_eq!(map.alloc(1), Some(100));
+        for child in 0..100 {
+            map.child_gone(child);
+        }
+        assert_eq!((map.taken, map.hoarders), (1, 0));
+    }
+}

@@ -1,0 +1,177 @@
+//! Opening the file, and moving bytes to and from it.
+
+use crate::error::OpenError;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::{self, Errno};
+use std::ffi::CStr;
+use std::path::{Path, PathBuf};
+
+/// Descriptors are moved to here or above, out of the way of programs that close, count or expect low numbers.
+const HIGH: i32 = 512;
+const TMPFS: u64 = 0x0102_1994;
+const RAMFS: u64 = 0x8584_58f6;
+
+/// Whether reads and writes pass by the page cache.
+pub(crate) fn is_direct(fd: BorrowedFd<'_>) -> bool {
+    fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::DIRECT))
+}
+
+/// Opens a directory to make files in.
+pub(crate) fn open_directory(path: &Path) -> Result<OwnedFd, OpenError> {
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+    let error = |errno| OpenError::Directory {
+        path: path.to_owned(),
+        errno,
+    };
+    fs::open(path, flags, Mode::empty())
+        .map(out_of_the_way)
+        .map_err(error)
+}
+
+/// Opens the file at `path`, creating it; an empty one may exist.
+pub(crate) fn open_named(path: &Path) -> Result<OwnedFd, OpenError> {
+    let path_of = || PathBuf::from(path);
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let fd = fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|errno| match errno {
+        Errno::ISDIR | Errno::NXIO => OpenError::NotAFile { path: path_of() },
+        errno => OpenError::Create {
+            path: path_of(),
+            errno,
+        },
+    })?;
+    let stat = fs::fstat(&fd).map_err(|errno| OpenError::Create {
+        path: path_of(),
+        errno,
+    })?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(OpenError::NotAFile { path: path_of() });
+    }
+    fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
+        Errno::WOULDBLOCK => OpenError::InUse { path: path_of() },
+        errno => OpenError::Create {
+            path: path_of(),
+            errno,
+        },
+    })?;
+    // Looked at after the lock: before it, another store could still have been writing.
+    let bytes = fs::fstat(&fd).map_or(0, |stat| stat.st_size as u64);
+    if bytes > 0 {
+        return Err(OpenError::NotEmpty {
+            path: path_of(),
+            bytes,
+        });
+    }
+    let _ = fs::fcntl_setfl(&fd, OFlags::DIRECT);
+    Ok(out_of_the_way(fd))
+}
+
+/// Makes a file without a name in a directory. Allocates nothing: a forked child comes here.
+pub(crate) fn open_unnamed(directory: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let mode = Mode::RUSR | Mode::WUSR;
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let fd = match fs::openat(directory, c".", flags | OFlags::TMPFILE, mode) {
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
+            create_and_unlink(directory)?
+        }
+        other => other?,
+    };
+    let _ = fs::fcntl_setfl(&fd, OFlags::DIRECT);
+    Ok(out_of_the_way(fd))
+}
+
+/// For file systems without unnamed files.
+pub(crate) fn create_and_unlink(directory: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+    let mut tries = 0;
+    loop {
+        let mut random = [0; 12];
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+        let mut name = *b".millpond-............\0";
+        for (to, from) in name[10..22].iter_mut().zip(random) {
+            *to = b'a' + from % 26;
+        }
+        let name = CStr::from_bytes_with_nul(&name).map_err(|_| Errno::INVAL)?;
+        match fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR) {
+            Err(Errno::EXIST) if tries < 10 => tries += 1,
+            Err(errno) => return Err(errno),
+            Ok(fd) => {
+                fs::unlinkat(directory, name, AtFlags::empty())?;
+                return Ok(fd);
+            }
+        }
+    }
+}
+
+/// Whether the file takes RAM instead of a disk.
+pub(crate) fn is_in_ram(fd: impl AsFd) -> bool {
+    fs::fstatfs(fd).is_ok_and(|stat| matches!(stat.f_type as u64 & 0xffff_ffff, TMPFS | RAMFS))
+}
+
+/// Moves a descriptor to a high number, where the limit allows.
+fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
+    io::fcntl_dupfd_cloexec(&fd, HIGH).unwrap_or(fd)
+}
+
+/// Reads all of `buf`, page-aligned, from the page-aligned `offset`. The end of the file is an I/O error: what was written
+/// must be there.
+pub(crate) fn read_all(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < buf.len() {
+        let (at, direct) = resume(fd, done);
+        match io::pread(fd, &mut buf[at..], offset + at as u64) {
+            Ok(n) if at + n <= done => return Err(Errno::IO),
+            Ok(n) => done = at + n,
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(Errno::INVAL) if direct => go_indirect(fd)?,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// Writes all of `buf`, page-aligned, to the page-aligned `offset`.
+pub(crate) fn write_all(fd: BorrowedFd<'_>, buf: &[u8], offset: u64) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < buf.len() {
+        let (at, direct) = resume(fd, done);
+        match io::pwrite(fd, &buf[at..], offset + at as u64) {
+            Ok(n) if at + n <= done => return Err(Errno::IO),
+            Ok(n) => done = at + n,
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(Errno::INVAL) if direct => go_indirect(fd)?,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// Where to go on after `done` bytes: direct I/O begins at whole blocks only.
+fn resume(fd: BorrowedFd<'_>, done: usize) -> (usize, bool) {
+    let direct = is_direct(fd);
+    (if direct { done & !4095 } else { done }, direct)
+}
+
+/// Some file systems take the flag and then refuse the I/O.
+fn go_indirect(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    let flags = fs::fcntl_getfl(fd)?;
+    fs::fcntl_setfl(fd, flags - OFlags::DIRECT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fallback_leaves_no_name_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = open_directory(dir.path()).unwrap();
+        let fd = create_and_unlink(directory.as_fd()).unwrap();
+        write_all(fd.as_fd(), &[5; 4096], 8192).unwrap();
+        let mut back = [0; 4096];
+        read_all(fd.as_fd(), &mut back, 8192).unwrap();
+        assert_eq!(back, [5; 4096]);
+        assert_eq!(read_all(fd.as_fd(), &mut back, 1 << 30), Err(Errno::IO));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,468 @@
+//! A file as store: what does not fit in RAM at all.
+//!
+//! Each slot has one extent of 4 KiB blocks in the file, written and read by one call through page-aligned buffers,
+//! past the page cache where the file system allows: cached, the data would take the RAM that it was
+//! meant to leave. LZ4 is used for a block when it saves at least 4 KiB of the file, so never for single pages.
+//!
+//! # Forks
+//! A descriptor that a child inherits leads to the parent's file. The child reads there what the parent had saved, and the parent keeps
+//! that until the child is gone ([`alloc`]). What the child saves goes to a new file of its own, what it releases of
+//! the parent's is only forgotten. Its own children do the same, so a process holds a chain of files, up to
+//! [`GENERATIONS`]; a slot's place names the one it is in.
+
+mod alloc;
+mod io;
+
+use crate::checksum::Checksums;
+use crate::codec::{COMPRESSED_MAX, Want, compress, restore};
+use crate::error::OpenError;
+use crate::image::{BLOCK, Contents, Image, MAX_BLOCKS};
+use crate::mem::PAGE;
+use crate::scratch::ScratchPool;
+use crate::slot_table::{Block, ClaimError, Kind, SlotTable};
+use alloc::{BlockMap, FILE_BLOCK};
+use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
+use millpond_core::swap::SlotId;
+use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Files that a process may hold: its own, its parent's, and so on.
+const GENERATIONS: usize = 8;
+/// A place is the file's generation above, the block's number below.
+const GENERATION_SHIFT: u32 = 48;
+/// Most bytes in a file without a limit of its own.
+const DEFAULT_MAX: u64 = 1 << 40;
+/// A slot's extent at worst, and what the compressor wants behind the last block.
+const WIRE: usize = MAX_BLOCKS * BLOCK + COMPRESSED_MAX - BLOCK;
+
+/// Where the file of a [`FileStore`] is to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Location {
+    /// In this directory, without a name: it is gone with its last user, however that ends.
+    Directory(PathBuf),
+    /// At this path. It is created for its owner alone (mode 0600), must be empty if it exists, and stays; the store empties it
+    /// when it is dropped.
+    File(PathBuf),
+}
+
+/// How a [`FileStore`] is to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FileStoreConfig {
+    /// Where the file is to be.
+    pub location: Location,
+    /// Most bytes of the file, rounded down to 4 KiB; 1 TiB when `None`. A forked child's own file has the same limit.
+    pub max_bytes: Option<u64>,
+    /// Take a directory on tmpfs or ramfs too, which are RAM themselves.
+    pub force_tmpfs: bool,
+}
+
+impl FileStoreConfig {
+    /// An unnamed file in `directory`, without a limit, not on tmpfs.
+    pub fn in_directory(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            location: Location::Directory(directory.into()),
+            max_bytes: None,
+            force_tmpfs: false,
+        }
+    }
+}
+
+/// Keeps slots in a file.
+///
+/// ```
+/// # use millpond_store::*;
+/// # use millpond_core::{port::{Saved, Store}, swap::SlotId};
+/// # let dir = tempfile::tempdir()?;
+/// let config = FileStoreConfig { force_tmpfs: true, ..FileStoreConfig::in_directory(dir.path()) };
+/// let store = FileStore::create(&config)?;
+/// assert_eq!(store.save(SlotId(0), None, b"pond".repeat(1024).as_slice()), Ok(Saved::Stored));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct FileStore {
+    table: SlotTable,
+    sums: Checksums,
+    scratches: ScratchPool,
+    blocks: Mutex<BlockMap>,
+    max_blocks: u64,
+    /// For the files of forked children.
+    directory: OwnedFd,
+    /// Descriptors of the oldest ancestor's file to this process's own; -1 behind.
+    files: [AtomicI32; GENERATIONS],
+    /// Place of this process's own file in `files`.
+    own: AtomicUsize,
+    /// Blocks of all slots, wherever they are.
+    stored: AtomicU64,
+    /// The process that may empty the file at the end, when it has a name.
+    owner: Option<rustix::process::Pid>,
+    path: PathBuf,
+}
+
+impl FileStore {
+    /// The smallest limit: one slot of the longest kind.
+    pub const MIN_BYTES: u64 = 2 << 20;
+
+    /// An empty store in a new file.
+    ///
+    /// # Errors
+    /// See [`OpenError`]: the file cannot be created, is not empty, or lies on tmpfs and that is not forced; the limit is
+    /// below [`FileStore::MIN_BYTES`]; the kernel gives no memory for tables.
+    pub fn create(config: &FileStoreConfig) -> Result<Self, OpenError> {
+        let max_bytes = config.max_bytes.unwrap_or(DEFAULT_MAX);
+        if max_bytes < Self::MIN_BYTES {
+            return Err(OpenError::LimitTooSmall {
+                bytes: max_bytes,
+                least: Self::MIN_BYTES,
+            });
+        }
+        let max_blocks = (max_bytes / FILE_BLOCK as u64).min(1 << GENERATION_SHIFT);
+        let memory = |errno| OpenError::Memory { errno };
+        let table = SlotTable::new().map_err(memory)?;
+        let scratches = ScratchPool::new(WIRE).map_err(memory)?;
+        let blocks = Mutex::new(BlockMap::new(max_blocks).map_err(memory)?);
+        let sums = Checksums::new().map_err(|errno| OpenError::Random { errno })?;
+
+        let (directory, path) = match &config.location {
+            Location::Directory(path) => (path.as_path(), path),
+            Location::File(path) => {
+                let name = path.file_name().and(path.parent());
+                let parent = name.ok_or_else(|| OpenError::NoFileName { path: path.clone() })?;
+                (
+                    if parent.as_os_str().is_empty() {
+                        Path::new(".")
+                    } else {
+                        parent
+                    },
+                    path,
+                )
+            }
+        };
+        let directory = io::open_directory(directory)?;
+        // Looked at before the file is made, so that a refusal leaves none behind.
+        if !config.force_tmpfs && io::is_in_ram(&directory) {
+            return Err(OpenError::Tmpfs { path: path.clone() });
+        }
+        let file = match &config.location {
+            Location::Directory(path) => {
+                io::open_unnamed(directory.as_fd()).map_err(|errno| OpenError::Create {
+                    path: path.clone(),
+                    errno,
+                })?
+            }
+            Location::File(path) => io::open_named(path)?,
+        };
+        let named = matches!(config.location, Location::File(_));
+        let files = [const { AtomicI32::new(-1) }; GENERATIONS];
+        files[0].store(file.into_raw_fd(), Relaxed);
+        Ok(Self {
+            table,
+            sums,
+            scratches,
+            blocks,
+            max_blocks,
+            directory,
+            files,
+            own: AtomicUsize::new(0),
+            stored: AtomicU64::new(0),
+            owner: named.then(rustix::process::getpid),
+            path: path.clone(),
+        })
+    }
+
+    /// One line for reports: where the file is, and whether I/O passes by the page cache.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let own = self.own.load(Acquire);
+        let direct = self.file(own).is_some_and(io::is_direct);
+        let kind = if self.owner.is_some() && own == 0 {
+            "file"
+        } else {
+            "unnamed file in"
+        };
+        let io = if direct {
+            "direct I/O"
+        } else {
+            "I/O through the page cache"
+        };
+        format!("{kind} {} ({io})", self.path.display())
+    }
+
+    /// Uses the same key as another store, so that one image serves both.
+    ///
+    /// # Panics
+    /// When something is stored already.
+    pub(crate) fn share_checksums(&mut self, sums: &Checksums) {
+        assert_eq!(
+            self.table.usage().slots,
+            0,
+            "a store gets its key before its first slot"
+        );
+        self.sums = sums.clone();
+    }
+
+    /// Whether `slot` holds exactly this image.
+    pub(crate) fn holds_image(&self, slot: SlotId, image: &Image<'_>) -> bool {
+        self.table
+            .pin(slot)
+            .is_some_and(|slot| image.is_held_by(&slot))
+    }
+
+    /// Whether `slot` holds something.
+    pub(crate) fn holds(&self, slot: SlotId) -> bool {
+        self.table.pin(slot).is_some()
+    }
+
+    fn file(&self, generation: usize) -> Option<BorrowedFd<'_>> {
+        let fd = self.files.get(generation)?.load(Acquire);
+        // SAFETY: a descriptor in `files` is ours, and is closed when the store is dropped, not before.
+        (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+
+    fn blocks(&self) -> MutexGuard<'_, BlockMap> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps `image` as `slot`.
+    pub(crate) fn put(&self, slot: SlotId, image: &Image<'_>) -> Result<(), SaveError> {
+        let claim = self.table.claim(slot).map_err(|error| match error {
+            ClaimError::Taken => SaveError::Io(Errno::EXIST.raw_os_error()),
+            ClaimError::NoMemory => SaveError::Full,
+        })?;
+        let mut blocks = [Block::NONE; MAX_BLOCKS];
+        let mut count = 0;
+        let mut end = 0;
+        let most = image.data.len().next_multiple_of(BLOCK) + COMPRESSED_MAX - BLOCK;
+        let mut scratch = image.has_bytes().then(|| self.scratches.acquire(most));
+        for (data, sum, word) in image.blocks() {
+            blocks[count] = match (word, &mut scratch) {
+                (None, Some(scratch)) => {
+                    let parts = scratch.parts();
+                    let (kind, size) = encode(data, &mut parts.wire[end..], parts.tables);
+                    let block = Block {
+                        kind,
+                        place: (end / FILE_BLOCK) as u64,
+                        size,
+                        sum,
+                    };
+                    end += extent(&block, data.len());
+                    block
+                }
+                _ => Block::fill(word.unwrap_or(0), sum),
+            };
+            count += 1;
+        }
+        let blocks = &mut blocks[..count];
+        let length = (end / FILE_BLOCK) as u64;
+        let mut start = 0;
+        if let (true, Some(scratch)) = (length > 0, &mut scratch) {
+            let own = self.own.load(Acquire);
+            let file = self
+                .file(own)
+                .ok_or(SaveError::Io(Errno::BADF.raw_os_error()))?;
+            start = self.blocks().alloc(length).ok_or(SaveError::Full)?;
+            let wire = &scratch.parts().wire[..end];
+            if let Err(errno) = io::write_all(file, wire, start * FILE_BLOCK as u64) {
+                self.blocks().free(start, length);
+                return Err(match errno {
+                    Errno::NOSPC | Errno::DQUOT | Errno::FBIG => SaveError::Full,
+                    errno => SaveError::Io(errno.raw_os_error()),
+                });
+            }
+            for block in blocks.iter_mut().filter(|block| block.kind != Kind::Fill) {
+                block.place += start | (own as u64) << GENERATION_SHIFT;
+            }
+        }
+        drop(scratch);
+        if claim.publish(image.pages(), blocks).is_err() {
+            if length > 0 {
+                self.blocks().free(start, length);
+            }
+            return Err(SaveError::Full);
+        }
+        self.stored.fetch_add(length, Relaxed);
+        Ok(())
+    }
+}
+
+/// Puts `data` at the start of `out`, compressed when that saves a block of the file, and zeros up to the next one.
+fn encode(data: &[u8], out: &mut [u8], tables: &mut crate::scratch::Tables) -> (Kind, u16) {
+    if data.len() > FILE_BLOCK {
+        let size = compress(data, tables, out);
+        if size <= data.len() - FILE_BLOCK {
+            out[size..size.next_multiple_of(FILE_BLOCK)].fill(0);
+            return (Kind::Lz4, size as u16);
+        }
+    }
+    out[..data.len()].copy_from_slice(data);
+    (Kind::Raw, 0)
+}
+
+/// Bytes of the file that a block takes.
+fn extent(block: &Block, len: usize) -> usize {
+    match block.kind {
+        Kind::Fill => 0,
+        Kind::Raw => len,
+        Kind::Lz4 => usize::from(block.size).next_multiple_of(FILE_BLOCK),
+    }
+}
+
+/// The number of the file that a block is in, and its offset there.
+fn locate(block: &Block) -> (usize, u64) {
+    let number = block.place & ((1 << GENERATION_SHIFT) - 1);
+    (
+        (block.place >> GENERATION_SHIFT) as usize,
+        number * FILE_BLOCK as u64,
+    )
+}
+
+impl Store for FileStore {
+    fn save(
+        &self,
+        slot: SlotId,
+        previous: Option<SlotId>,
+        data: &[u8],
+    ) -> Result<Saved, SaveError> {
+        match Image::of(data, &self.sums) {
+            None => Err(SaveError::Io(Errno::INVAL.raw_os_error())),
+            Some(Contents::AllZero) => Ok(Saved::AllZero),
+            Some(Contents::Image(image))
+                if previous.is_some_and(|slot| self.holds_image(slot, &image)) =>
+            {
+                Ok(Saved::Unchanged)
+            }
+            Some(Contents::Image(image)) => self.put(slot, &image).map(|()| Saved::Stored),
+        }
+    }
+
+    fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError> {
+        let slot = self.table.pin(slot).ok_or(LoadError::Missing)?;
+        let wanted = || {
+            slot.blocks_of(first_page, out.len())
+                .ok_or(LoadError::Missing)
+        };
+        let mut stored = wanted()?
+            .filter(|(block, ..)| block.kind != Kind::Fill)
+            .map(|(block, _, len)| {
+                let (file, start) = locate(&block);
+                (file, start, start + extent(&block, len) as u64)
+            });
+        // A slot's extent is contiguous, so one read brings all of the blocks.
+        let first = stored.next();
+        let (file, start, end) = first.unwrap_or((0, 0, 0));
+        let end = stored.last().map_or(end, |(_, _, end)| end);
+        let blocks = wanted()?;
+
+        let mut scratch = first.map(|_| self.scratches.acquire((end - start) as usize));
+        let (wire, mut plain) = match &mut scratch {
+            Some(scratch) => {
+                let parts = scratch.parts();
+                let file = self
+                    .file(file)
+                    .ok_or(LoadError::Io(Errno::BADF.raw_os_error()))?;
+                io::read_all(file, parts.wire, start)
+                    .map_err(|errno| LoadError::Io(errno.raw_os_error()))?;
+                (&*parts.wire, Some(parts.plain))
+            }
+            None => (&[][..], None),
+        };
+        let mut from = usize::from(first_page) * PAGE;
+        let mut rest = out;
+        for (block, at, len) in blocks {
+            let part = rest.len().min(at + len - from);
+            let (out, after) = rest.split_at_mut(part);
+            let bytes = match block.kind {
+                Kind::Fill => &[][..],
+                Kind::Raw => &wire[(locate(&block).1 - start) as usize..][..len],
+                Kind::Lz4 => &wire[(locate(&block).1 - start) as usize..][..block.size.into()],
+            };
+            let want = Want {
+                len,
+                from: from - at,
+                out,
+            };
+            restore(&block, bytes, &self.sums, want, || {
+                plain
+                    .as_deref_mut()
+                    .expect("a block with bytes has a scratch")
+            })?;
+            from += part;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    fn release(&self, slot: SlotId) {
+        let Some(slot) = self.table.take(slot) else {
+            return;
+        };
+        let mut stored = slot.blocks().filter(|(block, _)| block.kind != Kind::Fill);
+        let Some((first, len)) = stored.next() else {
+            return;
+        };
+        let (file, start) = locate(&first);
+        let end = stored
+            .last()
+            .map_or(start + extent(&first, len) as u64, |(last, len)| {
+                locate(&last).1 + extent(&last, len) as u64
+            });
+        let count = (end - start) / FILE_BLOCK as u64;
+        self.stored.fetch_sub(count, Relaxed);
+        if file == self.own.load(Acquire) {
+            self.blocks().free(start / FILE_BLOCK as u64, count);
+        }
+    }
+
+    fn usage(&self) -> StoreUsage {
+        let table = self.table.usage();
+        let ram = self.blocks().ram_bytes() + self.scratches.ram_bytes();
+        StoreUsage {
+            stored_bytes: self.stored.load(Relaxed) * FILE_BLOCK as u64,
+            ram_bytes: table.ram_bytes + ram,
+            ..table
+        }
+    }
+
+    fn after_fork_in_child(&self) -> Result<(), i32> {
+        let generation = self.own.load(Acquire) + 1;
+        let files = self
+            .files
+            .get(generation)
+            .ok_or(Errno::MFILE.raw_os_error())?;
+        let blocks = BlockMap::new(self.max_blocks).map_err(Errno::raw_os_error)?;
+        let file = io::open_unnamed(self.directory.as_fd()).map_err(Errno::raw_os_error)?;
+        *self.blocks() = blocks;
+        files.store(file.into_raw_fd(), Release);
+        self.own.store(generation, Release);
+        Ok(())
+    }
+
+    fn before_fork(&self, child: u64) {
+        self.blocks().before_fork(child);
+    }
+
+    fn child_gone(&self, child: u64) {
+        self.blocks().child_gone(child);
+    }
+}
+
+impl Drop for FileStore {
+    fn drop(&mut self) {
+        if let (Some(owner), Some(file)) = (self.owner, self.file(0))
+            && owner == rustix::process::getpid()
+        {
+            let _ = rustix::fs::ftruncate(file, 0);
+        }
+        for fd in &self.files {
+            let fd = fd.load(Acquire);
+            if fd >= 0 {
+                // SAFETY: the descriptor is ours, and nobody borrows from the store any more.
+                unsafe { rustix::io::close(fd) };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! Anonymous memory straight from the kernel.
+//!
+//! A store runs inside fault handlers and inside processes whose allocator is served by Millpond itself. If it
+//! called an allocator there, it could fault on memory that waits for this very fault. So everything
+//! a store owns is mapped by raw system calls, here.
+
+use rustix::io::Errno;
+use rustix::mm::{self, Advice, MapFlags, ProtFlags};
+use std::ptr::{self, NonNull};
+
+/// The kernel's page, and the grain of everything below.
+pub(crate) const PAGE: usize = 4096;
+
+/// A private anonymous mapping, zeroed, page-aligned, unmapped when dropped. A forked child has its own copy.
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a mapping is plain memory that belongs to the process, not to a thread; who may touch which part of
+// it when is up to its owners, who only get a raw pointer from here.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; the methods that take `&self` touch no byte of it.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes, rounded up to pages. Pages take RAM when they are first touched.
+    pub(crate) fn new(len: usize) -> Result<Self, Errno> {
+        let len = len.next_multiple_of(PAGE).max(PAGE);
+        // SAFETY: a new private mapping at an address that the kernel chooses replaces nothing.
+        let base = unsafe {
+            mm::mmap_anonymous(
+                ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )?
+        };
+        let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
+        Ok(Self { base, len })
+    }
+
+    /// Its first byte.
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// Gives up ownership without unmapping.
+    pub(crate) fn into_raw(self) -> *mut u8 {
+        let base = self.as_ptr();
+        std::mem::forget(self);
+        base
+    }
+
+    /// Takes ownership back.
+    ///
+    /// # Safety
+    /// `base` came from [`Mapping::into_raw`] of a mapping of `len` bytes, and was not taken back before.
+    pub(crate) unsafe fn from_raw(base: *mut u8, len: usize) -> Self {
+        debug_assert!(!base.is_null() && len.is_multiple_of(PAGE));
+        // SAFETY: the caller hands over a live mapping, which is never at address zero.
+        let base = unsafe { NonNull::new_unchecked(base) };
+        Self { base, len }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nothing that borrows from its owner is alive.
+        let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Gives pages to `len` bytes at `base` in one call, which costs a third of faulting them in one by one. Where
+/// the kernel (before 5.14) or its memory limit says no, they come at first touch.
+///
+/// # Safety
+/// The range is page-aligned and inside a live [`Mapping`].
+pub(crate) unsafe fn populate(base: *mut u8, len: usize) {
+    // SAFETY: populating changes no byte of a mapping that the caller vouches for.
+    let _ = unsafe { mm::madvise(base.cast(), len, Advice::LinuxPopulateWrite) };
+}

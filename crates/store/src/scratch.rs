@@ -1,0 +1,175 @@
+//! Working memory for compression and for direct I/O.
+//!
+//! Neither the stack (a fault handler may have little) nor thread-local storage (it may not be set up, or allocate)
+//! can hold a hash table and a compressed folio. So each store has a fixed number of scratches, and a caller that finds
+//! none free waits. A caller holds at most one and takes no other lock that a holder waits for, so the wait ends.
+//! The scratch with the lowest number is taken first: its memory is warm in the cache, and the others take no RAM
+//! until they are needed.
+
+use crate::image::BLOCK;
+use crate::mem::{Mapping, PAGE};
+use lz4_flex::block::CompressTable;
+use rustix::io::Errno;
+use std::mem::size_of;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// Scratches in a pool.
+const COUNT: usize = 8;
+const TABLES: usize = size_of::<Tables>().next_multiple_of(PAGE);
+
+/// The compressor's hash tables.
+pub(crate) struct Tables {
+    /// For blocks below 64 Ki - 1 bytes: half as much to clear.
+    pub(crate) small: CompressTable,
+    /// For the others.
+    pub(crate) large: CompressTable,
+}
+
+/// The scratches of one store.
+pub(crate) struct ScratchPool {
+    map: Mapping,
+    /// Bytes of each scratch's wire.
+    wire: usize,
+    /// One bit for each scratch that nobody has.
+    free: Mutex<u32>,
+    returned: Condvar,
+    /// The longest wire asked of each scratch, 0 when it was never used.
+    used: [AtomicUsize; COUNT],
+}
+
+impl ScratchPool {
+    /// A pool whose wires have `wire` bytes.
+    pub(crate) fn new(wire: usize) -> Result<Self, Errno> {
+        let wire = wire.next_multiple_of(PAGE);
+        let map = Mapping::new(COUNT * (TABLES + BLOCK + wire))?;
+        for i in 0..COUNT {
+            // SAFETY: this is the start of scratch `i`, page-aligned, `TABLES` bytes that nobody else knows yet.
+            unsafe {
+                let tables = map
+                    .as_ptr()
+                    .add(i * (TABLES + BLOCK + wire))
+                    .cast::<Tables>();
+                (&raw mut (*tables).small).write(CompressTable::small());
+                (&raw mut (*tables).large).write(CompressTable::large());
+            }
+        }
+        Ok(Self {
+            map,
+            wire,
+            free: Mutex::new((1 << COUNT) - 1),
+            returned: Condvar::new(),
+            used: [const { AtomicUsize::new(0) }; COUNT],
+        })
+    }
+
+    /// A scratch whose wire has at least `wire` bytes. Waits until there is one.
+    ///
+    /// # Panics
+    /// When `wire` is more than the pool's.
+    pub(crate) fn acquire(&self, wire: usize) -> Scratch<'_> {
+        assert!(wire <= self.wire);
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        while *free == 0 {
+            free = self
+                .returned
+                .wait(free)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        let index = free.trailing_zeros() as usize;
+        *free &= *free - 1;
+        drop(free);
+        self.used[index].fetch_max(wire.max(1), Relaxed);
+        Scratch {
+            pool: self,
+            index,
+            wire,
+        }
+    }
+
+    /// RAM that the scratches took until now.
+    pub(crate) fn ram_bytes(&self) -> u64 {
+        let used = self.used.iter().map(|used| used.load(Relaxed));
+        let tables = COUNT * TABLES;
+        (tables
+            + used
+                .map(|wire| if wire == 0 { 0 } else { BLOCK + wire })
+                .sum::<usize>()) as u64
+    }
+}
+
+/// A scratch of one's own. Contents are whatever the last owner left.
+pub(crate) struct Scratch<'a> {
+    pool: &'a ScratchPool,
+    index: usize,
+    wire: usize,
+}
+
+/// The parts of a scratch.
+pub(crate) struct Parts<'a> {
+    pub(crate) tables: &'a mut Tables,
+    /// Page-aligned: what goes to the medium or comes from it.
+    pub(crate) wire: &'a mut [u8],
+    /// A block as the program sees it.
+    pub(crate) plain: &'a mut [u8; BLOCK],
+}
+
+impl Scratch<'_> {
+    pub(crate) fn parts(&mut self) -> Parts<'_> {
+        let stride = TABLES + BLOCK + self.pool.wire;
+        // SAFETY: the bit that was taken from `free` makes this scratch ours alone until the drop, and `&mut self` hands
+        // out its three disjoint parts once at a time. The tables were written by `new`; bytes are always valid, for
+        // the mapping is zeroed. The tables own no memory, so nothing is to be dropped.
+        unsafe {
+            let base = self.pool.map.as_ptr().add(self.index * stride);
+            Parts {
+                tables: &mut *base.cast(),
+                plain: &mut *base.add(TABLES).cast(),
+                wire: std::slice::from_raw_parts_mut(base.add(TABLES + BLOCK), self.wire),
+            }
+        }
+    }
+}
+
+impl Drop for Scratch<'_> {
+    fn drop(&mut self) {
+        *self
+            .pool
+            .free
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) |= 1 << self.index;
+        self.pool.returned.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_callers_than_scratches_take_turns() {
+        let pool = ScratchPool::new(PAGE).unwrap();
+        std::thread::scope(|scope| {
+            for id in 1..=2 * COUNT as u8 {
+                let pool = &pool;
+                scope.spawn(move || {
+                    for _ in 0..200 {
+                        let mut scratch = pool.acquire(PAGE);
+                        let parts = scratch.parts();
+                        parts.wire.fill(id);
+                        parts.plain[..64].fill(id);
+                        std::thread::yield_now();
+                        assert!(
+                            parts
+                                .wire
+                                .iter()
+                                .chain(&parts.plain[..64])
+                                .all(|byte| *byte == id)
+                        );
+                    }
+                });
+            }
+        });
+        assert_eq!(*pool.free.lock().unwrap(), (1 << COUNT) - 1);
+    }
+}

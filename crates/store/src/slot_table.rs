@@ -1,0 +1,537 @@
+//! Where the bytes of each slot are: one record of 32 bytes a block of 64 KiB, found by slot number.
+//!
+//! Slot numbers are dense, so the table is an array, in pieces of 4,096 records that are mapped when first needed and never
+//! move: readers need no lock to find a record. The record at a slot's own number is its *head*
+//! and describes its first block; longer slots link further records, taken from a pool.
+//!
+//! The core promises not to use a slot for two things at once. Were it to break that promise, a load could read
+//! memory that a release just gave back, so the head also counts its readers: a release waits for them, and
+//! a slot that is being written looks empty. That costs two uncontended atomic operations a call.
+
+use crate::image::BLOCK;
+use crate::mem::{Mapping, PAGE};
+use millpond_core::port::StoreUsage;
+use millpond_core::swap::SlotId;
+use rustix::io::Errno;
+use std::mem::size_of;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::{Mutex, PoisonError};
+
+/// How a block is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// In the record alone: `place` is the word that it repeats.
+    Fill = 1,
+    /// As it is.
+    Raw = 2,
+    /// As `size` bytes of LZ4.
+    Lz4 = 3,
+}
+
+/// One block of a slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    pub(crate) kind: Kind,
+    /// What the medium makes of it.
+    pub(crate) place: u64,
+    /// Bytes of LZ4, below 64 Ki; otherwise unused.
+    pub(crate) size: u16,
+    pub(crate) sum: u128,
+}
+
+impl Block {
+    /// Fills arrays before there is something to say.
+    pub(crate) const NONE: Self = Self {
+        kind: Kind::Fill,
+        place: 0,
+        size: 0,
+        sum: 0,
+    };
+}
+
+/// `meta` is, from the lowest bit: readers (8), kind (2, 0 = empty), pages of the slot (10), size (16),
+/// number of the next record plus one (28).
+#[repr(C)]
+struct Record {
+    sum: [AtomicU64; 2],
+    place: AtomicU64,
+    meta: AtomicU64,
+}
+
+const READERS: u64 = 0xff;
+/// In place of a number of readers: someone writes.
+const WRITER: u64 = 0xff;
+const KIND_SHIFT: u32 = 8;
+const PAGES_SHIFT: u32 = 10;
+const SIZE_SHIFT: u32 = 20;
+const NEXT_SHIFT: u32 = 36;
+const MAX_EXTRA: u32 = (1 << 28) - 2;
+
+impl Record {
+    /// Writes all but readers; answers the new `meta`.
+    fn fill_in(&self, block: &Block, pages: u16, next: u32) -> u64 {
+        self.sum[0].store(block.sum as u64, Relaxed);
+        self.sum[1].store((block.sum >> 64) as u64, Relaxed);
+        self.place.store(block.place, Relaxed);
+        (block.kind as u64) << KIND_SHIFT
+            | u64::from(pages) << PAGES_SHIFT
+            | u64::from(block.size) << SIZE_SHIFT
+            | u64::from(next) << NEXT_SHIFT
+    }
+
+    fn block(&self) -> Block {
+        let meta = self.meta.load(Relaxed);
+        Block {
+            kind: match meta >> KIND_SHIFT & 3 {
+                2 => Kind::Raw,
+                3 => Kind::Lz4,
+                _ => Kind::Fill,
+            },
+            place: self.place.load(Relaxed),
+            size: (meta >> SIZE_SHIFT) as u16,
+            sum: u128::from(self.sum[0].load(Relaxed))
+                | u128::from(self.sum[1].load(Relaxed)) << 64,
+        }
+    }
+
+    fn next(&self) -> u32 {
+        (self.meta.load(Relaxed) >> NEXT_SHIFT) as u32
+    }
+
+    fn pages(&self) -> u16 {
+        (self.meta.load(Relaxed) >> PAGES_SHIFT & 0x3ff) as u16
+    }
+}
+
+const PIECE: usize = 4096;
+const PIECE_BYTES: usize = PIECE * size_of::<Record>();
+const DIRECTORY: usize = 1 << 20;
+
+/// An array of 2^32 records, zeros at first, of which pieces exist as needed.
+struct Records {
+    /// `DIRECTORY` pointers to pieces, null where there is none yet.
+    directory: Mapping,
+    growing: Mutex<()>,
+    pieces: AtomicU32,
+    /// One more than the last piece.
+    end: AtomicU32,
+}
+
+impl Records {
+    fn new() -> Result<Self, Errno> {
+        Ok(Self {
+            directory: Mapping::new(DIRECTORY * size_of::<AtomicPtr<Record>>())?,
+            growing: Mutex::new(()),
+            pieces: AtomicU32::new(0),
+            end: AtomicU32::new(0),
+        })
+    }
+
+    fn entry(&self, piece: usize) -> &AtomicPtr<Record> {
+        assert!(piece < DIRECTORY);
+        // SAFETY: the directory has `DIRECTORY` entries, zeroed (null) at first and only used as atomics.
+        unsafe {
+            &*self
+                .directory
+                .as_ptr()
+                .cast::<AtomicPtr<Record>>()
+                .add(piece)
+        }
+    }
+
+    fn get(&self, index: u32) -> Option<&Record> {
+        let piece = self.entry(index as usize / PIECE).load(Acquire);
+        // SAFETY: a piece that is published is mapped, holds `PIECE` records and lives as long as `self`. Zeros are valid.
+        (!piece.is_null()).then(|| unsafe { &*piece.add(index as usize % PIECE) })
+    }
+
+    fn get_or_grow(&self, index: u32) -> Option<&Record> {
+        if let Some(record) = self.get(index) {
+            return Some(record);
+        }
+        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let piece = index as usize / PIECE;
+        if self.entry(piece).load(Relaxed).is_null() {
+            let new = Mapping::new(PIECE_BYTES).ok()?;
+            self.entry(piece).store(new.into_raw().cast(), Release);
+            self.pieces.fetch_add(1, Relaxed);
+            self.end.fetch_max(piece as u32 + 1, Relaxed);
+        }
+        self.get(index)
+    }
+
+    fn ram_bytes(&self) -> u64 {
+        let directory = (self.end.load(Relaxed) as usize * 8).next_multiple_of(PAGE);
+        u64::from(self.pieces.load(Relaxed)) * PIECE_BYTES as u64 + directory as u64
+    }
+}
+
+impl Drop for Records {
+    fn drop(&mut self) {
+        for piece in 0..self.end.load(Relaxed) as usize {
+            let base = self.entry(piece).load(Relaxed);
+            if !base.is_null() {
+                // SAFETY: the piece came from `into_raw` of a mapping of this length, and no record is borrowed any more.
+                drop(unsafe { Mapping::from_raw(base.cast(), PIECE_BYTES) });
+            }
+        }
+    }
+}
+
+/// The free records of the pool.
+struct Spare {
+    /// First of the chain of free ones, plus one.
+    head: u32,
+    /// Records that were ever used.
+    end: u32,
+}
+
+/// See the module.
+pub(crate) struct SlotTable {
+    heads: Records,
+    extra: Records,
+    spare: Mutex<Spare>,
+    slots: AtomicU64,
+    pages: AtomicU64,
+    same_filled: AtomicU64,
+    incompressible: AtomicU64,
+}
+
+/// No memory for records.
+#[derive(Debug)]
+pub(crate) struct NoMemory;
+
+/// Why a slot cannot be written.
+#[derive(Debug)]
+pub(crate) enum ClaimError {
+    /// It holds something, or someone is writing it.
+    Taken,
+    /// There is no memory for its record.
+    NoMemory,
+}
+
+impl SlotTable {
+    pub(crate) fn new() -> Result<Self, Errno> {
+        Ok(Self {
+            heads: Records::new()?,
+            extra: Records::new()?,
+            spare: Mutex::new(Spare { head: 0, end: 0 }),
+            slots: AtomicU64::new(0),
+            pages: AtomicU64::new(0),
+            same_filled: AtomicU64::new(0),
+            incompressible: AtomicU64::new(0),
+        })
+    }
+
+    /// Takes the empty `slot` for writing.
+    pub(crate) fn claim(&self, slot: SlotId) -> Result<Claim<'_>, ClaimError> {
+        let head = self.heads.get_or_grow(slot.0).ok_or(ClaimError::NoMemory)?;
+        match head.meta.compare_exchange(0, WRITER, Acquire, Relaxed) {
+            Ok(_) => Ok(Claim { table: self, head }),
+            Err(_) => Err(ClaimError::Taken),
+        }
+    }
+
+    /// Takes `slot` for reading, when it holds something.
+    pub(crate) fn pin(&self, slot: SlotId) -> Option<Pinned<'_>> {
+        let head = self.heads.get(slot.0)?;
+        let mut meta = head.meta.load(Relaxed);
+        loop {
+            if meta & READERS == WRITER || meta == 0 {
+                return None;
+            }
+            if meta & READERS == WRITER - 1 {
+                rustix::thread::sched_yield();
+                meta = head.meta.load(Relaxed);
+                continue;
+            }
+            match head
+                .meta
+                .compare_exchange_weak(meta, meta + 1, Acquire, Relaxed)
+            {
+                Ok(_) => return Some(Pinned { table: self, head }),
+                Err(now) => meta = now,
+            }
+        }
+    }
+
+    /// Takes `slot` out, when it holds something and once nobody reads it.
+    pub(crate) fn take(&self, slot: SlotId) -> Option<Taken<'_>> {
+        let head = self.heads.get(slot.0)?;
+        loop {
+            let meta = head.meta.load(Relaxed);
+            if meta & READERS == WRITER || meta == 0 {
+                return None;
+            }
+            if meta & READERS != 0 {
+                rustix::thread::sched_yield();
+            } else if head
+                .meta
+                .compare_exchange_weak(meta, meta | WRITER, Acquire, Relaxed)
+                .is_ok()
+            {
+                return Some(Taken { table: self, head });
+            }
+        }
+    }
+
+    fn walk<'a>(&'a self, head: &'a Record) -> impl Iterator<Item = &'a Record> + 'a {
+        std::iter::successors(Some(head), |record| {
+            record
+                .next()
+                .checked_sub(1)
+                .and_then(|next| self.extra.get(next))
+        })
+    }
+
+    /// A free record of the pool: its number plus one.
+    fn new_extra(&self) -> Option<u32> {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(index) = spare.head.checked_sub(1) {
+            spare.head = self.extra.get(index)?.next();
+            return Some(index + 1);
+        }
+        if spare.end > MAX_EXTRA {
+            return None;
+        }
+        self.extra.get_or_grow(spare.end)?;
+        spare.end += 1;
+        Some(spare.end)
+    }
+
+    /// Gives the chain that starts at `next` back to the pool.
+    fn free_extra(&self, mut next: u32) {
+        if next == 0 {
+            return;
+        }
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(record) = next.checked_sub(1).and_then(|index| self.extra.get(index)) {
+            let after = record.next();
+            record
+                .meta
+                .store(u64::from(spare.head) << NEXT_SHIFT, Relaxed);
+            spare.head = next;
+            next = after;
+        }
+    }
+
+    /// The counts, all but `stored_bytes`; `ram_bytes` is the table's own.
+    pub(crate) fn usage(&self) -> StoreUsage {
+        StoreUsage {
+            slots: self.slots.load(Relaxed),
+            logical_bytes: self.pages.load(Relaxed) * PAGE as u64,
+            stored_bytes: 0,
+            ram_bytes: self.heads.ram_bytes() + self.extra.ram_bytes(),
+            same_filled: self.same_filled.load(Relaxed),
+            incompressible: self.incompressible.load(Relaxed),
+        }
+    }
+
+    fn count(&self, pages: u16, blocks: impl Iterator<Item = Block>, add: fn(&AtomicU64, u64)) {
+        let (mut filled, mut packed) = (true, false);
+        for block in blocks {
+            filled &= block.kind == Kind::Fill;
+            packed |= block.kind == Kind::Lz4;
+        }
+        add(&self.slots, 1);
+        add(&self.pages, u64::from(pages));
+        add(&self.same_filled, u64::from(filled));
+        add(&self.incompressible, u64::from(!filled && !packed));
+    }
+}
+
+/// An empty slot that is being written. Dropped, it is empty again.
+pub(crate) struct Claim<'a> {
+    table: &'a SlotTable,
+    head: &'a Record,
+}
+
+impl Claim<'_> {
+    /// Says what the slot holds now: at least one block.
+    pub(crate) fn publish(self, pages: u16, blocks: &[Block]) -> Result<(), NoMemory> {
+        let (first, rest) = blocks.split_first().expect("a slot has a block");
+        let mut next = 0;
+        for block in rest.iter().rev() {
+            let Some(index) = self.table.new_extra() else {
+                self.table.free_extra(next);
+                return Err(NoMemory);
+            };
+            let record = self
+                .table
+                .extra
+                .get(index - 1)
+                .expect("a record of the pool exists");
+            record
+                .meta
+                .store(record.fill_in(block, pages, next), Relaxed);
+            next = index;
+        }
+        self.table
+            .count(pages, blocks.iter().copied(), |counter, n| {
+                counter.fetch_add(n, Relaxed);
+            });
+        let meta = self.head.fill_in(first, pages, next);
+        self.head.meta.store(meta, Release);
+        std::mem::forget(self);
+        Ok(())
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.head.meta.store(0, Release);
+    }
+}
+
+/// A slot that holds something, and will while this lives.
+pub(crate) struct Pinned<'a> {
+    table: &'a SlotTable,
+    head: &'a Record,
+}
+
+impl Pinned<'_> {
+    /// Pages of the slot.
+    pub(crate) fn pages(&self) -> u16 {
+        self.head.pages()
+    }
+
+    /// Its blocks, in order; a single one when it is filled by one word.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = Block> {
+        self.table.walk(self.head).map(Record::block)
+    }
+
+    /// The blocks that overlap `len` bytes from page `first_page`: each with where it starts in the slot and its length. `None` when
+    /// the slot does not reach so far.
+    pub(crate) fn blocks_of(
+        &self,
+        first_page: u16,
+        len: usize,
+    ) -> Option<impl Iterator<Item = (Block, usize, usize)>> {
+        let start = usize::from(first_page) * PAGE;
+        let slot = usize::from(self.pages()) * PAGE;
+        if len == 0 || start + len > slot {
+            return None;
+        }
+        let size = if self.head.next() == 0 { slot } else { BLOCK };
+        let skip = start / size;
+        let count = (start + len).div_ceil(size) - skip;
+        let placed = move |(i, block)| {
+            let at = (skip + i) * size;
+            (block, at, size.min(slot - at))
+        };
+        Some(self.blocks().skip(skip).take(count).enumerate().map(placed))
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        self.head.meta.fetch_sub(1, Release);
+    }
+}
+
+/// A slot on its way out. Dropped, it is empty.
+pub(crate) struct Taken<'a> {
+    table: &'a SlotTable,
+    head: &'a Record,
+}
+
+impl Taken<'_> {
+    /// What it held, with the length of each block.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = (Block, usize)> {
+        let slot = usize::from(self.head.pages()) * PAGE;
+        let size = if self.head.next() == 0 { slot } else { BLOCK };
+        let blocks = self.table.walk(self.head).enumerate();
+        blocks.map(move |(i, record)| (record.block(), size.min(slot - i * size)))
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let blocks = self.table.walk(self.head).map(Record::block);
+        self.table.count(self.head.pages(), blocks, |counter, n| {
+            counter.fetch_sub(n, Relaxed);
+        });
+        self.table.free_extra(self.head.next());
+        self.head.meta.store(0, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(place: u64) -> Block {
+        Block {
+            kind: Kind::Lz4,
+            place,
+            size: 100,
+            sum: u128::from(place) << 70,
+        }
+    }
+
+    #[test]
+    fn chains_come_back_in_order_and_records_are_used_again() {
+        let table = SlotTable::new().unwrap();
+        for round in 0..3 {
+            for slot in [0, 4095, 4096, 1_000_000, u32::MAX] {
+                let blocks: Vec<Block> = (0..32).map(|i| block(i + u64::from(slot))).collect();
+                table
+                    .claim(SlotId(slot))
+                    .unwrap()
+                    .publish(512, &blocks)
+                    .unwrap();
+                assert!(
+                    table.claim(SlotId(slot)).is_err(),
+                    "taken twice in round {round}"
+                );
+                let pinned = table.pin(SlotId(slot)).unwrap();
+                let places: Vec<u64> = pinned.blocks().map(|block| block.place).collect();
+                assert_eq!(
+                    places,
+                    blocks.iter().map(|block| block.place).collect::<Vec<_>>()
+                );
+                assert!(
+                    pinned
+                        .blocks()
+                        .zip(&blocks)
+                        .all(|(a, b)| a.sum == b.sum && a.size == b.size)
+                );
+                let part: Vec<_> = pinned.blocks_of(40, 8 * PAGE).unwrap().collect();
+                assert_eq!((part.len(), part[0].1, part[0].2), (1, 2 * BLOCK, BLOCK));
+            }
+            assert_eq!(table.usage().slots, 5);
+            for slot in [0, 4095, 4096, 1_000_000, u32::MAX] {
+                assert_eq!(table.take(SlotId(slot)).unwrap().blocks().count(), 32);
+                assert!(table.pin(SlotId(slot)).is_none());
+            }
+            assert_eq!(table.spare.lock().unwrap().end, 5 * 31);
+        }
+        assert_eq!(table.usage().logical_bytes, 0);
+    }
+
+    #[test]
+    fn a_claim_given_up_leaves_nothing() {
+        let table = SlotTable::new().unwrap();
+        drop(table.claim(SlotId(3)).unwrap());
+        assert!(table.pin(SlotId(3)).is_none());
+        assert!(table.claim(SlotId(3)).is_ok());
+    }
+
+    #[test]
+    fn a_release_waits_for_readers() {
+        let table = SlotTable::new().unwrap();
+        table
+            .claim(SlotId(1))
+            .unwrap()
+            .publish(1, &[block(9)])
+            .unwrap();
+        let pinned = table.pin(SlotId(1)).unwrap();
+        std::thread::scope(|scope| {
+            let releaser = scope.spawn(|| drop(table.take(SlotId(1)).unwrap()));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!releaser.is_finished());
+            drop(pinned);
+        });
+        assert!(table.pin(SlotId(1)).is_none());
+    }
+}

@@ -1,0 +1,133 @@
+//! Compressed RAM first, a file for what it cannot take.
+//!
+//! A slot is in one of the two and stays there until it is released. When the front is full, each save would compress for
+//! nothing before it goes to the back; so after a refusal the front is passed by until as many bytes have been freed
+//! there as the refused folio has. Checksums share one key, so that they are made once for both.
+
+use crate::compressed_ram::CompressedRam;
+use crate::file::FileStore;
+use crate::image::{Contents, Image};
+use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
+use millpond_core::swap::SlotId;
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Two stores in a row.
+pub struct Spill {
+    front: CompressedRam,
+    back: FileStore,
+    /// The front is passed by while fewer bytes than this have ever been freed in it.
+    retry_at: AtomicU64,
+}
+
+impl Spill {
+    /// A store that fills `front` up to its limit, then `back`.
+    ///
+    /// # Panics
+    /// When `back` holds something.
+    #[must_use]
+    pub fn new(front: CompressedRam, mut back: FileStore) -> Self {
+        back.share_checksums(&front.sums);
+        Self {
+            front,
+            back,
+            retry_at: AtomicU64::new(0),
+        }
+    }
+
+    /// One line for reports.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        format!("{}, then {}", self.front.describe(), self.back.describe())
+    }
+
+    /// What each of the two holds: front, back.
+    #[must_use]
+    pub fn usages(&self) -> (StoreUsage, StoreUsage) {
+        (self.front.usage(), self.back.usage())
+    }
+
+    fn put(&self, slot: SlotId, image: &Image<'_>) -> Result<(), SaveError> {
+        if self.front.holds(slot) || self.back.holds(slot) {
+            return Err(SaveError::Io(Errno::EXIST.raw_os_error()));
+        }
+        let freed = self.front.freed_bytes();
+        let front_first = !image.has_bytes() || freed >= self.retry_at.load(Relaxed);
+        if front_first {
+            match self.front.put(slot, image) {
+                Err(SaveError::Full) => {
+                    self.retry_at
+                        .store(freed + image.data.len() as u64, Relaxed);
+                }
+                other => return other,
+            }
+        }
+        match self.back.put(slot, image) {
+            // Nothing is refused that the front might still take.
+            Err(SaveError::Full) if !front_first => self.front.put(slot, image),
+            other => other,
+        }
+    }
+}
+
+impl Store for Spill {
+    fn save(
+        &self,
+        slot: SlotId,
+        previous: Option<SlotId>,
+        data: &[u8],
+    ) -> Result<Saved, SaveError> {
+        let image = match Image::of(data, &self.front.sums) {
+            None => return Err(SaveError::Io(Errno::INVAL.raw_os_error())),
+            Some(Contents::AllZero) => return Ok(Saved::AllZero),
+            Some(Contents::Image(image)) => image,
+        };
+        match previous {
+            Some(slot)
+                if self.front.holds_image(slot, &image) || self.back.holds_image(slot, &image) =>
+            {
+                Ok(Saved::Unchanged)
+            }
+            _ => self.put(slot, &image).map(|()| Saved::Stored),
+        }
+    }
+
+    fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError> {
+        match self.front.load(slot, first_page, out) {
+            Err(LoadError::Missing) => self.back.load(slot, first_page, out),
+            other => other,
+        }
+    }
+
+    fn release(&self, slot: SlotId) {
+        self.front.release(slot);
+        self.back.release(slot);
+    }
+
+    fn usage(&self) -> StoreUsage {
+        let (front, back) = self.usages();
+        StoreUsage {
+            slots: front.slots + back.slots,
+            logical_bytes: front.logical_bytes + back.logical_bytes,
+            stored_bytes: front.stored_bytes + back.stored_bytes,
+            ram_bytes: front.ram_bytes + back.ram_bytes,
+            same_filled: front.same_filled + back.same_filled,
+            incompressible: front.incompressible + back.incompressible,
+        }
+    }
+
+    fn after_fork_in_child(&self) -> Result<(), i32> {
+        self.front.after_fork_in_child()?;
+        self.back.after_fork_in_child()
+    }
+
+    fn before_fork(&self, child: u64) {
+        self.front.before_fork(child);
+        self.back.before_fork(child);
+    }
+
+    fn child_gone(&self, child: u64) {
+        self.front.child_gone(child);
+        self.back.child_gone(child);
+    }
+}

@@ -1,0 +1,86 @@
+//! What the tests share: contents of all kinds, and stores of all kinds.
+#![allow(dead_code)]
+
+use millpond_core::port::Store;
+use millpond_store::{CompressedRam, CompressedRamConfig, FileStore, FileStoreConfig, Spill};
+use std::path::Path;
+
+/// What a folio is filled with.
+#[derive(Clone, Copy, Debug)]
+pub enum Fill {
+    Zero,
+    Word(u64),
+    Noise(u64),
+    Text(u64),
+    /// Each block of 64 KiB of another kind.
+    Mixed(u64),
+}
+
+/// Random numbers that are the same each time.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        let x = (self.0 ^ self.0 >> 33).wrapping_mul(0xff51afd7ed558ccd);
+        x ^ x >> 33
+    }
+}
+
+pub fn contents(fill: Fill, len: usize) -> Vec<u8> {
+    let words = |mut word: Box<dyn FnMut(usize) -> u64>| {
+        (0..len / 8).flat_map(|i| word(i).to_ne_bytes()).collect()
+    };
+    match fill {
+        Fill::Zero => vec![0; len],
+        Fill::Word(word) => words(Box::new(|_| word)),
+        Fill::Noise(seed) => {
+            let mut random = Random(seed);
+            words(Box::new(move |_| random.next()))
+        }
+        Fill::Text(seed) => words(Box::new(move |i| seed ^ (i as u64 / 5) << 3)),
+        Fill::Mixed(seed) => (0..len.div_ceil(65536))
+            .flat_map(|i| {
+                let kinds = [
+                    Fill::Zero,
+                    Fill::Text(seed),
+                    Fill::Word(seed),
+                    Fill::Noise(seed),
+                    Fill::Noise(!seed),
+                ];
+                contents(kinds[(seed as usize + i) % kinds.len()], 65536.min(len))
+            })
+            .collect(),
+    }
+}
+
+pub fn ram(max_bytes: Option<u64>) -> CompressedRam {
+    CompressedRam::new(CompressedRamConfig { max_bytes }).unwrap()
+}
+
+pub fn file(dir: &Path, max_bytes: Option<u64>) -> FileStore {
+    let config = FileStoreConfig {
+        max_bytes,
+        force_tmpfs: true,
+        ..FileStoreConfig::in_directory(dir)
+    };
+    FileStore::create(&config).unwrap()
+}
+
+/// One of each kind, with little room when `max_bytes` says so.
+pub fn stores(dir: &Path, max_bytes: Option<u64>) -> Vec<(&'static str, Box<dyn Store>)> {
+    vec![
+        ("ram", Box::new(ram(max_bytes))),
+        ("file", Box::new(file(dir, max_bytes))),
+        (
+            "spill",
+            Box::new(Spill::new(
+                ram(max_bytes.or(Some(4 << 20))),
+                file(dir, max_bytes),
+            )),
+        ),
+    ]
+}

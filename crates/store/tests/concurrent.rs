@@ -1,0 +1,76 @@
+//! Four threads save, load and release at once; slot numbers go around among them.
+
+mod common;
+
+use common::{Fill, Random, contents, stores};
+use millpond_core::port::{SaveError, Saved, Store};
+use millpond_core::swap::SlotId;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+const THREADS: u64 = 4;
+
+fn work(store: &dyn Store, numbers: &Mutex<Vec<u32>>, seed: u64, until: Instant) {
+    let mut random = Random(seed);
+    let mut held: Vec<(u32, Vec<u8>)> = Vec::new();
+    while Instant::now() < until {
+        if held.len() < 40 && random.next() % 5 < 3 {
+            let len = 4096 << [0, 0, 0, 1, 2, 4, 4, 5, 7][random.next() as usize % 9];
+            let fill = match random.next() % 4 {
+                0 => Fill::Noise(random.next()),
+                1 => Fill::Text(random.next()),
+                2 => Fill::Word(random.next()),
+                _ => Fill::Mixed(random.next() | 1),
+            };
+            let data = contents(fill, len);
+            let slot = numbers.lock().unwrap().pop().unwrap();
+            let previous = held.first().map(|(slot, _)| SlotId(*slot));
+            match store.save(SlotId(slot), previous, &data) {
+                Ok(Saved::Stored) => held.push((slot, data)),
+                Ok(_) | Err(SaveError::Full) => numbers.lock().unwrap().push(slot),
+                Err(error) => panic!("{error:?}"),
+            }
+        } else if !held.is_empty() {
+            let at = random.next() as usize % held.len();
+            let (slot, data) = &held[at];
+            let first = random.next() as usize % (data.len() / 4096);
+            let mut out = vec![0; data.len() - first * 4096];
+            store.load(SlotId(*slot), first as u16, &mut out).unwrap();
+            assert!(out == data[first * 4096..], "slot {slot} has other bytes");
+            if random.next() % 2 == 0 {
+                let (slot, _) = held.swap_remove(at);
+                store.release(SlotId(slot));
+                numbers.lock().unwrap().push(slot);
+            }
+        }
+    }
+    for (slot, data) in held {
+        let mut out = vec![0; data.len()];
+        store.load(SlotId(slot), 0, &mut out).unwrap();
+        assert!(out == data);
+        store.release(SlotId(slot));
+    }
+}
+
+#[test]
+fn threads_do_not_see_each_others_bytes() {
+    let seconds = std::env::var("MILLPOND_STRESS_SECS")
+        .ok()
+        .and_then(|value| value.parse().ok())
+        .unwrap_or(3.0);
+    let dir = tempfile::tempdir().unwrap();
+    let stores = stores(dir.path(), Some(6 << 20));
+    let each = Duration::from_secs_f64(seconds / stores.len() as f64);
+    for (name, store) in stores {
+        let numbers = Mutex::new((0..400).collect());
+        let until = Instant::now() + each;
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (store, numbers) = (&*store, &numbers);
+                scope.spawn(move || work(store, numbers, thread, until));
+            }
+        });
+        let usage = store.usage();
+        assert_eq!((usage.slots, usage.stored_bytes), (0, 0), "{name}");
+    }
+}

@@ -1,0 +1,265 @@
+//! Every store against a map that simply keeps the bytes.
+
+mod common;
+
+use common::{Fill, contents, stores};
+use millpond_core::port::{LoadError, SaveError, Saved, Store};
+use millpond_core::swap::SlotId;
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+#[derive(Clone, Debug)]
+enum Act {
+    Save {
+        order: u8,
+        fill: Fill,
+        previous: Option<prop::sample::Index>,
+        same: bool,
+    },
+    Release(prop::sample::Index),
+    Load {
+        which: prop::sample::Index,
+        first: u16,
+        pages: u16,
+    },
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let fill = prop_oneof![
+        1 => Just(Fill::Zero),
+        1 => any::<u64>().prop_map(Fill::Word),
+        2 => any::<u64>().prop_map(Fill::Noise),
+        3 => any::<u64>().prop_map(Fill::Text),
+        2 => any::<u64>().prop_map(Fill::Mixed),
+    ];
+    let index = any::<prop::sample::Index>;
+    let order = prop_oneof![4 => 0u8..=4, 1 => 5u8..=9];
+    prop::collection::vec(
+        prop_oneof![
+            5 => (order, fill, prop::option::of(index()), any::<bool>())
+                .prop_map(|(order, fill, previous, same)| Act::Save { order, fill, previous, same }),
+            2 => index().prop_map(Act::Release),
+            4 => (index(), any::<u16>(), any::<u16>())
+                .prop_map(|(which, first, pages)| Act::Load { which, first, pages }),
+        ],
+        1..60,
+    )
+}
+
+/// Does everything to both and compares. Answers how many saves found no room.
+fn run(name: &str, store: &dyn Store, acts: &[Act]) -> usize {
+    let mut model: HashMap<u32, Vec<u8>> = HashMap::new();
+    let (mut next, mut full) = (0, 0);
+    let pick = |model: &HashMap<u32, Vec<u8>>, index: &prop::sample::Index| {
+        let mut slots: Vec<u32> = model.keys().copied().collect();
+        slots.sort_unstable();
+        (!slots.is_empty()).then(|| *index.get(&slots))
+    };
+    for act in acts {
+        match act {
+            Act::Save {
+                order,
+                fill,
+                previous,
+                same,
+            } => {
+                let previous = previous.as_ref().and_then(|index| pick(&model, index));
+                let data = match previous {
+                    Some(slot) if *same => model[&slot].clone(),
+                    _ => contents(*fill, 4096 << order),
+                };
+                next += 1;
+                let expected = if data.iter().all(|byte| *byte == 0) {
+                    Saved::AllZero
+                } else if previous.is_some_and(|slot| model[&slot] == data) {
+                    Saved::Unchanged
+                } else {
+                    Saved::Stored
+                };
+                match store.save(SlotId(next), previous.map(SlotId), &data) {
+                    Ok(saved) => assert_eq!(saved, expected, "{name}"),
+                    Err(SaveError::Full) if expected == Saved::Stored => full += 1,
+                    Err(error) => panic!("{name}: {error:?}"),
+                }
+                let mut out = vec![0; 4096];
+                if store.load(SlotId(next), 0, &mut out) != Err(LoadError::Missing) {
+                    model.insert(next, data);
+                }
+            }
+            Act::Release(index) => {
+                if let Some(slot) = pick(&model, index) {
+                    store.release(SlotId(slot));
+                    model.remove(&slot);
+                    assert_eq!(
+                        store.load(SlotId(slot), 0, &mut [0; 4096]),
+                        Err(LoadError::Missing),
+                        "{name}"
+                    );
+                }
+            }
+            Act::Load {
+                which,
+                first,
+                pages,
+            } => {
+                if let Some(slot) = pick(&model, which) {
+                    let data = &model[&slot];
+                    let all = (data.len() / 4096) as u16;
+                    let first = first % all;
+                    let pages = pages % (all - first) + 1;
+                    let part = usize::from(first) * 4096..usize::from(first + pages) * 4096;
+                    let mut out = vec![0xaa; part.len()];
+                    assert_eq!(store.load(SlotId(slot), first, &mut out), Ok(()), "{name}");
+                    assert!(
+                        out == data[part],
+                        "{name}: other bytes at page {first} of {slot}"
+                    );
+                    let mut beyond = vec![0; data.len() + 4096];
+                    assert_eq!(
+                        store.load(SlotId(slot), 0, &mut beyond),
+                        Err(LoadError::Missing),
+                        "{name}"
+                    );
+                }
+            }
+        }
+        let usage = store.usage();
+        assert_eq!(usage.slots, model.len() as u64, "{name}");
+        assert_eq!(
+            usage.logical_bytes,
+            model.values().map(|data| data.len() as u64).sum::<u64>(),
+            "{name}"
+        );
+    }
+    for (slot, data) in &model {
+        let mut out = vec![0xaa; data.len()];
+        assert_eq!(store.load(SlotId(*slot), 0, &mut out), Ok(()), "{name}");
+        assert!(out == *data, "{name}: slot {slot} has other bytes");
+        store.release(SlotId(*slot));
+    }
+    let usage = store.usage();
+    assert_eq!(
+        (usage.slots, usage.logical_bytes, usage.stored_bytes),
+        (0, 0, 0),
+        "{name}"
+    );
+    assert_eq!((usage.same_filled, usage.incompressible), (0, 0), "{name}");
+    assert!(
+        usage.ram_bytes < 4 << 20,
+        "{name} still has {} bytes of RAM",
+        usage.ram_bytes
+    );
+    full
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn stores_keep_what_they_are_given(acts in acts()) {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, store) in stores(dir.path(), None) {
+            run(name, &*store, &acts);
+        }
+    }
+
+    #[test]
+    fn full_stores_refuse_and_lose_nothing(acts in acts()) {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, store) in stores(dir.path(), Some(2 << 20)) {
+            run(name, &*store, &acts);
+        }
+    }
+}
+
+#[test]
+fn a_full_store_has_room_after_a_release() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, store) in stores(dir.path(), Some(4 << 20)) {
+        let noise = |slot: u32| contents(Fill::Noise(slot.into()), 64 << 10);
+        let held = (0..)
+            .take_while(|slot| store.save(SlotId(*slot), None, &noise(*slot)).is_ok())
+            .count() as u32;
+        assert!(held >= 56, "{name} takes {held} of 64 KiB in 4 MiB");
+        assert_eq!(
+            store.save(SlotId(held), None, &noise(held)),
+            Err(SaveError::Full),
+            "{name}"
+        );
+        assert_eq!(
+            store.save(SlotId(held), Some(SlotId(3)), &noise(3)),
+            Ok(Saved::Unchanged),
+            "{name}"
+        );
+        store.release(SlotId(5));
+        assert_eq!(
+            store.save(SlotId(held), None, &noise(held)),
+            Ok(Saved::Stored),
+            "{name}"
+        );
+        for slot in (0..=held).filter(|slot| *slot != 5) {
+            let mut out = vec![0; 64 << 10];
+            store.load(SlotId(slot), 0, &mut out).unwrap();
+            assert!(out == noise(slot), "{name}");
+        }
+    }
+}
+
+#[test]
+fn misuse_is_answered_not_obeyed() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, store) in stores(dir.path(), None) {
+        let (one, other) = (contents(Fill::Text(1), 8192), contents(Fill::Text(2), 8192));
+        assert_eq!(
+            store.save(SlotId(1), None, &one[..100]),
+            Err(SaveError::Io(22)),
+            "{name}"
+        );
+        assert_eq!(
+            store.save(SlotId(1), None, &one),
+            Ok(Saved::Stored),
+            "{name}"
+        );
+        assert_eq!(
+            store.save(SlotId(1), None, &other),
+            Err(SaveError::Io(17)),
+            "{name}"
+        );
+        let mut out = vec![0; 8192];
+        assert_eq!(
+            store.load(SlotId(1), 1, &mut out),
+            Err(LoadError::Missing),
+            "{name}"
+        );
+        assert_eq!(store.load(SlotId(1), 0, &mut out), Ok(()), "{name}");
+        assert!(out == one, "{name}: the slot was overwritten");
+        store.release(SlotId(1));
+        store.release(SlotId(1));
+        store.release(SlotId(u32::MAX));
+    }
+}
+
+#[test]
+fn words_take_no_space_and_noise_is_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, store) in stores(dir.path(), None) {
+        store
+            .save(SlotId(0), None, &contents(Fill::Word(9), 2 << 20))
+            .unwrap();
+        let usage = store.usage();
+        assert_eq!(
+            (usage.slots, usage.same_filled, usage.stored_bytes),
+            (1, 1, 0),
+            "{name}"
+        );
+        store
+            .save(SlotId(1), None, &contents(Fill::Noise(9), 64 << 10))
+            .unwrap();
+        assert_eq!(store.usage().incompressible, 1, "{name}");
+        assert_eq!(store.usage().stored_bytes, 64 << 10, "{name}");
+        store
+            .save(SlotId(2), None, &contents(Fill::Text(9), 64 << 10))
+            .unwrap();
+        assert!(store.usage().stored_bytes < 100 << 10, "{name}");
+    }
+}

@@ -1,1 +1,69 @@
-fn main() {}
+//! `millpond`: run a program in less RAM than it touches, see what this machine allows, and measure.
+
+mod bench;
+mod doctor;
+mod machine;
+mod run;
+mod size;
+
+use clap::{Parser, Subcommand};
+use std::error::Error;
+use std::process::ExitCode;
+
+/// Run a program in less RAM than it touches
+#[derive(Parser, Debug)]
+#[command(name = "millpond", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Run a program under a RAM budget
+    Run(run::RunArgs),
+    /// Show what this machine allows, and what to do about what it does not
+    Doctor(doctor::DoctorArgs),
+    /// Measure
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
+    /// One measured process of `bench`
+    #[command(subcommand, hide = true)]
+    BenchWorker(bench::WorkerCommand),
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() => {
+            let text = error.to_string();
+            eprint!(
+                "millpond: {}",
+                text.strip_prefix("error: ").unwrap_or(&text)
+            );
+            return ExitCode::from(2);
+        }
+        Err(help) => {
+            print!("{help}");
+            return ExitCode::SUCCESS;
+        }
+    };
+    match cli.command {
+        Command::Run(args) => finish(run::run(&args), run::RunError::exit_code),
+        Command::Doctor(args) => finish(doctor::doctor(&args), |_| 1),
+        Command::Bench(command) => finish(bench::bench(&command), bench::BenchError::exit_code),
+        Command::BenchWorker(command) => {
+            finish(bench::work(&command), bench::BenchError::exit_code)
+        }
+    }
+}
+
+fn finish<E: Error>(result: Result<u8, E>, exit_code: impl Fn(&E) -> u8) -> ExitCode {
+    match result {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            eprintln!("millpond: {error}");
+            ExitCode::from(exit_code(&error))
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The data of the swap benchmark, and the order in which its pages are read.
+//!
+//! The first 1,024 bytes of a 4 KiB page are pseudo-random and the rest is the page's index again and again, so a page
+//! compresses to about a quarter, no two pages are the same, and every byte can be checked from the index alone.
+
+/// Bytes in a page.
+pub const PAGE: usize = 4096;
+const WORDS: usize = PAGE / 8;
+const RANDOM_WORDS: usize = 1024 / 8;
+
+/// Writes page `index`.
+///
+/// # Panics
+/// When `page` is not [`PAGE`] bytes.
+pub fn fill(page: &mut [u8], index: usize) {
+    assert_eq!(page.len(), PAGE, "a page has {PAGE} bytes");
+    for (word, chunk) in words(index).zip(page.chunks_exact_mut(8)) {
+        chunk.copy_from_slice(&word.to_le_bytes());
+    }
+}
+
+/// Whether `page` is byte for byte what [`fill`] writes for `index`.
+#[must_use]
+pub fn matches(page: &[u8], index: usize) -> bool {
+    page.len() == PAGE
+        && words(index)
+            .zip(page.chunks_exact(8))
+            .all(|(word, chunk)| chunk == word.to_le_bytes())
+}
+
+/// Reads all of `page`; the sum keeps the compiler from leaving the reads out.
+#[must_use]
+pub fn read(page: &[u8]) -> u64 {
+    page.chunks_exact(8).fold(0, |sum, chunk| {
+        sum.wrapping_add(u64::from_le_bytes(chunk.try_into().unwrap_or_default()))
+    })
+}
+
+fn words(index: usize) -> impl Iterator<Item = u64> {
+    let index = index as u64;
+    let mut random = SplitMix(index.wrapping_mul(0xD6E8_FEB8_6659_FD93));
+    (0..WORDS).map(move |n| {
+        if n < RANDOM_WORDS {
+            random.next()
+        } else {
+            index
+        }
+    })
+}
+
+/// Page numbers below `pages`, evenly spread, the same for the same `seed`.
+pub fn random_pages(pages: usize, seed: u64) -> impl Iterator<Item = usize> {
+    let mut random = SplitMix(seed);
+    std::iter::repeat_with(move || ((u128::from(random.next()) * pages as u128) >> 64) as usize)
+}
+
+/// Steele, Lea and Flood's generator: one add and a mix a number, any seed is good.
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_of_a_page_is_checked() {
+        let mut page = [0; PAGE];
+        fill(&mut page, 77);
+        assert!(matches(&page, 77));
+        assert!(!matches(&page, 78));
+        for at in 0..PAGE {
+            page[at] ^= 1;
+            assert!(!matches(&page, 77), "byte {at}");
+            page[at] ^= 1;
+        }
+        assert_eq!(page[1024..1032], 77u64.to_le_bytes());
+        assert!(!matches(&page[..8], 77));
+    }
+
+    #[test]
+    fn random_pages_stay_inside_and_repeat_with_the_seed() {
+        let once: Vec<_> = random_pages(1000, 3).take(10_000).collect();
+        assert!(once.iter().all(|&page| page < 1000));
+        assert!(
+            once.iter().eq(random_pages(1000, 3)
+                .take(10_000)
+                .collect::<Vec<_>>()
+                .iter())
+        );
+        let seen: std::collections::BTreeSet<_> = once.iter().collect();
+        assert!(seen.len() > 990, "{}", seen.len());
+    }
+}

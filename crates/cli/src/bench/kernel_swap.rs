@@ -1,0 +1,132 @@
+//! The kernel's side: plain anonymous memory in a memory cgroup, swapped by the kernel to zram with lz4.
+//!
+//! The group holds the program's pages only: zram's memory belongs to no group. Millpond's side therefore runs with its
+//! store outside the budget too. Huge pages are off for the region, because the kernel swaps by 4 KiB here and a budget filled
+//! by huge pages would measure their splitting.
+
+use super::guard::Guard;
+use super::phases::{self, Phases, Work};
+use super::worker::Workers;
+use super::{BenchError, Skip, cgroup, zram};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+const NAME: &str = "millpond-bench";
+
+/// What the kernel's side ran on.
+#[derive(Clone, Debug, Serialize)]
+pub struct Setting {
+    /// Version of the cgroup hierarchy.
+    pub cgroup_version: u8,
+    /// How eagerly the kernel swaps, 0 to 200.
+    pub swappiness: Option<u32>,
+    /// zram's compression.
+    pub compression: &'static str,
+    /// Size of the swap device.
+    pub zram_bytes: u64,
+}
+
+/// The kernel's side, set up.
+pub struct KernelSwap {
+    group: PathBuf,
+    work: Work,
+    /// What it runs on.
+    pub setting: Setting,
+}
+
+impl KernelSwap {
+    /// Makes cgroup and swap device, written down in `guard`.
+    ///
+    /// # Errors
+    /// [`BenchError::Skipped`] with the reason when this machine cannot do it.
+    pub fn set_up(guard: &mut Guard, work: &Work) -> Result<Self, BenchError> {
+        let hierarchy = cgroup::Hierarchy::find()?;
+        let group = hierarchy.path_of(NAME);
+        if group.exists() {
+            return Err(Skip(format!(
+                "{} exists and is not this benchmark's; remove it",
+                group.display()
+            ))
+            .into());
+        }
+        guard
+            .record(|made| made.cgroup = Some(group.clone()))
+            .map_err(BenchError::Record)?;
+        hierarchy.create(&group, work.ram).map_err(|error| {
+            Skip(format!(
+                "cannot make the cgroup {}: {error}",
+                group.display()
+            ))
+        })?;
+        let id = zram::add()?;
+        guard
+            .record(|made| made.zram = Some(id))
+            .map_err(BenchError::Record)?;
+        // Room for every page twice, so that a full device is never what is measured.
+        let zram_bytes = 2 * work.pages * super::data::PAGE as u64;
+        zram::swap_on(id, zram_bytes)?;
+        let swappiness = hierarchy.swappiness(&group);
+        let setting = Setting {
+            cgroup_version: hierarchy.version,
+            swappiness,
+            compression: "lz4",
+            zram_bytes,
+        };
+        Ok(Self {
+            group,
+            work: *work,
+            setting,
+        })
+    }
+
+    /// One measurement in a fresh process.
+    ///
+    /// # Errors
+    /// When the process fails, or somebody asked for the end.
+    pub fn measure(&self, workers: &Workers, guard: &mut Guard) -> Result<Phases, BenchError> {
+        let mut arguments: Vec<OsString> = vec![
+            "kernel-swap".into(),
+            "--cgroup".into(),
+            self.group.clone().into(),
+        ];
+        for (option, value) in [
+            ("--pages", self.work.pages),
+            ("--ram", self.work.ram),
+            ("--accesses", self.work.accesses),
+        ] {
+            arguments.extend([option.into(), value.to_string().into()]);
+        }
+        workers.measure(&arguments, |pid, start| {
+            guard.record(|made| made.worker = Some((pid, start)))
+        })
+    }
+}
+
+/// The measured process: enters the group before it touches the region.
+///
+/// # Errors
+/// When it cannot enter the group or map the region.
+pub fn work(group: &Path, work: &Work) -> io::Result<Phases> {
+    cgroup::enter(group)?;
+    let length = usize::try_from(work.pages)
+        .unwrap_or(usize::MAX)
+        .saturating_mul(super::data::PAGE);
+    // SAFETY: the kernel chooses the address, so no memory of this process is replaced.
+    let start = unsafe {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        rustix::mm::mmap_anonymous(
+            std::ptr::null_mut(),
+            length,
+            protection,
+            MapFlags::PRIVATE | MapFlags::NORESERVE,
+        )?
+    };
+    // SAFETY: the range is the mapping made above, and the advice does not change its contents.
+    unsafe { rustix::mm::madvise(start, length, Advice::LinuxNoHugepage)? };
+    // SAFETY: the mapping is readable, writable, zeroed, used by nobody else, and never unmapped.
+    let memory = unsafe { std::slice::from_raw_parts_mut(start.cast::<u8>(), length) };
+    Ok(phases::run(memory, work))
+}

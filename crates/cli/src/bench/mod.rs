@@ -1,0 +1,119 @@
+//! `millpond bench`: Millpond beside what the kernel does with the same data in the same RAM.
+
+mod cgroup;
+mod data;
+mod guard;
+mod kernel_swap;
+mod phases;
+mod report;
+mod swap;
+mod worker;
+mod zram;
+
+use clap::Subcommand;
+use phases::Work;
+use std::io;
+use std::path::PathBuf;
+
+/// What can be measured.
+#[derive(Subcommand, Debug)]
+pub enum BenchCommand {
+    /// A region twice the budget: fill, random reads, sequential read, verify; Millpond beside kernel swap to zram
+    Swap(swap::SwapArgs),
+}
+
+/// One measured process.
+#[derive(Subcommand, Debug)]
+pub enum WorkerCommand {
+    /// Kernel swap in a cgroup
+    KernelSwap {
+        /// The cgroup's directory
+        #[arg(long)]
+        cgroup: PathBuf,
+        #[command(flatten)]
+        work: Work,
+    },
+}
+
+/// Why a side of the benchmark cannot run on this machine.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Skip(pub String);
+
+/// Why a benchmark gave no result.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// A side cannot run here; the benchmark goes on without it.
+    #[error(transparent)]
+    Skipped(#[from] Skip),
+    /// Another benchmark holds the lock.
+    #[error("another benchmark is running (it holds {}); wait for its end", .0.display())]
+    Busy(PathBuf),
+    /// The lock cannot be taken.
+    #[error("cannot lock {}: {error}; run the benchmark as root", .path.display())]
+    Lock {
+        /// The lock's file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// What is made cannot be written down.
+    #[error("cannot write down what the benchmark makes: {0}; see that /run has room")]
+    Record(#[source] io::Error),
+    /// Something could not be put back.
+    #[error(
+        "cannot put back swap, zram or cgroup: {0}; start `millpond bench swap` again, it tries again first"
+    )]
+    PutBack(#[source] io::Error),
+    /// The measured process cannot be started.
+    #[error("cannot start the measured process: {0}")]
+    Start(#[source] io::Error),
+    /// The measured process failed.
+    #[error("the measured process failed: {0}")]
+    Worker(String),
+    /// The measured process itself: it cannot get its memory.
+    #[error("cannot get the memory to measure: {0}")]
+    Memory(#[source] io::Error),
+    /// A signal asked for the end.
+    #[error("ended by signal {0}")]
+    Interrupted(i32),
+    /// The result cannot be printed.
+    #[error("cannot print the result: {0}")]
+    Print(#[source] io::Error),
+}
+
+impl BenchError {
+    /// The exit status for this error.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Interrupted(signal) => 128u8.saturating_add(*signal as u8),
+            _ => 1,
+        }
+    }
+}
+
+/// Measures. Answers 0, or 1 when a page was read back wrong.
+///
+/// # Errors
+/// When there is no result.
+pub fn bench(command: &BenchCommand) -> Result<u8, BenchError> {
+    match command {
+        BenchCommand::Swap(args) => swap::swap(args),
+    }
+}
+
+/// Is the measured process, and prints what it measured as JSON.
+///
+/// # Errors
+/// When it cannot get its memory, or print.
+pub fn work(command: &WorkerCommand) -> Result<u8, BenchError> {
+    let phases = match command {
+        WorkerCommand::KernelSwap { cgroup, work } => {
+            kernel_swap::work(cgroup, work).map_err(BenchError::Memory)?
+        }
+    };
+    serde_json::to_writer(io::stdout(), &phases)
+        .map_err(|error| BenchError::Print(error.into()))?;
+    Ok(0)
+}

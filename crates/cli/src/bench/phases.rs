@@ -1,0 +1,105 @@
+//! What every measured process does to its memory, whoever manages it: fill, random reads, sequential read, verify.
+
+use super::data::{self, PAGE};
+use serde::{Deserialize, Serialize};
+use std::hint::black_box;
+use std::time::Instant;
+
+/// Sizes of one measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::Args)]
+pub struct Work {
+    /// Pages of 4 KiB in the region
+    #[arg(long, default_value_t = 131_072, value_parser = clap::value_parser!(u64).range(8192..))]
+    pub pages: u64,
+    /// The budget in bytes
+    #[arg(long, default_value = "256M", value_parser = crate::size::parse_ram, value_name = "SIZE")]
+    pub ram: u64,
+    /// Random reads
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub accesses: u64,
+}
+
+/// Times of one measurement: microseconds a page, or an access.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Phases {
+    /// Writing every page once, in order.
+    pub fill: f64,
+    /// Reading whole pages at random places.
+    pub random: f64,
+    /// Reading every page once, in order.
+    pub sequential: f64,
+    /// Reading every page once more and comparing each byte.
+    pub verify: f64,
+    /// Pages that were not byte for byte what was written.
+    pub wrong_pages: u64,
+    /// Major faults of the process during the random reads, as the kernel counts them.
+    pub random_major_faults: u64,
+    /// Highest resident set of the process as the kernel counts it, in bytes.
+    pub peak_rss_bytes: u64,
+}
+
+/// Does the work on `memory`, which is `work.pages` pages long.
+pub fn run(memory: &mut [u8], work: &Work) -> Phases {
+    let pages = memory.len() / PAGE;
+    let fill = timed(pages, || {
+        for (index, page) in memory.chunks_exact_mut(PAGE).enumerate() {
+            data::fill(page, index);
+        }
+    });
+    let major = usage().0;
+    let accesses = work.accesses as usize;
+    let random = timed(accesses, || {
+        for index in data::random_pages(pages, 1).take(accesses) {
+            black_box(data::read(&memory[index * PAGE..][..PAGE]));
+        }
+    });
+    let random_major_faults = usage().0 - major;
+    let sequential = timed(pages, || {
+        for page in memory.chunks_exact(PAGE) {
+            black_box(data::read(page));
+        }
+    });
+    let mut wrong_pages = 0;
+    let verify = timed(pages, || {
+        let wrong = |&(index, page): &(usize, &[u8])| !data::matches(page, index);
+        wrong_pages = memory.chunks_exact(PAGE).enumerate().filter(wrong).count() as u64;
+    });
+    let peak_rss_bytes = usage().1;
+    Phases {
+        fill,
+        random,
+        sequential,
+        verify,
+        wrong_pages,
+        random_major_faults,
+        peak_rss_bytes,
+    }
+}
+
+/// Microseconds a page that making the data takes, without any fault: a part of every fill.
+pub fn generator_cost() -> f64 {
+    let mut page = [0; PAGE];
+    let rounds = 20_000;
+    timed(rounds, || {
+        for index in 0..rounds {
+            data::fill(black_box(&mut page), index);
+        }
+    })
+}
+
+fn timed(count: usize, work: impl FnOnce()) -> f64 {
+    let started = Instant::now();
+    work();
+    started.elapsed().as_secs_f64() * 1e6 / count as f64
+}
+
+/// Major faults so far and the highest resident set in bytes.
+fn usage() -> (u64, u64) {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `usage` is writable and owned here, and all-zero bytes are valid for it.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    (usage.ru_majflt as u64, (usage.ru_maxrss as u64) << 10)
+}

@@ -1,0 +1,310 @@
+//! The result of `millpond bench swap`, for programs (JSON) and for people.
+//!
+//! The JSON object, `schema` = `millpond-bench-swap/1`; later versions only add fields:
+//!
+//! | field | meaning |
+//! | --- | --- |
+//! | `machine` | `kernel` release, `cores` |
+//! | `region_bytes`, `budget_bytes`, `accesses`, `rounds` | sizes of the work |
+//! | `unit` | times are microseconds a page (fill, sequential, verify) or an access (random) |
+//! | `generator` | microseconds a page for making the data alone, contained in every fill |
+//! | `store_outside_budget` | always true: zram's memory is in no cgroup, so Millpond's store is outside its budget as well |
+//! | `millpond` | a list, one entry an order: `order`, `median`, `rounds` |
+//! | `kernel` | `setting`, `median`, `rounds`; null when skipped |
+//! | `skipped` | why a side was skipped: `millpond`, `kernel`, each a text or null |
+//! | `ratio` | kernel's median over Millpond's: `fill`, `sequential`, `verify` at the order given in `sequential_order`, `random` at the best order, given in `random_order`; null when a side was skipped |
+//!
+//! A `median` and each of `rounds` has `fill`, `random`, `sequential`, `verify`, `wrong_pages`, `random_major_faults`
+//! (as the kernel counts them for the process), and `peak_rss_bytes`. The median is taken of each number by itself, and of
+//! `wrong_pages` and `peak_rss_bytes` the highest.
+
+use super::kernel_swap::Setting;
+use super::phases::{Phases, Work};
+use serde::Serialize;
+use std::fmt;
+
+/// One side's rounds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Side {
+    /// Median of the rounds.
+    pub median: Phases,
+    /// Each round, in the order in which they ran.
+    pub rounds: Vec<Phases>,
+}
+
+/// Millpond's rounds at one order.
+#[derive(Clone, Debug, Serialize)]
+pub struct MillpondSide {
+    /// The order of the folios.
+    pub order: u8,
+    /// The times.
+    #[serde(flatten)]
+    pub side: Side,
+}
+
+/// The kernel's rounds.
+#[derive(Clone, Debug, Serialize)]
+pub struct KernelSide {
+    /// What they ran on.
+    pub setting: Setting,
+    /// The times.
+    #[serde(flatten)]
+    pub side: Side,
+}
+
+/// Why sides were skipped.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Skipped {
+    /// Millpond's.
+    pub millpond: Option<String>,
+    /// The kernel's.
+    pub kernel: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Machine {
+    kernel: String,
+    cores: usize,
+}
+
+/// How many times faster Millpond is than the kernel.
+#[derive(Clone, Debug, Serialize)]
+struct Ratio {
+    fill: f64,
+    sequential: f64,
+    verify: f64,
+    sequential_order: u8,
+    random: f64,
+    random_order: u8,
+}
+
+/// The whole result.
+#[derive(Clone, Debug, Serialize)]
+pub struct SwapReport {
+    schema: &'static str,
+    machine: Machine,
+    region_bytes: u64,
+    budget_bytes: u64,
+    accesses: u64,
+    rounds: usize,
+    unit: &'static str,
+    generator: f64,
+    store_outside_budget: bool,
+    millpond: Vec<MillpondSide>,
+    kernel: Option<KernelSide>,
+    skipped: Skipped,
+    ratio: Option<Ratio>,
+}
+
+impl Side {
+    /// Takes the medians; `None` without rounds.
+    #[must_use]
+    pub fn new(rounds: Vec<Phases>) -> Option<Self> {
+        let last = rounds.last()?.clone();
+        let of = |field: fn(&Phases) -> f64| median(rounds.iter().map(field).collect());
+        let median = Phases {
+            fill: of(|p| p.fill),
+            random: of(|p| p.random),
+            sequential: of(|p| p.sequential),
+            verify: of(|p| p.verify),
+            wrong_pages: rounds
+                .iter()
+                .map(|p| p.wrong_pages)
+                .max()
+                .unwrap_or(last.wrong_pages),
+            random_major_faults: of(|p| p.random_major_faults as f64) as u64,
+            peak_rss_bytes: rounds
+                .iter()
+                .map(|p| p.peak_rss_bytes)
+                .max()
+                .unwrap_or(last.peak_rss_bytes),
+        };
+        Some(Self { median, rounds })
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => values[middle],
+        _ => f64::midpoint(values[middle - 1], values[middle]),
+    }
+}
+
+impl SwapReport {
+    /// Puts the result together.
+    #[must_use]
+    pub fn new(
+        work: &Work,
+        rounds: usize,
+        millpond: Vec<MillpondSide>,
+        kernel: Option<KernelSide>,
+        skipped: Skipped,
+    ) -> Self {
+        let ratio = kernel
+            .as_ref()
+            .and_then(|kernel| ratio(&millpond, &kernel.side.median));
+        Self {
+            schema: "millpond-bench-swap/1",
+            machine: Machine {
+                kernel: rustix::system::uname()
+                    .release()
+                    .to_string_lossy()
+                    .into_owned(),
+                cores: std::thread::available_parallelism().map_or(1, usize::from),
+            },
+            region_bytes: work.pages * super::data::PAGE as u64,
+            budget_bytes: work.ram,
+            accesses: work.accesses,
+            rounds,
+            unit: "microseconds a page (fill, sequential, verify) or an access (random)",
+            generator: super::phases::generator_cost(),
+            store_outside_budget: true,
+            millpond,
+            kernel,
+            skipped,
+            ratio,
+        }
+    }
+
+    /// Whether every page of every round was what had been written.
+    #[must_use]
+    pub fn all_right(&self) -> bool {
+        let kernel = self.kernel.iter().map(|kernel| &kernel.side);
+        self.millpond
+            .iter()
+            .map(|ours| &ours.side)
+            .chain(kernel)
+            .all(|side| side.median.wrong_pages == 0)
+    }
+}
+
+fn ratio(millpond: &[MillpondSide], kernel: &Phases) -> Option<Ratio> {
+    let least = |time: fn(&Phases) -> f64| {
+        let pairs = millpond
+            .iter()
+            .map(|ours| (time(&ours.side.median), ours.order));
+        pairs.min_by(|a, b| a.0.total_cmp(&b.0))
+    };
+    let (_, sequential_order) = least(|p| p.sequential)?;
+    let (random, random_order) = least(|p| p.random)?;
+    let streaming = &millpond
+        .iter()
+        .find(|ours| ours.order == sequential_order)?
+        .side
+        .median;
+    Some(Ratio {
+        fill: kernel.fill / streaming.fill,
+        sequential: kernel.sequential / streaming.sequential,
+        verify: kernel.verify / streaming.verify,
+        sequential_order,
+        random: kernel.random / random,
+        random_order,
+    })
+}
+
+impl fmt::Display for SwapReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "µs a page or an access, medians of {} rounds",
+            self.rounds
+        )?;
+        writeln!(
+            f,
+            "{:<18}{:>8}{:>8}{:>12}{:>8}",
+            "", "fill", "random", "sequential", "verify"
+        )?;
+        let mut row = |name: &str, p: &Phases| {
+            writeln!(
+                f,
+                "{name:<18}{:>8.2}{:>8.2}{:>12.2}{:>8.2}",
+                p.fill, p.random, p.sequential, p.verify
+            )
+        };
+        for ours in &self.millpond {
+            row(&format!("millpond order {}", ours.order), &ours.side.median)?;
+        }
+        if let Some(kernel) = &self.kernel {
+            row("kernel zram swap", &kernel.side.median)?;
+        }
+        if let Some(r) = &self.ratio {
+            let (sequential, random) = (r.sequential_order, r.random_order);
+            writeln!(
+                f,
+                "times faster at order {sequential}: fill {:.2}, sequential {:.2}; ",
+                r.fill, r.sequential
+            )?;
+            writeln!(f, "times faster at order {random}: random {:.2}", r.random)?;
+        }
+        for (side, why) in [
+            ("millpond", &self.skipped.millpond),
+            ("kernel", &self.skipped.kernel),
+        ] {
+            if let Some(why) = why {
+                writeln!(f, "{side} skipped: {why}")?;
+            }
+        }
+        if !self.all_right() {
+            writeln!(f, "WRONG PAGES were read back; see the JSON form")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn phases(time: f64) -> Phases {
+        Phases {
+            fill: time,
+            random: 10.0 - time,
+            sequential: time,
+            verify: time,
+            wrong_pages: 0,
+            random_major_faults: 5,
+            peak_rss_bytes: 7,
+        }
+    }
+
+    fn millpond(order: u8, times: &[f64]) -> MillpondSide {
+        MillpondSide {
+            order,
+            side: Side::new(times.iter().copied().map(phases).collect()).unwrap(),
+        }
+    }
+
+    #[test]
+    fn medians_of_odd_and_even_counts() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(Side::new(Vec::new()).is_none());
+    }
+
+    #[test]
+    fn the_ratio_takes_the_best_order_of_each_kind() {
+        let sides = [millpond(0, &[5.0]), millpond(4, &[1.0, 2.0, 3.0])];
+        let ratio = ratio(&sides, &phases(8.0)).unwrap();
+        assert_eq!((ratio.sequential_order, ratio.random_order), (4, 0));
+        assert_eq!((ratio.fill, ratio.random), (4.0, 0.4));
+    }
+
+    #[test]
+    fn one_wrong_page_in_one_round_is_seen() {
+        let mut bad = phases(1.0);
+        bad.wrong_pages = 1;
+        let side = Side::new(vec![phases(1.0), bad, phases(1.0)]).unwrap();
+        let work = Work {
+            pages: 8192,
+            ram: 16 << 20,
+            accesses: 10,
+        };
+        let ours = vec![MillpondSide { order: 4, side }];
+        let report = SwapReport::new(&work, 3, ours, None, Skipped::default());
+        assert!(!report.all_right());
+        assert!(report.to_string().contains("WRONG PAGES"));
+    }
+}

@@ -1,0 +1,135 @@
+//! `millpond bench swap`: the rounds of all sides, in turns.
+//!
+//! In turns, because a machine's speed drifts: other guests, heat, the page cache. Each round runs Millpond at every order and
+//! then the kernel, so a slow minute slows both; medians then drop the rounds that were disturbed.
+
+use super::guard::Guard;
+use super::kernel_swap::KernelSwap;
+use super::phases::{Phases, Work};
+use super::report::{KernelSide, MillpondSide, Side, Skipped, SwapReport};
+use super::worker::Workers;
+use super::{BenchError, Skip};
+use std::io::{self, Write};
+
+/// `millpond bench swap`'s arguments.
+#[derive(clap::Args, Debug)]
+pub struct SwapArgs {
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    /// Rounds of each side
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// Orders of the folios that Millpond is measured at
+    #[arg(long, value_delimiter = ',', default_value = "4,2,0", value_parser = clap::value_parser!(u8).range(0..=9))]
+    orders: Vec<u8>,
+    /// Measure this side alone
+    #[arg(long, value_name = "SIDE")]
+    only: Option<Only>,
+    #[command(flatten)]
+    work: Work,
+}
+
+/// A side of the benchmark.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Only {
+    /// Millpond
+    Millpond,
+    /// Kernel swap to zram in a memory cgroup
+    Kernel,
+}
+
+/// Measures, puts everything back, and prints.
+///
+/// # Errors
+/// When a worker fails, something cannot be put back, or somebody asked for the end.
+pub fn swap(args: &SwapArgs) -> Result<u8, BenchError> {
+    let workers = Workers::new().map_err(BenchError::Start)?;
+    let mut skipped = Skipped::default();
+    let mut orders = args.orders.clone();
+    orders.dedup();
+    if args.only == Some(Only::Kernel) {
+        orders.clear();
+        skipped.millpond = Some("--only kernel".to_owned());
+    }
+    // Not root: no lock is needed either, as nothing of the machine is changed.
+    let mut guard = rustix::process::geteuid()
+        .is_root()
+        .then(Guard::acquire)
+        .transpose()?;
+    let kernel = match set_up_kernel(args, guard.as_mut()) {
+        Ok(kernel) => Some(kernel),
+        Err(BenchError::Skipped(why)) => {
+            skipped.kernel = Some(why.to_string());
+            None
+        }
+        Err(error) => return Err(error),
+    };
+
+    let mut ours: Vec<Vec<Phases>> = vec![Vec::new(); orders.len()];
+    let mut kernels = Vec::new();
+    for _ in 0..args.rounds {
+        for (order, rounds) in orders.iter().zip(&mut ours) {
+            rounds.push(measure_millpond(&workers, *order, &args.work)?);
+        }
+        if let (Some(kernel), Some(guard)) = (&kernel, &mut guard) {
+            kernels.push(kernel.measure(&workers, guard)?);
+        }
+    }
+    let setting = kernel.map(|kernel| kernel.setting);
+    guard.map_or(Ok(()), Guard::finish)?;
+    workers.check()?;
+
+    let sides = orders.iter().zip(ours).filter_map(|(&order, rounds)| {
+        Some(MillpondSide {
+            order,
+            side: Side::new(rounds)?,
+        })
+    });
+    let kernel_side = setting
+        .zip(Side::new(kernels))
+        .map(|(setting, side)| KernelSide { setting, side });
+    let report = SwapReport::new(
+        &args.work,
+        args.rounds.into(),
+        sides.collect(),
+        kernel_side,
+        skipped,
+    );
+    print(args.json, &report).map_err(BenchError::Print)?;
+    Ok(u8::from(!report.all_right()))
+}
+
+fn set_up_kernel(args: &SwapArgs, guard: Option<&mut Guard>) -> Result<KernelSwap, BenchError> {
+    if args.only == Some(Only::Millpond) {
+        return Err(Skip("--only millpond".to_owned()).into());
+    }
+    match guard {
+        Some(guard) => KernelSwap::set_up(guard, &args.work),
+        None => Err(Skip("making swap and cgroups needs root".to_owned()).into()),
+    }
+}
+
+fn measure_millpond(workers: &Workers, order: u8, work: &Work) -> Result<Phases, BenchError> {
+    let numbers = [
+        ("--order", u64::from(order)),
+        ("--pages", work.pages),
+        ("--ram", work.ram),
+        ("--accesses", work.accesses),
+    ];
+    let mut arguments = vec!["millpond".to_owned()];
+    for (option, value) in numbers {
+        arguments.extend([option.to_owned(), value.to_string()]);
+    }
+    workers.measure(&arguments, |_, _| Ok(()))
+}
+
+fn print(json: bool, report: &SwapReport) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    if json {
+        serde_json::to_writer_pretty(&mut stdout, report)?;
+        writeln!(stdout)
+    } else {
+        write!(stdout, "{report}")
+    }
+}

@@ -1,0 +1,175 @@
+//! Whether the dynamic loader will put the preload library into a program, as its file tells.
+//!
+//! Millpond enters a program through `LD_PRELOAD`, which only glibc's dynamic loader reads. A static program has no
+//! loader, musl's loader would load a library built for another libc and crash, a program of another word size gets a
+//! warning and runs without the library, and for a program that gains rights (set-uid, set-gid, capabilities of its file)
+//! the loader ignores the variable. In each of these cases the program would run *without its budget and without a
+//! word*. Hence its file is read before it is started.
+
+use object::read::ReadCache;
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, elf};
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+#[cfg(target_arch = "x86_64")]
+const OWN_MACHINE: u16 = elf::EM_X86_64;
+#[cfg(target_arch = "aarch64")]
+const OWN_MACHINE: u16 = elf::EM_AARCH64;
+
+/// What the kernel would take a file for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A program that the preload library can enter.
+    Preloadable,
+    /// A program that it cannot enter.
+    Unfit(Unfit),
+    /// A script: its interpreter and the one argument the `#!` line may carry.
+    Script { interpreter: Vec<u8> },
+    /// Neither; `execvp` hands such a file to `/bin/sh`.
+    Unknown,
+}
+
+/// Why the preload library cannot enter a program.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Unfit {
+    /// A 32-bit program (x32 ones included).
+    #[error("it is a 32-bit program; only 64-bit ones can be run, so install its 64-bit build")]
+    Bits32,
+    /// For another processor.
+    #[error("it is built for another processor (ELF machine {0}); install its build for this one")]
+    ForeignMachine(u16),
+    /// No dynamic loader.
+    #[error("it is statically linked and loads no libraries; use a dynamically linked build of it")]
+    Static,
+    /// A loader other than glibc's.
+    #[error("its loader is `{0}`, not glibc's ld-linux; use a build for glibc")]
+    ForeignLoader(String),
+    /// Starts with the ELF mark and then makes no sense.
+    #[error("its ELF header is damaged: {0}")]
+    Damaged(&'static str),
+    /// Runs with its owner's rights.
+    #[error(
+        "it is set-uid, and the loader ignores LD_PRELOAD for such programs; use a copy without that bit (chmod u-s)"
+    )]
+    SetUid,
+    /// Runs with its group's rights.
+    #[error(
+        "it is set-gid, and the loader ignores LD_PRELOAD for such programs; use a copy without that bit (chmod g-s)"
+    )]
+    SetGid,
+    /// Gets capabilities from its file.
+    #[error(
+        "its file grants capabilities, and the loader ignores LD_PRELOAD for such programs; use a copy without them (setcap -r)"
+    )]
+    FileCapabilities,
+}
+
+/// Looks at the file `path`.
+///
+/// # Errors
+/// When it cannot be read. A program that may be run but not read is among these.
+pub fn classify(path: &Path) -> io::Result<Kind> {
+    let mut file = File::open(path)?;
+    // The kernel looks at the first 256 bytes for the `#!` line; the rest is not a part of it.
+    let mut head = Vec::with_capacity(256);
+    (&mut file).take(256).read_to_end(&mut head)?;
+    if let Some(line) = head.strip_prefix(b"#!") {
+        return Ok(script(line));
+    }
+    if !head.starts_with(&elf::ELFMAG) {
+        return Ok(Kind::Unknown);
+    }
+    if let Some(unfit) = privileged(path, &file)? {
+        return Ok(Kind::Unfit(unfit));
+    }
+    file.rewind()?;
+    Ok(match header(&head, file) {
+        Ok(()) => Kind::Preloadable,
+        Err(unfit) => Kind::Unfit(unfit),
+    })
+}
+
+fn script(line: &[u8]) -> Kind {
+    let blank = |b: &u8| *b == b' ' || *b == b'\t';
+    let line = line.split(|&b| b == b'\n').next().unwrap_or_default();
+    let start = line.iter().position(|b| !blank(b)).unwrap_or(line.len());
+    let rest = &line[start..];
+    let end = rest
+        .iter()
+        .position(|b| blank(b) || *b == 0)
+        .unwrap_or(rest.len());
+    match &rest[..end] {
+        [] => Kind::Unknown,
+        interpreter => Kind::Script {
+            interpreter: interpreter.to_vec(),
+        },
+    }
+}
+
+fn privileged(path: &Path, file: &File) -> io::Result<Option<Unfit>> {
+    let mode = file.metadata()?.permissions().mode();
+    if mode & libc::S_ISUID != 0 {
+        return Ok(Some(Unfit::SetUid));
+    }
+    // Set-gid without the group's execute bit means mandatory locking, not other rights.
+    if mode & libc::S_ISGID != 0 && mode & libc::S_IXGRP != 0 {
+        return Ok(Some(Unfit::SetGid));
+    }
+    let name = CString::new(path.as_os_str().as_encoded_bytes()).map_err(io::Error::other)?;
+    let mut value = [0u8; 64];
+    Ok(
+        match rustix::fs::getxattr(&name, c"security.capability", &mut value) {
+            Ok(1..) => Some(Unfit::FileCapabilities),
+            _ => None,
+        },
+    )
+}
+
+fn header(head: &[u8], file: File) -> Result<(), Unfit> {
+    match head.get(4) {
+        Some(&class) if class == elf::ELFCLASS64 => {}
+        Some(&class) if class == elf::ELFCLASS32 => return Err(Unfit::Bits32),
+        _ => return Err(Unfit::Damaged("its class is neither 32 nor 64 bits")),
+    }
+    let damaged = |error: object::read::Error| {
+        let _ = error;
+        Unfit::Damaged("its program headers cannot be read")
+    };
+    let data = &ReadCache::new(file);
+    let header = elf::FileHeader64::<Endianness>::parse(data).map_err(damaged)?;
+    let endian = header.endian().map_err(damaged)?;
+    let machine = header.e_machine(endian);
+    if machine != OWN_MACHINE {
+        return Err(Unfit::ForeignMachine(machine));
+    }
+    let kind = header.e_type(endian);
+    if kind != elf::ET_EXEC && kind != elf::ET_DYN {
+        return Err(Unfit::Damaged(
+            "it is an object file or a core dump, not a program",
+        ));
+    }
+    for program in header.program_headers(endian, data).map_err(damaged)? {
+        let loader = program.interpreter(endian, data).map_err(damaged)?;
+        if let Some(loader) = loader {
+            return glibc_loader(loader);
+        }
+    }
+    Err(Unfit::Static)
+}
+
+/// glibc's loader is called `ld-linux-x86-64.so.2` or `ld-linux-aarch64.so.1`, wherever it lies (a Nix store, a private
+/// prefix); musl's is called `ld-musl-…`.
+fn glibc_loader(loader: &[u8]) -> Result<(), Unfit> {
+    let name = loader.rsplit(|&b| b == b'/').next().unwrap_or_default();
+    if name.starts_with(b"ld-linux") {
+        Ok(())
+    } else {
+        Err(Unfit::ForeignLoader(
+            String::from_utf8_lossy(loader).into_owned(),
+        ))
+    }
+}

@@ -1,0 +1,175 @@
+//! What the program finds in its environment: the preload library and its settings.
+//!
+//! Everything goes through variables, because they reach the programs that the program starts as well. A board that is
+//! a file by name would be left behind by a kill, so its name is gone before the program starts, and the variable names
+//! the supervisor's own descriptor: `/proc/PID/fd/N` can be opened as long as the supervisor lives, by programs that
+//! have closed all their descriptors too.
+
+use super::{OnStoreFull, StoreChoice};
+use millpond_board::{Board, BoardError};
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The preload library's file name.
+pub const LIBRARY: &str = "libmillpond_preload.so";
+/// Names a preload library in another place.
+pub const LIBRARY_VARIABLE: &str = "MILLPOND_PRELOAD";
+
+/// Why the program's environment cannot be prepared.
+#[derive(Debug, thiserror::Error)]
+pub enum EnvError {
+    /// The library is in none of its places.
+    #[error(
+        "{LIBRARY} is not installed (looked for {}); build it with `cargo build --release -p millpond-preload`, or name it in {LIBRARY_VARIABLE}",
+        list(.0)
+    )]
+    NoLibrary(Vec<PathBuf>),
+    /// `LD_PRELOAD` separates by spaces and colons and expands `$`, and knows no quoting.
+    #[error(
+        "LD_PRELOAD cannot name {}, because of a space, colon or `$` in it; install millpond elsewhere, or name a copy in {LIBRARY_VARIABLE}",
+        .0.display()
+    )]
+    UnnameableLibrary(PathBuf),
+    /// There is no place for the board.
+    #[error("cannot make the report board: {0}; point TMPDIR to a directory that can be written")]
+    BoardFile(#[from] io::Error),
+    /// The board cannot be made in its place.
+    #[error("{0}; point TMPDIR to a directory that can be written")]
+    Board(#[from] BoardError),
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    paths
+        .iter()
+        .map(|p| p.display().to_string())
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// Finds the preload library: beside this executable, then in `../lib/millpond/`, then where [`LIBRARY_VARIABLE`] says.
+///
+/// # Errors
+/// When it is in none of these places, or in one that `LD_PRELOAD` cannot name.
+pub fn find_library() -> Result<PathBuf, EnvError> {
+    let mut places = Vec::new();
+    if let Some(directory) = std::env::current_exe()
+        .ok()
+        .as_deref()
+        .and_then(Path::parent)
+    {
+        places.push(directory.join(LIBRARY));
+        if let Some(prefix) = directory.parent() {
+            places.push(prefix.join("lib/millpond").join(LIBRARY));
+        }
+    }
+    if let Some(named) = std::env::var_os(LIBRARY_VARIABLE).filter(|name| !name.is_empty()) {
+        places.push(std::path::absolute(named)?);
+    }
+    let Some(found) = places.iter().find(|path| path.is_file()) else {
+        return Err(EnvError::NoLibrary(places));
+    };
+    if found
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|byte| b" :$\t\n".contains(byte))
+    {
+        return Err(EnvError::UnnameableLibrary(found.clone()));
+    }
+    Ok(found.clone())
+}
+
+/// The report board and the descriptor under which the program finds it.
+pub struct SharedBoard {
+    /// For reading.
+    pub board: Board,
+    file: File,
+}
+
+impl SharedBoard {
+    /// Makes a board without a name.
+    ///
+    /// # Errors
+    /// When no directory takes the file.
+    pub fn create() -> Result<Self, EnvError> {
+        // The board is written by every process all the time, so it should not lie on a disk.
+        let shm = Path::new("/dev/shm");
+        let mut directory = tempfile::Builder::new();
+        directory.prefix("millpond-");
+        let directory = directory.tempdir_in(shm).or_else(|_| directory.tempdir())?;
+        let path = directory.path().join("board");
+        let board = Board::create(&path)?;
+        let file = OpenOptions::new().read(true).write(true).open(&path)?;
+        directory.close()?;
+        Ok(Self { board, file })
+    }
+
+    /// The path under which any process of this user opens the board while this process lives.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
+    }
+}
+
+/// The variables that the program gets beside its own.
+pub fn variables(
+    library: &Path,
+    ram: u64,
+    store: &StoreChoice,
+    on_store_full: OnStoreFull,
+    order: Option<u8>,
+    board: &Path,
+) -> Vec<(&'static str, OsString)> {
+    let mut variables = vec![
+        (
+            "LD_PRELOAD",
+            preload_list(library, std::env::var_os("LD_PRELOAD")),
+        ),
+        ("MILLPOND_RAM", ram.to_string().into()),
+        ("MILLPOND_STORE", store.to_variable()),
+        ("MILLPOND_ON_STORE_FULL", on_store_full.word().into()),
+        ("MILLPOND_BOARD", board.into()),
+    ];
+    if let Some(order) = order {
+        variables.push(("MILLPOND_ORDER", order.to_string().into()));
+    }
+    variables
+}
+
+fn preload_list(library: &Path, present: Option<OsString>) -> OsString {
+    let mut list = library.as_os_str().to_owned();
+    if let Some(present) = present.filter(|list| !list.is_empty()) {
+        list.push(OsStr::new(":"));
+        list.push(present);
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_comes_before_what_was_preloaded_already() {
+        let library = Path::new("/x/lib.so");
+        assert_eq!(preload_list(library, None), "/x/lib.so");
+        assert_eq!(preload_list(library, Some("".into())), "/x/lib.so");
+        assert_eq!(
+            preload_list(library, Some("a.so b.so".into())),
+            "/x/lib.so:a.so b.so"
+        );
+    }
+
+    #[test]
+    fn a_board_without_a_name_can_be_opened_and_leaves_nothing() {
+        let shared = SharedBoard::create().unwrap();
+        let seen = std::fs::read_link(shared.path()).unwrap();
+        assert!(seen.to_string_lossy().ends_with("(deleted)"), "{seen:?}");
+        Board::open(&shared.path()).unwrap().claim(1, "x").unwrap();
+        assert_eq!(shared.board.slots().count(), 1);
+    }
+}

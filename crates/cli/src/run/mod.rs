@@ -1,0 +1,286 @@
+//! `millpond run`: an unmodified program under a RAM budget.
+//!
+//! 1. Everything that can be wrong is looked at before the program starts: the program's file, the preload library, the
+//!    kernel's permissions, the place for the report.
+//! 2. The program starts with the library preloaded, its settings in the environment, and a board to report on.
+//! 3. It ends, the report is printed, and this process ends in the same way: the same status, or the same signal.
+//!
+//! Exit statuses of its own follow `env` and `nice`: 127 program not found, 126 found but cannot run (or cannot
+//! run under a budget), 125 Millpond itself cannot do its part, 2 bad arguments.
+
+mod elf;
+pub mod env;
+mod report;
+mod resolve;
+mod signals;
+mod supervise;
+
+pub use signals::die_by;
+
+use crate::doctor;
+use crate::size;
+use clap::{Args, ValueEnum};
+use env::{EnvError, SharedBoard};
+use millpond_board::SlotSnapshot;
+use report::Report;
+use resolve::ResolveError;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+
+/// `millpond run`'s arguments.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// The RAM budget: 64M, 1.5G, 512MiB, or bytes; 16M or more
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_ram)]
+    ram: u64,
+    /// Where memory goes that does not fit: compressed RAM (zram), or a file (unlinked, in PATH if given)
+    #[arg(long, value_name = "auto|zram|file[:PATH]", default_value = "auto", value_parser = StoreChoice::parse)]
+    store: StoreChoice,
+    /// The report at the end: text or JSON on standard error, none, or JSON into a file
+    #[arg(long, value_name = "text|json|none|FILE", default_value = "text", value_parser = ReportChoice::parse)]
+    report: ReportChoice,
+    /// What to do when the store can take nothing more
+    #[arg(long, value_name = "WHAT", default_value = "exceed")]
+    on_store_full: OnStoreFull,
+    /// Order of the folios, 0 (4 KiB) to 9 (2 MiB), instead of Millpond's own choice
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=9))]
+    order: Option<u8>,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    command: Vec<OsString>,
+}
+
+/// Where memory goes that does not fit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StoreChoice {
+    /// Whatever suits the machine.
+    Auto,
+    /// Compressed RAM.
+    Zram,
+    /// A file, in the given place or in the temporary directory.
+    File(Option<PathBuf>),
+}
+
+/// What to do when the store can take nothing more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum OnStoreFull {
+    /// Go over the budget, and say so
+    Exceed,
+    /// Stop the program
+    Abort,
+}
+
+/// Where the report goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum ReportChoice {
+    Text,
+    Json,
+    None,
+    File(PathBuf),
+}
+
+impl StoreChoice {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "auto" => Ok(Self::Auto),
+            None if text == "zram" => Ok(Self::Zram),
+            None if text == "file" => Ok(Self::File(None)),
+            Some(("file", path)) if !path.is_empty() => {
+                // The program may change its directory before the library opens the file.
+                std::path::absolute(path)
+                    .map(|path| Self::File(Some(path)))
+                    .map_err(|error| error.to_string())
+            }
+            _ => Err(format!(
+                "`{text}` is no store; choose auto, zram, file or file:PATH"
+            )),
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Zram => "zram",
+            Self::File(_) => "file",
+        }
+    }
+
+    fn to_variable(&self) -> OsString {
+        let mut variable = OsString::from(self.word());
+        if let Self::File(Some(path)) = self {
+            variable.push(":");
+            variable.push(path);
+        }
+        variable
+    }
+}
+
+impl OnStoreFull {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Exceed => "exceed",
+            Self::Abort => "abort",
+        }
+    }
+}
+
+impl ReportChoice {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            "none" => Ok(Self::None),
+            "" => Err(
+                "the name of the report's file is empty; choose text, json, none or a file"
+                    .to_owned(),
+            ),
+            path => Ok(Self::File(path.into())),
+        }
+    }
+}
+
+/// Why a program was not run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The program is missing or unfit.
+    #[error(transparent)]
+    Resolve(#[from] ResolveError),
+    /// The library or the board.
+    #[error(transparent)]
+    Environment(#[from] EnvError),
+    /// The kernel does not let this user manage memory.
+    #[error("{0}\n(`millpond doctor` shows all that was found)")]
+    Permission(#[from] doctor::Missing),
+    /// The directory of `--store file:PATH` is not there.
+    #[error(
+        "the store's directory {0} does not exist; create it, or choose another with --store file:PATH"
+    )]
+    NoStoreDirectory(PathBuf),
+    /// The report's file cannot be made.
+    #[error("cannot write the report to {path}: {error}; choose another place with --report")]
+    ReportFile {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The kernel refused to run the program for a reason not seen before.
+    #[error("{}: cannot be run: {error}", .path.display())]
+    Exec {
+        /// The program's file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+impl RunError {
+    /// The exit status for this error.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Resolve(error) => error.exit_code(),
+            Self::Exec { error, .. } if error.kind() == io::ErrorKind::NotFound => 127,
+            Self::Exec { .. } => 126,
+            _ => 125,
+        }
+    }
+}
+
+/// Runs the program. Answers its exit status; does not return if a signal ended it.
+///
+/// # Errors
+/// When the program cannot be run, or cannot be run under a budget. It was not started then.
+pub fn run(args: &RunArgs) -> Result<u8, RunError> {
+    let file = resolve::resolve(&args.command[0], std::env::var_os("PATH").as_deref())?;
+    let library = env::find_library()?;
+    doctor::require_for_run()?;
+    if let StoreChoice::File(Some(path)) = &args.store {
+        check_store(path)?;
+    }
+    let report_file = open_report(&args.report)?;
+    let shared = SharedBoard::create()?;
+    let variables = env::variables(
+        &library,
+        args.ram,
+        &args.store,
+        args.on_store_full,
+        args.order,
+        &shared.path(),
+    );
+    let outcome =
+        supervise::supervise(&file, &args.command, &variables).map_err(|error| RunError::Exec {
+            path: file.clone(),
+            error,
+        })?;
+
+    let slots: Vec<SlotSnapshot> = shared.board.slots().collect();
+    let name = args.command[0].to_string_lossy().into_owned();
+    let report = Report::new(
+        name,
+        args.ram,
+        args.store.word().to_owned(),
+        &outcome,
+        &slots,
+    );
+    print_report(&args.report, report_file, &report);
+    match (outcome.status.code(), outcome.status.signal()) {
+        (Some(code), _) => Ok(code as u8),
+        (None, Some(signal)) => die_by(signal),
+        (None, None) => Ok(125),
+    }
+}
+
+fn check_store(path: &Path) -> Result<(), RunError> {
+    let directory = if path.is_dir() {
+        path
+    } else {
+        path.parent().unwrap_or(path)
+    };
+    if directory.is_dir() {
+        Ok(())
+    } else {
+        Err(RunError::NoStoreDirectory(directory.to_owned()))
+    }
+}
+
+fn open_report(choice: &ReportChoice) -> Result<Option<File>, RunError> {
+    let ReportChoice::File(path) = choice else {
+        return Ok(None);
+    };
+    // Made now, so that a long run does not end without its report because of a mistyped directory.
+    File::create(path)
+        .map(Some)
+        .map_err(|error| RunError::ReportFile {
+            path: path.clone(),
+            error,
+        })
+}
+
+/// Prints the report. The program has ended and its status counts: a report that cannot be written changes nothing.
+fn print_report(choice: &ReportChoice, file: Option<File>, report: &Report) {
+    let mut stderr = io::stderr().lock();
+    let written = match (choice, file) {
+        (ReportChoice::None, _) => Ok(()),
+        (ReportChoice::Json, _) => stderr.write_all(report.to_json().as_bytes()),
+        (ReportChoice::File(_), Some(mut file)) => file.write_all(report.to_json().as_bytes()),
+        (ReportChoice::Text | ReportChoice::File(_), _) => {
+            stderr.write_all(report.to_string().as_bytes())
+        }
+    };
+    if let (Err(error), ReportChoice::File(path)) = (written, choice) {
+        let _ = writeln!(
+            stderr,
+            "millpond: cannot write the report to {}: {error}",
+            path.display()
+        );
+    }
+}

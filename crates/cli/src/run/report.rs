@@ -1,0 +1,380 @@
+//! What happened, for people and for programs, from the board's slots and from what was seen from outside.
+//!
+//! Counts are sums over all processes that claimed a slot; peaks and latencies are of one process, because the peaks of
+//! several do not fall together and percentiles cannot be added: the peak is the highest, the latencies are of
+//! the process with the most faults. The JSON form carries each process too, so that nothing has to be guessed.
+
+use super::supervise::Outcome;
+use crate::size::Human;
+use millpond_board::{Field, SlotSnapshot, State};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::fmt::{self, Write as _};
+use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
+
+/// Counters that add up over processes.
+const SUMS: [Field; 15] = [
+    Field::Touched,
+    Field::MinorFaults,
+    Field::MajorFaults,
+    Field::BytesOut,
+    Field::BytesIn,
+    Field::BytesOutFree,
+    Field::Rescued,
+    Field::StoreLogicalPeak,
+    Field::StoreStoredPeak,
+    Field::Reclaim,
+    Field::StoreFailed,
+    Field::LoadFailed,
+    Field::OverLimit,
+    Field::OverLimitBytes,
+    Field::DirectReclaims,
+];
+
+/// The report of one `millpond run`. Field names are those of the JSON form.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// `millpond-run/1`; grows only by new fields.
+    schema: &'static str,
+    /// The program as it was named.
+    program: String,
+    /// Its exit status, when it ended by itself.
+    exit_code: Option<i32>,
+    /// The signal that ended it.
+    signal: Option<i32>,
+    /// From start to end.
+    wall_ns: u64,
+    /// Processor time of the program and the children that it waited for.
+    cpu_ns: u64,
+    /// The budget.
+    budget_bytes: u64,
+    /// Highest resident set of one process: the highest of what was sampled from outside and of what processes published.
+    peak_resident_bytes: u64,
+    /// Highest `Rss` of the program's first process in `/proc/PID/smaps_rollup`, looked at ten times a second.
+    sampled_rss_bytes: u64,
+    /// `ru_maxrss` of the program and of the children that it waited for, those without the library included.
+    kernel_max_rss_bytes: u64,
+    /// The store that was asked for.
+    store: String,
+    /// Bytes in the store over what they took there, at the fullest moment.
+    compression_ratio: Option<f64>,
+    /// Latencies of the process with the most faults.
+    fault_p50_ns: u64,
+    fault_p99_ns: u64,
+    fault_max_ns: u64,
+    /// Sums over all processes.
+    #[serde(flatten)]
+    sums: Map<String, Value>,
+    /// Every process that loaded the library; a process that became another program has two entries.
+    processes: Vec<ProcessReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct ProcessReport {
+    pid: u32,
+    name: String,
+    state: &'static str,
+    /// Index in this list of the process that it was forked from.
+    parent: Option<usize>,
+    /// The process was stopped while it published: counters of two moments may be mixed.
+    torn: bool,
+    #[serde(flatten)]
+    fields: Map<String, Value>,
+}
+
+impl Report {
+    /// Puts the report together.
+    #[must_use]
+    pub fn new(
+        program: String,
+        ram: u64,
+        store: String,
+        outcome: &Outcome,
+        slots: &[SlotSnapshot],
+    ) -> Self {
+        let total = |field| slots.iter().map(|slot| slot.fields.get(field)).sum::<u64>();
+        let faults = |slot: &SlotSnapshot| {
+            slot.fields.get(Field::MinorFaults) + slot.fields.get(Field::MajorFaults)
+        };
+        let busiest = slots.iter().max_by_key(|slot| faults(slot));
+        let latency = |field| busiest.map_or(0, |slot| slot.fields.get(field));
+        let published = slots
+            .iter()
+            .map(|slot| slot.fields.get(Field::PeakRss))
+            .max()
+            .unwrap_or(0);
+        let stored = total(Field::StoreStoredPeak);
+        let ratio = total(Field::StoreLogicalPeak) as f64 / stored as f64;
+        Self {
+            schema: "millpond-run/1",
+            program,
+            exit_code: outcome.status.code(),
+            signal: outcome.status.signal(),
+            wall_ns: nanos(outcome.wall),
+            cpu_ns: nanos(outcome.cpu),
+            budget_bytes: ram,
+            peak_resident_bytes: published.max(outcome.sampled_rss),
+            sampled_rss_bytes: outcome.sampled_rss,
+            kernel_max_rss_bytes: outcome.kernel_max_rss,
+            store,
+            compression_ratio: (stored > 0).then_some(ratio),
+            fault_p50_ns: latency(Field::FaultP50),
+            fault_p99_ns: latency(Field::FaultP99),
+            fault_max_ns: latency(Field::FaultMax),
+            sums: SUMS
+                .iter()
+                .map(|&field| (field.key().to_owned(), total(field).into()))
+                .collect(),
+            processes: slots.iter().map(ProcessReport::new).collect(),
+        }
+    }
+
+    /// The machine-readable form: one JSON object and a line end.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // A map of strings and numbers has no way to fail.
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+
+    fn sum(&self, field: Field) -> u64 {
+        self.sums
+            .get(field.key())
+            .and_then(Value::as_u64)
+            .unwrap_or(0)
+    }
+}
+
+impl ProcessReport {
+    fn new(slot: &SlotSnapshot) -> Self {
+        let state = match slot.state {
+            // The report is made when the program has ended; whatever still says that it runs was killed, or was left
+            // behind in the background.
+            State::Running => "killed or running",
+            State::Exited => "exited",
+            State::Execed => "became another program",
+            State::Failed => "stopped by millpond",
+        };
+        let fields = Field::ALL
+            .iter()
+            .map(|&f| (f.key().to_owned(), slot.fields.get(f).into()));
+        Self {
+            pid: slot.pid,
+            name: slot.name.clone(),
+            state,
+            parent: slot.parent,
+            torn: slot.torn,
+            fields: fields.collect(),
+        }
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The form for people: at most fifteen lines.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let end = match (self.exit_code, self.signal) {
+            (Some(code), _) => format!("exit status {code}"),
+            (None, Some(signal)) => format!("killed by signal {signal}"),
+            (None, None) => "ended".to_owned(),
+        };
+        let (wall, cpu) = (Time(self.wall_ns), Time(self.cpu_ns));
+        writeln!(
+            f,
+            "millpond: {}: {end} after {wall} ({cpu} of processor time)",
+            self.program
+        )?;
+        let (peak, budget) = (Human(self.peak_resident_bytes), Human(self.budget_bytes));
+        if self.processes.is_empty() {
+            writeln!(
+                f,
+                "  budget          {budget}, not in force: no process loaded the library, as happens when a"
+            )?;
+            writeln!(
+                f,
+                "                  program clears its environment. Resident {peak} at most."
+            )?;
+            return Ok(());
+        }
+        let percent = 100.0 * self.peak_resident_bytes as f64 / self.budget_bytes as f64;
+        writeln!(
+            f,
+            "  peak resident   {peak} of a budget of {budget} ({percent:.0} %)"
+        )?;
+        writeln!(f, "  processes       {}", self.processes.len())?;
+        writeln!(f, "  touched         {}", Human(self.sum(Field::Touched)))?;
+        let (minor, major) = (self.sum(Field::MinorFaults), self.sum(Field::MajorFaults));
+        writeln!(
+            f,
+            "  faults          {} minor, {} major",
+            Thousands(minor),
+            Thousands(major)
+        )?;
+        if minor + major > 0 {
+            let [p50, p99, max] =
+                [self.fault_p50_ns, self.fault_p99_ns, self.fault_max_ns].map(Time);
+            writeln!(
+                f,
+                "  fault latency   half within {p50}, 99 % within {p99}, longest {max}"
+            )?;
+        }
+        let (out, back) = (
+            Human(self.sum(Field::BytesOut)),
+            Human(self.sum(Field::BytesIn)),
+        );
+        let mut line = format!("  store ({})", self.store);
+        line = format!("{line:<18}{out} out, {back} in");
+        if let Some(ratio) = self.compression_ratio {
+            write!(line, ", compressed {ratio:.1} to 1")?;
+        }
+        writeln!(f, "{line}")?;
+        let reclaim = Time(self.sum(Field::Reclaim));
+        writeln!(
+            f,
+            "  reclaim         {reclaim}, {} direct",
+            Thousands(self.sum(Field::DirectReclaims))
+        )?;
+        for (field, meaning) in [
+            (
+                Field::StoreFailed,
+                "writes that the store refused or failed; their data stayed in RAM",
+            ),
+            (Field::LoadFailed, "reads from the store that failed"),
+            (
+                Field::OverLimit,
+                "faults served above the budget, as the store was full",
+            ),
+        ] {
+            let count = self.sum(field);
+            if count > 0 {
+                writeln!(f, "  trouble         {} {meaning}", Thousands(count))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A number with a comma between thousands.
+struct Thousands(u64);
+
+impl fmt::Display for Thousands {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = self.0.to_string();
+        for (index, digit) in digits.chars().enumerate() {
+            if index > 0 && (digits.len() - index).is_multiple_of(3) {
+                f.write_char(',')?;
+            }
+            f.write_char(digit)?;
+        }
+        Ok(())
+    }
+}
+
+/// Nanoseconds in the unit that suits them.
+struct Time(u64);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ns = self.0 as f64;
+        match self.0 {
+            0..1_000 => write!(f, "{} ns", self.0),
+            1_000..1_000_000 => write!(f, "{:.1} µs", ns / 1e3),
+            1_000_000..1_000_000_000 => write!(f, "{:.1} ms", ns / 1e6),
+            _ => write!(f, "{:.2} s", ns / 1e9),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millpond_board::{Board, Fields};
+    use std::process::ExitStatus;
+
+    fn outcome(raw: i32) -> Outcome {
+        Outcome {
+            status: ExitStatus::from_raw(raw),
+            wall: Duration::from_millis(2500),
+            cpu: Duration::from_millis(2000),
+            sampled_rss: 60 << 20,
+            kernel_max_rss: 61 << 20,
+        }
+    }
+
+    fn slots(all: &[&[(Field, u64)]]) -> Vec<SlotSnapshot> {
+        let directory = tempfile::tempdir().unwrap();
+        let board = Board::create(&directory.path().join("board")).unwrap();
+        for (pid, values) in (1..).zip(all) {
+            let mut fields = Fields::default();
+            for &(field, value) in *values {
+                fields.set(field, value);
+            }
+            assert!(
+                board
+                    .claim(pid, "work")
+                    .unwrap()
+                    .publish(State::Exited, &fields)
+            );
+        }
+        board.slots().collect()
+    }
+
+    #[test]
+    fn counts_add_up_and_peaks_do_not() {
+        let slots = slots(&[
+            &[
+                (Field::PeakRss, 63 << 20),
+                (Field::MajorFaults, 7),
+                (Field::FaultP50, 9),
+            ],
+            &[
+                (Field::PeakRss, 20 << 20),
+                (Field::MajorFaults, 1),
+                (Field::FaultP50, 1_000_000),
+            ],
+        ]);
+        let report = Report::new("work".into(), 64 << 20, "zram".into(), &outcome(0), &slots);
+        let json: Value = serde_json::from_str(&report.to_json()).unwrap();
+        assert_eq!(json["peak_resident_bytes"], 63 << 20);
+        assert_eq!(json["major_faults"], 8);
+        assert_eq!(json["fault_p50_ns"], 9);
+        assert_eq!(json["compression_ratio"], Value::Null);
+        assert_eq!(json["processes"][1]["major_faults"], 1);
+        assert_eq!(json["exit_code"], 0);
+    }
+
+    #[test]
+    fn the_text_stays_short_even_with_every_line() {
+        let everything: Vec<_> = Field::ALL.iter().map(|&field| (field, 1 << 40)).collect();
+        let report = Report::new(
+            "work".into(),
+            64 << 20,
+            "file".into(),
+            &outcome(9),
+            &slots(&[&everything]),
+        );
+        let text = report.to_string();
+        assert!(text.lines().count() <= 15, "{text}");
+        assert!(
+            text.starts_with("millpond: work: killed by signal 9 after 2.50 s"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_program_that_never_loaded_the_library_is_told_of() {
+        let report = Report::new("work".into(), 64 << 20, "auto".into(), &outcome(0), &[]);
+        assert!(report.to_string().contains("not in force"), "{report}");
+    }
+
+    #[test]
+    fn numbers_for_people() {
+        let thousands = [0, 999, 1000, 1_234_567].map(|n| Thousands(n).to_string());
+        assert_eq!(thousands, ["0", "999", "1,000", "1,234,567"]);
+        let times = [5, 1500, 2_000_000, 61_000_000_000].map(|n| Time(n).to_string());
+        assert_eq!(times, ["5 ns", "1.5 µs", "2.0 ms", "61.00 s"]);
+    }
+}

@@ -1,0 +1,177 @@
+//! From the name of a program to the file that will run, by the rules of `execvp` and of the kernel's `#!` lines.
+//!
+//! The file has to be known before it is started, because its headers tell whether the preload library can enter it
+//! (see [`super::elf`]). So this walks `PATH` as `execvp` does, a directory that may not be searched and a file that
+//! may not be executed included, and follows `#!` lines to the program that the kernel will load in the end, at most
+//! as deep as the kernel goes.
+
+use super::elf::{self, Kind, Unfit};
+use rustix::fs::{Access, AtFlags, CWD};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// Scripts in a chain that the kernel follows before it answers `ELOOP`.
+const MAX_SCRIPTS: usize = 5;
+/// Where `execvp` looks when there is no `PATH`.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+/// What `execvp` hands a file to that the kernel does not know.
+const SHELL: &str = "/bin/sh";
+
+/// Why a program cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum ResolveError {
+    /// No such file, in `PATH` or as a path.
+    #[error("{}: program not found; check the name and PATH", .0.display())]
+    NotFound(PathBuf),
+    /// There is a file, and it may not be executed.
+    #[error("{}: {why}", .path.display())]
+    NotExecutable {
+        /// The file.
+        path: PathBuf,
+        /// What is in the way.
+        why: String,
+    },
+    /// The interpreter of a script cannot be run.
+    #[error("{}: its interpreter {} cannot be run: {why}", .script.display(), .interpreter.display())]
+    Interpreter {
+        /// The script.
+        script: PathBuf,
+        /// What its `#!` line names.
+        interpreter: PathBuf,
+        /// What is in the way.
+        why: String,
+    },
+    /// Scripts whose interpreters are scripts, deeper than the kernel goes.
+    #[error("{}: its chain of `#!` interpreters is longer than {MAX_SCRIPTS}", .0.display())]
+    TooManyScripts(PathBuf),
+    /// A program that the preload library cannot enter.
+    #[error("{}: cannot run under a budget: {why}", .path.display())]
+    Unfit {
+        /// The program, at the end of the chain of scripts.
+        path: PathBuf,
+        /// What is in the way.
+        why: Unfit,
+    },
+}
+
+impl ResolveError {
+    /// The exit status that `env`, `nice` and the shells give: 127 for what is not there, 126 for what cannot run.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::NotFound(_) => 127,
+            _ => 126,
+        }
+    }
+}
+
+/// The file that `program` stands for, checked to the end of its chain of scripts.
+///
+/// # Errors
+/// When nothing is found, or what is found cannot run under a budget.
+pub fn resolve(program: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, ResolveError> {
+    let file = find(program, path)?;
+    qualify(&file)?;
+    Ok(file)
+}
+
+fn find(program: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, ResolveError> {
+    let not_found = || ResolveError::NotFound(program.into());
+    if program.is_empty() {
+        return Err(not_found());
+    }
+    if program.as_bytes().contains(&b'/') {
+        let file = PathBuf::from(program);
+        return match executable(&file) {
+            Ok(()) => Ok(file),
+            Err(Errno::NOENT | Errno::NOTDIR) => Err(not_found()),
+            Err(errno) => Err(not_executable(file, errno)),
+        };
+    }
+    // As in `execvp`: a file that may not be executed is remembered while the search goes on, and reported in the end.
+    let mut refused = None;
+    for directory in path
+        .unwrap_or(OsStr::new(DEFAULT_PATH))
+        .as_bytes()
+        .split(|&b| b == b':')
+    {
+        let directory = if directory.is_empty() {
+            b".".as_slice()
+        } else {
+            directory
+        };
+        let file = Path::new(OsStr::from_bytes(directory)).join(program);
+        match executable(&file) {
+            Ok(()) => return Ok(file),
+            Err(errno @ Errno::ACCESS) => {
+                refused.get_or_insert_with(|| not_executable(file, errno));
+            }
+            Err(
+                Errno::NOENT
+                | Errno::NOTDIR
+                | Errno::NAMETOOLONG
+                | Errno::NODEV
+                | Errno::STALE
+                | Errno::TIMEDOUT,
+            ) => {}
+            Err(errno) => return Err(not_executable(file, errno)),
+        }
+    }
+    Err(refused.unwrap_or_else(not_found))
+}
+
+/// Whether the kernel would execute `file`, as far as its mode and its place tell.
+fn executable(file: &Path) -> Result<(), Errno> {
+    let stat = rustix::fs::stat(file)?;
+    if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::RegularFile {
+        return Err(Errno::ACCESS);
+    }
+    rustix::fs::accessat(CWD, file, Access::EXEC_OK, AtFlags::EACCESS)
+}
+
+fn not_executable(path: PathBuf, errno: Errno) -> ResolveError {
+    let why = if path.is_dir() {
+        "is a directory, not a program".to_owned()
+    } else if errno == Errno::ACCESS {
+        "is not executable; check its mode (chmod +x), its directories and the mount's noexec"
+            .to_owned()
+    } else {
+        errno.to_string()
+    };
+    ResolveError::NotExecutable { path, why }
+}
+
+/// Follows `#!` lines from `file` to a program and checks that.
+fn qualify(file: &Path) -> Result<(), ResolveError> {
+    let mut current = file.to_owned();
+    for _ in 0..=MAX_SCRIPTS {
+        let interpreter = match elf::classify(&current) {
+            Ok(Kind::Preloadable) => return Ok(()),
+            Ok(Kind::Unfit(why)) => return Err(ResolveError::Unfit { path: current, why }),
+            Ok(Kind::Script { interpreter }) => PathBuf::from(OsString::from_vec(interpreter)),
+            Ok(Kind::Unknown) => PathBuf::from(SHELL),
+            Err(error) => return Err(unreadable(current, &error)),
+        };
+        executable(&interpreter).map_err(|errno| ResolveError::Interpreter {
+            script: current,
+            interpreter: interpreter.clone(),
+            why: errno.to_string(),
+        })?;
+        current = interpreter;
+    }
+    Err(ResolveError::TooManyScripts(file.to_owned()))
+}
+
+fn unreadable(path: PathBuf, error: &io::Error) -> ResolveError {
+    let why = format!(
+        "cannot be read to see whether a budget can be put on it ({error}); make it readable"
+    );
+    ResolveError::NotExecutable { path, why }
+}
+
+#[cfg(test)]
+#[path = "resolve_tests.rs"]
+mod tests;

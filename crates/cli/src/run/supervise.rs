@@ -1,0 +1,125 @@
+//! Starting the program, watching it from outside, and waiting for its end.
+
+use super::signals::Signals;
+use rustix::process::{Pid, Signal};
+use std::ffi::OsString;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// Between two looks at the program's resident set. One look walks the page tables of the whole program, so more often
+/// would slow it down.
+const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+
+/// What was seen of the program from outside.
+pub struct Outcome {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// From its start to its end.
+    pub wall: Duration,
+    /// Processor time of it and of all its children that it waited for.
+    pub cpu: Duration,
+    /// Highest `Rss` seen in `/proc/PID/smaps_rollup`, in bytes; zero when it was never seen.
+    pub sampled_rss: u64,
+    /// What the kernel gives as the highest resident set of it and of its children, in bytes, by the mark that it keeps itself.
+    pub kernel_max_rss: u64,
+}
+
+/// Runs `file` under the name `argv[0]` with the rest of `argv` and `variables`, until it ends.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn supervise(
+    file: &Path,
+    argv: &[OsString],
+    variables: &[(&str, OsString)],
+) -> io::Result<Outcome> {
+    let signals = Signals::take();
+    let mut restore = signals.restorer();
+    let supervisor = rustix::process::getpid();
+    let mut command = Command::new(file);
+    command.arg0(&argv[0]).args(&argv[1..]);
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
+    // SAFETY: the closure makes system calls only (no allocation, no lock), as is required between fork and exec.
+    unsafe {
+        command.pre_exec(move || {
+            // A killed supervisor leaves no orphan without a board. The signal is sent at the death of the parent
+            // *after* this call, so a parent that is dead already has to be seen here.
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            if rustix::process::getppid() != Some(supervisor) {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            restore()
+        });
+    }
+    let started = Instant::now();
+    let child = Pid::from_child(&command.spawn()?);
+    let mut sampled_rss = 0;
+    let mut next_sample = started;
+    loop {
+        if let Some((status, usage)) = reap(child)? {
+            return Ok(Outcome {
+                status,
+                wall: started.elapsed(),
+                cpu: cpu_time(&usage),
+                sampled_rss,
+                kernel_max_rss: (usage.ru_maxrss as u64) << 10,
+            });
+        }
+        let now = Instant::now();
+        if now >= next_sample {
+            sampled_rss = sampled_rss.max(resident(child).unwrap_or(0));
+            next_sample = Instant::now() + SAMPLE_EVERY;
+        }
+        let Some(arrived) = signals.wait(next_sample.saturating_duration_since(Instant::now()))
+        else {
+            continue;
+        };
+        // What the program sends to its whole group has reached it already.
+        let sent_by_other = arrived
+            .from_process
+            .is_some_and(|pid| pid != child.as_raw_nonzero().get());
+        if arrived.signal != libc::SIGCHLD && sent_by_other {
+            // SAFETY: the child is not reaped, so the number is still its own; the call touches no memory.
+            unsafe { libc::kill(child.as_raw_nonzero().get(), arrived.signal) };
+        }
+    }
+}
+
+/// The child's status, if it has ended.
+fn reap(child: Pid) -> io::Result<Option<(ExitStatus, libc::rusage)>> {
+    let mut status = 0;
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: both results are writable and owned here, and all-zero bytes are a valid `rusage`.
+    let (answer, usage) = unsafe {
+        let answer = libc::wait4(
+            child.as_raw_nonzero().get(),
+            &mut status,
+            libc::WNOHANG,
+            usage.as_mut_ptr(),
+        );
+        (answer, usage.assume_init())
+    };
+    match answer {
+        0 => Ok(None),
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(Some((ExitStatus::from_raw(status), usage))),
+    }
+}
+
+fn cpu_time(usage: &libc::rusage) -> Duration {
+    let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
+    time(usage.ru_utime) + time(usage.ru_stime)
+}
+
+/// `Rss` of `/proc/PID/smaps_rollup` in bytes. `None` for a process that has ended or that may not be looked at.
+fn resident(pid: Pid) -> Option<u64> {
+    let text =
+        std::fs::read_to_string(format!("/proc/{}/smaps_rollup", pid.as_raw_nonzero())).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Rss:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}

@@ -1,0 +1,226 @@
+//! What `millpond run` says, and with which status, when it does not start the program.
+
+mod common;
+
+use common::{can_run, millpond, open_directory, run, stub};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The executable, copied so that no library of another build lies beside it.
+fn install(directory: &Path) -> PathBuf {
+    fs::create_dir_all(directory).unwrap();
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
+    let program = directory.join("millpond");
+    fs::copy(env!("CARGO_BIN_EXE_millpond"), &program).unwrap();
+    program
+}
+
+fn message(output: &Output, status: i32) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(status), "{text}");
+    assert!(text.starts_with("millpond: "), "{text}");
+    assert!(output.stdout.is_empty(), "{text}");
+    text
+}
+
+#[test]
+fn sizes_that_are_none_name_the_value_and_the_way_out() {
+    for (size, part) in [
+        ("0", "16 MiB"),
+        ("15M", "16 MiB"),
+        ("-1", "16 MiB"),
+        ("99999999999999999999G", "at most"),
+        ("lots", "64M"),
+        ("", "64M"),
+    ] {
+        let argument = format!("--ram={size}");
+        let output = Command::new(millpond())
+            .args(["run", &argument, "--", "true"])
+            .output()
+            .unwrap();
+        let text = message(&output, 2);
+        assert!(text.contains(size) && text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn bad_options_are_status_2() {
+    for options in [
+        ["--store", "tape"],
+        ["--store", "file:"],
+        ["--order", "10"],
+        ["--on-store-full", "weep"],
+        ["--report", ""],
+    ] {
+        message(&run(&options, &["true"]).output().unwrap(), 2);
+    }
+    message(
+        &Command::new(millpond())
+            .args(["run", "--ram", "64M"])
+            .output()
+            .unwrap(),
+        2,
+    );
+    message(
+        &Command::new(millpond())
+            .args(["run", "true"])
+            .output()
+            .unwrap(),
+        2,
+    );
+}
+
+#[test]
+fn a_program_that_is_not_there_is_127() {
+    for name in ["no-such-program", "/no/such/program", ""] {
+        message(&run(&[], &[name]).output().unwrap(), 127);
+    }
+}
+
+#[test]
+fn a_program_that_cannot_run_under_a_budget_is_126() {
+    let directory = open_directory();
+    let put = |name: &str, mode: u32, bytes: &[u8]| {
+        let path = directory.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let program = fs::read("/bin/true").unwrap();
+    let mut short = program.clone();
+    short[4] = 1;
+    for (path, part) in [
+        ("/".to_owned(), "directory"),
+        (put("plain", 0o644, &program), "chmod +x"),
+        (put("setuid", 0o4755, &program), "set-uid"),
+        (put("setgid", 0o2755, &program), "set-gid"),
+        (put("short", 0o755, &short), "32-bit"),
+        (
+            put("script", 0o755, b"#!/no/such/interpreter\n"),
+            "/no/such/interpreter",
+        ),
+    ] {
+        let text = message(&run(&[], &[&path]).output().unwrap(), 126);
+        assert!(text.contains(part) && text.contains(&path), "{text}");
+    }
+    let inner = put("inner", 0o4755, &program);
+    let outer = put("outer", 0o755, format!("#!{inner}\n").as_bytes());
+    let text = message(&run(&[], &[&outer]).output().unwrap(), 126);
+    assert!(text.contains("set-uid") && text.contains(&inner), "{text}");
+}
+
+#[test]
+fn a_missing_library_is_125() {
+    let directory = open_directory();
+    let alone = install(directory.path());
+    let mut command = Command::new(&alone);
+    command
+        .args(["run", "--ram", "64M", "true"])
+        .env_remove("MILLPOND_PRELOAD");
+    let text = message(&command.output().unwrap(), 125);
+    assert!(
+        text.contains("MILLPOND_PRELOAD") && text.contains("cargo build"),
+        "{text}"
+    );
+    let doctor = Command::new(&alone)
+        .arg("doctor")
+        .env_remove("MILLPOND_PRELOAD")
+        .output()
+        .unwrap();
+    assert_eq!(doctor.status.code(), Some(1));
+}
+
+#[test]
+fn the_library_is_found_in_each_of_its_places() {
+    if !can_run() {
+        return;
+    }
+    let directory = open_directory();
+    let program = install(&directory.path().join("bin"));
+    let elsewhere = open_directory();
+    let named = stub(elsewhere.path());
+    let seen = |variable: &Path| {
+        let mut command = Command::new(&program);
+        command.args([
+            "run",
+            "--ram=64M",
+            "--report=none",
+            "sh",
+            "-c",
+            "echo $LD_PRELOAD",
+        ]);
+        let output = command.env("MILLPOND_PRELOAD", variable).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    assert_eq!(Path::new(&seen(&named)), named);
+    let installed = directory.path().join("lib/millpond");
+    fs::create_dir_all(&installed).unwrap();
+    assert_eq!(Path::new(&seen(&named)), named);
+    let installed = stub(&installed);
+    assert_eq!(
+        Path::new(&seen(&named)).canonicalize().unwrap(),
+        installed.canonicalize().unwrap()
+    );
+    let beside = stub(&directory.path().join("bin"));
+    assert_eq!(Path::new(&seen(&named)), beside);
+}
+
+#[test]
+fn a_library_that_ld_preload_cannot_name_is_125() {
+    let directory = open_directory();
+    let spaced = directory.path().join("my tools");
+    let program = install(&spaced);
+    stub(&spaced);
+    let text = message(
+        &Command::new(program)
+            .args(["run", "--ram=64M", "true"])
+            .output()
+            .unwrap(),
+        125,
+    );
+    assert!(
+        text.contains("my tools") && text.contains("MILLPOND_PRELOAD"),
+        "{text}"
+    );
+}
+
+#[test]
+fn places_that_are_not_there_are_125() {
+    if !can_run() {
+        return;
+    }
+    for option in [
+        "--report=/no/such/place/report",
+        "--store=file:/no/such/place/swap",
+    ] {
+        let text = message(&run(&[option], &["true"]).output().unwrap(), 125);
+        assert!(text.contains("/no/such/place"), "{text}");
+    }
+}
+
+#[test]
+fn a_user_without_userfaultfd_is_told_the_command() {
+    let setting = fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").unwrap_or_default();
+    let device =
+        fs::metadata("/dev/userfaultfd").map_or(0, |metadata| metadata.permissions().mode());
+    if !rustix::process::geteuid().is_root() || setting.trim() != "0" || device & 0o006 == 0o006 {
+        println!(
+            "skipped: needs root, vm.unprivileged_userfaultfd=0 and a closed /dev/userfaultfd"
+        );
+        return;
+    }
+    let directory = open_directory();
+    let program = install(directory.path());
+    stub(directory.path());
+    let mut command = Command::new(program);
+    command
+        .args(["run", "--ram=64M", "true"])
+        .uid(65534)
+        .gid(65534)
+        .current_dir("/");
+    let text = message(&command.output().unwrap(), 125);
+    assert!(text.contains("sudo"), "{text}");
+}

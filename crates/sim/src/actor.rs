@@ -8,10 +8,12 @@
 //! Two actors are not threads of the program: [`BACKGROUND`] reclaims ahead of need, [`OPERATOR`] changes the limit, the
 //! weather and the store, and asks for what must be refused.
 
-use millpond_core::{Access, Advice, Event, Order, PageCount, PageIndex, PageRange, Reclaimer, Refusal, Reply};
+use millpond_core::{
+    Access, Advice, Event, Order, PageCount, PageIndex, PageRange, Reclaimer, Refusal, Reply,
+};
 
 use crate::mmu::{LINES, Slot};
-use crate::report::{Check, Entry, breach};
+use crate::report::{Check, Coverage, Entry, breach};
 use crate::world::World;
 
 /// The actor that keeps memory available.
@@ -186,7 +188,10 @@ impl World {
         match reply {
             Reply::Wait { page } => self.wait_at(i, page, false)?,
             Reply::NeedsResident { page } => {
-                self.actors[i].fault = Some(Fault { page, access: Access::Read });
+                self.actors[i].fault = Some(Fault {
+                    page,
+                    access: Access::Read,
+                });
             }
             Reply::Reclaim { pages } => self.actors[i].reclaim = Some(pages),
             _ => return Ok(Some(reply)),
@@ -280,8 +285,15 @@ impl World {
         } else {
             Order::MAX
         };
-        let event = Event::Fault { page, access, max_order };
+        let event = Event::Fault {
+            page,
+            access,
+            max_order,
+        };
         self.one_more_round(i, &event)?;
+        if self.mmu.is_mapped(page) {
+            Coverage::count(&mut self.coverage.injected, "late fault");
+        }
         let given = self.schedule.len();
         let reply = self.send(i, event)?;
         self.expect_small_enough(given, page, max_order)?;

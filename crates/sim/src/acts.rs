@@ -18,30 +18,57 @@ impl World {
     /// A rule is broken.
     pub fn step_op(&mut self, i: usize, op: Op) -> Check {
         match op {
-            Op::Access { range, next, stride, left, writes } => {
+            Op::Access {
+                range,
+                next,
+                stride,
+                left,
+                writes,
+            } => {
                 if left == 0 {
                     self.finish(i);
                     return Ok(());
                 }
                 if self.touch(i, next, writes)? {
                     let next = self.next_page(range, next, stride);
-                    self.actors[i].op =
-                        Some(Op::Access { range, next, stride, left: left - 1, writes });
+                    self.actors[i].op = Some(Op::Access {
+                        range,
+                        next,
+                        stride,
+                        left: left - 1,
+                        writes,
+                    });
                 }
                 Ok(())
             }
             Op::Discard { range, rest, done } => self.step_discard(i, range, rest, done),
-            Op::Pin { range, held: false, left } => self.step_pin(i, range, left),
-            Op::Pin { range, held: true, left } => self.step_pinned(i, range, left),
+            Op::Pin {
+                range,
+                held: false,
+                left,
+            } => self.step_pin(i, range, left),
+            Op::Pin {
+                range,
+                held: true,
+                left,
+            } => self.step_pinned(i, range, left),
             Op::Advise { range, advice } => self.step_advise(i, range, advice),
-            Op::Protect { range, locked, held } => self.step_protect(i, range, locked, held),
+            Op::Protect {
+                range,
+                locked,
+                held,
+            } => self.step_protect(i, range, locked, held),
             Op::Drop { range, stage } => self.step_drop(i, range, stage),
         }
     }
 
     fn next_page(&mut self, range: PageRange, page: PageIndex, stride: u32) -> PageIndex {
         let from = page.0 - range.start.0;
-        let to = if stride == 0 { self.rng.below(range.len.0) } else { (from + stride) % range.len.0 };
+        let to = if stride == 0 {
+            self.rng.below(range.len.0)
+        } else {
+            (from + stride) % range.len.0
+        };
         range.start.plus(to)
     }
 
@@ -54,12 +81,20 @@ impl World {
         match self.ask(i, Event::Discard { range: rest })? {
             None => {}
             Some(Reply::Done) => {
-                self.actors[i].op = Some(Op::Discard { range, rest, done: true });
+                self.actors[i].op = Some(Op::Discard {
+                    range,
+                    rest,
+                    done: true,
+                });
                 self.settle(i);
             }
             Some(Reply::More { from }) => {
                 let rest = self.rest_of(rest, from)?;
-                self.actors[i].op = Some(Op::Discard { range, rest, done: false });
+                self.actors[i].op = Some(Op::Discard {
+                    range,
+                    rest,
+                    done: false,
+                });
                 self.settle(i);
             }
             Some(Reply::Refused(Refusal::Pinned { page })) => {
@@ -100,7 +135,11 @@ impl World {
                     breach!(at range.start, "{range} was pinned while {command:?} is not answered");
                 }
                 self.mmu.pin(range)?;
-                self.actors[i].op = Some(Op::Pin { range, held: true, left });
+                self.actors[i].op = Some(Op::Pin {
+                    range,
+                    held: true,
+                    left,
+                });
             }
             Some(Reply::Refused(Refusal::Poisoned { page })) => {
                 self.oracle.saw_poison(page)?;
@@ -118,7 +157,11 @@ impl World {
                 breach!(at page, "{page} is pinned and not mapped");
             }
             self.touch(i, page, self.profile.writes)?;
-            self.actors[i].op = Some(Op::Pin { range, held: true, left: left - 1 });
+            self.actors[i].op = Some(Op::Pin {
+                range,
+                held: true,
+                left: left - 1,
+            });
             return Ok(());
         }
         match self.ask(i, Event::Unpin { range })? {
@@ -151,14 +194,24 @@ impl World {
 
     fn step_protect(&mut self, i: usize, range: PageRange, locked: bool, held: bool) -> Check {
         if !held {
-            self.log.push(self.step, Entry::World("protected", u64::from(locked), range));
+            self.log.push(
+                self.step,
+                Entry::World("protected", u64::from(locked), range),
+            );
             self.mmu.protections.push(Protection { range, locked });
-            self.actors[i].op = Some(Op::Protect { range, locked, held: true });
+            self.actors[i].op = Some(Op::Protect {
+                range,
+                locked,
+                held: true,
+            });
             self.actors[i].blocked = Blocked::Until(self.step + u64::from(self.rng.below(2000)));
             return Ok(());
         }
         if let Some(place) = self.mmu.protections.iter().position(|p| p.range == range) {
-            self.log.push(self.step, Entry::World("unprotected", u64::from(locked), range));
+            self.log.push(
+                self.step,
+                Entry::World("unprotected", u64::from(locked), range),
+            );
             self.mmu.protections.swap_remove(place);
         }
         match self.ask(i, Event::Protected { range })? {
@@ -193,7 +246,9 @@ impl World {
                 }
                 Some(Reply::More { from }) => {
                     self.settle(i);
-                    DropStage::Discard { rest: self.rest_of(rest, from)? }
+                    DropStage::Discard {
+                        rest: self.rest_of(rest, from)?,
+                    }
                 }
                 Some(other) => breach!("a discard of {rest} is answered with {other:?}"),
             },

@@ -6,7 +6,9 @@
 //! whole leaves.
 
 use millpond_core::limits::MIN_LIMIT_PAGES;
-use millpond_core::{Advice, Event, Order, PageCount, PageIndex, PageRange, Refusal, RegionId, Reply};
+use millpond_core::{
+    Advice, Event, Order, PageCount, PageIndex, PageRange, Refusal, RegionId, Reply,
+};
 
 use crate::actor::{Blocked, DropStage, OPERATOR, Op};
 use crate::mmu::overlap;
@@ -24,14 +26,23 @@ impl World {
     /// A rule is broken.
     pub fn create_region(&mut self, i: usize, pages: u32, order: u8) -> Check {
         let order = Order::new(order).expect("orders are below ten");
-        let reply = self.send(i, Event::CreateRegion { pages: PageCount(pages), order })?;
+        let reply = self.send(
+            i,
+            Event::CreateRegion {
+                pages: PageCount(pages),
+                order,
+            },
+        )?;
         match reply {
             Reply::Region { region, range } => {
                 if range.len.0 != pages || !range.start.0.is_multiple_of(512) {
                     breach!("a region of {pages} pages is at {range}");
                 }
                 if range.end().0 > ARENA_PAGES
-                    || self.regions.iter().any(|r| overlap(r.range, range) || r.id == region)
+                    || self
+                        .regions
+                        .iter()
+                        .any(|r| overlap(r.range, range) || r.id == region)
                 {
                     breach!("the new region {region:?} at {range} is not its own");
                 }
@@ -68,17 +79,28 @@ impl World {
             let (pages, order) = self.draw_region();
             return self.create_region(i, pages, order);
         }
-        let open: Vec<usize> =
-            (0..self.regions.len()).filter(|&r| !self.regions[r].closing).collect();
+        let open: Vec<usize> = (0..self.regions.len())
+            .filter(|&r| !self.regions[r].closing)
+            .collect();
         if open.is_empty() {
             let (pages, order) = self.draw_region();
             return self.create_region(i, pages, order);
         }
-        let r = self.rng.pick(&open);
-        if self.rng.chance(3) && open.len() > 2 {
+        let crowded = open
+            .iter()
+            .copied()
+            .find(|&r| self.regions[r].range.covers(self.hot));
+        let r = match crowded {
+            Some(r) if self.rng.chance(self.profile.crowding) => r,
+            _ => self.rng.pick(&open),
+        };
+        if self.rng.chance(2) && open.len() > 2 {
             self.regions[r].closing = true;
             let range = self.regions[r].range;
-            self.actors[i].op = Some(Op::Drop { range, stage: DropStage::Quiet });
+            self.actors[i].op = Some(Op::Drop {
+                range,
+                stage: DropStage::Quiet,
+            });
             return Ok(());
         }
         let region = self.regions[r];
@@ -95,41 +117,83 @@ impl World {
     fn draw_op(&mut self, region: SimRegion) -> Op {
         let folio = 1 << region.order;
         let writes = self.profile.writes;
+        // Where the threads meet: a few folios, for a while.
+        if !region.range.covers(self.hot) || self.hot.is_empty() || self.rng.chance(20) {
+            let page = self.page_of(region.range);
+            let len = (3 * folio).min(region.range.end().0 - page.0);
+            self.hot = PageRange::new(page, PageCount(len));
+        }
+        let crowd = self.rng.chance(self.profile.crowding);
+        let home = if crowd { self.hot } else { region.range };
         match self.rng.below(100) {
-            0..50 => {
-                let range = self.part(region.range, (16 * folio).min(region.range.len.0));
+            0..45 => {
+                let range = self.part(home, 16 * folio);
                 let next = self.page_of(range);
-                Op::Access { range, next, stride: 0, left: self.rng.between(1, 20), writes }
+                Op::Access {
+                    range,
+                    next,
+                    stride: 0,
+                    left: self.rng.between(1, 20),
+                    writes,
+                }
             }
-            50..70 => {
+            45..65 => {
                 let range = region.range;
                 let left = self.rng.between(1, 30);
-                Op::Access { range, next: self.page_of(range), stride: folio, left, writes }
+                Op::Access {
+                    range,
+                    next: self.page_of(range),
+                    stride: folio,
+                    left,
+                    writes,
+                }
             }
-            70..80 => {
+            65..75 => {
+                let wide = self.rng.chance(50);
+                let range = self.part(
+                    if wide { region.range } else { home },
+                    if wide { u32::MAX } else { 2 * folio },
+                );
+                Op::Discard {
+                    range,
+                    rest: range,
+                    done: false,
+                }
+            }
+            75..82 => {
+                let range = self.part(home, (2 * folio).min(96));
+                Op::Pin {
+                    range,
+                    held: false,
+                    left: self.rng.below(40),
+                }
+            }
+            82..92 => {
                 let wide = self.rng.chance(100);
-                let most = if wide { region.range.len.0 } else { 2 * folio };
-                let range = self.part(region.range, most);
-                Op::Discard { range, rest: range, done: false }
-            }
-            80..87 => {
-                let most = (2 * folio).min(96);
-                let range = self.part(region.range, most);
-                Op::Pin { range, held: false, left: self.rng.below(40) }
-            }
-            87..95 => {
-                let most = if self.rng.chance(200) { region.range.len.0 } else { 4 * folio };
-                let range = self.part(region.range, most);
+                let range = self.part(
+                    if wide { region.range } else { home },
+                    if wide { u32::MAX } else { 4 * folio },
+                );
                 let advice = self.rng.pick(&[Advice::Cold, Advice::PageOut]);
                 Op::Advise { range, advice }
             }
-            _ if self.mmu.protections.len() < 3 => {
-                let range = self.part(region.range, 64);
-                Op::Protect { range, locked: self.rng.chance(500), held: false }
+            _ if self.mmu.protections.len() < 4 => {
+                let range = self.part(home, 64);
+                Op::Protect {
+                    range,
+                    locked: self.rng.chance(500),
+                    held: false,
+                }
             }
             _ => {
-                let range = region.range;
-                Op::Access { range, next: self.page_of(range), stride: 0, left: 3, writes }
+                let range = self.part(home, 4 * folio);
+                Op::Access {
+                    range,
+                    next: self.page_of(range),
+                    stride: 1,
+                    left: 3,
+                    writes,
+                }
             }
         }
     }
@@ -155,14 +219,21 @@ impl World {
         match self.rng.below(10) {
             0..2 => {
                 let pages = MIN_LIMIT_PAGES + self.rng.below(MIN_LIMIT_PAGES / 2);
-                self.expect_done(Event::SetLimit { pages: PageCount(pages) })
+                self.expect_done(Event::SetLimit {
+                    pages: PageCount(pages),
+                })
             }
             2..5 => self.expect_done(Event::RetryStore),
             5..8 => {
                 let storm = self.rng.chance(self.profile.storms);
-                self.store.weather = if storm { self.profile.storm } else { Weather::default() };
+                self.store.weather = if storm {
+                    self.profile.storm
+                } else {
+                    Weather::default()
+                };
                 let none = PageRange::default();
-                self.log.push(self.step, Entry::World("storm", u64::from(storm), none));
+                self.log
+                    .push(self.step, Entry::World("storm", u64::from(storm), none));
                 Ok(())
             }
             _ => self.ask_for_the_impossible(),
@@ -187,14 +258,22 @@ impl World {
             1 => Event::Pin { range: empty },
             2 => Event::Unpin { range: outside },
             3 => Event::DropRegion { region: unknown },
-            4 => Event::CreateRegion { pages: PageCount(0), order: Order::ZERO },
-            5 => Event::CreateRegion { pages: PageCount(ARENA_PAGES + 1), order: Order::ZERO },
+            4 => Event::CreateRegion {
+                pages: PageCount(0),
+                order: Order::ZERO,
+            },
+            5 => Event::CreateRegion {
+                pages: PageCount(ARENA_PAGES + 1),
+                order: Order::ZERO,
+            },
             6 => match self.regions.iter().find(|r| self.holds_a_page(r)) {
                 Some(region) => Event::DropRegion { region: region.id },
                 None => return Ok(()),
             },
             _ => match self.unpinned_page() {
-                Some(page) => Event::Unpin { range: PageRange::new(page, PageCount(1)) },
+                Some(page) => Event::Unpin {
+                    range: PageRange::new(page, PageCount(1)),
+                },
                 None => return Ok(()),
             },
         };

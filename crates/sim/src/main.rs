@@ -35,8 +35,11 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let options =
-        Options { events: args.events, check_every: args.check_every, ..Options::default() };
+    let options = Options {
+        events: args.events,
+        check_every: args.check_every,
+        ..Options::default()
+    };
     let mut total = Coverage::default();
     if let Some(seed) = args.seed {
         let run = run(seed, options);
@@ -53,7 +56,9 @@ fn main() -> ExitCode {
         }
     }
     if let Some(secs) = args.fresh {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let mut rng = Rng::new(now.as_nanos() as u64);
         let end = Instant::now() + Duration::from_secs(secs);
         while Instant::now() < end {
@@ -70,11 +75,17 @@ fn main() -> ExitCode {
 fn tell(run: &Run, args: &Args, total: &mut Coverage) -> bool {
     total.add(&run.coverage);
     let Some(failure) = &run.failure else {
-        println!("seed {}: passed, {} events in {} steps", run.seed, run.events, run.steps);
+        println!(
+            "seed {}: passed, {} events in {} steps",
+            run.seed, run.events, run.steps
+        );
         return true;
     };
     println!("{}", run.log.about(failure.page, 60));
-    println!("seed {}: FAILED after {} events: {}", run.seed, run.events, failure.what);
+    println!(
+        "seed {}: FAILED after {} events: {}",
+        run.seed, run.events, failure.what
+    );
     println!(
         "replay: cargo run -p millpond-sim -- {} --events {} --check-every 1",
         run.seed, args.events
@@ -84,5 +95,9 @@ fn tell(run: &Run, args: &Args, total: &mut Coverage) -> bool {
 
 fn finish(passed: bool, total: &Coverage) -> ExitCode {
     print!("seen:\n{total}");
-    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if passed {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }

@@ -261,7 +261,12 @@ impl SimMmu {
         if busy {
             return Ok(Err(TakeOutError::Busy));
         }
-        if self.splits(at) || self.protections.iter().any(|p| p.locked && overlap(p.range, at)) {
+        if self.splits(at)
+            || self
+                .protections
+                .iter()
+                .any(|p| p.locked && overlap(p.range, at))
+        {
             return Ok(Err(TakeOutError::Immovable));
         }
         self.sabotaged += 1;
@@ -335,7 +340,9 @@ impl SimMmu {
 
     fn splits(&self, at: PageRange) -> bool {
         let inside = |edge: PageIndex| edge > at.start && edge < at.end();
-        self.protections.iter().any(|p| inside(p.range.start) || inside(p.range.end()))
+        self.protections
+            .iter()
+            .any(|p| inside(p.range.start) || inside(p.range.end()))
     }
 
     fn expect_folio(&self, at: PageRange, order: Option<Order>) -> Check {
@@ -420,7 +427,10 @@ mod tests {
         mmu.take_out(at(4, 2), frame(1, 0), false).unwrap().unwrap();
         assert!(!mmu.is_mapped(PageIndex(5)));
         assert_eq!((mmu.mapped(), mmu.populated()), (0, 2));
-        assert_eq!(mmu.install(frame(1, 0), at(4, 2), false).unwrap(), Ok(Placed::Moved));
+        assert_eq!(
+            mmu.install(frame(1, 0), at(4, 2), false).unwrap(),
+            Ok(Placed::Moved)
+        );
         assert_eq!(mmu.page(PageIndex(5)), Slot::Mapped([0, 9, 0, 0]));
         assert_eq!((mmu.mapped(), mmu.populated()), (2, 0));
     }
@@ -428,20 +438,47 @@ mod tests {
     #[test]
     fn every_misuse_is_a_breach() {
         let mut mmu = mmu();
-        assert!(mmu.take_out(at(0, 1), frame(0, 0), false).is_err(), "not mapped");
+        assert!(
+            mmu.take_out(at(0, 1), frame(0, 0), false).is_err(),
+            "not mapped"
+        );
         mmu.install_zero(at(0, 1), None, false).unwrap().unwrap();
-        assert!(mmu.install_zero(at(0, 1), None, false).is_err(), "mapped over");
-        assert!(mmu.install_zero(at(1, 2), None, false).is_err(), "not aligned");
-        assert!(mmu.take_out(at(0, 1), frame(1, 0), false).is_err(), "orders differ");
-        assert!(mmu.take_out(at(0, 1), frame(0, 8), false).is_err(), "beyond the pool");
+        assert!(
+            mmu.install_zero(at(0, 1), None, false).is_err(),
+            "mapped over"
+        );
+        assert!(
+            mmu.install_zero(at(1, 2), None, false).is_err(),
+            "not aligned"
+        );
+        assert!(
+            mmu.take_out(at(0, 1), frame(1, 0), false).is_err(),
+            "orders differ"
+        );
+        assert!(
+            mmu.take_out(at(0, 1), frame(0, 8), false).is_err(),
+            "beyond the pool"
+        );
         assert!(mmu.install(frame(0, 1), at(1, 1), false).is_err(), "a hole");
         assert!(mmu.free_frame(frame(0, 1)).is_err(), "a hole");
-        assert!(mmu.fill(frame(0, 1), false, None).is_err(), "a hole that is not fresh");
+        assert!(
+            mmu.fill(frame(0, 1), false, None).is_err(),
+            "a hole that is not fresh"
+        );
         mmu.fill(frame(0, 1), true, None).unwrap();
-        assert!(mmu.fill(frame(0, 1), true, None).is_err(), "a frame that is fresh");
-        assert!(mmu.take_out(at(0, 1), frame(0, 1), false).is_err(), "populated");
+        assert!(
+            mmu.fill(frame(0, 1), true, None).is_err(),
+            "a frame that is fresh"
+        );
+        assert!(
+            mmu.take_out(at(0, 1), frame(0, 1), false).is_err(),
+            "populated"
+        );
         mmu.pin(at(0, 1)).unwrap();
-        assert!(mmu.take_out(at(0, 1), frame(0, 2), false).is_err(), "pinned");
+        assert!(
+            mmu.take_out(at(0, 1), frame(0, 2), false).is_err(),
+            "pinned"
+        );
         assert!(mmu.zap(at(0, 1)).is_err(), "pinned");
         assert!(mmu.poison(at(0, 1)).is_err(), "mapped");
         assert!(mmu.zap(at(1, 1)).is_err(), "nothing there");
@@ -450,8 +487,14 @@ mod tests {
     #[test]
     fn protections_split_installs_and_hold_pages() {
         let mut mmu = mmu();
-        mmu.protections.push(Protection { range: at(3, 2), locked: true });
-        assert_eq!(mmu.install_zero(at(0, 4), None, false).unwrap(), Err(InstallError::Split));
+        mmu.protections.push(Protection {
+            range: at(3, 2),
+            locked: true,
+        });
+        assert_eq!(
+            mmu.install_zero(at(0, 4), None, false).unwrap(),
+            Err(InstallError::Split)
+        );
         mmu.install_zero(at(3, 1), None, false).unwrap().unwrap();
         let refused = mmu.take_out(at(3, 1), frame(0, 0), false).unwrap();
         assert_eq!(refused, Err(TakeOutError::Immovable));

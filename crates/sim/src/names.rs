@@ -7,18 +7,79 @@ use millpond_core::{Command, Event, Outcome, Refusal, Reply};
 
 /// Every command, by name.
 pub const COMMANDS: [&str; 10] = [
-    "Zero", "Load", "Rescue", "TakeOut", "Save", "Zap", "FreeFrame", "Release", "Wake",
+    "Zero",
+    "Load",
+    "Rescue",
+    "TakeOut",
+    "Save",
+    "Zap",
+    "FreeFrame",
+    "Release",
+    "Wake",
     "Poison",
 ];
 /// Every outcome, by name.
 pub const OUTCOMES: [&str; 13] = [
-    "Installed", "InstallSplit", "InstallGone", "LoadFailed", "TakenOut", "TakeOutBusy",
-    "TakeOutImmovable", "Stored", "Unchanged", "AllZero", "StoreFull", "StoreFailed", "Zapped",
+    "Installed",
+    "InstallSplit",
+    "InstallGone",
+    "LoadFailed",
+    "TakenOut",
+    "TakeOutBusy",
+    "TakeOutImmovable",
+    "Stored",
+    "Unchanged",
+    "AllZero",
+    "StoreFull",
+    "StoreFailed",
+    "Zapped",
 ];
 /// Every event, by name.
 pub const EVENTS: [&str; 14] = [
-    "CreateRegion", "DropRegion", "Fault", "Completed", "FrameFreed", "SlotReleased", "Reclaim", "Discard", "Pin", "Unpin",
-    "Advise", "Protected", "SetLimit", "RetryStore",
+    "CreateRegion",
+    "DropRegion",
+    "Fault",
+    "Completed",
+    "FrameFreed",
+    "SlotReleased",
+    "Reclaim",
+    "Discard",
+    "Pin",
+    "Unpin",
+    "Advise",
+    "Protected",
+    "SetLimit",
+    "RetryStore",
+];
+
+/// Replies and refusals that a run must produce. Not all: addresses and records are plenty here, and the order of
+/// checks hides some refusals behind others.
+pub const REPLIES: [&str; 14] = [
+    "Done",
+    "More",
+    "Wait",
+    "NeedsResident",
+    "Present",
+    "Reclaim",
+    "Region",
+    "BadRange",
+    "UnknownRegion",
+    "RegionInUse",
+    "Pinned",
+    "NotPinned",
+    "PinOverflow",
+    "Poisoned",
+];
+/// Every fault that the simulated world can inject.
+pub const INJECTED: [&str; 8] = [
+    "gone",
+    "copied",
+    "busy",
+    "load failed",
+    "store full",
+    "save failed",
+    "impossible",
+    "late fault",
 ];
 
 /// The name of an event's variant.

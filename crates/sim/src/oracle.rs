@@ -48,8 +48,16 @@ impl Oracle {
     /// An arena that reads as zeros.
     #[must_use]
     pub fn new(arena: PageCount) -> Self {
-        let blank = Page { only: BLANK, candidates: Vec::new(), losable: false, lost: false };
-        Self { pages: vec![blank; arena.0 as usize], discards: Vec::new() }
+        let blank = Page {
+            only: BLANK,
+            candidates: Vec::new(),
+            losable: false,
+            lost: false,
+        };
+        Self {
+            pages: vec![blank; arena.0 as usize],
+            discards: Vec::new(),
+        }
     }
 
     fn running(&self, page: PageIndex) -> bool {
@@ -68,7 +76,10 @@ impl Oracle {
             candidate.content[line] = value;
         }
         if running {
-            p.candidates.push(Candidate { content: BLANK, seen: u32::MAX });
+            p.candidates.push(Candidate {
+                content: BLANK,
+                seen: u32::MAX,
+            });
         }
         tidy(p);
     }
@@ -92,7 +103,10 @@ impl Oracle {
             breach!(at page, "{page} reads {seen:x?}, must be one of {could:x?}");
         }
         if running {
-            p.candidates.push(Candidate { content: BLANK, seen: u32::MAX });
+            p.candidates.push(Candidate {
+                content: BLANK,
+                seen: u32::MAX,
+            });
         }
         tidy(p);
         Ok(())
@@ -104,12 +118,18 @@ impl Oracle {
         for page in range.pages() {
             let p = &mut self.pages[page.0 as usize];
             if p.candidates.is_empty() {
-                p.candidates.push(Candidate { content: p.only, seen: u32::MAX });
+                p.candidates.push(Candidate {
+                    content: p.only,
+                    seen: u32::MAX,
+                });
             }
             for candidate in &mut p.candidates {
                 candidate.seen &= !(1 << actor);
             }
-            p.candidates.push(Candidate { content: BLANK, seen: u32::MAX });
+            p.candidates.push(Candidate {
+                content: BLANK,
+                seen: u32::MAX,
+            });
             tidy(p);
         }
     }
@@ -241,7 +261,10 @@ mod tests {
         oracle.discard_begins(2, R);
         oracle.write(P, 1, 8);
         oracle.discard_ends(2, R, true).unwrap();
-        assert!(oracle.read(P, [7, 8, 0, 0]).is_err(), "the first write was before the discard");
+        assert!(
+            oracle.read(P, [7, 8, 0, 0]).is_err(),
+            "the first write was before the discard"
+        );
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub struct Profile {
     pub storm: Weather,
     /// How often the weather changes, and for the worse.
     pub storms: u32,
+    /// Operations that go where the other threads are.
+    pub crowding: u32,
     /// Accesses that write.
     pub writes: u32,
     /// Writes that write zero.
@@ -72,8 +74,8 @@ impl Profile {
             config,
             threads: rng.between(2, 7) as usize,
             footprint,
-            slow: rng.pick(&[0, 10, 50, 400]),
-            slow_steps: rng.pick(&[10, 100, 1000]),
+            slow: rng.pick(&[0, 50, 300, 700]),
+            slow_steps: rng.pick(&[20, 100, 1000]),
             copies: rng.pick(&[0, 200, 1000]),
             busy: rng.pick(&[0, 10, 200]),
             gone: rng.pick(&[0, 0, 5, 20]),
@@ -81,10 +83,11 @@ impl Profile {
             storm: Weather {
                 full: rng.chance(300),
                 save_errors: rng.pick(&[0, 20, 500, 1000]),
-                load_errors: rng.pick(&[0, 5, 100]),
+                load_errors: rng.pick(&[0, 10, 100]),
             },
-            storms: rng.pick(&[0, 0, 300, 700]),
-            writes: rng.pick(&[100, 500, 900]),
+            storms: rng.pick(&[0, 200, 700]),
+            crowding: rng.pick(&[100, 400, 700]),
+            writes: rng.pick(&[200, 600, 950]),
             zeros: rng.pick(&[0, 100, 900]),
             strict_wake: rng.chance(500),
         }
@@ -115,6 +118,10 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { events: 12_000, check_every: 50, sabotage: None }
+        Self {
+            events: 30_000,
+            check_every: 64,
+            sabotage: None,
+        }
     }
 }

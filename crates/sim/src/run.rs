@@ -7,16 +7,17 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use millpond_core::{Event, PageCount, Reclaimer, Reply};
+use millpond_core::limits::MAX_PINS;
+use millpond_core::{Event, PageCount, PageRange, Reclaimer, Refusal, Reply};
 
-use crate::actor::{BACKGROUND, DropStage, OPERATOR, Op};
+use crate::actor::{BACKGROUND, Blocked, DropStage, OPERATOR, Op};
 use crate::profile::Options;
 use crate::report::{Check, Coverage, Failure, Log, breach};
 use crate::store::Weather;
 use crate::world::World;
 
 /// Steps that the end of a run may take, in each of its stages.
-const MAX_CALM_STEPS: u64 = 2_000_000;
+const MAX_CALM_STEPS: u64 = 400_000;
 /// The thread that ends the run.
 const LAST: usize = 2;
 
@@ -44,7 +45,14 @@ pub fn run(seed: u64, options: Options) -> Run {
         Ok(world) => world,
         Err(failure) => {
             let (log, coverage) = (Log::default(), Coverage::default());
-            return Run { seed, failure: Some(failure), log, coverage, events: 0, steps: 0 };
+            return Run {
+                seed,
+                failure: Some(failure),
+                log,
+                coverage,
+                events: 0,
+                steps: 0,
+            };
         }
     };
     let result = catch_unwind(AssertUnwindSafe(|| world.live()));
@@ -57,11 +65,27 @@ pub fn run(seed: u64, options: Options) -> Run {
                 .cloned()
                 .or_else(|| payload.downcast_ref::<&str>().map(ToString::to_string))
                 .unwrap_or_default();
-            Some(Failure { what: format!("panic: {text}"), page: None })
+            Some(Failure {
+                what: format!("panic: {text}"),
+                page: None,
+            })
         }
     };
-    let World { log, coverage, events, step, .. } = world;
-    Run { seed, failure, log, coverage, events, steps: step }
+    let World {
+        log,
+        coverage,
+        events,
+        step,
+        ..
+    } = world;
+    Run {
+        seed,
+        failure,
+        log,
+        coverage,
+        events,
+        steps: step,
+    }
 }
 
 impl World {
@@ -109,19 +133,31 @@ impl World {
     /// Nobody can do anything now: on to the next step at which somebody can.
     fn skip_time(&mut self) -> Check {
         let wakes = self.actors.iter().filter_map(|a| match a.blocked {
-            crate::actor::Blocked::Until(step) => Some(step),
+            Blocked::Until(step) => Some(step),
             _ => None,
         });
-        match wakes.chain(self.schedule.next_step()).filter(|&step| step > self.step).min() {
+        match wakes
+            .chain(self.schedule.next_step())
+            .filter(|&step| step > self.step)
+            .min()
+        {
             Some(step) => self.step = step - 1,
             None if self.calm && self.at_rest() => {}
-            None => breach!("nobody can move: {}", self.who_waits()),
+            None => breach!(
+                "nobody can move: {}; {:?}",
+                self.who_waits(),
+                self.core.stats()
+            ),
         }
         Ok(())
     }
 
     fn who_waits(&self) -> String {
-        let busy = self.actors.iter().enumerate().filter(|(_, a)| a.op.is_some());
+        let busy = self
+            .actors
+            .iter()
+            .enumerate()
+            .filter(|(_, a)| a.op.is_some());
         let text: Vec<_> = busy.map(|(i, a)| format!("actor {i}: {a:?}")).collect();
         text.join("; ")
     }
@@ -138,6 +174,12 @@ impl World {
         }
         match i {
             BACKGROUND => self.background(),
+            // A save that failed before the calm may be told after it: the driver tries again from time to time.
+            OPERATOR if self.calm && self.core.store_blocked() => {
+                self.send(OPERATOR, Event::RetryStore)?;
+                self.actors[OPERATOR].blocked = Blocked::Until(self.step + 500);
+                Ok(true)
+            }
             _ if self.calm => Ok(false),
             OPERATOR => self.operate().map(|()| true),
             _ => self.choose(i).map(|()| true),
@@ -171,7 +213,8 @@ impl World {
             self.tick()?;
             ticks += 1;
             if self.step > end || ticks > MAX_CALM_STEPS {
-                breach!("{what} does not come to an end: {}", self.who_waits());
+                let (who, stats) = (self.who_waits(), self.core.stats());
+                breach!("{what} does not come to an end: {who}; {stats:?}");
             }
         }
         self.check_gauges()
@@ -181,12 +224,10 @@ impl World {
         self.calm = true;
         self.store.weather = Weather::default();
         self.store.capacity = u64::MAX;
-        let reply = self.send(OPERATOR, Event::RetryStore)?;
-        if reply != Reply::Done {
-            breach!("RetryStore is answered with {reply:?}");
-        }
+        self.expect(Event::RetryStore, Reply::Done)?;
         self.until_rest("the work of the threads")?;
         self.read_everything()?;
+        self.pin_to_the_brim()?;
         self.reach_high_mark()?;
         self.read_everything()?;
         self.drop_everything()
@@ -198,7 +239,11 @@ impl World {
         self.until_rest("background reclaim")?;
         let (available, mark) = (self.core.available(), self.high_mark());
         if available < mark {
-            breach!("background reclaim rests with {} pages available, below {}", available.0, mark.0);
+            breach!(
+                "background reclaim rests with {} pages available, below {}",
+                available.0,
+                mark.0
+            );
         }
         Ok(())
     }
@@ -206,15 +251,60 @@ impl World {
     fn read_everything(&mut self) -> Check {
         for range in self.regions.iter().map(|r| r.range).collect::<Vec<_>>() {
             let (next, left) = (range.start, range.len.0);
-            self.actors[LAST].op = Some(Op::Access { range, next, stride: 1, left, writes: 0 });
+            self.actors[LAST].op = Some(Op::Access {
+                range,
+                next,
+                stride: 1,
+                left,
+                writes: 0,
+            });
             self.until_rest("reading everything")?;
+        }
+        Ok(())
+    }
+
+    /// A page can be pinned [`MAX_PINS`] times, not once more, and is then let go as often.
+    fn pin_to_the_brim(&mut self) -> Check {
+        let mut pages = self.regions.iter().flat_map(|r| r.range.pages());
+        let Some(page) = pages.find(|&page| self.mmu.is_mapped(page)) else {
+            return Ok(());
+        };
+        let range = PageRange::new(page, PageCount(1));
+        for _ in 0..MAX_PINS {
+            self.expect(Event::Pin { range }, Reply::Done)?;
+        }
+        self.expect(
+            Event::Pin { range },
+            Reply::Refused(Refusal::PinOverflow { page }),
+        )?;
+        self.expect(
+            Event::Discard { range },
+            Reply::Refused(Refusal::Pinned { page }),
+        )?;
+        for _ in 0..MAX_PINS {
+            self.expect(Event::Unpin { range }, Reply::Done)?;
+        }
+        self.expect(
+            Event::Unpin { range },
+            Reply::Refused(Refusal::NotPinned { page }),
+        )?;
+        self.check_all()
+    }
+
+    fn expect(&mut self, event: Event, wanted: Reply) -> Check {
+        let reply = self.send(OPERATOR, event)?;
+        if reply != wanted {
+            breach!("{event:?} is answered with {reply:?}, must be {wanted:?}");
         }
         Ok(())
     }
 
     fn drop_everything(&mut self) -> Check {
         for range in self.regions.iter().map(|r| r.range).collect::<Vec<_>>() {
-            self.actors[LAST].op = Some(Op::Drop { range, stage: DropStage::Quiet });
+            self.actors[LAST].op = Some(Op::Drop {
+                range,
+                stage: DropStage::Quiet,
+            });
             self.until_rest("dropping everything")?;
         }
         let stats = self.core.stats();
@@ -231,7 +321,9 @@ impl World {
         for (name, left) in gone {
             if left != 0 {
                 let slots: Vec<_> = self.store.some_slots().collect();
-                breach!("{name} is {left} after everything was dropped; slots {slots:?}; {stats:?}");
+                breach!(
+                    "{name} is {left} after everything was dropped; slots {slots:?}; {stats:?}"
+                );
             }
         }
         Ok(())

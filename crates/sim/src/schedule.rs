@@ -78,7 +78,11 @@ impl Schedule {
         let folio = command_folio(&new.command);
         let same = |p: &&Pending| folio.is_some() && command_folio(&p.command) == folio;
         if let Some(other) = self.pending.iter().find(same) {
-            breach!("{:?} while {:?} is not answered: same folio", new.command, other.command);
+            breach!(
+                "{:?} while {:?} is not answered: same folio",
+                new.command,
+                other.command
+            );
         }
         self.expect_no_clash(&new.command)?;
         self.pending.push(new);
@@ -94,7 +98,10 @@ impl Schedule {
         for other in &self.pending {
             let frame = command_frame(command);
             if frame.is_some() && frame == command_frame(&other.command) {
-                breach!("{command:?} while {:?} is not answered: same frame", other.command);
+                breach!(
+                    "{command:?} while {:?} is not answered: same frame",
+                    other.command
+                );
             }
             if let (Some(a), Some(b)) = (command_range(command), command_range(&other.command))
                 && !is_wake
@@ -107,7 +114,10 @@ impl Schedule {
                 if (changes(command) || changes(&other.command))
                     && slots(&other.command).contains(&Some(mine))
                 {
-                    breach!("{command:?} while {:?} is not answered: same slot", other.command);
+                    breach!(
+                        "{command:?} while {:?} is not answered: same slot",
+                        other.command
+                    );
                 }
             }
         }
@@ -121,7 +131,9 @@ impl Schedule {
         }
         let from = rng.below(self.pending.len() as u32) as usize;
         let n = self.pending.len();
-        (0..n).map(|i| (from + i) % n).find(|&i| self.pending[i].not_before <= step)
+        (0..n)
+            .map(|i| (from + i) % n)
+            .find(|&i| self.pending[i].not_before <= step)
     }
 
     /// The earliest step at which one may go on.
@@ -185,7 +197,12 @@ mod tests {
         let at = PageRange::new(PageIndex(start), PageCount(len));
         let folio = FolioId(folio);
         let command = Command::Zap { folio, at };
-        Pending { command, owner: 0, answer: None, not_before: 0 }
+        Pending {
+            command,
+            owner: 0,
+            answer: None,
+            not_before: 0,
+        }
     }
 
     #[test]
@@ -197,17 +214,43 @@ mod tests {
         schedule.add(zap(2, 4, 4)).unwrap();
         let frame = Frame::new(Order::ZERO, 0);
         let folio = FolioId(3);
-        let command = Command::Save { folio, frame, slot: SlotId(1), previous: None };
-        schedule.add(Pending { command, owner: 0, answer: None, not_before: 0 }).unwrap();
-        assert!(schedule.expect_no_clash(&Command::FreeFrame { frame }).is_err(), "same frame");
-        assert!(schedule.expect_no_clash(&Command::Release { slot: SlotId(1) }).is_err());
+        let command = Command::Save {
+            folio,
+            frame,
+            slot: SlotId(1),
+            previous: None,
+        };
+        schedule
+            .add(Pending {
+                command,
+                owner: 0,
+                answer: None,
+                not_before: 0,
+            })
+            .unwrap();
+        assert!(
+            schedule
+                .expect_no_clash(&Command::FreeFrame { frame })
+                .is_err(),
+            "same frame"
+        );
+        assert!(
+            schedule
+                .expect_no_clash(&Command::Release { slot: SlotId(1) })
+                .is_err()
+        );
         assert_eq!(schedule.pages(), 9);
     }
 
     #[test]
     fn what_is_held_back_is_not_chosen() {
         let mut schedule = Schedule::default();
-        schedule.add(Pending { not_before: 5, ..zap(1, 0, 4) }).unwrap();
+        schedule
+            .add(Pending {
+                not_before: 5,
+                ..zap(1, 0, 4)
+            })
+            .unwrap();
         let mut rng = Rng::new(1);
         assert_eq!(schedule.choose(4, &mut rng), None);
         assert_eq!(schedule.choose(5, &mut rng), Some(0));

@@ -66,7 +66,10 @@ impl SimStore {
         rng: &mut Rng,
     ) -> Check<Outcome> {
         if self.slots.contains_key(&slot) {
-            breach!("save to {slot:?}, which holds {} pages", self.slots[&slot].len());
+            breach!(
+                "save to {slot:?}, which holds {} pages",
+                self.slots[&slot].len()
+            );
         }
         if previous == Some(slot) {
             breach!("save to {slot:?} names itself as the previous slot");
@@ -90,7 +93,9 @@ impl SimStore {
         }
         self.saves += 1;
         let mut kept = data.to_vec();
-        if self.stale_every.is_some_and(|every| self.saves.is_multiple_of(every))
+        if self
+            .stale_every
+            .is_some_and(|every| self.saves.is_multiple_of(every))
             && self.last.len() == kept.len()
         {
             kept.copy_from_slice(&self.last);
@@ -112,7 +117,11 @@ impl SimStore {
         let first = usize::from(part.first);
         let end = first + part.order.pages().0 as usize;
         if end > kept.len() {
-            breach!("load of pages {first}..{end} from {:?}, which has {}", part.slot, kept.len());
+            breach!(
+                "load of pages {first}..{end} from {:?}, which has {}",
+                part.slot,
+                kept.len()
+            );
         }
         if rng.chance(self.weather.load_errors) {
             return Ok(None);
@@ -156,17 +165,30 @@ mod tests {
     use millpond_core::Order;
 
     fn part(slot: u32, first: u16, order: u8) -> SlotPart {
-        SlotPart { slot: SlotId(slot), first, order: Order::new(order).unwrap() }
+        SlotPart {
+            slot: SlotId(slot),
+            first,
+            order: Order::new(order).unwrap(),
+        }
     }
 
     #[test]
     fn a_slot_gives_back_what_it_was_given() {
         let (mut store, mut rng) = (SimStore::new(100), Rng::new(1));
         let data = [[1; 4], [2; 4]];
-        assert_eq!(store.save(SlotId(3), None, &data, &mut rng), Ok(Outcome::Stored));
+        assert_eq!(
+            store.save(SlotId(3), None, &data, &mut rng),
+            Ok(Outcome::Stored)
+        );
         assert_eq!(store.load(part(3, 1, 0), &mut rng), Ok(Some(vec![[2; 4]])));
-        assert_eq!(store.save(SlotId(4), Some(SlotId(3)), &data, &mut rng), Ok(Outcome::Unchanged));
-        assert_eq!(store.save(SlotId(4), None, &[BLANK], &mut rng), Ok(Outcome::AllZero));
+        assert_eq!(
+            store.save(SlotId(4), Some(SlotId(3)), &data, &mut rng),
+            Ok(Outcome::Unchanged)
+        );
+        assert_eq!(
+            store.save(SlotId(4), None, &[BLANK], &mut rng),
+            Ok(Outcome::AllZero)
+        );
         assert_eq!((store.slots(), store.pages()), (1, 2));
     }
 
@@ -180,15 +202,25 @@ mod tests {
         assert!(store.load(part(1, 0, 1), &mut rng).is_err());
         store.release(SlotId(1)).unwrap();
         assert!(store.load(part(1, 0, 0), &mut rng).is_err());
-        assert!(store.save(SlotId(2), Some(SlotId(1)), &[[1; 4]], &mut rng).is_err());
+        assert!(
+            store
+                .save(SlotId(2), Some(SlotId(1)), &[[1; 4]], &mut rng)
+                .is_err()
+        );
     }
 
     #[test]
     fn a_store_without_room_keeps_nothing() {
         let (mut store, mut rng) = (SimStore::new(1), Rng::new(1));
-        assert_eq!(store.save(SlotId(1), None, &[[1; 4]; 2], &mut rng), Ok(Outcome::StoreFull));
+        assert_eq!(
+            store.save(SlotId(1), None, &[[1; 4]; 2], &mut rng),
+            Ok(Outcome::StoreFull)
+        );
         store.weather.save_errors = 1000;
-        assert_eq!(store.save(SlotId(1), None, &[[1; 4]], &mut rng), Ok(Outcome::StoreFailed));
+        assert_eq!(
+            store.save(SlotId(1), None, &[[1; 4]], &mut rng),
+            Ok(Outcome::StoreFailed)
+        );
         assert_eq!(store.slots(), 0);
     }
 }

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 
 use millpond_core::check::PageState;
 use millpond_core::{
-    Command, Commands, Core, Event, FolioId, InstallError, Outcome, PageCount, PageIndex, PageRange,
-    Placed, RegionId, Reply, TakeOutError,
+    Command, Commands, Core, Event, FolioId, InstallError, Outcome, PageCount, PageIndex,
+    PageRange, Placed, RegionId, Reply, TakeOutError,
 };
 
 use crate::actor::{Actor, Blocked};
@@ -77,6 +77,8 @@ pub struct World {
     pub limit: u64,
     /// Whether new faults may be injected.
     pub calm: bool,
+    /// Where several threads work at once.
+    pub hot: PageRange,
     /// Background reclaim is between its marks.
     pub reclaiming: bool,
     /// The last value written: each write is a new one.
@@ -125,6 +127,7 @@ impl World {
             events: 0,
             limit: u64::from(config.limit.0),
             calm: false,
+            hot: PageRange::default(),
             reclaiming: false,
             stamp: 0,
             folio_at: BTreeMap::new(),
@@ -201,7 +204,12 @@ impl World {
             self.folio_at.insert(folio, at);
         }
         let not_before = self.step + self.delay();
-        self.schedule.add(Pending { command, owner, answer, not_before })?;
+        self.schedule.add(Pending {
+            command,
+            owner,
+            answer,
+            not_before,
+        })?;
         self.actors[owner].outstanding += 1;
         Ok(())
     }
@@ -229,7 +237,8 @@ impl World {
             return Ok(true);
         }
         let outcome = self.carry_out(pending.command)?;
-        self.log.push(self.step, Entry::CarriedOut(pending.command, outcome));
+        self.log
+            .push(self.step, Entry::CarriedOut(pending.command, outcome));
         let not_before = self.step + self.delay();
         let pending = self.schedule.get_mut(place);
         pending.answer = Some(schedule::answer(&pending.command, outcome));
@@ -306,23 +315,35 @@ impl World {
         let outcome = match command {
             Command::Zero { at, frame, .. } => {
                 if self.inject(self.profile.gone, "gone") {
-                    return Ok(Some(Outcome::InstallGone { frame_kept: frame.is_some() }));
+                    return Ok(Some(Outcome::InstallGone {
+                        frame_kept: frame.is_some(),
+                    }));
                 }
                 let copy = self.inject(self.profile.copies, "copied");
                 let result = self.mmu.install_zero(at, frame, copy)?;
                 self.installed(at, result, frame.is_some())
             }
-            Command::Load { part, at, frame, fresh, .. } => {
+            Command::Load {
+                part,
+                at,
+                frame,
+                fresh,
+                ..
+            } => {
                 if part.order != frame.order() {
                     breach!(at at.start, "load of {part:?} into {frame}");
                 }
                 let contents = self.store.load(part, &mut self.rng)?;
                 let failed = contents.is_none();
-                self.mmu.fill(frame, fresh, contents)?;
+                // The kernel may even have had no pages for a fresh frame.
+                let frame_kept = !(failed && fresh && self.rng.chance(300));
+                if frame_kept {
+                    self.mmu.fill(frame, fresh, contents)?;
+                }
                 if failed {
                     Coverage::count(&mut self.coverage.injected, "load failed");
                     self.oracle.load_failed(at);
-                    return Ok(Some(Outcome::LoadFailed { frame_kept: true }));
+                    return Ok(Some(Outcome::LoadFailed { frame_kept }));
                 }
                 self.place(at, frame)?
             }
@@ -335,9 +356,15 @@ impl World {
                     Err(TakeOutError::Immovable) => Outcome::TakeOutImmovable,
                 }
             }
-            Command::Save { frame, slot, previous, .. } => {
+            Command::Save {
+                frame,
+                slot,
+                previous,
+                ..
+            } => {
                 let outcome =
-                    self.store.save(slot, previous, self.mmu.frame(frame)?, &mut self.rng)?;
+                    self.store
+                        .save(slot, previous, self.mmu.frame(frame)?, &mut self.rng)?;
                 match outcome {
                     Outcome::StoreFull => {
                         Coverage::count(&mut self.coverage.injected, "store full");
@@ -380,10 +407,16 @@ impl World {
         match result {
             Ok(placed) => {
                 self.wake(at, true);
-                Outcome::Installed { frame_kept: had_frame && placed == Placed::Copied }
+                Outcome::Installed {
+                    frame_kept: had_frame && placed == Placed::Copied,
+                }
             }
-            Err(InstallError::Split) => Outcome::InstallSplit { frame_kept: had_frame },
-            Err(InstallError::Gone) => Outcome::InstallGone { frame_kept: had_frame },
+            Err(InstallError::Split) => Outcome::InstallSplit {
+                frame_kept: had_frame,
+            },
+            Err(InstallError::Gone) => Outcome::InstallGone {
+                frame_kept: had_frame,
+            },
         }
     }
 
@@ -463,7 +496,11 @@ impl World {
         let stats = self.core.stats();
         let gauges = [
             ("nr_mapped", stats.nr_mapped, self.mmu.mapped()),
-            ("nr_limbo + nr_free_frames", stats.nr_limbo + stats.nr_free_frames, self.mmu.populated()),
+            (
+                "nr_limbo + nr_free_frames",
+                stats.nr_limbo + stats.nr_free_frames,
+                self.mmu.populated(),
+            ),
             ("nr_limit", stats.nr_limit, self.limit),
         ];
         for (name, said, is) in gauges {

@@ -1,0 +1,51 @@
+//! The checks can fail: each way of breaking the simulated world on purpose is noticed.
+//!
+//! A judge that never convicts is worth nothing. Every sabotage here would be a silent loss of data or a hang in a real
+//! program; that a few seeds are allowed for each is because some seeds have little of what it needs.
+
+use millpond_sim::mmu::MmuSabotage;
+use millpond_sim::{Options, Sabotage, run};
+
+fn verdict(sabotage: Sabotage) -> String {
+    let options = Options {
+        events: 5000,
+        sabotage: Some(sabotage),
+        ..Options::default()
+    };
+    let failures = (1..=12).filter_map(|seed| run(seed, options).failure);
+    let what = failures.map(|failure| failure.what).next();
+    what.unwrap_or_else(|| panic!("{sabotage:?} was not noticed"))
+}
+
+#[test]
+fn a_lost_write_is_noticed() {
+    let what = verdict(Sabotage::Mmu(MmuSabotage::LoseWrite));
+    assert!(what.contains("reads"), "{what}");
+}
+
+#[test]
+fn a_frame_that_was_not_cleared_is_noticed() {
+    let what = verdict(Sabotage::Mmu(MmuSabotage::KeepOld));
+    assert!(what.contains("reads"), "{what}");
+}
+
+#[test]
+fn bytes_back_from_a_discard_are_noticed() {
+    let what = verdict(Sabotage::Mmu(MmuSabotage::Resurrect));
+    assert!(what.contains("reads"), "{what}");
+}
+
+#[test]
+fn a_store_with_another_slots_bytes_is_noticed() {
+    let what = verdict(Sabotage::StaleStore(5));
+    assert!(what.contains("reads"), "{what}");
+}
+
+#[test]
+fn a_lost_wake_up_is_noticed() {
+    let what = verdict(Sabotage::SwallowWakes);
+    assert!(
+        what.contains("nobody can move") || what.contains("does not come to"),
+        "{what}"
+    );
+}

@@ -90,9 +90,11 @@ impl Frames {
         Some(Frame::new(order, index))
     }
 
-    /// A spare frame of any order, smallest first, draining from now on.
-    pub(crate) fn drain_one(&mut self) -> Option<Frame> {
-        let order = Order::all().find(|&order| self.has_spare(order))?;
+    /// A spare frame to give back, draining from now on: the smallest that covers `pages`, or the largest there is.
+    pub(crate) fn drain_one(&mut self, pages: u32) -> Option<Frame> {
+        let covers = |&order: &Order| self.has_spare(order) && order.pages().0 >= pages;
+        let largest = || Order::all().rev().find(|&order| self.has_spare(order));
+        let order = Order::all().find(covers).or_else(largest)?;
         self.drain_one_of(order)
     }
 

@@ -163,6 +163,12 @@ impl Core {
         self.leaves.bytes() + self.folios.bytes() + self.slots.bytes() + self.frames.bytes()
     }
 
+    /// Length of the arena.
+    #[must_use]
+    pub fn arena(&self) -> PageCount {
+        self.config.arena
+    }
+
     /// Whether no command is waiting for its answer: the state describes the world as it is.
     #[must_use]
     pub fn is_quiet(&self) -> bool {

@@ -166,6 +166,9 @@ pub trait Store: Send + Sync {
     /// What is held now.
     fn usage(&self) -> StoreUsage;
 
+    /// Names the descriptors that saving and loading need: threads with a descriptor table of their own keep them.
+    fn descriptors(&self, _keep: &mut dyn FnMut(i32)) {}
+
     /// Called in the one thread of a new child process, before any other call there: the child may read what the
     /// parent saved before, and must not write where the parent does.
     ///

@@ -68,3 +68,35 @@ pub struct VmStat {
     /// Pages that were ever touched, each counted once until it is discarded.
     pub touched: u64,
 }
+
+impl VmStat {
+    /// What was counted since `before`; gauges and peaks as they are now.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            pgfault: self.pgfault - before.pgfault,
+            pgmajfault: self.pgmajfault - before.pgmajfault,
+            pgscan_kswapd: self.pgscan_kswapd - before.pgscan_kswapd,
+            pgscan_direct: self.pgscan_direct - before.pgscan_direct,
+            pgsteal_kswapd: self.pgsteal_kswapd - before.pgsteal_kswapd,
+            pgsteal_direct: self.pgsteal_direct - before.pgsteal_direct,
+            allocstall: self.allocstall - before.allocstall,
+            pswpin: self.pswpin - before.pswpin,
+            pswpout: self.pswpout - before.pswpout,
+            pswpout_unchanged: self.pswpout_unchanged - before.pswpout_unchanged,
+            pswpout_zero: self.pswpout_zero - before.pswpout_zero,
+            limbo_rescue: self.limbo_rescue - before.limbo_rescue,
+            pgzero: self.pgzero - before.pgzero,
+            pgactivate: self.pgactivate - before.pgactivate,
+            pgdeactivate: self.pgdeactivate - before.pgdeactivate,
+            pgdiscard: self.pgdiscard - before.pgdiscard,
+            takeout_busy: self.takeout_busy - before.takeout_busy,
+            takeout_immovable: self.takeout_immovable - before.takeout_immovable,
+            store_failed: self.store_failed - before.store_failed,
+            load_failed: self.load_failed - before.load_failed,
+            over_limit: self.over_limit - before.over_limit,
+            folio_split: self.folio_split - before.folio_split,
+            ..*self
+        }
+    }
+}

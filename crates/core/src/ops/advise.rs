@@ -74,9 +74,12 @@ impl Core {
             return reply;
         }
         self.for_each_folio(range, |core, id| {
-            if core.folios.get(id).immovable {
+            let folio = core.folios.get_mut(id);
+            let relist = folio.immovable && folio.state == State::Resident;
+            folio.immovable = false;
+            // One that is on its way somewhere is on no list, and gets on one when it has arrived.
+            if relist {
                 core.unlist(id);
-                core.folios.get_mut(id).immovable = false;
                 core.list(id, ListName::Inactive);
             }
         });

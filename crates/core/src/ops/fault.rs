@@ -15,7 +15,7 @@ use crate::command::{Command, Commands};
 use crate::event::{Refusal, Reply, SlotPart};
 use crate::folio::{FolioId, State};
 use crate::leaf::Entry;
-use crate::limits::TRIM_BATCH;
+use crate::limits::{ANSWER_COMMANDS, TRIM_BATCH};
 use crate::machine::Core;
 use crate::swap::SlotId;
 
@@ -210,15 +210,19 @@ impl Core {
         }
     }
 
-    /// Gives spare frames back to the kernel: a batch when `pages` are wanted, so that they share a TLB shootdown.
+    /// Gives spare frames back to the kernel until `pages` pages are on their way; when these are single pages, a
+    /// whole batch, so that they share a TLB shootdown.
     pub(crate) fn drain(&mut self, pages: u32, out: &mut Commands) {
         let mut drained = 0;
         for _ in 0..TRIM_BATCH {
-            // Big frames are not given up beyond need; small ones are, up to the batch.
-            if drained >= pages.max(TRIM_BATCH as u32) || out.room() <= 4 {
+            if out.room() <= ANSWER_COMMANDS {
                 break;
             }
-            let Some(frame) = self.frames.drain_one() else {
+            let missing = pages.saturating_sub(drained);
+            if missing == 0 && !self.frames.has_spare(Order::ZERO) {
+                break;
+            }
+            let Some(frame) = self.frames.drain_one(missing.max(1)) else {
                 break;
             };
             drained += frame.order().pages().0;

@@ -1,1 +1,44 @@
-//! Placeholder while the crate is written.
+//! Linux memory management for one process: plain pointers over more data than RAM, under one hard budget.
+//!
+//! A [`Manager`] has a RAM budget and a store. Its [`Region`]s are ordinary memory to the program; what does not
+//! fit in the budget flows to the store and comes back when it is touched.
+//!
+//! ```
+//! use millpond::{Manager, StoreKind};
+//!
+//! let manager = Manager::builder().ram(16 << 20).store(StoreKind::compressed_ram()).build()?;
+//! let mut region = manager.region(64 << 20)?; // four times the budget
+//! for (i, byte) in region.as_mut_slice().iter_mut().step_by(4096).enumerate() {
+//!     *byte = i as u8;
+//! }
+//! assert!(region.as_slice().iter().step_by(4096).enumerate().all(|(i, &byte)| byte == i as u8));
+//! assert!(manager.stats().vm.pswpout > 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The decisions are made by [`millpond_core`]; this crate carries them out (see `driver`) on real
+//! memory ([`millpond_mmu`]) and a store ([`millpond_store`]).
+
+#![warn(missing_docs)]
+
+mod builder;
+mod driver;
+mod error;
+mod manager;
+mod region;
+mod signals;
+pub mod space;
+mod stats;
+mod vec;
+
+pub use builder::{ManagerBuilder, OnStoreFull, StoreKind};
+pub use error::{
+    AdviseError, BuildError, DiscardError, ForkError, PinError, PopulateError, RegionError,
+    StoreError,
+};
+pub use manager::Manager;
+pub use millpond_core::{Order, PAGE_SIZE, VmStat};
+pub use millpond_mmu::{Delivery, TakeOutMethod};
+pub use region::{Advice, PinGuard, Region, RegionStats};
+pub use stats::{LatencySummary, Stats};
+pub use vec::{Plain, PondVec};

@@ -14,6 +14,7 @@
 pub mod capabilities;
 pub mod delivery;
 mod error;
+mod isolate;
 mod lease;
 mod pool;
 mod report;
@@ -24,4 +25,5 @@ mod uffd;
 pub use capabilities::{Capabilities, Capability, capabilities};
 pub use delivery::{Delivery, FaultSink, Resolution};
 pub use error::MmuError;
+pub use isolate::isolate_descriptors;
 pub use uffd::{TakeOutMethod, Uffd, UffdConfig};

@@ -67,6 +67,7 @@ impl Handler {
         let thread = std::thread::Builder::new()
             .name("millpond-fault".into())
             .spawn(move || {
+                sink.handler_started();
                 serve(served, &*sink, &stopped);
             });
         restore_signals(&before);

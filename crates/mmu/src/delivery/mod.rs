@@ -50,6 +50,9 @@ pub enum Resolution {
 /// handler. It must not call the program's allocator, use thread-local storage, touch managed memory, panic, or take
 /// a lock that anyone holds while touching managed memory.
 pub trait FaultSink: Send + Sync {
+    /// Called once in a new handler thread, before it reads its first fault.
+    fn handler_started(&self) {}
+
     /// A thread touched `page`, which is not mapped, or is write-protected while it is taken out.
     fn fault(&self, page: PageIndex, access: Access) -> Resolution;
 }

@@ -218,6 +218,13 @@ impl Uffd {
         self.can_move
     }
 
+    /// The descriptors that its operations need, for threads with a descriptor table of their own.
+    #[must_use]
+    pub fn descriptors(&self) -> Vec<i32> {
+        let cells = [&self.uffd, &self.pagemap, &self.pidfd];
+        cells.iter().filter_map(|cell| cell.get()).map(|fd| fd.as_raw_fd()).collect()
+    }
+
     /// What a handler thread needs to know.
     pub(crate) fn served(&self) -> Served {
         // SAFETY: the descriptor stays open until the handler is joined: the drop detaches first, and it is

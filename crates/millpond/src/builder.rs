@@ -1,0 +1,286 @@
+//! Building a manager: budget, store, delivery.
+
+use crate::driver::{Charge, Driver, Parts};
+use crate::error::{BuildError, MIN_RAM, StoreError};
+use crate::manager::{Manager, Pond};
+use millpond_core::{Config, ConfigError, Core, LEAF_PAGES, Order, PAGE_SIZE, PageCount, Store};
+use millpond_mmu::{Delivery, TakeOutMethod, Uffd, UffdConfig};
+use millpond_store::{
+    CompressedRam, CompressedRamConfig, FileStore, FileStoreConfig, Location, Null, Spill,
+};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where what does not fit goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreKind {
+    /// Compressed RAM up to a quarter of the budget, then an unnamed file in `directory` (`$TMPDIR` or `/var/tmp`).
+    Auto {
+        /// Where the file is made.
+        directory: Option<PathBuf>,
+    },
+    /// Compressed RAM, at most `max_bytes` of it.
+    CompressedRam {
+        /// Most bytes of compressed data; no limit but the budget when `None`.
+        max_bytes: Option<u64>,
+    },
+    /// A file: `path` names a directory for an unnamed one, or a new file.
+    File {
+        /// Directory or file; `$TMPDIR` or `/var/tmp` when `None`.
+        path: Option<PathBuf>,
+        /// Most bytes that it may take.
+        max_bytes: Option<u64>,
+        /// Take a path on tmpfs, which is RAM that the budget does not see.
+        force_tmpfs: bool,
+    },
+    /// No store: only what is zero or was never touched can leave memory.
+    None,
+}
+
+/// What happens when the store is full or fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnStoreFull {
+    /// Nothing is lost; the budget is exceeded, and one line says so on standard error.
+    #[default]
+    Exceed,
+    /// The process aborts.
+    Abort,
+}
+
+impl StoreKind {
+    /// Compressed RAM without a limit of its own.
+    #[must_use]
+    pub fn compressed_ram() -> Self {
+        Self::CompressedRam { max_bytes: None }
+    }
+
+    /// An unnamed file in the directory for temporary files that survive a reboot.
+    #[must_use]
+    pub fn file() -> Self {
+        Self::File {
+            path: None,
+            max_bytes: None,
+            force_tmpfs: false,
+        }
+    }
+
+    fn open(&self, ram: u64) -> Result<Box<dyn Store>, StoreError> {
+        Ok(match self {
+            Self::None => Box::new(Null),
+            Self::CompressedRam { max_bytes } => {
+                Box::new(CompressedRam::new(CompressedRamConfig {
+                    max_bytes: *max_bytes,
+                })?)
+            }
+            Self::File {
+                path,
+                max_bytes,
+                force_tmpfs,
+            } => {
+                let path = path.clone().unwrap_or_else(temporary_directory);
+                let location = if path.is_dir() {
+                    Location::Directory(path)
+                } else {
+                    Location::File(path)
+                };
+                let config = FileStoreConfig {
+                    location,
+                    max_bytes: *max_bytes,
+                    force_tmpfs: *force_tmpfs,
+                };
+                Box::new(FileStore::create(&config)?)
+            }
+            Self::Auto { directory } => {
+                let front = CompressedRamConfig {
+                    max_bytes: Some((ram / 4).max(CompressedRam::MIN_BYTES)),
+                };
+                let directory = directory.clone().unwrap_or_else(temporary_directory);
+                let back = FileStore::create(&FileStoreConfig::in_directory(directory))?;
+                Box::new(Spill::new(CompressedRam::new(front)?, back))
+            }
+        })
+    }
+}
+
+/// `$TMPDIR`, or `/var/tmp`: `/tmp` is often RAM.
+fn temporary_directory() -> PathBuf {
+    std::env::var_os("TMPDIR").map_or_else(|| Path::new("/var/tmp").into(), PathBuf::from)
+}
+
+/// Collects what a [`Manager`] is made from. See [`Manager::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "call .build() for a manager"]
+pub struct ManagerBuilder {
+    ram: Option<u64>,
+    store: StoreKind,
+    delivery: Delivery,
+    take_out: TakeOutMethod,
+    address_space: Option<u64>,
+    order: Order,
+    on_store_full: OnStoreFull,
+    charge: Charge,
+    background: bool,
+    limbo_share: Option<u16>,
+    on_tick: Option<fn()>,
+}
+
+impl Default for ManagerBuilder {
+    fn default() -> Self {
+        Self {
+            ram: None,
+            store: StoreKind::compressed_ram(),
+            delivery: Delivery::InThread,
+            take_out: TakeOutMethod::Auto,
+            address_space: None,
+            order: Order::new(4).expect("4 is an order"),
+            on_store_full: OnStoreFull::Exceed,
+            charge: Charge::FramesAndStore,
+            background: true,
+            limbo_share: None,
+            on_tick: None,
+        }
+    }
+}
+
+impl ManagerBuilder {
+    /// The budget, in bytes: at least 16 MiB. Everything that the manager has counts: mapped pages, frames, tables, and the
+    /// store's RAM (but see [`store_outside_budget`](Self::store_outside_budget)).
+    pub fn ram(mut self, bytes: u64) -> Self {
+        self.ram = Some(bytes);
+        self
+    }
+
+    /// Where what does not fit goes. Compressed RAM unless told otherwise.
+    pub fn store(mut self, store: StoreKind) -> Self {
+        self.store = store;
+        self
+    }
+
+    /// Who resolves faults: the faulting thread (the default), or a handler thread.
+    pub fn delivery(mut self, delivery: Delivery) -> Self {
+        self.delivery = delivery;
+        self
+    }
+
+    /// How pages are captured on their way out; the best that the kernel has unless told otherwise.
+    pub fn take_out(mut self, method: TakeOutMethod) -> Self {
+        self.take_out = method;
+        self
+    }
+
+    /// Addresses to reserve for regions, in bytes. The default is 16 times the budget and at least 64 GiB.
+    /// Unused addresses cost nothing; tables for them cost 44 bytes of address space for each 4 KiB.
+    pub fn address_space(mut self, bytes: u64) -> Self {
+        self.address_space = Some(bytes);
+        self
+    }
+
+    /// Order of the folios of regions that do not say: 2^order pages are brought in and taken out together.
+    /// 4 (64 KiB) by default.
+    pub fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// What happens when the store takes nothing more.
+    pub fn on_store_full(mut self, what: OnStoreFull) -> Self {
+        self.on_store_full = what;
+        self
+    }
+
+    /// Whether the store's RAM is outside the budget, as zram's is outside the memory cgroup of those who swap to it.
+    pub fn store_outside_budget(mut self, outside: bool) -> Self {
+        self.charge = if outside {
+            Charge::Frames
+        } else {
+            Charge::FramesAndStore
+        };
+        self
+    }
+
+    /// Lets the budget cover all resident memory of the process, managed or not.
+    pub fn cover_process(mut self) -> Self {
+        self.charge = Charge::Process;
+        self
+    }
+
+    /// Whether a thread reclaims ahead of need (the default). Without it every faulting thread reclaims for itself.
+    pub fn background_reclaim(mut self, on: bool) -> Self {
+        self.background = on;
+        self
+    }
+
+    /// Limbo's share of the budget, in 1/1024: how long a folio that was taken out waits in RAM for a second touch.
+    pub fn limbo_share(mut self, share: u16) -> Self {
+        self.limbo_share = Some(share);
+        self
+    }
+
+    pub(crate) fn on_tick(mut self, on_tick: Option<fn()>) -> Self {
+        self.on_tick = on_tick;
+        self
+    }
+
+    /// Reserves the address space, opens the store and starts the threads.
+    ///
+    /// # Errors
+    /// What is wrong with the settings, or what the system refused.
+    pub fn build(self) -> Result<Manager, BuildError> {
+        let (driver, order) = self.driver()?;
+        Ok(Manager::new(Arc::new(Pond::start(driver)?), order))
+    }
+
+    pub(crate) fn driver(&self) -> Result<(Arc<Driver>, Order), BuildError> {
+        let ram = self.ram.ok_or(BuildError::NoBudget)?;
+        if ram < MIN_RAM {
+            return Err(BuildError::BudgetTooSmall { ram });
+        }
+        let limit = PageCount::from_bytes_ceil(ram).ok_or(BuildError::BudgetTooLarge { ram })?;
+        let space = self
+            .address_space
+            .unwrap_or_else(|| ram.saturating_mul(16).max(64 << 30));
+        let arena = whole_leaves(space).ok_or(BuildError::BadAddressSpace { bytes: space })?;
+        let config = Config {
+            records: records(arena, limit),
+            limbo_share: self
+                .limbo_share
+                .unwrap_or(Config::new(arena, limit).limbo_share),
+            ..Config::new(arena, limit)
+        };
+        let core = Core::new(config).map_err(|error| match error {
+            ConfigError::BadArena { .. } => BuildError::BadAddressSpace { bytes: space },
+            _ => BuildError::BudgetTooSmall { ram },
+        })?;
+        let mmu = Uffd::new(UffdConfig {
+            arena,
+            pool: config.pool,
+            delivery: self.delivery,
+            take_out: self.take_out,
+        })?;
+        let parts = Parts {
+            mmu,
+            store: self.store.open(ram)?,
+            delivery: self.delivery,
+            ram,
+            charge: self.charge,
+            on_store_full: self.on_store_full,
+            background: self.background,
+            on_tick: self.on_tick,
+        };
+        Ok((Arc::new(Driver::new(core, parts)), self.order))
+    }
+}
+
+fn whole_leaves(bytes: u64) -> Option<PageCount> {
+    let leaf = u64::from(LEAF_PAGES) * PAGE_SIZE as u64;
+    PageCount::from_bytes_ceil(bytes.div_ceil(leaf).checked_mul(leaf)?)
+}
+
+/// Folios that can be in memory at once: all the RAM there is, in single pages, when the budget has to be exceeded.
+fn records(arena: PageCount, limit: PageCount) -> u32 {
+    let machine = rustix::system::sysinfo();
+    let bytes = machine.totalram as u64 * u64::from(machine.mem_unit);
+    let pages = PageCount::from_bytes_ceil(bytes).map_or(u32::MAX, |pages| pages.0);
+    pages.min(arena.0).max(limit.0)
+}

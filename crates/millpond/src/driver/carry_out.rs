@@ -1,0 +1,314 @@
+//! Carrying commands out, and telling the core how they went.
+//!
+//! In four phases a round, until the core asks for no more:
+//!
+//! 1. frames go back to the kernel first, because what follows may need the room;
+//! 2. what the MMU does better together is put together: take-outs, zaps;
+//! 3. the rest one by one: zeros, loads, rescues, saves;
+//! 4. all results go to the core under one lock, as far as its answers fit in the list.
+
+use super::{Driver, notice};
+use crate::builder::OnStoreFull;
+use millpond_core::limits::{ANSWER_COMMANDS, MAX_COMMANDS};
+use millpond_core::{
+    Command, Commands, Event, FolioId, Frame, InstallError, LoadError, Mmu, Outcome, PageRange,
+    Placed, SaveError, Saved, SlotPart, TakeOutError,
+};
+use std::sync::atomic::Ordering;
+
+/// Results on their way to the core.
+struct Results {
+    list: [Option<Event>; MAX_COMMANDS],
+    len: usize,
+}
+
+impl Results {
+    fn new() -> Self {
+        Self {
+            list: [None; MAX_COMMANDS],
+            len: 0,
+        }
+    }
+
+    fn push(&mut self, event: Event) {
+        self.list[self.len] = Some(event);
+        self.len += 1;
+    }
+
+    fn completed(&mut self, folio: FolioId, outcome: Outcome) {
+        self.push(Event::Completed { folio, outcome });
+    }
+}
+
+/// A bounded list of the commands of one kind.
+struct Batch<T, const N: usize = MAX_COMMANDS> {
+    list: [T; N],
+    len: usize,
+}
+
+impl<T: Copy> Batch<T> {
+    fn new(empty: T) -> Self {
+        Self {
+            list: [empty; MAX_COMMANDS],
+            len: 0,
+        }
+    }
+
+    fn push(&mut self, item: T) {
+        self.list[self.len] = item;
+        self.len += 1;
+    }
+
+    fn items(&self) -> &[T] {
+        &self.list[..self.len]
+    }
+}
+
+/// What became of the install among the commands, if there was one.
+pub(crate) type Installed = Option<Outcome>;
+
+impl Driver {
+    /// Carries out `commands` and whatever the core asks for next; the list is empty afterwards.
+    pub(crate) fn carry_out(&self, commands: &mut Commands) -> Installed {
+        let mut installed = None;
+        while !commands.is_empty() {
+            let mut results = Results::new();
+            self.free_frames(commands, &mut results);
+            self.take_out(commands, &mut results);
+            self.zap(commands, &mut results);
+            for command in commands.iter() {
+                if let Some(outcome) = self.carry_out_one(command, &mut results) {
+                    installed = Some(outcome);
+                }
+            }
+            commands.clear();
+            self.report(&results, commands);
+        }
+        installed
+    }
+
+    /// Tells the core; carries out what cannot wait because the list is full.
+    fn report(&self, results: &Results, commands: &mut Commands) {
+        let mut core = self.lock();
+        for event in results.list[..results.len].iter().flatten() {
+            if commands.room() < ANSWER_COMMANDS {
+                drop(core);
+                self.carry_out(commands);
+                core = self.lock();
+            }
+            core.handle(*event, commands);
+        }
+    }
+
+    fn free_frames(&self, commands: &Commands, results: &mut Results) {
+        let mut frames = [Frame::new(millpond_core::Order::ZERO, 0); MAX_COMMANDS];
+        let mut len = 0;
+        for command in commands.iter() {
+            if let Command::FreeFrame { frame } = command {
+                frames[len] = frame;
+                len += 1;
+                results.push(Event::FrameFreed { frame });
+            }
+        }
+        if len > 0 {
+            self.mmu.free_frames(&frames[..len]);
+        }
+    }
+
+    fn take_out(&self, commands: &Commands, results: &mut Results) {
+        let none = (
+            PageRange::default(),
+            Frame::new(millpond_core::Order::ZERO, 0),
+        );
+        let mut work = Batch::new(none);
+        let mut folios = Batch::new(FolioId(0));
+        for command in commands.iter() {
+            if let Command::TakeOut { folio, at, frame } = command {
+                work.push((at, frame));
+                folios.push(folio);
+            }
+        }
+        if work.len == 0 {
+            return;
+        }
+        let mut outcomes = [Ok(()); MAX_COMMANDS];
+        self.mmu
+            .take_out_all(work.items(), &mut outcomes[..work.len]);
+        for (folio, outcome) in folios.items().iter().zip(outcomes) {
+            results.completed(
+                *folio,
+                match outcome {
+                    Ok(()) => Outcome::TakenOut,
+                    Err(TakeOutError::Busy) => Outcome::TakeOutBusy,
+                    Err(TakeOutError::Immovable) => Outcome::TakeOutImmovable,
+                },
+            );
+        }
+    }
+
+    fn zap(&self, commands: &Commands, results: &mut Results) {
+        let mut ranges: Batch<PageRange> = Batch::new(PageRange::default());
+        for command in commands.iter() {
+            let Command::Zap { folio, at } = command else {
+                continue;
+            };
+            results.completed(folio, Outcome::Zapped);
+            match ranges.list[..ranges.len].last_mut() {
+                Some(last) if last.end() == at.start => last.len.0 += at.len.0,
+                _ => ranges.push(at),
+            }
+        }
+        if ranges.len > 0 {
+            self.mmu.zap(ranges.items());
+        }
+    }
+
+    /// Everything that is done alone. Answers how an install went.
+    fn carry_out_one(&self, command: Command, results: &mut Results) -> Installed {
+        let (folio, outcome) = match command {
+            Command::Zero { folio, at, frame } => (
+                folio,
+                install_outcome(self.mmu.install_zero(at, frame), frame.is_some()),
+            ),
+            Command::Rescue { folio, at, frame } => {
+                (folio, install_outcome(self.mmu.install(frame, at), true))
+            }
+            Command::Load {
+                folio,
+                part,
+                at,
+                frame,
+                fresh,
+            } => {
+                let loaded = self
+                    .mmu
+                    .fill(frame, fresh, &mut |bytes| self.load(part, bytes));
+                let outcome = match loaded {
+                    Ok(()) => install_outcome(self.mmu.install(frame, at), true),
+                    Err(_) => Outcome::LoadFailed { frame_kept: true },
+                };
+                (folio, outcome)
+            }
+            Command::Save {
+                folio,
+                frame,
+                slot,
+                previous,
+            } => {
+                let mut saved = Err(SaveError::Io(0));
+                self.mmu.read_frame(frame, &mut |bytes| {
+                    saved = self.store.save(slot, previous, bytes)
+                });
+                results.completed(folio, self.save_outcome(saved));
+                return None;
+            }
+            Command::Release { slot } => {
+                self.store.release(slot);
+                results.push(Event::SlotReleased { slot });
+                return None;
+            }
+            Command::Wake { at } => {
+                self.mmu.wake(at);
+                self.wake_waiters();
+                return None;
+            }
+            Command::Poison { at, page } => {
+                self.say_lost(at, page);
+                self.mmu.poison(at);
+                return None;
+            }
+            Command::FreeFrame { .. } | Command::TakeOut { .. } | Command::Zap { .. } => {
+                return None;
+            }
+        };
+        results.completed(folio, outcome);
+        Some(outcome)
+    }
+
+    /// Media have bad moments: an I/O error is tried again before a page is given up. Damage is not.
+    fn load(&self, part: SlotPart, bytes: &mut [u8]) -> Result<(), LoadError> {
+        const ATTEMPTS: usize = 3;
+        let bytes = &mut bytes[..part.order.bytes()];
+        let mut result = Err(LoadError::Missing);
+        for _ in 0..ATTEMPTS {
+            result = self.store.load(part.slot, part.first, bytes);
+            if !matches!(result, Err(LoadError::Io(_))) {
+                break;
+            }
+        }
+        if let Err(error) = result {
+            self.store_failures.fetch_add(1, Ordering::Relaxed);
+            notice::say(format_args!(
+                "the store cannot give back {} bytes ({error:?}): they are lost; whoever touches them gets SIGBUS",
+                bytes.len()
+            ));
+        }
+        result
+    }
+
+    fn save_outcome(&self, saved: Result<Saved, SaveError>) -> Outcome {
+        match saved {
+            Ok(Saved::Stored) => Outcome::Stored,
+            Ok(Saved::Unchanged) => Outcome::Unchanged,
+            Ok(Saved::AllZero) => Outcome::AllZero,
+            Err(error) => {
+                self.store_refused(error);
+                match error {
+                    SaveError::Full => Outcome::StoreFull,
+                    SaveError::Io(_) => Outcome::StoreFailed,
+                }
+            }
+        }
+    }
+
+    /// The first refusal is told; more of the same are counted.
+    fn store_refused(&self, error: SaveError) {
+        let first = self.store_failures.fetch_add(1, Ordering::Relaxed) == 0;
+        let what = match error {
+            SaveError::Full => "is full",
+            SaveError::Io(_) => "failed",
+        };
+        match self.on_store_full {
+            OnStoreFull::Exceed if first => notice::say(format_args!(
+                "the store {what} ({error:?}): nothing is lost, the budget is exceeded from here on; \
+                 give a larger store or a larger budget"
+            )),
+            OnStoreFull::Exceed => {}
+            OnStoreFull::Abort => {
+                notice::say(format_args!(
+                    "the store {what} ({error:?}): stopping, as asked; give a larger store or a larger budget"
+                ));
+                std::process::abort();
+            }
+        }
+    }
+
+    fn say_lost(&self, at: PageRange, page: millpond_core::PageIndex) {
+        let from = self.mmu.addr_of(at.start) as usize;
+        notice::say(format_args!(
+            "lost: {} bytes at {from:#x}, wanted at {:#x}",
+            at.len.bytes(),
+            self.mmu.addr_of(page) as usize
+        ));
+    }
+
+    pub(crate) fn wake_waiters(&self) {
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            self.settled.notify_all();
+        }
+    }
+}
+
+fn install_outcome(placed: Result<Placed, InstallError>, has_frame: bool) -> Outcome {
+    match placed {
+        Ok(placed) => Outcome::Installed {
+            frame_kept: has_frame && placed == Placed::Copied,
+        },
+        Err(InstallError::Split) => Outcome::InstallSplit {
+            frame_kept: has_frame,
+        },
+        Err(InstallError::Gone) => Outcome::InstallGone {
+            frame_kept: has_frame,
+        },
+    }
+}

@@ -1,0 +1,125 @@
+//! A fault, from the backend to the installed page.
+
+use super::Driver;
+use millpond_core::{
+    Access, Commands, Event, Order, Outcome, PageIndex, Reclaimer, Refusal, Reply,
+};
+use millpond_mmu::{Delivery, FaultSink, Resolution};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Why a page could not be brought in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FaultError {
+    /// Its contents are lost.
+    Lost,
+    /// It is in no region.
+    Outside,
+    /// No folio record was left.
+    OutOfRecords,
+}
+
+/// What a thread does when the page is in flight on another one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Waits until it has landed.
+    Wait,
+    /// Leaves: the faulting thread sleeps in the kernel and is woken by whoever completes.
+    Leave,
+}
+
+impl FaultSink for Driver {
+    fn handler_started(&self) {
+        self.isolate();
+    }
+
+    fn fault(&self, page: PageIndex, access: Access) -> Resolution {
+        let started = Instant::now();
+        let patience = match self.delivery {
+            Delivery::InThread => Patience::Wait,
+            Delivery::Handler => Patience::Leave,
+        };
+        let resolution = match self.bring_in(page, access, patience) {
+            Ok(resolution) => resolution,
+            Err(_) => Resolution::Lost,
+        };
+        self.latency.record(started.elapsed().as_nanos() as u64);
+        resolution
+    }
+}
+
+impl Driver {
+    /// Makes `page` resident, or says why not.
+    pub(crate) fn bring_in(
+        &self,
+        page: PageIndex,
+        access: Access,
+        patience: Patience,
+    ) -> Result<Resolution, FaultError> {
+        let mut commands = Commands::new();
+        let mut max_order = Order::MAX;
+        loop {
+            let mut core = self.lock();
+            let reply = core.handle(
+                Event::Fault {
+                    page,
+                    access,
+                    max_order,
+                },
+                &mut commands,
+            );
+            match reply {
+                Reply::Done => {
+                    let low = core.below_low_mark();
+                    drop(core);
+                    if low {
+                        self.kick();
+                    }
+                    match self.carry_out(&mut commands) {
+                        Some(Outcome::Installed { .. }) => return Ok(Resolution::Installed),
+                        Some(Outcome::InstallSplit { .. } | Outcome::InstallGone { .. })
+                            if max_order > Order::ZERO =>
+                        {
+                            max_order = Order::ZERO;
+                        }
+                        Some(Outcome::InstallSplit { .. } | Outcome::InstallGone { .. }) => {
+                            return Ok(Resolution::Retry);
+                        }
+                        _ => return Err(FaultError::Lost),
+                    }
+                }
+                Reply::Present => return Ok(Resolution::Retry),
+                Reply::Wait { .. } if !commands.is_empty() => {
+                    drop(core);
+                    self.carry_out(&mut commands);
+                }
+                Reply::Wait { .. } if patience == Patience::Leave => return Ok(Resolution::Asleep),
+                Reply::Wait { .. } => drop(self.wait_settled(core)),
+                Reply::Reclaim { pages } => {
+                    drop(core);
+                    self.carry_out(&mut commands);
+                    self.reclaim_for(pages, Reclaimer::Direct);
+                }
+                Reply::Refused(Refusal::Poisoned { .. }) => return Err(FaultError::Lost),
+                Reply::Refused(Refusal::OutOfRecords) => return Err(FaultError::OutOfRecords),
+                Reply::Refused(_) => return Err(FaultError::Outside),
+                Reply::More { .. } | Reply::NeedsResident { .. } | Reply::Region { .. } => {
+                    unreachable!("{reply:?} is no answer to a fault")
+                }
+            }
+        }
+    }
+
+    /// Waits until something that was waited for completes. The time limit is for wake-ups that a completion on
+    /// its way gives before this thread sleeps; it costs nothing when all goes well.
+    pub(crate) fn wait_settled<'a>(
+        &'a self,
+        core: super::lock::Held<'a, millpond_core::Core>,
+    ) -> super::lock::Held<'a, millpond_core::Core> {
+        const LIMIT: Duration = Duration::from_millis(1);
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        let core = core.wait_timeout(&self.settled, LIMIT);
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
+        core
+    }
+}

@@ -1,0 +1,114 @@
+//! The governor: how much of the budget is left for frames.
+//!
+//! The budget is a promise about memory as the system counts it, but the core counts frames only. What else is there
+//! has to come off: the core's tables, the compressed store, and, when the budget covers the whole process,
+//! everything the program has that Millpond does not manage (its code, its libraries, thread stacks). The last is
+//! not knowable from inside; it is the difference between what the kernel says is resident and the frames that
+//! we know of. So the limit follows it: whenever reclaim has run, at every tick, and every so many faults.
+//!
+//! A floor keeps the frames workable when the rest of the process alone is larger than the budget. Then the budget is
+//! exceeded, which the peak shows.
+
+use super::fork::out_of_the_way;
+use super::lock::{Rank, Ranked};
+use super::{Charge, Driver};
+use millpond_core::{Event, PAGE_SIZE, PageCount};
+use rustix::fd::{AsRawFd, OwnedFd, RawFd};
+use rustix::fs::{Mode, OFlags};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The limit never goes below this many pages (2 MiB): with less, reclaim and fault would take turns on single folios.
+const FLOOR: u64 = 512;
+
+#[derive(Debug)]
+pub(crate) struct Governor {
+    ram: u64,
+    charge: Charge,
+    peak: AtomicU64,
+    /// `/proc/self/statm`, opened once: reading it again costs about a microsecond.
+    statm: Ranked<Option<OwnedFd>>,
+}
+
+impl Governor {
+    pub(crate) fn new(ram: u64, charge: Charge) -> Self {
+        let statm = (charge == Charge::Process).then(open_statm).flatten();
+        Self {
+            ram,
+            charge,
+            peak: AtomicU64::new(0),
+            statm: Ranked::new(Rank::Figures, statm),
+        }
+    }
+
+    pub(crate) fn ram(&self) -> u64 {
+        self.ram
+    }
+
+    pub(crate) fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn descriptor(&self) -> Option<RawFd> {
+        self.statm.lock().as_ref().map(AsRawFd::as_raw_fd)
+    }
+
+    /// In a child: what was inherited tells of the parent.
+    pub(crate) fn reopen(&self) {
+        let mut statm = self.statm.lock();
+        if statm.is_some() {
+            *statm = open_statm();
+        }
+        self.peak.store(0, Ordering::Relaxed);
+    }
+
+    /// Resident pages of the process, as the kernel counts them.
+    fn resident(&self) -> Option<u64> {
+        let mut text = [0; 128];
+        let n = rustix::io::pread(self.statm.lock().as_ref()?, &mut text, 0).ok()?;
+        let text = std::str::from_utf8(&text[..n]).ok()?;
+        text.split(' ').nth(1)?.parse().ok()
+    }
+}
+
+fn open_statm() -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    rustix::fs::open(c"/proc/self/statm", flags, Mode::empty())
+        .ok()
+        .map(out_of_the_way)
+}
+
+impl Driver {
+    /// Sets the core's limit to what the budget leaves.
+    pub(crate) fn adjust_limit(&self) {
+        let ram = self.governor.ram / PAGE_SIZE as u64;
+        let store = match self.governor.charge {
+            Charge::Frames => 0,
+            Charge::FramesAndStore | Charge::Process => {
+                self.store.usage().ram_bytes / PAGE_SIZE as u64
+            }
+        };
+        let resident = match self.governor.charge {
+            Charge::Process => self.governor.resident(),
+            Charge::Frames | Charge::FramesAndStore => None,
+        };
+        let mut core = self.lock();
+        let vm = core.stats();
+        let frames = vm.nr_mapped + vm.nr_limbo + vm.nr_free_frames;
+        let others = match resident {
+            Some(resident) => resident.saturating_sub(frames),
+            None => store + core.metadata_bytes() / PAGE_SIZE as u64,
+        };
+        let pages = ram.saturating_sub(others).max(FLOOR.min(ram));
+        let mut none = millpond_core::Commands::new();
+        core.handle(
+            Event::SetLimit {
+                pages: PageCount(pages as u32),
+            },
+            &mut none,
+        );
+        drop(core);
+        self.governor
+            .peak
+            .fetch_max((frames + others) * PAGE_SIZE as u64, Ordering::Relaxed);
+    }
+}

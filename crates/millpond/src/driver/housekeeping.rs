@@ -1,0 +1,99 @@
+//! The background thread: reclaim ahead of need, and what has to be looked at now and then.
+//!
+//! It sleeps on a futex word until a fault finds less than the low mark available, or a tick has passed. It holds
+//! the housekeeping lock while it works, so that a fork can wait for it to be between two pieces of work.
+
+use super::Driver;
+use millpond_core::{Commands, Event};
+use millpond_mmu::Delivery;
+use rustix::thread::futex;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How often it looks around when nobody calls.
+const TICK: Duration = Duration::from_millis(100);
+/// How long a store that was full or failing is left alone.
+const STORE_RETRY: Duration = Duration::from_secs(1);
+
+impl Driver {
+    /// Starts the thread. All signals are blocked in it.
+    pub(crate) fn start_housekeeping(
+        self: &Arc<Self>,
+    ) -> std::io::Result<std::thread::JoinHandle<()>> {
+        let driver = Arc::clone(self);
+        let _quiet = crate::signals::SignalsBlocked::new();
+        std::thread::Builder::new()
+            .name("millpond-reclaim".into())
+            .spawn(move || driver.keep_house())
+    }
+
+    /// Asks the thread to end; joining it is the caller's.
+    pub(crate) fn stop_housekeeping(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.resting.store(true, Ordering::SeqCst);
+        self.kick();
+    }
+
+    /// Wakes the thread if it sleeps.
+    pub(crate) fn kick(&self) {
+        if self.resting.swap(false, Ordering::SeqCst) {
+            self.kicks.fetch_add(1, Ordering::SeqCst);
+            let _ = futex::wake(&self.kicks, futex::Flags::PRIVATE, 1);
+        }
+    }
+
+    fn keep_house(&self) {
+        self.isolate();
+        let mut last_tick = Instant::now();
+        let mut last_retry = Instant::now();
+        while !self.stop.load(Ordering::SeqCst) {
+            let seen = self.kicks.load(Ordering::SeqCst);
+            self.resting.store(true, Ordering::SeqCst);
+            self.rest(seen);
+            self.resting.store(false, Ordering::SeqCst);
+            let _working = self.housekeeping.lock();
+            if self.background {
+                while !self.stop.load(Ordering::Relaxed) && self.reclaim_batch() {
+                    // A stop must not wait for the high mark.
+                    std::hint::spin_loop();
+                }
+            }
+            if last_tick.elapsed() >= TICK {
+                last_tick = Instant::now();
+                self.tick();
+            }
+            if last_retry.elapsed() >= STORE_RETRY {
+                last_retry = Instant::now();
+                self.lock().handle(Event::RetryStore, &mut Commands::new());
+            }
+        }
+    }
+
+    /// Service threads of a handler-delivered manager keep a descriptor table of their own: the program may close every
+    /// descriptor that it finds, and memory must go on.
+    pub(crate) fn isolate(&self) {
+        if self.delivery == Delivery::Handler {
+            millpond_mmu::isolate_descriptors(&mut self.service_descriptors());
+        }
+    }
+
+    fn rest(&self, seen: u32) {
+        if self.background && self.lock().below_low_mark() {
+            return;
+        }
+        let limit = futex::Timespec {
+            tv_sec: 0,
+            tv_nsec: i64::from(TICK.subsec_nanos()),
+        };
+        let _ = futex::wait(&self.kicks, futex::Flags::PRIVATE, seen, Some(&limit));
+    }
+
+    fn tick(&self) {
+        self.adjust_limit();
+        self.children.collect(&*self.store);
+        if let Some(on_tick) = self.on_tick {
+            on_tick();
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Locks with ranks. docs/LOCKS.md has the matrix; this file checks it in debug builds.
+//!
+//! A thread may take a lock only while every lock it holds has a lower rank. What each thread holds is kept in a small static
+//! table and not in thread-local storage: in a preloaded library, thread-local storage is found by way of memory
+//! that the program's allocator gave out, which is managed memory, which must not be touched under these locks.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The order in which locks may be taken, lowest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub(crate) enum Rank {
+    /// Background work: held by the reclaim thread while it works, and across a fork.
+    Housekeeping = 1,
+    /// The core.
+    Core = 2,
+    /// Figures: the latency histogram.
+    Figures = 3,
+}
+
+/// A mutex with a place in the order of locks. A panic while it is held does not poison it: the core's own
+/// assertions stop the program.
+#[derive(Debug)]
+pub(crate) struct Ranked<T> {
+    rank: Rank,
+    mutex: Mutex<T>,
+}
+
+/// The lock is held while the value lives.
+#[derive(Debug)]
+pub(crate) struct Held<'a, T> {
+    guard: Option<MutexGuard<'a, T>>,
+    lock: &'a Ranked<T>,
+}
+
+impl<T> Ranked<T> {
+    pub(crate) const fn new(rank: Rank, value: T) -> Self {
+        Self {
+            rank,
+            mutex: Mutex::new(value),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> Held<'_, T> {
+        witness::before(self.rank);
+        let guard = self.mutex.lock().unwrap_or_else(PoisonError::into_inner);
+        witness::taken(self.rank);
+        Held {
+            guard: Some(guard),
+            lock: self,
+        }
+    }
+}
+
+impl<'a, T> Held<'a, T> {
+    /// Lets the lock go until `signal` is notified or `limit` has passed, and takes it again.
+    pub(crate) fn wait_timeout(mut self, signal: &Condvar, limit: Duration) -> Self {
+        let guard = self.guard.take().expect("held until dropped");
+        witness::released(self.lock.rank);
+        let (guard, _) = signal
+            .wait_timeout(guard, limit)
+            .unwrap_or_else(PoisonError::into_inner);
+        witness::taken(self.lock.rank);
+        self.guard = Some(guard);
+        self
+    }
+}
+
+impl<T> std::ops::Deref for Held<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.guard.as_ref().expect("held until dropped")
+    }
+}
+
+impl<T> std::ops::DerefMut for Held<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.guard.as_mut().expect("held until dropped")
+    }
+}
+
+impl<T> Drop for Held<'_, T> {
+    fn drop(&mut self) {
+        if self.guard.take().is_some() {
+            witness::released(self.lock.rank);
+        }
+    }
+}
+
+#[cfg(debug_assertions)]
+mod witness {
+    use super::Rank;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// Thread number and a bit for each rank that the thread holds. Managers share it; a thread that holds locks of two
+    /// managers at once would be out of order anyway.
+    static HELD: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
+    const RANKS: u64 = 0xff;
+
+    fn me() -> u64 {
+        (rustix::thread::gettid().as_raw_nonzero().get() as u64) << 8
+    }
+
+    fn mine() -> Option<&'static AtomicU64> {
+        let me = me();
+        HELD.iter()
+            .find(|seat| seat.load(Ordering::Relaxed) & !RANKS == me)
+    }
+
+    pub(super) fn before(rank: Rank) {
+        let held = mine().map_or(0, |seat| seat.load(Ordering::Relaxed) & RANKS);
+        assert!(
+            held >> rank as u8 == 0,
+            "taking {rank:?} while holding ranks {held:#b}: see docs/LOCKS.md"
+        );
+    }
+
+    pub(super) fn taken(rank: Rank) {
+        let bit = 1 << rank as u8;
+        if let Some(seat) = mine() {
+            seat.fetch_or(bit, Ordering::Relaxed);
+            return;
+        }
+        // More threads than seats: the check goes without the ones that find none.
+        let _ = HELD.iter().find(|seat| {
+            seat.compare_exchange(0, me() | bit, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        });
+    }
+
+    pub(super) fn released(rank: Rank) {
+        if let Some(seat) = mine() {
+            let left = seat.load(Ordering::Relaxed) & !(1 << rank as u8);
+            seat.store(if left & RANKS == 0 { 0 } else { left }, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(not(debug_assertions))]
+mod witness {
+    use super::Rank;
+    pub(super) fn before(_: Rank) {}
+    pub(super) fn taken(_: Rank) {}
+    pub(super) fn released(_: Rank) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_in_order_are_taken() {
+        let (low, high) = (Ranked::new(Rank::Core, 1), Ranked::new(Rank::Figures, 2));
+        let low = low.lock();
+        assert_eq!(*low + *high.lock(), 3);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "taking Core while holding")]
+    fn locks_out_of_order_are_caught() {
+        let (low, high) = (Ranked::new(Rank::Core, 1), Ranked::new(Rank::Figures, 2));
+        let _high = high.lock();
+        let _low = low.lock();
+    }
+}

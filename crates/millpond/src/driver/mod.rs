@@ -1,0 +1,147 @@
+//! The driver: hands events to the core, carries out its commands, hands the results back.
+//!
+//! A fault's way through it: [`fault`] asks the core under the lock; [`carry_out`] works unlocked, on the MMU and the
+//! store; the completion goes in under the lock again, and whoever waited is woken. Everything else that moves memory
+//! ([`reclaim`], [`operate`]) is the same loop with another event at its start.
+//!
+//! Nothing below may allocate, touch managed memory, or wait for anything but the core lock, a command in flight on
+//! another thread, and the store: a fault may come from anywhere, the program's allocator included.
+
+mod carry_out;
+mod fault;
+pub(crate) mod fork;
+mod governor;
+mod housekeeping;
+mod latency;
+pub(crate) mod lock;
+mod notice;
+mod operate;
+mod reclaim;
+
+use crate::builder::OnStoreFull;
+use crate::error::PopulateError;
+use crate::stats::Stats;
+use governor::Governor;
+use latency::Latency;
+use lock::{Held, Rank, Ranked};
+use millpond_core::{Core, Store, VmStat};
+use millpond_mmu::{Delivery, Uffd};
+use std::sync::Condvar;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::time::Duration;
+
+/// What a driver is made of, besides the core.
+pub(crate) struct Parts {
+    pub(crate) mmu: Uffd,
+    pub(crate) store: Box<dyn Store>,
+    pub(crate) delivery: Delivery,
+    pub(crate) ram: u64,
+    pub(crate) charge: Charge,
+    pub(crate) on_store_full: OnStoreFull,
+    pub(crate) background: bool,
+    pub(crate) on_tick: Option<fn()>,
+}
+
+/// What the budget counts besides the frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Charge {
+    /// Frames and the core's tables; the store's RAM is outside.
+    Frames,
+    /// Frames, tables and the store's RAM.
+    FramesAndStore,
+    /// All of the process's resident memory, as the kernel counts it.
+    Process,
+}
+
+/// See the [module](self).
+pub(crate) struct Driver {
+    core: Ranked<Core>,
+    pub(crate) mmu: Uffd,
+    store: Box<dyn Store>,
+    delivery: Delivery,
+    on_store_full: OnStoreFull,
+    governor: Governor,
+    latency: Latency,
+    /// Notified when something that was waited for has completed.
+    settled: Condvar,
+    /// Threads that wait on `settled`.
+    waiters: AtomicU32,
+    /// Held by the reclaim thread while it works; see [`fork`].
+    housekeeping: Ranked<()>,
+    /// Futex word: changes when the reclaim thread is wanted.
+    kicks: AtomicU32,
+    /// Whether the reclaim thread sleeps, so that kicking it costs nothing while it works.
+    resting: AtomicBool,
+    stop: AtomicBool,
+    background: bool,
+    on_tick: Option<fn()>,
+    reclaim_ns: AtomicU64,
+    direct_ns: AtomicU64,
+    store_failures: AtomicU64,
+    children: fork::Children,
+    /// Counters at the time that this process was forked, so that its own figures begin at zero.
+    inherited: Ranked<VmStat>,
+}
+
+/// The public error for a page at `offset` that could not be brought in.
+pub(crate) fn fault_error(error: fault::FaultError, offset: usize) -> PopulateError {
+    match error {
+        fault::FaultError::Lost | fault::FaultError::Outside => PopulateError::Lost { offset },
+        fault::FaultError::OutOfRecords => PopulateError::OutOfRecords,
+    }
+}
+
+impl Driver {
+    pub(crate) fn new(core: Core, parts: Parts) -> Self {
+        Self {
+            governor: Governor::new(parts.ram, parts.charge),
+            core: Ranked::new(Rank::Core, core),
+            mmu: parts.mmu,
+            store: parts.store,
+            delivery: parts.delivery,
+            on_store_full: parts.on_store_full,
+            latency: Latency::new(),
+            settled: Condvar::new(),
+            waiters: AtomicU32::new(0),
+            housekeeping: Ranked::new(Rank::Housekeeping, ()),
+            kicks: AtomicU32::new(0),
+            resting: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            background: parts.background,
+            on_tick: parts.on_tick,
+            reclaim_ns: AtomicU64::new(0),
+            direct_ns: AtomicU64::new(0),
+            store_failures: AtomicU64::new(0),
+            children: fork::Children::new(),
+            inherited: Ranked::new(Rank::Figures, VmStat::default()),
+        }
+    }
+
+    fn lock(&self) -> Held<'_, Core> {
+        self.core.lock()
+    }
+
+    /// Everything that is counted.
+    pub(crate) fn stats(&self) -> Stats {
+        let (vm, metadata_bytes) = {
+            let core = self.lock();
+            (core.stats(), core.metadata_bytes())
+        };
+        let vm = vm.since(&self.inherited.lock());
+        let direct = self.direct_ns.load(std::sync::atomic::Ordering::Relaxed);
+        let background = self.reclaim_ns.load(std::sync::atomic::Ordering::Relaxed);
+        Stats {
+            vm,
+            store: self.store.usage().into(),
+            ram: self.governor.ram(),
+            metadata_bytes,
+            peak_bytes: self.governor.peak(),
+            latency: self.latency.summary(),
+            reclaim: Duration::from_nanos(direct + background),
+            reclaim_direct: Duration::from_nanos(direct),
+            store_failures: self
+                .store_failures
+                .load(std::sync::atomic::Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What a program asks for beside touching memory: discard, pin, advise, populate.
+//!
+//! Each is the core's event, repeated until it says done, with a wait or a fault in between where it says so.
+
+use super::Driver;
+use super::fault::{FaultError, Patience};
+use crate::signals::SignalsBlocked;
+use millpond_core::{
+    Access, Commands, Event, LEAF_PAGES, PAGE_SIZE, PageIndex, PageRange, PageState, Refusal, Reply,
+};
+
+impl Driver {
+    /// Sends `event` of `range`, again for the rest, until it is done.
+    ///
+    /// # Errors
+    /// The core's refusal, or the page that could not be brought in.
+    pub(crate) fn operate(
+        &self,
+        mut range: PageRange,
+        event: impl Fn(PageRange) -> Event,
+    ) -> Result<(), Refusal> {
+        let _quiet = SignalsBlocked::new();
+        let mut commands = Commands::new();
+        loop {
+            let mut core = self.lock();
+            let reply = core.handle(event(range), &mut commands);
+            match reply {
+                Reply::Wait { .. } if commands.is_empty() => {
+                    drop(self.wait_settled(core));
+                    continue;
+                }
+                _ => drop(core),
+            }
+            self.carry_out(&mut commands);
+            match reply {
+                Reply::Done => return Ok(()),
+                Reply::More { from } => {
+                    range = PageRange::new(from, millpond_core::PageCount(range.end().0 - from.0));
+                }
+                Reply::Wait { .. } => {}
+                Reply::NeedsResident { page } => self.make_resident(page)?,
+                Reply::Refused(refusal) => return Err(refusal),
+                Reply::Present | Reply::Reclaim { .. } | Reply::Region { .. } => {
+                    unreachable!("{reply:?} is no answer to this")
+                }
+            }
+        }
+    }
+
+    /// Brings every page of `range` in, one folio after the other.
+    pub(crate) fn populate(&self, range: PageRange) -> Result<(), (PageIndex, FaultError)> {
+        let _quiet = SignalsBlocked::new();
+        for page in range.pages() {
+            self.bring_in(page, Access::Read, Patience::Wait)
+                .map_err(|error| (page, error))?;
+        }
+        Ok(())
+    }
+
+    /// Whether pinning these pages leaves a quarter of the budget to everything else; the budget if not.
+    pub(crate) fn room_to_pin(&self, pages: PageRange) -> Result<(), u64> {
+        let _quiet = SignalsBlocked::new();
+        let stuck = self.lock().stats().nr_unevictable * PAGE_SIZE as u64;
+        let ram = self.governor.ram();
+        if stuck + pages.len.bytes() <= ram / 4 * 3 {
+            Ok(())
+        } else {
+            Err(ram)
+        }
+    }
+
+    /// Calls `see` with the state of each page, letting the lock go now and then.
+    pub(crate) fn each_state(&self, range: PageRange, mut see: impl FnMut(PageState)) {
+        let _quiet = SignalsBlocked::new();
+        let mut pages = range.pages().peekable();
+        while pages.peek().is_some() {
+            let core = self.lock();
+            for page in pages.by_ref().take(LEAF_PAGES as usize) {
+                see(core.page_state(page));
+            }
+        }
+    }
+
+    fn make_resident(&self, page: PageIndex) -> Result<(), Refusal> {
+        match self.bring_in(page, Access::Read, Patience::Wait) {
+            Ok(_) => Ok(()),
+            Err(FaultError::Lost) => Err(Refusal::Poisoned { page }),
+            Err(FaultError::Outside) => Err(Refusal::OutsideRegion),
+            Err(FaultError::OutOfRecords) => Err(Refusal::OutOfRecords),
+        }
+    }
+
+    /// An event that needs no range and gives no commands.
+    pub(crate) fn tell(&self, event: Event) -> Reply {
+        let _quiet = SignalsBlocked::new();
+        let mut commands = Commands::new();
+        let reply = self.lock().handle(event, &mut commands);
+        self.carry_out(&mut commands);
+        reply
+    }
+}

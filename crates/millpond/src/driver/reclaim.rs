@@ -1,0 +1,77 @@
+//! Reclaim: batches of the core's choosing until enough memory is available.
+//!
+//! A faulting thread that finds none reclaims by itself (direct); the background thread keeps that rare. Both run
+//! the same batches; the first to see enough available stops.
+
+use super::Driver;
+use millpond_core::{Commands, Event, PageCount, Reclaimer};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// Least work for a thread that stops to reclaim: enough folios to share a TLB shootdown and a lock.
+const DIRECT_BATCH: u32 = 64;
+
+impl Driver {
+    /// Reclaims until `pages` more are available than when it began to be short, or nothing can be reclaimed now; in that
+    /// case waits a moment for what other threads have in flight.
+    pub(crate) fn reclaim_for(&self, pages: PageCount, by: Reclaimer) {
+        let started = Instant::now();
+        let want = PageCount(pages.0.max(DIRECT_BATCH));
+        let mut commands = Commands::new();
+        let mut progress = false;
+        loop {
+            let mut core = self.lock();
+            let enough = core.available() >= want;
+            if !enough {
+                core.handle(Event::Reclaim { pages: want, by }, &mut commands);
+            }
+            if commands.is_empty() {
+                // Nothing was done here, so what is missing is in flight elsewhere.
+                if !progress && !core.is_quiet() {
+                    drop(self.wait_settled(core));
+                }
+                break;
+            }
+            progress = true;
+            drop(core);
+            self.carry_out(&mut commands);
+            self.wake_waiters();
+        }
+        self.adjust_limit();
+        self.count_reclaim(started, by);
+    }
+
+    /// One batch towards the high mark. False when there is nothing to do, or nothing can be done.
+    pub(crate) fn reclaim_batch(&self) -> bool {
+        let started = Instant::now();
+        let mut commands = Commands::new();
+        {
+            let mut core = self.lock();
+            let pages = core.below_high_mark();
+            if pages == PageCount::ZERO {
+                return false;
+            }
+            core.handle(
+                Event::Reclaim {
+                    pages,
+                    by: Reclaimer::Background,
+                },
+                &mut commands,
+            );
+        }
+        let progress = !commands.is_empty();
+        self.carry_out(&mut commands);
+        self.wake_waiters();
+        self.adjust_limit();
+        self.count_reclaim(started, Reclaimer::Background);
+        progress
+    }
+
+    fn count_reclaim(&self, started: Instant, by: Reclaimer) {
+        let sum = match by {
+            Reclaimer::Background => &self.reclaim_ns,
+            Reclaimer::Direct => &self.direct_ns,
+        };
+        sum.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,216 @@
+//! Errors, one type an operation. Each message names the value and the way out.
+
+use millpond_core::limits::MIN_LIMIT_PAGES;
+use thiserror::Error;
+
+/// Smallest budget, in bytes.
+pub const MIN_RAM: u64 = MIN_LIMIT_PAGES as u64 * 4096;
+
+/// Why a manager could not be built.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// No budget was given.
+    #[error("no RAM budget was given: call .ram(bytes)")]
+    NoBudget,
+    /// The budget is too small to work with.
+    #[error("a budget of {ram} bytes is below the minimum of {MIN_RAM} bytes (16 MiB): give more")]
+    BudgetTooSmall {
+        /// What was asked for, in bytes.
+        ram: u64,
+    },
+    /// The budget is larger than page numbers reach.
+    #[error("a budget of {ram} bytes is above the maximum of 16 TiB: give less")]
+    BudgetTooLarge {
+        /// What was asked for, in bytes.
+        ram: u64,
+    },
+    /// The address space asked for cannot be used.
+    #[error(
+        "an address space of {bytes} bytes cannot be used: it must be between 2 MiB and just below 16 TiB"
+    )]
+    BadAddressSpace {
+        /// What was asked for, in bytes.
+        bytes: u64,
+    },
+    /// Real memory could not be set up.
+    #[error("cannot manage memory here: {0}")]
+    Memory(#[from] millpond_mmu::MmuError),
+    /// The store could not be opened.
+    #[error("cannot open the store: {0}")]
+    Store(#[from] StoreError),
+    /// A thread could not be started.
+    #[error("cannot start the reclaim thread: {0}")]
+    Thread(std::io::Error),
+}
+
+/// Why a store could not be opened.
+#[derive(Debug, Error)]
+#[error(transparent)]
+pub struct StoreError(#[from] pub(crate) millpond_store::OpenError);
+
+/// Why a region could not be made.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RegionError {
+    /// A region of no bytes.
+    #[error("a region of 0 bytes was asked for: give at least one byte")]
+    Empty,
+    /// More than page numbers can name, or a length in elements that overflows.
+    #[error(
+        "a region of {count} elements of {size} bytes is beyond the 16 TiB that a manager can name"
+    )]
+    TooLong {
+        /// Elements asked for.
+        count: usize,
+        /// Bytes in each.
+        size: usize,
+    },
+    /// No free addresses.
+    #[error(
+        "the manager's address space of {space} bytes has no free run of {bytes} bytes: \
+         drop regions, or build the manager with a larger .address_space(bytes)"
+    )]
+    NoAddressSpace {
+        /// What was asked for, in bytes.
+        bytes: u64,
+        /// All there is, in bytes.
+        space: u64,
+    },
+    /// The system refused to make the range accessible.
+    #[error("cannot open {bytes} bytes for access: {reason}")]
+    Memory {
+        /// What was asked for, in bytes.
+        bytes: u64,
+        /// What the system said.
+        reason: String,
+    },
+}
+
+/// Why a discard did not happen. Nothing of the range was changed, unless said otherwise.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DiscardError {
+    /// The range is empty, reversed, or leaves the region.
+    #[error("the range {start}..{end} is empty or not within the region's {len} bytes")]
+    BadRange {
+        /// First byte.
+        start: usize,
+        /// Byte after the last.
+        end: usize,
+        /// The region's length.
+        len: usize,
+    },
+    /// The range does not begin and end at pages.
+    #[error("the range {start}..{end} does not begin and end at multiples of 4096")]
+    Unaligned {
+        /// First byte.
+        start: usize,
+        /// Byte after the last.
+        end: usize,
+    },
+    /// A page is pinned.
+    #[error("the page at offset {offset} is pinned: drop its guard first")]
+    Pinned {
+        /// Where, in the region.
+        offset: usize,
+    },
+    /// No folio record was left to split a folio with; a part of the range may have been discarded.
+    #[error("no folio records left: build the manager with a larger .address_space(bytes)")]
+    OutOfRecords,
+}
+
+/// Why advice was not taken.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AdviseError {
+    /// The range is empty, reversed, or leaves the region.
+    #[error("the range {start}..{end} is empty or not within the region's {len} bytes")]
+    BadRange {
+        /// First byte.
+        start: usize,
+        /// Byte after the last.
+        end: usize,
+        /// The region's length.
+        len: usize,
+    },
+    /// A page could not be brought in.
+    #[error(transparent)]
+    Populate(#[from] PopulateError),
+}
+
+/// Why a page could not be brought into memory.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PopulateError {
+    /// The store could not give it back: it is damaged, or the medium failed. Discard the page to use it again.
+    #[error(
+        "the page at offset {offset} is lost: the store could not give it back; discard it to use it again"
+    )]
+    Lost {
+        /// Where, in the region.
+        offset: usize,
+    },
+    /// No folio record was left.
+    #[error("no folio records left: build the manager with a larger .address_space(bytes)")]
+    OutOfRecords,
+}
+
+/// Why a range could not be pinned.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PinError {
+    /// The range is empty, reversed, or leaves the region.
+    #[error("the range {start}..{end} is empty or not within the region's {len} bytes")]
+    BadRange {
+        /// First byte.
+        start: usize,
+        /// Byte after the last.
+        end: usize,
+        /// The region's length.
+        len: usize,
+    },
+    /// More would be pinned than the budget allows.
+    #[error(
+        "pinning {bytes} bytes would leave less than a quarter of the budget of {ram} bytes to everything else: \
+         pin less, or raise the budget"
+    )]
+    OverBudget {
+        /// What was asked for, in bytes.
+        bytes: u64,
+        /// The budget, in bytes.
+        ram: u64,
+    },
+    /// A page is pinned 255 times already.
+    #[error("the page at offset {offset} is pinned 255 times already: drop some guards")]
+    TooOften {
+        /// Where, in the region.
+        offset: usize,
+    },
+    /// A page could not be brought in.
+    #[error(transparent)]
+    Populate(#[from] PopulateError),
+}
+
+/// Why a child process cannot go on with managed memory.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ForkError {
+    /// Memory could not be set up in the child.
+    #[error("cannot manage memory in the child process: {0}")]
+    Memory(#[from] millpond_mmu::MmuError),
+    /// The store could not be set up in the child.
+    #[error("cannot open a store for the child process (errno {0})")]
+    Store(i32),
+    /// A page was touched between fork and set-up that was not in memory: it would read as zeros.
+    #[error(
+        "the child process touched absent memory at {address:#x} before it could be served: its contents would be wrong"
+    )]
+    Torn {
+        /// Where.
+        address: usize,
+    },
+    /// A thread could not be started.
+    #[error("cannot start the reclaim thread in the child process: {0}")]
+    Thread(std::io::Error),
+}

@@ -1,0 +1,137 @@
+//! The manager: a budget, a store, and the regions that share them.
+
+use crate::builder::ManagerBuilder;
+use crate::driver::Driver;
+use crate::error::{BuildError, RegionError};
+use crate::region::Region;
+use crate::stats::Stats;
+use crate::vec::{Plain, PondVec};
+use millpond_core::{Event, Order, PAGE_SIZE, PageCount, Refusal, Reply};
+use std::fmt;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// Memory for one process under one budget. Clones share it; it ends with the last clone and the last region.
+///
+/// ```
+/// let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// let mut numbers = manager.vec::<u64>(1_000_000)?;
+/// numbers[999_999] = 7;
+/// assert_eq!(numbers.iter().sum::<u64>(), 7);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Manager {
+    pond: Arc<Pond>,
+    order: Order,
+}
+
+/// A driver with its threads running; they end with it.
+pub(crate) struct Pond {
+    pub(crate) driver: Arc<Driver>,
+    housekeeping: Option<JoinHandle<()>>,
+}
+
+impl Pond {
+    pub(crate) fn start(driver: Arc<Driver>) -> Result<Self, BuildError> {
+        driver.adjust_limit();
+        driver.mmu.attach(Arc::clone(&driver) as _)?;
+        let housekeeping = driver.start_housekeeping().map_err(BuildError::Thread)?;
+        Ok(Self {
+            driver,
+            housekeeping: Some(housekeeping),
+        })
+    }
+}
+
+impl Drop for Pond {
+    fn drop(&mut self) {
+        self.driver.stop_housekeeping();
+        if let Some(thread) = self.housekeeping.take() {
+            // A panic there has been reported by the thread itself.
+            let _ = thread.join();
+        }
+        self.driver.mmu.detach();
+    }
+}
+
+impl Manager {
+    /// The way to make one.
+    pub fn builder() -> ManagerBuilder {
+        ManagerBuilder::default()
+    }
+
+    pub(crate) fn new(pond: Arc<Pond>, order: Order) -> Self {
+        Self { pond, order }
+    }
+
+    /// A region of `len` bytes of zeros, rounded up to pages, with folios of the manager's order.
+    ///
+    /// # Errors
+    /// No bytes, too many, or no room in the address space.
+    pub fn region(&self, len: usize) -> Result<Region, RegionError> {
+        self.region_with(len, self.order)
+    }
+
+    /// A region whose folios have `order`: large ones for what is read in order, small ones for what is not.
+    ///
+    /// # Errors
+    /// As [`Manager::region`].
+    pub fn region_with(&self, len: usize, order: Order) -> Result<Region, RegionError> {
+        if len == 0 {
+            return Err(RegionError::Empty);
+        }
+        let too_long = RegionError::TooLong {
+            count: len,
+            size: 1,
+        };
+        let pages = PageCount::from_bytes_ceil(len as u64).ok_or(too_long)?;
+        let driver = &self.pond.driver;
+        let bytes = pages.bytes();
+        let (id, range) = match driver.tell(Event::CreateRegion { pages, order }) {
+            Reply::Region { region, range } => (region, range),
+            Reply::Refused(Refusal::NoAddressSpace | Refusal::BadRange) => {
+                return Err(RegionError::NoAddressSpace {
+                    bytes,
+                    space: driver.mmu.len() as u64,
+                });
+            }
+            reply => unreachable!("{reply:?} is no answer to a region's creation"),
+        };
+        if let Err(error) = driver.mmu.open(range) {
+            driver.tell(Event::DropRegion { region: id });
+            return Err(RegionError::Memory {
+                bytes,
+                reason: error.to_string(),
+            });
+        }
+        Ok(Region::new(Arc::clone(&self.pond), id, range, len))
+    }
+
+    /// A vector of `n` zeros.
+    ///
+    /// # Errors
+    /// As [`Manager::region`]; also when `n` elements overflow.
+    pub fn vec<T: Plain>(&self, n: usize) -> Result<PondVec<T>, RegionError> {
+        let size = size_of::<T>();
+        let bytes = n
+            .checked_mul(size)
+            .filter(|&bytes| bytes <= isize::MAX as usize - PAGE_SIZE);
+        let bytes = bytes.ok_or(RegionError::TooLong { count: n, size })?;
+        Ok(PondVec::new(self.region(bytes)?, n))
+    }
+
+    /// Counters and gauges, as of now.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.pond.driver.stats()
+    }
+}
+
+impl fmt::Debug for Manager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Manager")
+            .field("order", &self.order)
+            .finish_non_exhaustive()
+    }
+}

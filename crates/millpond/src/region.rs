@@ -1,0 +1,310 @@
+//! A region: memory of the program that need not fit in RAM.
+
+use crate::driver::fault_error;
+use crate::error::{AdviseError, DiscardError, PinError, PopulateError};
+use crate::manager::Pond;
+use millpond_core::{
+    Event, PAGE_SIZE, PageCount, PageIndex, PageRange, PageState, Refusal, RegionId,
+};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A run of managed bytes with a stable address. Zero until written.
+///
+/// The bytes may be read and written by plain loads and stores from any thread, as far as Rust's rules on
+/// sharing allow. With in-thread delivery (the default) they must not be passed to a system call unless they are
+/// [pinned](Region::pin), and threads that touch them must leave SIGBUS unblocked. If the store cannot give a page back,
+/// a touch of it raises SIGBUS; [`Region::populate`] finds out without.
+pub struct Region {
+    pond: Arc<Pond>,
+    id: RegionId,
+    range: PageRange,
+    len: usize,
+}
+
+/// A hint about how a range will be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Advice {
+    /// Not needed soon: first in line when memory is short.
+    Cold,
+    /// Not needed for long: out of the program's memory now.
+    PageOut,
+    /// Needed soon: bring it in now.
+    WillNeed,
+}
+
+/// How much of a region is where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegionStats {
+    /// Bytes that are mapped.
+    pub resident: u64,
+    /// Bytes in RAM but taken out of the program, waiting for a second touch.
+    pub limbo: u64,
+    /// Bytes in the store.
+    pub swapped: u64,
+    /// Bytes lost to a failed load.
+    pub lost: u64,
+}
+
+/// Keeps a range in memory while it lives. See [`Region::pin`].
+#[must_use = "the range is pinned only while the guard lives"]
+pub struct PinGuard<'a> {
+    region: &'a Region,
+    pages: PageRange,
+}
+
+impl Region {
+    pub(crate) fn new(pond: Arc<Pond>, id: RegionId, range: PageRange, len: usize) -> Self {
+        Self {
+            pond,
+            id,
+            range,
+            len,
+        }
+    }
+
+    /// Length in bytes, as asked for.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Always false: a region has at least one byte.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Address of the first byte, aligned to 2 MiB. It does not change while the region lives.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.pond.driver.mmu.addr_of(self.range.start)
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: the range is mapped readable and stays so until `drop`; the manager changes where its pages are,
+        // never what they read as; Rust's borrow rules keep writers away while the slice lives.
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) }
+    }
+
+    /// The bytes, to be written.
+    #[must_use]
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as in `as_slice`; `&mut self` makes this the only slice.
+        unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), self.len) }
+    }
+
+    /// Forgets the pages of `range` (byte offsets, multiples of 4,096; the region's own end is allowed): they read as
+    /// zeros, and neither RAM nor store holds them any more.
+    ///
+    /// # Errors
+    /// A bad or unaligned range, or a pinned page in it.
+    ///
+    /// ```
+    /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+    /// let mut region = manager.region(1 << 20)?;
+    /// region.as_mut_slice().fill(7);
+    /// region.discard(4096..8192)?;
+    /// assert_eq!((region.as_slice()[4095], region.as_slice()[4096], region.as_slice()[8192]), (7, 0, 7));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn discard(&mut self, range: Range<usize>) -> Result<(), DiscardError> {
+        // SAFETY: `&mut self`: nobody else looks at the bytes.
+        unsafe { self.discard_shared(range) }
+    }
+
+    /// [`Region::discard`] for programs that share the region by its address.
+    ///
+    /// # Safety
+    /// No reference to bytes of the range may be alive: they change.
+    ///
+    /// # Errors
+    /// As [`Region::discard`].
+    pub unsafe fn discard_shared(&self, range: Range<usize>) -> Result<(), DiscardError> {
+        let (start, end, len) = (range.start, range.end, self.len);
+        if start >= end || end > len {
+            return Err(DiscardError::BadRange { start, end, len });
+        }
+        if start % PAGE_SIZE != 0 || (end % PAGE_SIZE != 0 && end != len) {
+            return Err(DiscardError::Unaligned { start, end });
+        }
+        let event = |range| Event::Discard { range };
+        self.pond
+            .driver
+            .operate(self.pages(&range), event)
+            .map_err(|refusal| match refusal {
+                Refusal::Pinned { page } => DiscardError::Pinned {
+                    offset: self.offset(page),
+                },
+                Refusal::OutOfRecords => DiscardError::OutOfRecords,
+                // A lost page that shares a folio with the range's end.
+                other => unreachable!("{other:?} for a range inside a region"),
+            })
+    }
+
+    /// A hint about the pages that `range` touches.
+    ///
+    /// # Errors
+    /// A bad range, or, for [`Advice::WillNeed`], a page that cannot be brought in.
+    pub fn advise(&self, range: Range<usize>, advice: Advice) -> Result<(), AdviseError> {
+        let (start, end, len) = (range.start, range.end, self.len);
+        if start >= end || end > len {
+            return Err(AdviseError::BadRange { start, end, len });
+        }
+        let advice = match advice {
+            Advice::Cold => millpond_core::Advice::Cold,
+            Advice::PageOut => millpond_core::Advice::PageOut,
+            Advice::WillNeed => return Ok(self.populate(range)?),
+        };
+        let event = |range| Event::Advise { range, advice };
+        self.pond
+            .driver
+            .operate(self.pages(&range), event)
+            .unwrap_or_else(|refusal| unreachable!("{refusal:?} for advice inside a region"));
+        Ok(())
+    }
+
+    /// Brings the pages that `range` touches into memory, as far as the budget holds them at once.
+    ///
+    /// # Errors
+    /// The first page that the store cannot give back.
+    ///
+    /// # Panics
+    /// When the range leaves the region.
+    pub fn populate(&self, range: Range<usize>) -> Result<(), PopulateError> {
+        assert!(
+            range.start <= range.end && range.end <= self.len,
+            "{range:?} is not in 0..{}",
+            self.len
+        );
+        let populated = self.pond.driver.populate(self.pages(&range));
+        populated.map_err(|(page, error)| fault_error(error, self.offset(page)))
+    }
+
+    /// Brings the pages that `range` touches into memory and keeps them there while the guard lives: for buffers of
+    /// system calls and for threads that must not wait.
+    ///
+    /// # Errors
+    /// A bad range, more than the budget can hold beside everything else, or a page that cannot be brought in.
+    ///
+    /// ```
+    /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+    /// use std::io::Read;
+    /// let mut region = manager.region(1 << 20)?;
+    /// let buffer = region.as_ptr();
+    /// let guard = region.pin(0..512)?;
+    /// // SAFETY: pinned, so the kernel can write there, and not otherwise in use.
+    /// let buffer = unsafe { std::slice::from_raw_parts_mut(buffer, 512) };
+    /// std::fs::File::open("/dev/zero")?.read_exact(buffer)?;
+    /// drop(guard);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn pin(&self, range: Range<usize>) -> Result<PinGuard<'_>, PinError> {
+        let (start, end, len) = (range.start, range.end, self.len);
+        if start >= end || end > len {
+            return Err(PinError::BadRange { start, end, len });
+        }
+        let pages = self.pages(&range);
+        let driver = &self.pond.driver;
+        driver
+            .room_to_pin(pages)
+            .map_err(|ram| PinError::OverBudget {
+                bytes: pages.len.bytes(),
+                ram,
+            })?;
+        driver
+            .operate(pages, |range| Event::Pin { range })
+            .map_err(|refusal| match refusal {
+                Refusal::PinOverflow { page } => PinError::TooOften {
+                    offset: self.offset(page),
+                },
+                Refusal::Poisoned { page } => PopulateError::Lost {
+                    offset: self.offset(page),
+                }
+                .into(),
+                Refusal::OutOfRecords => PopulateError::OutOfRecords.into(),
+                other => unreachable!("{other:?} for a range inside a region"),
+            })?;
+        Ok(PinGuard {
+            region: self,
+            pages,
+        })
+    }
+
+    /// How much of the region is where. Takes time in proportion to its length.
+    #[must_use]
+    pub fn stats(&self) -> RegionStats {
+        let mut stats = RegionStats::default();
+        self.pond.driver.each_state(self.range, |state| {
+            let sum = match state {
+                PageState::Resident | PageState::InFlight => &mut stats.resident,
+                PageState::Limbo => &mut stats.limbo,
+                PageState::Swapped => &mut stats.swapped,
+                PageState::Poisoned => &mut stats.lost,
+                PageState::Empty => return,
+            };
+            *sum += PAGE_SIZE as u64;
+        });
+        stats
+    }
+
+    /// The pages that a range of bytes touches.
+    fn pages(&self, range: &Range<usize>) -> PageRange {
+        let first = range.start / PAGE_SIZE;
+        let end = range.end.div_ceil(PAGE_SIZE);
+        PageRange::new(
+            self.range.start.plus(first as u32),
+            PageCount((end - first) as u32),
+        )
+    }
+
+    fn offset(&self, page: PageIndex) -> usize {
+        (page.0 - self.range.start.0) as usize * PAGE_SIZE
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        let driver = &self.pond.driver;
+        let whole = self.range;
+        // A leaked guard leaves its pages pinned; the addresses are then kept rather than given to somebody else.
+        let empty = driver
+            .operate(whole, |range| Event::Discard { range })
+            .is_ok();
+        if empty && driver.mmu.close(whole).is_ok() {
+            driver.tell(Event::DropRegion { region: self.id });
+        }
+    }
+}
+
+impl Drop for PinGuard<'_> {
+    fn drop(&mut self) {
+        let unpinned = self
+            .region
+            .pond
+            .driver
+            .operate(self.pages, |range| Event::Unpin { range });
+        debug_assert!(unpinned.is_ok(), "{:?} of a guard's own pages", unpinned);
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("start", &self.as_ptr())
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for PinGuard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PinGuard")
+            .field("pages", &self.pages)
+            .finish_non_exhaustive()
+    }
+}

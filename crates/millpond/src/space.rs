@@ -1,0 +1,250 @@
+//! A sparse address space for allocators: addresses are opened and closed at page granularity, faults go to a
+//! handler thread, and fork is served. This is what the preloaded library puts under a program that knows nothing.
+
+use crate::builder::{OnStoreFull, StoreKind};
+use crate::driver::{Driver, fork};
+use crate::error::{BuildError, ForkError};
+use crate::manager::{Manager, Pond};
+use crate::stats::Stats;
+use millpond_core::{Event, Order, PAGE_SIZE, PageCount, PageIndex, PageRange, Refusal, Reply};
+use millpond_mmu::Delivery;
+use rustix::io::Errno;
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+
+/// What a space is made from.
+#[derive(Clone, Debug)]
+pub struct SpaceOptions {
+    /// The budget for the whole process, in bytes.
+    pub ram: u64,
+    /// Where what does not fit goes.
+    pub store: StoreKind,
+    /// What happens when the store takes nothing more.
+    pub on_store_full: OnStoreFull,
+    /// Order of its folios.
+    pub order: Order,
+    /// Addresses to reserve, in bytes.
+    pub address_space: u64,
+    /// Called by the reclaim thread every tenth of a second. It must not touch managed memory.
+    pub on_tick: Option<fn()>,
+}
+
+/// The address space of a process. It lasts until the process ends.
+pub struct Space {
+    pond: Pond,
+    /// Held from before a fork until after it, by the forking thread.
+    hold: UnsafeCell<Option<fork::Hold<'static>>>,
+}
+
+// SAFETY: everything but `hold` is shared by locks and atomics. `hold` is touched by the forking thread only: from
+// `before_fork`, which takes the core lock, until the call that ends it; a second forking thread waits for that lock.
+unsafe impl Sync for Space {}
+
+impl Space {
+    /// Reserves the addresses and starts the fault handler and the reclaim thread.
+    ///
+    /// # Errors
+    /// As [`ManagerBuilder::build`](crate::ManagerBuilder::build).
+    pub fn create(options: SpaceOptions) -> Result<&'static Self, BuildError> {
+        let builder = Manager::builder()
+            .ram(options.ram)
+            .store(options.store)
+            .on_store_full(options.on_store_full)
+            .delivery(Delivery::Handler)
+            .order(options.order)
+            .address_space(options.address_space)
+            .cover_process()
+            .on_tick(options.on_tick);
+        let (driver, order) = builder.driver()?;
+        let pages = PageCount((driver.mmu.len() / PAGE_SIZE) as u32);
+        let Reply::Region { .. } = driver.tell(Event::CreateRegion { pages, order }) else {
+            unreachable!("a new arena has room for a region of its own length");
+        };
+        let pond = Pond::start(driver)?;
+        Ok(Box::leak(Box::new(Self {
+            pond,
+            hold: UnsafeCell::new(None),
+        })))
+    }
+
+    /// First address.
+    #[must_use]
+    pub fn base(&self) -> usize {
+        self.driver().mmu.base() as usize
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a space has at least one leaf")]
+    pub fn len(&self) -> usize {
+        self.driver().mmu.len()
+    }
+
+    /// Whether the address is one of its own.
+    #[must_use]
+    pub fn contains(&self, addr: usize) -> bool {
+        self.driver().mmu.page_of(addr).is_some()
+    }
+
+    /// Makes pages readable and writable; they are zeros when touched.
+    ///
+    /// # Errors
+    /// `EINVAL` for an unaligned or foreign range, `ENOMEM` when the kernel has no more mappings for the process.
+    pub fn open(&self, addr: usize, len: usize) -> Result<(), Errno> {
+        self.driver()
+            .mmu
+            .open(self.pages(addr, len)?)
+            .map_err(|_| Errno::NOMEM)
+    }
+
+    /// Forgets what the pages hold: they read as zeros.
+    ///
+    /// # Errors
+    /// `EINVAL` for an unaligned or foreign range or a page that is pinned, `ENOMEM` when records run out.
+    pub fn discard(&self, addr: usize, len: usize) -> Result<(), Errno> {
+        let range = self.pages(addr, len)?;
+        self.driver()
+            .operate(range, |range| Event::Discard { range })
+            .map_err(errno)
+    }
+
+    /// Forgets what the pages hold and takes all access away.
+    ///
+    /// # Errors
+    /// As [`Space::discard`].
+    pub fn close(&self, addr: usize, len: usize) -> Result<(), Errno> {
+        self.discard(addr, len)?;
+        self.driver()
+            .mmu
+            .close(self.pages(addr, len)?)
+            .map_err(|_| Errno::NOMEM)
+    }
+
+    /// Makes the range part of the space again after foreign mappings were put over it.
+    ///
+    /// # Errors
+    /// `EINVAL` for an unaligned or foreign range, `ENOMEM` when the kernel refuses.
+    pub fn restore(&self, addr: usize, len: usize) -> Result<(), Errno> {
+        self.driver()
+            .mmu
+            .remap_reserved(self.pages(addr, len)?)
+            .map_err(|_| Errno::NOMEM)
+    }
+
+    /// The program is about to change the protection of a range, or has: folios end at its ends from now on. Call it
+    /// before and after.
+    pub fn protection_changed(&self, addr: usize, len: usize) {
+        if let Ok(range) = self.pages(addr, len) {
+            // Refused only for what is lost or has no record: it does not move, which is all that this is about.
+            let _ = self
+                .driver()
+                .operate(range, |range| Event::Protected { range });
+        }
+    }
+
+    /// Brings the pages in and keeps them, for good.
+    ///
+    /// # Errors
+    /// `EINVAL` for an unaligned or foreign range, `EIO` when the store cannot give a page back.
+    pub fn pin_forever(&self, addr: usize, len: usize) -> Result<(), Errno> {
+        let range = self.pages(addr, len)?;
+        self.driver()
+            .operate(range, |range| Event::Pin { range })
+            .map_err(errno)
+    }
+
+    /// The pages leave memory now.
+    pub fn advise_pageout(&self, addr: usize, len: usize) {
+        self.advise(addr, len, millpond_core::Advice::PageOut);
+    }
+
+    /// The pages are the first to leave memory.
+    pub fn advise_cold(&self, addr: usize, len: usize) {
+        self.advise(addr, len, millpond_core::Advice::Cold);
+    }
+
+    fn advise(&self, addr: usize, len: usize, advice: millpond_core::Advice) {
+        if let Ok(range) = self.pages(addr, len) {
+            let _ = self
+                .driver()
+                .operate(range, |range| Event::Advise { range, advice });
+        }
+    }
+
+    /// Makes everything quiet for a fork. The ranges (address, length; any alignment) are resident across it. Signals are
+    /// blocked and locks held from here until [`Space::after_fork_in_parent`] or [`Space::after_fork_in_child`].
+    pub fn before_fork(&'static self, resident: &[(usize, usize)]) {
+        let ranges: Vec<PageRange> = resident
+            .iter()
+            .filter_map(|&(addr, len)| self.touched(addr, len))
+            .collect();
+        let hold = self.driver().before_fork(&ranges);
+        // SAFETY: the core lock is held by `hold`, so no other thread is between here and the end of its fork.
+        unsafe { *self.hold.get() = Some(hold) };
+    }
+
+    /// Goes on in the parent.
+    pub fn after_fork_in_parent(&'static self) {
+        if let Some(hold) = self.take_hold() {
+            hold.parent();
+        }
+    }
+
+    /// Goes on in the child, with service threads of its own.
+    ///
+    /// # Errors
+    /// The child must not touch managed memory any more: it would read zeros.
+    pub fn after_fork_in_child(&'static self) -> Result<(), ForkError> {
+        self.take_hold().map_or(Ok(()), fork::Hold::child)
+    }
+
+    /// Counters and gauges.
+    #[must_use]
+    pub fn snapshot(&self) -> Stats {
+        self.driver().stats()
+    }
+
+    fn take_hold(&self) -> Option<fork::Hold<'static>> {
+        // SAFETY: called by the thread that forked, which holds the core lock by what is taken here.
+        unsafe { (*self.hold.get()).take() }
+    }
+
+    fn driver(&self) -> &Arc<Driver> {
+        &self.pond.driver
+    }
+
+    /// The pages of an aligned range.
+    fn pages(&self, addr: usize, len: usize) -> Result<PageRange, Errno> {
+        if !addr.is_multiple_of(PAGE_SIZE) || !len.is_multiple_of(PAGE_SIZE) || len == 0 {
+            return Err(Errno::INVAL);
+        }
+        let end = addr.checked_add(len).ok_or(Errno::INVAL)?;
+        if addr < self.base() || end > self.base() + self.len() {
+            return Err(Errno::INVAL);
+        }
+        self.touched(addr, len).ok_or(Errno::INVAL)
+    }
+
+    /// The pages that any range touches, as far as they are its own.
+    fn touched(&self, addr: usize, len: usize) -> Option<PageRange> {
+        let start = addr.max(self.base());
+        let end = addr.checked_add(len)?.min(self.base() + self.len());
+        if start >= end {
+            return None;
+        }
+        let first = (start - self.base()) / PAGE_SIZE;
+        let last = (end - 1 - self.base()) / PAGE_SIZE;
+        Some(PageRange::new(
+            PageIndex(first as u32),
+            PageCount((last - first + 1) as u32),
+        ))
+    }
+}
+
+fn errno(refusal: Refusal) -> Errno {
+    match refusal {
+        Refusal::OutOfRecords | Refusal::NoAddressSpace => Errno::NOMEM,
+        Refusal::Poisoned { .. } => Errno::IO,
+        _ => Errno::INVAL,
+    }
+}

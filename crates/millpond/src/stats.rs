@@ -1,0 +1,86 @@
+//! What a manager has to say about itself.
+
+use millpond_core::{PAGE_SIZE, StoreUsage, VmStat};
+use serde::Serialize;
+use std::time::Duration;
+
+/// Latency of faults, from the moment the manager hears of one to the moment that it is resolved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LatencySummary {
+    /// Faults measured.
+    pub count: u64,
+    /// Median, in nanoseconds (two significant digits).
+    pub p50_ns: u64,
+    /// 99th percentile, in nanoseconds.
+    pub p99_ns: u64,
+    /// Longest, in nanoseconds.
+    pub max_ns: u64,
+}
+
+/// Counters and gauges of a manager. Pages are 4 KiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Counters under Linux's vmstat names.
+    pub vm: VmStat,
+    /// What the store holds.
+    pub store: StoreUsageStats,
+    /// The budget, in bytes.
+    pub ram: u64,
+    /// Bytes of the manager's own tables.
+    pub metadata_bytes: u64,
+    /// Highest number of bytes that frames, store and tables took at once, as far as the budget counts them.
+    pub peak_bytes: u64,
+    /// Fault latency.
+    pub latency: LatencySummary,
+    /// Time spent reclaiming: in the background and in faulting threads.
+    pub reclaim: Duration,
+    /// Of that, in faulting threads.
+    pub reclaim_direct: Duration,
+    /// Times the store was found full or failing.
+    pub store_failures: u64,
+}
+
+/// What a store holds; see [`millpond_core::StoreUsage`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StoreUsageStats {
+    /// Slots that hold something.
+    pub slots: u64,
+    /// Bytes that were saved, before compression.
+    pub logical_bytes: u64,
+    /// Bytes that these take, in RAM and on a device together.
+    pub stored_bytes: u64,
+    /// RAM the store has from the system.
+    pub ram_bytes: u64,
+    /// Slots that take no space because every word of them is the same.
+    pub same_filled: u64,
+    /// Slots kept uncompressed.
+    pub incompressible: u64,
+}
+
+impl From<StoreUsage> for StoreUsageStats {
+    fn from(usage: StoreUsage) -> Self {
+        Self {
+            slots: usage.slots,
+            logical_bytes: usage.logical_bytes,
+            stored_bytes: usage.stored_bytes,
+            ram_bytes: usage.ram_bytes,
+            same_filled: usage.same_filled,
+            incompressible: usage.incompressible,
+        }
+    }
+}
+
+impl Stats {
+    /// Bytes that are mapped in the program now.
+    #[must_use]
+    pub fn resident_bytes(&self) -> u64 {
+        self.vm.nr_mapped * PAGE_SIZE as u64
+    }
+
+    /// Bytes saved for each byte that the store takes; `None` while it holds nothing.
+    #[must_use]
+    pub fn compression_ratio(&self) -> Option<f64> {
+        (self.store.stored_bytes > 0)
+            .then(|| self.store.logical_bytes as f64 / self.store.stored_bytes as f64)
+    }
+}

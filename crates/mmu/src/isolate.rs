@@ -1,0 +1,34 @@
+//! A descriptor table of one's own, for service threads inside a program that knows nothing of them.
+//!
+//! Programs close descriptors that they did not open: a daemon closes all it finds, a child closes everything
+//! between fork and exec. If that hit the last reference to the userfaultfd, the kernel would drop the registration and every
+//! absent page would read as zeros, silently. A service thread therefore leaves the shared table and keeps just what it
+//! works with. The other way round matters as much: what it does not need it closes in its copy, or the reader of a pipe
+//! of the program would wait for an end of file that never comes.
+
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+/// Gives the calling thread a descriptor table of its own with just the descriptors in `keep` (sorted by this call;
+/// negative ones are ignored). Where the kernel refuses, the shared table stays.
+pub fn isolate_descriptors(keep: &mut [i32]) {
+    // SAFETY: only the calling thread's table changes, and this thread owns no descriptor besides those in `keep`.
+    if unsafe { unshare_unsafe(UnshareFlags::FILES) }.is_err() {
+        return;
+    }
+    keep.sort_unstable();
+    let mut from = 0;
+    for &fd in keep.iter().filter(|&&fd| fd >= 0) {
+        let fd = fd as u32;
+        if fd > from {
+            close_range(from, fd - 1);
+        }
+        from = fd + 1;
+    }
+    close_range(from, u32::MAX);
+}
+
+fn close_range(first: u32, last: u32) {
+    // SAFETY: the table was unshared: no other thread sees these descriptors go, and this one does not use them. Kernels
+    // without the call (before 5.9) keep them open, which delays an end of file at worst.
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+}

@@ -1,9 +1,10 @@
 //! The checksum of what is stored: 128 bits of keyed XXH3.
 //!
-//! It has two uses. At load it tells that the bytes read are the bytes written. At save it tells, without a
-//! second copy to compare with, that a folio is what its earlier slot already holds, ten times cheaper
-//! than compressing it again. The second use loses data on a collision, so the key is random for each store: contents that collide
-//! cannot be prepared beforehand, and accidents happen once in 2^128 pairs.
+//! It has two uses. At load it tells that the bytes read are the bytes written. At save it tells,
+//! without a second copy to compare with, that a folio is what its earlier slot already holds, ten
+//! times cheaper than compressing it again. The second use loses data on a collision, so the key is
+//! random for each store: contents that collide cannot be prepared beforehand, and accidents happen
+//! once in 2^128 pairs.
 
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};

@@ -2,16 +2,17 @@
 
 use crate::checksum::Checksums;
 use crate::image::BLOCK;
+use crate::lz4;
 use crate::scratch::Tables;
 use crate::slot_table::{Block, Kind};
-use lz4_flex::block::{compress_into_with_table, decompress_into, get_maximum_output_size};
+use lz4_flex::block::{compress_into_with_table, get_maximum_output_size};
 use millpond_core::port::LoadError;
 
 /// Room that [`compress`] wants for any block.
 pub(crate) const COMPRESSED_MAX: usize = get_maximum_output_size(BLOCK);
 
-/// Compresses `block` to the start of `out` (at least [`COMPRESSED_MAX`]) and answers how many bytes that took: more
-/// than the block has, at worst.
+/// Compresses `block` to the start of `out` (at least [`COMPRESSED_MAX`]) and answers how many
+/// bytes that took: more than the block has, at worst.
 pub(crate) fn compress(block: &[u8], tables: &mut Tables, out: &mut [u8]) -> usize {
     let table = if block.len() < usize::from(u16::MAX) {
         &mut tables.small
@@ -36,8 +37,9 @@ pub(crate) struct Want<'a> {
     pub(crate) out: &'a mut [u8],
 }
 
-/// Restores a part of `block` from `bytes`, what the medium has for it (nothing for a fill), and checks the
-/// whole block. `plain` is asked for when a part has to be cut from a decompressed block.
+/// Restores a part of `block` from `bytes`, what the medium has for it (nothing for a fill), and
+/// checks the whole block. `plain` is asked for when a part has to be cut from a decompressed
+/// block.
 ///
 /// What is checked is the copy that the caller gets, whenever the block is wanted whole.
 pub(crate) fn restore<'p>(
@@ -83,8 +85,9 @@ pub(crate) fn restore<'p>(
 }
 
 fn decompress(bytes: &[u8], out: &mut [u8]) -> Result<(), LoadError> {
-    match decompress_into(bytes, out) {
-        Ok(len) if len == out.len() => Ok(()),
-        _ => Err(LoadError::Corrupt),
+    if lz4::decompress(bytes, out) {
+        Ok(())
+    } else {
+        Err(LoadError::Corrupt)
     }
 }

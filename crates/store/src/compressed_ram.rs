@@ -1,8 +1,9 @@
 //! Compressed RAM: the store without a device.
 //!
-//! Three quarters of what programs keep in memory compresses three to one by LZ4, at about a microsecond a page; that
-//! is ten times faster than the fastest disk. Blocks that do not compress are kept as they are,
-//! blocks that repeat one word need no memory but their record. Compressed bytes lie in an [`Arena`].
+//! Three quarters of what programs keep in memory compresses three to one by LZ4, at about a
+//! microsecond a page; that is ten times faster than the fastest disk. Blocks that do not compress
+//! are kept as they are, blocks that repeat one word need no memory but their record. Compressed
+//! bytes lie in an [`Arena`].
 
 use crate::arena::{Arena, Place};
 use crate::checksum::Checksums;
@@ -18,8 +19,9 @@ use rustix::io::Errno;
 /// How a [`CompressedRam`] is to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CompressedRamConfig {
-    /// Most bytes of RAM for compressed data, with the free space in between and the arena's own records; no limit when
-    /// `None`. The slot table (32 bytes for each slot number in use) and working memory (at most 1.7 MiB) come on top.
+    /// Most bytes of RAM for compressed data, with the free space in between and the arena's own
+    /// records; no limit when `None`. The slot table (32 bytes for each slot number in use) and
+    /// working memory (at most 1.7 MiB) come on top.
     pub max_bytes: Option<u64>,
 }
 
@@ -41,7 +43,8 @@ impl CompressedRam {
     /// An empty store.
     ///
     /// # Errors
-    /// When the limit is below [`CompressedRam::MIN_BYTES`], or the kernel gives no memory for tables.
+    /// When the limit is below [`CompressedRam::MIN_BYTES`], or the kernel gives no memory for
+    /// tables.
     pub fn new(config: CompressedRamConfig) -> Result<Self, OpenError> {
         if let Some(bytes) = config.max_bytes.filter(|bytes| *bytes < Self::MIN_BYTES) {
             return Err(OpenError::LimitTooSmall {
@@ -118,7 +121,8 @@ impl CompressedRam {
                         full = true;
                         break;
                     };
-                    // SAFETY: the object is new, so nobody else knows it, and has room for these bytes.
+                    // SAFETY: the object is new, so nobody else knows it, and has room for these
+                    // bytes.
                     unsafe {
                         self.arena
                             .address(place)
@@ -184,8 +188,8 @@ impl Store for CompressedRam {
             };
             let bytes = match stored {
                 0 => &[][..],
-                // SAFETY: the slot is pinned, so its objects stay, and none is written after it was published. The object
-                // has at least the bytes that were put in it.
+                // SAFETY: the slot is pinned, so its objects stay, and none is written after it was
+                // published. The object has at least the bytes that were put in it.
                 stored => unsafe {
                     std::slice::from_raw_parts(self.arena.address(Place(block.place)), stored)
                 },

@@ -1,9 +1,10 @@
 //! What is known about a folio's contents before any of it is stored.
 //!
-//! A folio is cut into blocks of 64 KiB: LZ4 reaches no further back, so longer blocks compress no better,
-//! and a part of a 2 MiB slot can be loaded without decompressing all of it. Each block has its own checksum, so each
-//! load verifies every byte that it hands out. All sums of a save are made here, once, and serve the
-//! comparison with the earlier slot, the new slot's records, and the second store when the first is full.
+//! A folio is cut into blocks of 64 KiB: LZ4 reaches no further back, so longer blocks compress no
+//! better, and a part of a 2 MiB slot can be loaded without decompressing all of it. Each block has
+//! its own checksum, so each load verifies every byte that it hands out. All sums of a save are
+//! made here, once, and serve the comparison with the earlier slot, the new slot's records, and the
+//! second store when the first is full.
 
 use crate::checksum::Checksums;
 use crate::slot_table::{Block, Kind, Pinned};
@@ -74,7 +75,8 @@ impl<'a> Image<'a> {
         (self.data.len() / 4096) as u16
     }
 
-    /// The parts that get a record each: contents, checksum, and the word that fills it, if one does.
+    /// The parts that get a record each: contents, checksum, and the word that fills it, if one
+    /// does.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = (&'a [u8], u128, Option<u64>)> {
         let size = if self.whole { self.data.len() } else { BLOCK };
         self.data.chunks(size).enumerate().map(|(i, block)| {
@@ -115,7 +117,8 @@ fn first_word(data: &[u8]) -> u64 {
         .map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
-/// The word that `data` (a multiple of 128 bytes) repeats, if it does. Most data is told apart within 128 bytes.
+/// The word that `data` (a multiple of 128 bytes) repeats, if it does. Most data is told apart
+/// within 128 bytes.
 fn same_filled(data: &[u8]) -> Option<u64> {
     let word = first_word(data);
     for piece in data.chunks_exact(128) {

@@ -7,9 +7,10 @@
 //! - [`Spill`]: compressed RAM until that is full, the file afterwards.
 //! - [`Null`]: no store; every save answers `Full`.
 //!
-//! They share one codec, one checksum and one slot table. Saving, loading and releasing neither call the
-//! global allocator nor use thread-local storage, and set no `errno`: all memory comes from the kernel by raw system calls,
-//! so that a store works in a signal handler of a program whose `malloc` is being replaced.
+//! They share one codec, one checksum and one slot table. Saving, loading and releasing neither
+//! call the global allocator nor use thread-local storage, and set no `errno`: all memory comes
+//! from the kernel by raw system calls, so that a store works in a signal handler of a program
+//! whose `malloc` is being replaced.
 //!
 //! ```
 //! use millpond_core::{port::{Saved, Store}, swap::SlotId};
@@ -32,6 +33,7 @@ mod compressed_ram;
 mod error;
 mod file;
 mod image;
+mod lz4;
 mod mem;
 mod null;
 mod scratch;

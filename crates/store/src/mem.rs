@@ -1,8 +1,8 @@
 //! Anonymous memory straight from the kernel.
 //!
-//! A store runs inside fault handlers and inside processes whose allocator is served by Millpond itself. If it
-//! called an allocator there, it could fault on memory that waits for this very fault. So everything
-//! a store owns is mapped by raw system calls, here.
+//! A store runs inside fault handlers and inside processes whose allocator is served by Millpond
+//! itself. If it called an allocator there, it could fault on memory that waits for this very
+//! fault. So everything a store owns is mapped by raw system calls, here.
 
 use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
@@ -11,14 +11,15 @@ use std::ptr::{self, NonNull};
 /// The kernel's page, and the grain of everything below.
 pub(crate) const PAGE: usize = 4096;
 
-/// A private anonymous mapping, zeroed, page-aligned, unmapped when dropped. A forked child has its own copy.
+/// A private anonymous mapping, zeroed, page-aligned, unmapped when dropped. A forked child has its
+/// own copy.
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: a mapping is plain memory that belongs to the process, not to a thread; who may touch which part of
-// it when is up to its owners, who only get a raw pointer from here.
+// SAFETY: a mapping is plain memory that belongs to the process, not to a thread; who may touch
+// which part of it when is up to its owners, who only get a raw pointer from here.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; the methods that take `&self` touch no byte of it.
 unsafe impl Sync for Mapping {}
@@ -55,7 +56,8 @@ impl Mapping {
     /// Takes ownership back.
     ///
     /// # Safety
-    /// `base` came from [`Mapping::into_raw`] of a mapping of `len` bytes, and was not taken back before.
+    /// `base` came from [`Mapping::into_raw`] of a mapping of `len` bytes, and was not taken back
+    /// before.
     pub(crate) unsafe fn from_raw(base: *mut u8, len: usize) -> Self {
         debug_assert!(!base.is_null() && len.is_multiple_of(PAGE));
         // SAFETY: the caller hands over a live mapping, which is never at address zero.
@@ -71,8 +73,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Gives pages to `len` bytes at `base` in one call, which costs a third of faulting them in one by one. Where
-/// the kernel (before 5.14) or its memory limit says no, they come at first touch.
+/// Gives pages to `len` bytes at `base` in one call, which costs a third of faulting them in one by
+/// one. Where the kernel (before 5.14) or its memory limit says no, they come at first touch.
 ///
 /// # Safety
 /// The range is page-aligned and inside a live [`Mapping`].

@@ -1,10 +1,10 @@
 //! Working memory for compression and for direct I/O.
 //!
-//! Neither the stack (a fault handler may have little) nor thread-local storage (it may not be set up, or allocate)
-//! can hold a hash table and a compressed folio. So each store has a fixed number of scratches, and a caller that finds
-//! none free waits. A caller holds at most one and takes no other lock that a holder waits for, so the wait ends.
-//! The scratch with the lowest number is taken first: its memory is warm in the cache, and the others take no RAM
-//! until they are needed.
+//! Neither the stack (a fault handler may have little) nor thread-local storage (it may not be set
+//! up, or allocate) can hold a hash table and a compressed folio. So each store has a fixed number
+//! of scratches, and a caller that finds none free waits. A caller holds at most one and takes no
+//! other lock that a holder waits for, so the wait ends. The scratch with the lowest number is
+//! taken first: its memory is warm in the cache, and the others take no RAM until they are needed.
 
 use crate::image::BLOCK;
 use crate::mem::{Mapping, PAGE};
@@ -44,7 +44,8 @@ impl ScratchPool {
         let wire = wire.next_multiple_of(PAGE);
         let map = Mapping::new(COUNT * (TABLES + BLOCK + wire))?;
         for i in 0..COUNT {
-            // SAFETY: this is the start of scratch `i`, page-aligned, `TABLES` bytes that nobody else knows yet.
+            // SAFETY: this is the start of scratch `i`, page-aligned, `TABLES` bytes that nobody
+            // else knows yet.
             unsafe {
                 let tables = map
                     .as_ptr()
@@ -117,9 +118,10 @@ pub(crate) struct Parts<'a> {
 impl Scratch<'_> {
     pub(crate) fn parts(&mut self) -> Parts<'_> {
         let stride = TABLES + BLOCK + self.pool.wire;
-        // SAFETY: the bit that was taken from `free` makes this scratch ours alone until the drop, and `&mut self` hands
-        // out its three disjoint parts once at a time. The tables were written by `new`; bytes are always valid, for
-        // the mapping is zeroed. The tables own no memory, so nothing is to be dropped.
+        // SAFETY: the bit that was taken from `free` makes this scratch ours alone until the drop,
+        // and `&mut self` hands out its three disjoint parts once at a time. The tables were
+        // written by `new`; bytes are always valid, for the mapping is zeroed. The tables own no
+        // memory, so nothing is to be dropped.
         unsafe {
             let base = self.pool.map.as_ptr().add(self.index * stride);
             Parts {

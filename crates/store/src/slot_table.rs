@@ -1,12 +1,15 @@
-//! Where the bytes of each slot are: one record of 32 bytes a block of 64 KiB, found by slot number.
+//! Where the bytes of each slot are: one record of 32 bytes a block of 64 KiB, found by slot
+//! number.
 //!
-//! Slot numbers are dense, so the table is an array, in pieces of 4,096 records that are mapped when first needed and never
-//! move: readers need no lock to find a record. The record at a slot's own number is its *head*
-//! and describes its first block; longer slots link further records, taken from a pool.
+//! Slot numbers are dense, so the table is an array, in pieces of 4,096 records that are mapped
+//! when first needed and never move: readers need no lock to find a record. The record at a slot's
+//! own number is its *head* and describes its first block; longer slots link further records, taken
+//! from a pool.
 //!
-//! The core promises not to use a slot for two things at once. Were it to break that promise, a load could read
-//! memory that a release just gave back, so the head also counts its readers: a release waits for them, and
-//! a slot that is being written looks empty. That costs two uncontended atomic operations a call.
+//! The core promises not to use a slot for two things at once. Were it to break that promise, a
+//! load could read memory that a release just gave back, so the head also counts its readers: a
+//! release waits for them, and a slot that is being written looks empty. That costs two uncontended
+//! atomic operations a call.
 
 use crate::image::BLOCK;
 use crate::mem::{Mapping, PAGE};
@@ -49,8 +52,8 @@ impl Block {
     };
 }
 
-/// `meta` is, from the lowest bit: readers (8), kind (2, 0 = empty), pages of the slot (10), size (16),
-/// number of the next record plus one (28).
+/// `meta` is, from the lowest bit: readers (8), kind (2, 0 = empty), pages of the slot (10), size
+/// (16), number of the next record plus one (28).
 #[repr(C)]
 struct Record {
     sum: [AtomicU64; 2],
@@ -129,7 +132,8 @@ impl Records {
 
     fn entry(&self, piece: usize) -> &AtomicPtr<Record> {
         assert!(piece < DIRECTORY);
-        // SAFETY: the directory has `DIRECTORY` entries, zeroed (null) at first and only used as atomics.
+        // SAFETY: the directory has `DIRECTORY` entries, zeroed (null) at first and only used as
+        // atomics.
         unsafe {
             &*self
                 .directory
@@ -141,7 +145,8 @@ impl Records {
 
     fn get(&self, index: u32) -> Option<&Record> {
         let piece = self.entry(index as usize / PIECE).load(Acquire);
-        // SAFETY: a piece that is published is mapped, holds `PIECE` records and lives as long as `self`. Zeros are valid.
+        // SAFETY: a piece that is published is mapped, holds `PIECE` records and lives as long as
+        // `self`. Zeros are valid.
         (!piece.is_null()).then(|| unsafe { &*piece.add(index as usize % PIECE) })
     }
 
@@ -171,7 +176,8 @@ impl Drop for Records {
         for piece in 0..self.end.load(Relaxed) as usize {
             let base = self.entry(piece).load(Relaxed);
             if !base.is_null() {
-                // SAFETY: the piece came from `into_raw` of a mapping of this length, and no record is borrowed any more.
+                // SAFETY: the piece came from `into_raw` of a mapping of this length, and no record
+                // is borrowed any more.
                 drop(unsafe { Mapping::from_raw(base.cast(), PIECE_BYTES) });
             }
         }
@@ -400,8 +406,8 @@ impl Pinned<'_> {
         self.table.walk(self.head).map(Record::block)
     }
 
-    /// The blocks that overlap `len` bytes from page `first_page`: each with where it starts in the slot and its length. `None` when
-    /// the slot does not reach so far.
+    /// The blocks that overlap `len` bytes from page `first_page`: each with where it starts in the
+    /// slot and its length. `None` when the slot does not reach so far.
     pub(crate) fn blocks_of(
         &self,
         first_page: u16,

@@ -1,8 +1,9 @@
 //! Compressed RAM first, a file for what it cannot take.
 //!
-//! A slot is in one of the two and stays there until it is released. When the front is full, each save would compress for
-//! nothing before it goes to the back; so after a refusal the front is passed by until as many bytes have been freed
-//! there as the refused folio has. Checksums share one key, so that they are made once for both.
+//! A slot is in one of the two and stays there until it is released. When the front is full, each
+//! save would compress for nothing before it goes to the back; so after a refusal the front is
+//! passed by until as many bytes have been freed there as the refused folio has. Checksums share
+//! one key, so that they are made once for both.
 
 use crate::compressed_ram::CompressedRam;
 use crate::file::FileStore;
@@ -114,6 +115,10 @@ impl Store for Spill {
             same_filled: front.same_filled + back.same_filled,
             incompressible: front.incompressible + back.incompressible,
         }
+    }
+
+    fn descriptors(&self, keep: &mut dyn FnMut(i32)) {
+        self.back.descriptors(keep);
     }
 
     fn after_fork_in_child(&self) -> Result<(), i32> {

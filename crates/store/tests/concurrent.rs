@@ -37,7 +37,7 @@ fn work(store: &dyn Store, numbers: &Mutex<Vec<u32>>, seed: u64, until: Instant)
             let mut out = vec![0; data.len() - first * 4096];
             store.load(SlotId(*slot), first as u16, &mut out).unwrap();
             assert!(out == data[first * 4096..], "slot {slot} has other bytes");
-            if random.next() % 2 == 0 {
+            if random.next().is_multiple_of(2) {
                 let (slot, _) = held.swap_remove(at);
                 store.release(SlotId(slot));
                 numbers.lock().unwrap().push(slot);

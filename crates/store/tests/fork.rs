@@ -1,4 +1,5 @@
-//! Real forks: who sees what, and who overwrites what. A program of its own thread, for forks want quiet.
+//! Real forks: who sees what, and who overwrites what. A program of its own thread, for forks want
+//! quiet.
 
 mod common;
 
@@ -51,25 +52,22 @@ impl Bell {
 
     fn ring(&self) {
         // SAFETY: one byte is read from a valid address.
-        assert_eq!(
-            unsafe { libc::write(self.0[1], [1u8].as_ptr().cast(), 1) },
-            1
-        );
+        let written = unsafe { libc::write(self.0[1], [1u8].as_ptr().cast(), 1) };
+        assert_eq!(written, 1);
     }
 
     fn wait(&self) {
         let mut byte = [0u8];
         // SAFETY: one byte is written to a valid address.
-        assert_eq!(
-            unsafe { libc::read(self.0[0], byte.as_mut_ptr().cast(), 1) },
-            1
-        );
+        let read = unsafe { libc::read(self.0[0], byte.as_mut_ptr().cast(), 1) };
+        assert_eq!(read, 1);
     }
 }
 
 /// Forks; the child does `work` and exits with whether that went well.
 fn fork(work: impl FnOnce()) -> i32 {
-    // SAFETY: the child only runs `work` and leaves by `_exit`; the libc's own fork handlers keep malloc usable in it.
+    // SAFETY: the child only runs `work` and leaves by `_exit`; the libc's own fork handlers keep
+    // malloc usable in it.
     match unsafe { libc::fork() } {
         0 => {
             let well = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_ok();

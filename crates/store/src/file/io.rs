@@ -7,7 +7,8 @@ use rustix::io::{self, Errno};
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 
-/// Descriptors are moved to here or above, out of the way of programs that close, count or expect low numbers.
+/// Descriptors are moved to here or above, out of the way of programs that close, count or expect
+/// low numbers.
 const HIGH: i32 = 512;
 const TMPFS: u64 = 0x0102_1994;
 const RAMFS: u64 = 0x8584_58f6;
@@ -113,8 +114,8 @@ fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
     io::fcntl_dupfd_cloexec(&fd, HIGH).unwrap_or(fd)
 }
 
-/// Reads all of `buf`, page-aligned, from the page-aligned `offset`. The end of the file is an I/O error: what was written
-/// must be there.
+/// Reads all of `buf`, page-aligned, from the page-aligned `offset`. The end of the file is an I/O
+/// error: what was written must be there.
 pub(crate) fn read_all(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> Result<(), Errno> {
     let mut done = 0;
     while done < buf.len() {

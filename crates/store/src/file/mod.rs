@@ -1,14 +1,16 @@
 //! A file as store: what does not fit in RAM at all.
 //!
-//! Each slot has one extent of 4 KiB blocks in the file, written and read by one call through page-aligned buffers,
-//! past the page cache where the file system allows: cached, the data would take the RAM that it was
-//! meant to leave. LZ4 is used for a block when it saves at least 4 KiB of the file, so never for single pages.
+//! Each slot has one extent of 4 KiB blocks in the file, written and read by one call through
+//! page-aligned buffers, past the page cache where the file system allows: cached, the data would
+//! take the RAM that it was meant to leave. LZ4 is used for a block when it saves at least 4 KiB of
+//! the file, so never for single pages.
 //!
 //! # Forks
-//! A descriptor that a child inherits leads to the parent's file. The child reads there what the parent had saved, and the parent keeps
-//! that until the child is gone ([`alloc`]). What the child saves goes to a new file of its own, what it releases of
-//! the parent's is only forgotten. Its own children do the same, so a process holds a chain of files, up to
-//! [`GENERATIONS`]; a slot's place names the one it is in.
+//! A descriptor that a child inherits leads to the parent's file. The child reads there what the
+//! parent had saved, and the parent keeps that until the child is gone ([`alloc`]). What the child
+//! saves goes to a new file of its own, what it releases of the parent's is only forgotten. Its own
+//! children do the same, so a process holds a chain of files, up to [`GENERATIONS`]; a slot's place
+//! names the one it is in.
 
 mod alloc;
 mod io;
@@ -23,7 +25,7 @@ use crate::slot_table::{Block, ClaimError, Kind, SlotTable};
 use alloc::{BlockMap, FILE_BLOCK};
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
 use millpond_core::swap::SlotId;
-use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::*};
@@ -43,8 +45,8 @@ const WIRE: usize = MAX_BLOCKS * BLOCK + COMPRESSED_MAX - BLOCK;
 pub enum Location {
     /// In this directory, without a name: it is gone with its last user, however that ends.
     Directory(PathBuf),
-    /// At this path. It is created for its owner alone (mode 0600), must be empty if it exists, and stays; the store empties it
-    /// when it is dropped.
+    /// At this path. It is created for its owner alone (mode 0600), must be empty if it exists, and
+    /// stays; the store empties it when it is dropped.
     File(PathBuf),
 }
 
@@ -53,7 +55,8 @@ pub enum Location {
 pub struct FileStoreConfig {
     /// Where the file is to be.
     pub location: Location,
-    /// Most bytes of the file, rounded down to 4 KiB; 1 TiB when `None`. A forked child's own file has the same limit.
+    /// Most bytes of the file, rounded down to 4 KiB; 1 TiB when `None`. A forked child's own file
+    /// has the same limit.
     pub max_bytes: Option<u64>,
     /// Take a directory on tmpfs or ramfs too, which are RAM themselves.
     pub force_tmpfs: bool,
@@ -107,8 +110,9 @@ impl FileStore {
     /// An empty store in a new file.
     ///
     /// # Errors
-    /// See [`OpenError`]: the file cannot be created, is not empty, or lies on tmpfs and that is not forced; the limit is
-    /// below [`FileStore::MIN_BYTES`]; the kernel gives no memory for tables.
+    /// See [`OpenError`]: the file cannot be created, is not empty, or lies on tmpfs and that is
+    /// not forced; the limit is below [`FileStore::MIN_BYTES`]; the kernel gives no memory for
+    /// tables.
     pub fn create(config: &FileStoreConfig) -> Result<Self, OpenError> {
         let max_bytes = config.max_bytes.unwrap_or(DEFAULT_MAX);
         if max_bytes < Self::MIN_BYTES {
@@ -216,7 +220,8 @@ impl FileStore {
 
     fn file(&self, generation: usize) -> Option<BorrowedFd<'_>> {
         let fd = self.files.get(generation)?.load(Acquire);
-        // SAFETY: a descriptor in `files` is ours, and is closed when the store is dropped, not before.
+        // SAFETY: a descriptor in `files` is ours, and is closed when the store is dropped, not
+        // before.
         (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
@@ -286,7 +291,8 @@ impl FileStore {
     }
 }
 
-/// Puts `data` at the start of `out`, compressed when that saves a block of the file, and zeros up to the next one.
+/// Puts `data` at the start of `out`, compressed when that saves a block of the file, and zeros up
+/// to the next one.
 fn encode(data: &[u8], out: &mut [u8], tables: &mut crate::scratch::Tables) -> (Kind, u16) {
     if data.len() > FILE_BLOCK {
         let size = compress(data, tables, out);
@@ -422,6 +428,16 @@ impl Store for FileStore {
             ram_bytes: table.ram_bytes + ram,
             ..table
         }
+    }
+
+    fn descriptors(&self, keep: &mut dyn FnMut(i32)) {
+        for fd in &self.files {
+            let fd = fd.load(Acquire);
+            if fd >= 0 {
+                keep(fd);
+            }
+        }
+        keep(self.directory.as_raw_fd());
     }
 
     fn after_fork_in_child(&self) -> Result<(), i32> {

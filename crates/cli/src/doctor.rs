@@ -144,7 +144,7 @@ impl fmt::Display for Findings {
         }
         writeln!(f, "\nMachine\n{}", self.machine)?;
         let library = self.preload_library.as_deref().unwrap_or("not found");
-        writeln!(f, "  {:<26} {library}\n", "preload library")?;
+        writeln!(f, "  {:<27} {library}\n", "preload library")?;
         if self.run_works {
             return writeln!(f, "`millpond run` works here.");
         }

@@ -142,7 +142,7 @@ impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unknown = || "unknown".to_owned();
         let row =
-            |f: &mut fmt::Formatter<'_>, name, value: String| writeln!(f, "  {name:<26} {value}");
+            |f: &mut fmt::Formatter<'_>, name, value: String| writeln!(f, "  {name:<27} {value}");
         row(
             f,
             "kernel",
@@ -190,7 +190,7 @@ impl fmt::Display for Machine {
         let sysctl = self
             .unprivileged_userfaultfd
             .map_or_else(unknown, |on| u8::from(on).to_string());
-        write!(f, "  {:<26} {sysctl}", "vm.unprivileged_userfaultfd")
+        write!(f, "  {:<27} {sysctl}", "vm.unprivileged_userfaultfd")
     }
 }
 

@@ -4,6 +4,7 @@ mod cgroup;
 mod data;
 mod guard;
 mod kernel_swap;
+mod millpond_side;
 mod phases;
 mod report;
 mod swap;
@@ -25,6 +26,14 @@ pub enum BenchCommand {
 /// One measured process.
 #[derive(Subcommand, Debug)]
 pub enum WorkerCommand {
+    /// Millpond at one order
+    Millpond {
+        /// The order of the folios
+        #[arg(long, value_parser = clap::value_parser!(u8).range(0..=9))]
+        order: u8,
+        #[command(flatten)]
+        work: Work,
+    },
     /// Kernel swap in a cgroup
     KernelSwap {
         /// The cgroup's directory
@@ -73,7 +82,7 @@ pub enum BenchError {
     Worker(String),
     /// The measured process itself: it cannot get its memory.
     #[error("cannot get the memory to measure: {0}")]
-    Memory(#[source] io::Error),
+    Memory(Box<dyn std::error::Error>),
     /// A signal asked for the end.
     #[error("ended by signal {0}")]
     Interrupted(i32),
@@ -109,8 +118,11 @@ pub fn bench(command: &BenchCommand) -> Result<u8, BenchError> {
 /// When it cannot get its memory, or print.
 pub fn work(command: &WorkerCommand) -> Result<u8, BenchError> {
     let phases = match command {
+        WorkerCommand::Millpond { order, work } => {
+            millpond_side::work(*order, work).map_err(BenchError::Memory)?
+        }
         WorkerCommand::KernelSwap { cgroup, work } => {
-            kernel_swap::work(cgroup, work).map_err(BenchError::Memory)?
+            kernel_swap::work(cgroup, work).map_err(|error| BenchError::Memory(error.into()))?
         }
     };
     serde_json::to_writer(io::stdout(), &phases)

@@ -32,28 +32,30 @@ pub struct Phases {
     pub verify: f64,
     /// Pages that were not byte for byte what was written.
     pub wrong_pages: u64,
-    /// Major faults of the process during the random reads, as the kernel counts them.
+    /// Major faults during the random reads, as the side that resolves them counts them.
     pub random_major_faults: u64,
     /// Highest resident set of the process as the kernel counts it, in bytes.
     pub peak_rss_bytes: u64,
+    /// Most bytes that Millpond's manager charged to the budget at once; null on the kernel's side.
+    pub peak_charged_bytes: Option<u64>,
 }
 
-/// Does the work on `memory`, which is `work.pages` pages long.
-pub fn run(memory: &mut [u8], work: &Work) -> Phases {
+/// Does the work on `memory`, which is `work.pages` pages long. `major_faults` counts those so far.
+pub fn run(memory: &mut [u8], work: &Work, major_faults: impl Fn() -> u64) -> Phases {
     let pages = memory.len() / PAGE;
     let fill = timed(pages, || {
         for (index, page) in memory.chunks_exact_mut(PAGE).enumerate() {
             data::fill(page, index);
         }
     });
-    let major = usage().0;
+    let major = major_faults();
     let accesses = work.accesses as usize;
     let random = timed(accesses, || {
         for index in data::random_pages(pages, 1).take(accesses) {
             black_box(data::read(&memory[index * PAGE..][..PAGE]));
         }
     });
-    let random_major_faults = usage().0 - major;
+    let random_major_faults = major_faults() - major;
     let sequential = timed(pages, || {
         for page in memory.chunks_exact(PAGE) {
             black_box(data::read(page));
@@ -65,6 +67,7 @@ pub fn run(memory: &mut [u8], work: &Work) -> Phases {
         wrong_pages = memory.chunks_exact(PAGE).enumerate().filter(wrong).count() as u64;
     });
     let peak_rss_bytes = usage().1;
+    let peak_charged_bytes = None;
     Phases {
         fill,
         random,
@@ -73,6 +76,7 @@ pub fn run(memory: &mut [u8], work: &Work) -> Phases {
         wrong_pages,
         random_major_faults,
         peak_rss_bytes,
+        peak_charged_bytes,
     }
 }
 
@@ -93,8 +97,8 @@ fn timed(count: usize, work: impl FnOnce()) -> f64 {
     started.elapsed().as_secs_f64() * 1e6 / count as f64
 }
 
-/// Major faults so far and the highest resident set in bytes.
-fn usage() -> (u64, u64) {
+/// Major faults of this process so far and its highest resident set in bytes, as the kernel counts them.
+pub fn usage() -> (u64, u64) {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` is writable and owned here, and all-zero bytes are valid for it.
     let usage = unsafe {

@@ -15,8 +15,9 @@
 //! | `ratio` | kernel's median over Millpond's: `fill`, `sequential`, `verify` at the order given in `sequential_order`, `random` at the best order, given in `random_order`; null when a side was skipped |
 //!
 //! A `median` and each of `rounds` has `fill`, `random`, `sequential`, `verify`, `wrong_pages`, `random_major_faults`
-//! (as the kernel counts them for the process), and `peak_rss_bytes`. The median is taken of each number by itself, and of
-//! `wrong_pages` and `peak_rss_bytes` the highest.
+//! (as the side that resolves them counts them), `peak_rss_bytes` (as the kernel counts it for the process, Millpond's
+//! store included), and `peak_charged_bytes` (what Millpond's manager charged to its budget; null for the kernel). The
+//! median is taken of each time by itself; of `wrong_pages` and the peaks it is the highest.
 
 use super::kernel_swap::Setting;
 use super::phases::{Phases, Work};
@@ -113,6 +114,7 @@ impl Side {
                 .max()
                 .unwrap_or(last.wrong_pages),
             random_major_faults: of(|p| p.random_major_faults as f64) as u64,
+            peak_charged_bytes: rounds.iter().filter_map(|p| p.peak_charged_bytes).max(),
             peak_rss_bytes: rounds
                 .iter()
                 .map(|p| p.peak_rss_bytes)
@@ -267,6 +269,7 @@ mod tests {
             wrong_pages: 0,
             random_major_faults: 5,
             peak_rss_bytes: 7,
+            peak_charged_bytes: None,
         }
     }
 

@@ -75,6 +75,8 @@ struct ProcessReport {
     pid: u32,
     name: String,
     state: &'static str,
+    #[serde(skip)]
+    became_another: bool,
     /// Index in this list of the process that it was forked from.
     parent: Option<usize>,
     /// The process was stopped while it published: counters of two moments may be mixed.
@@ -162,6 +164,7 @@ impl ProcessReport {
             pid: slot.pid,
             name: slot.name.clone(),
             state,
+            became_another: slot.state == State::Execed,
             parent: slot.parent,
             torn: slot.torn,
             fields: fields.collect(),
@@ -200,11 +203,16 @@ impl fmt::Display for Report {
             return Ok(());
         }
         let percent = 100.0 * self.peak_resident_bytes as f64 / self.budget_bytes as f64;
+        let running = self.processes.iter().filter(|one| !one.became_another);
+        let (processes, of_one) = match running.count() {
+            0 | 1 => (1, ""),
+            count => (count, ", the largest process"),
+        };
         writeln!(
             f,
-            "  peak resident   {peak} of a budget of {budget} ({percent:.0} %)"
+            "  peak resident   {peak} of a budget of {budget} ({percent:.0} %){of_one}"
         )?;
-        writeln!(f, "  processes       {}", self.processes.len())?;
+        writeln!(f, "  processes       {processes}")?;
         writeln!(f, "  touched         {}", Human(self.sum(Field::Touched)))?;
         let (minor, major) = (self.sum(Field::MinorFaults), self.sum(Field::MajorFaults));
         writeln!(

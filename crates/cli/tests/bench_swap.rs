@@ -1,0 +1,163 @@
+//! `millpond bench swap` leaves the machine as it was, however it ends. Needs root and a kernel with zram; the sizes are
+//! small, as nothing is measured here.
+
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+const LOCK: &str = "/run/millpond-bench.lock";
+
+/// One benchmark at a time, as the benchmark itself demands.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// All that the benchmark could leave behind.
+#[derive(PartialEq, Debug)]
+struct Machine {
+    swaps: String,
+    devices: Vec<String>,
+    groups: Vec<&'static str>,
+    lock: bool,
+}
+
+fn machine() -> Machine {
+    let mut devices: Vec<String> = fs::read_dir("/sys/block")
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
+    devices.sort();
+    let groups = [
+        "/sys/fs/cgroup/memory/millpond-bench",
+        "/sys/fs/cgroup/millpond-bench",
+    ];
+    Machine {
+        swaps: fs::read_to_string("/proc/swaps").unwrap(),
+        devices,
+        groups: groups
+            .into_iter()
+            .filter(|group| Path::new(group).exists())
+            .collect(),
+        lock: Path::new(LOCK).exists(),
+    }
+}
+
+fn bench(rounds: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
+    command.args([
+        "bench",
+        "swap",
+        "--only=kernel",
+        "--json",
+        "--pages=16384",
+        "--ram=32M",
+        "--accesses=1000",
+    ]);
+    command.arg(format!("--rounds={rounds}"));
+    command
+}
+
+/// A short run that works; `None`, with the reason printed, where none does.
+fn short_run() -> Option<Output> {
+    if !geteuid().is_root() {
+        println!("skipped: needs root");
+        return None;
+    }
+    let output = bench("1").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    if text.contains("another benchmark is running") {
+        println!("skipped: {text}");
+        return None;
+    }
+    assert!(output.status.success(), "{text}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    if report["kernel"].is_null() {
+        println!("skipped: {}", report["skipped"]["kernel"]);
+        return None;
+    }
+    Some(output)
+}
+
+/// A long run, up to where it has its swap device and its worker.
+fn in_the_middle(before: &Machine) -> Child {
+    let child = bench("1000")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    while machine().swaps == before.swaps
+        || !fs::read_to_string(LOCK).is_ok_and(|text| text.contains("\"worker\":["))
+    {
+        assert!(Instant::now() < until, "the benchmark did not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child
+}
+
+#[test]
+fn a_run_gives_every_number_and_puts_everything_back() {
+    let _alone = alone();
+    let before = machine();
+    let Some(output) = short_run() else { return };
+    assert_eq!(
+        machine(),
+        Machine {
+            lock: false,
+            ..before
+        }
+    );
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["schema"], "millpond-bench-swap/1");
+    let round = &report["kernel"]["rounds"][0];
+    for phase in ["fill", "random", "sequential", "verify"] {
+        assert!(round[phase].as_f64().unwrap() > 0.0, "{round}");
+    }
+    assert_eq!(round["wrong_pages"], 0);
+    assert!(
+        round["random_major_faults"].as_u64().unwrap() > 0,
+        "nothing was swapped: {round}"
+    );
+    assert!(
+        round["peak_rss_bytes"].as_u64().unwrap() < 48 << 20,
+        "the group did not hold it: {round}"
+    );
+}
+
+#[test]
+fn a_run_ended_by_a_signal_puts_everything_back() {
+    let _alone = alone();
+    if short_run().is_none() {
+        return;
+    }
+    let before = machine();
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let mut child = in_the_middle(&before);
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(128 + signal.as_raw()));
+        assert_eq!(machine(), before, "{signal:?}");
+    }
+}
+
+#[test]
+fn a_killed_run_is_put_back_by_the_next() {
+    let _alone = alone();
+    if short_run().is_none() {
+        return;
+    }
+    let before = machine();
+    let mut child = in_the_middle(&before);
+    let second = bench("1").output().unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&second.stderr).contains("another benchmark is running"));
+    child.kill().unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    assert_ne!(machine(), before);
+    assert!(short_run().is_some());
+    assert_eq!(machine(), before);
+}

@@ -24,6 +24,17 @@ pub const OPERATOR: usize = 1;
 /// Asks of one and the same thing before it counts as stuck.
 const MAX_ROUNDS: u32 = 4000;
 
+/// What somebody who waits at a page hears of, in rising order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Ear {
+    /// Any completion at the page, installs and `Wake`.
+    Completions,
+    /// Installs, as the kernel tells its waiters, and `Wake`.
+    Installs,
+    /// `Wake` only.
+    Wakes,
+}
+
 /// What an actor waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Blocked {
@@ -34,8 +45,8 @@ pub enum Blocked {
     OnPage {
         /// The page.
         page: PageIndex,
-        /// Only installs and `Wake` count.
-        strict: bool,
+        /// What it hears of.
+        ear: Ear,
     },
     /// The commands that came with its own events.
     OnCommands,
@@ -92,8 +103,8 @@ pub enum Op {
         range: PageRange,
         /// Its pages refuse to move.
         locked: bool,
-        /// The protection is in force.
-        held: bool,
+        /// Where it stands.
+        stage: ProtectStage,
     },
     /// Discard all of a region, then drop it. The range names the region.
     Drop {
@@ -101,6 +112,23 @@ pub enum Op {
         range: PageRange,
         /// Where it stands.
         stage: DropStage,
+    },
+}
+
+/// How far a change of protection has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProtectStage {
+    /// The core is to be told before, as a driver does that sees the call coming.
+    Announce,
+    /// The memory is to be protected now.
+    Apply {
+        /// The core was told before.
+        announced: bool,
+    },
+    /// In force, for a while.
+    Held {
+        /// The core was told before.
+        announced: bool,
     },
 }
 
@@ -186,7 +214,7 @@ impl World {
         self.one_more_round(i, &event)?;
         let reply = self.send(i, event)?;
         match reply {
-            Reply::Wait { page } => self.wait_at(i, page, false)?,
+            Reply::Wait { page } => self.wait_at(i, page, Ear::Wakes)?,
             Reply::NeedsResident { page } => {
                 self.actors[i].fault = Some(Fault {
                     page,
@@ -300,7 +328,7 @@ impl World {
         match reply {
             Reply::Done => self.settle(i),
             Reply::Present if self.mmu.is_mapped(page) => {}
-            Reply::Wait { page: at } => self.wait_at(i, at, self.profile.strict_wake)?,
+            Reply::Wait { page: at } => self.wait_at(i, at, Ear::Installs)?,
             Reply::Reclaim { pages } => {
                 if pages.0 == 0 {
                     breach!(at page, "a fault asks for no pages to be reclaimed");
@@ -333,11 +361,16 @@ impl World {
         Ok(())
     }
 
-    fn wait_at(&mut self, i: usize, page: PageIndex, strict: bool) -> Check {
+    fn wait_at(&mut self, i: usize, page: PageIndex, strict: Ear) -> Check {
         if !self.is_under_way(page) {
             breach!(at page, "actor {i} is to wait at {page}, where nothing is under way");
         }
-        self.actors[i].blocked = Blocked::OnPage { page, strict };
+        let ear = if self.profile.strict_wake {
+            strict
+        } else {
+            Ear::Completions
+        };
+        self.actors[i].blocked = Blocked::OnPage { page, ear };
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 
 use millpond_core::{Advice, Event, PageCount, PageIndex, PageRange, Refusal, Reply};
 
-use crate::actor::{Blocked, DropStage, Op};
+use crate::actor::{Blocked, DropStage, Op, ProtectStage};
 use crate::mmu::Protection;
 use crate::report::{Check, Entry, breach};
 use crate::world::World;
@@ -56,8 +56,8 @@ impl World {
             Op::Protect {
                 range,
                 locked,
-                held,
-            } => self.step_protect(i, range, locked, held),
+                stage,
+            } => self.step_protect(i, range, locked, stage),
             Op::Drop { range, stage } => self.step_drop(i, range, stage),
         }
     }
@@ -192,30 +192,48 @@ impl World {
         Ok(())
     }
 
-    fn step_protect(&mut self, i: usize, range: PageRange, locked: bool, held: bool) -> Check {
-        if !held {
-            self.log.push(
-                self.step,
-                Entry::World("protected", u64::from(locked), range),
-            );
+    fn step_protect(
+        &mut self,
+        i: usize,
+        range: PageRange,
+        locked: bool,
+        stage: ProtectStage,
+    ) -> Check {
+        if let ProtectStage::Apply { announced } = stage {
+            let note = Entry::World("protected", u64::from(locked), range);
+            self.log.push(self.step, note);
             self.mmu.protections.push(Protection { range, locked });
+            let stage = ProtectStage::Held { announced };
             self.actors[i].op = Some(Op::Protect {
                 range,
                 locked,
-                held: true,
+                stage,
             });
             self.actors[i].blocked = Blocked::Until(self.step + u64::from(self.rng.below(2000)));
             return Ok(());
         }
-        if let Some(place) = self.mmu.protections.iter().position(|p| p.range == range) {
-            self.log.push(
-                self.step,
-                Entry::World("unprotected", u64::from(locked), range),
-            );
+        if self.siege && stage == (ProtectStage::Held { announced: true }) {
+            self.actors[i].blocked = Blocked::Until(self.step + 100);
+            return Ok(());
+        }
+        if let Some(place) = self.mmu.protections.iter().position(|p| p.range == range)
+            && stage != ProtectStage::Announce
+        {
+            let note = Entry::World("unprotected", u64::from(locked), range);
+            self.log.push(self.step, note);
             self.mmu.protections.swap_remove(place);
         }
         match self.ask(i, Event::Protected { range })? {
             None => {}
+            Some(Reply::Done) if stage == ProtectStage::Announce => {
+                let stage = ProtectStage::Apply { announced: true };
+                self.actors[i].op = Some(Op::Protect {
+                    range,
+                    locked,
+                    stage,
+                });
+                self.settle(i);
+            }
             Some(Reply::Done) => {
                 self.finish(i);
                 self.settle(i);

@@ -10,7 +10,7 @@ use millpond_core::{
     Advice, Event, Order, PageCount, PageIndex, PageRange, Refusal, RegionId, Reply,
 };
 
-use crate::actor::{Blocked, DropStage, OPERATOR, Op};
+use crate::actor::{Blocked, DropStage, OPERATOR, Op, ProtectStage};
 use crate::mmu::overlap;
 use crate::profile::ARENA_PAGES;
 use crate::report::{Check, Coverage, Entry, breach};
@@ -178,11 +178,16 @@ impl World {
                 Op::Advise { range, advice }
             }
             _ if self.mmu.protections.len() < 4 => {
+                let stage = if self.rng.chance(600) {
+                    ProtectStage::Announce
+                } else {
+                    ProtectStage::Apply { announced: false }
+                };
                 let range = self.part(home, 64);
                 Op::Protect {
                     range,
                     locked: self.rng.chance(500),
-                    held: false,
+                    stage,
                 }
             }
             _ => {

@@ -45,7 +45,8 @@ pub struct Profile {
     pub writes: u32,
     /// Writes that write zero.
     pub zeros: u32,
-    /// Threads are woken by installs and `Wake` only, not by every completion at their page.
+    /// Threads hear only what the contract promises: faults of installs and `Wake`, other calls of `Wake`. Otherwise
+    /// they hear of every completion at their page.
     pub strict_wake: bool,
 }
 

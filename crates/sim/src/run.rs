@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use millpond_core::limits::MAX_PINS;
 use millpond_core::{Event, PageCount, PageRange, Reclaimer, Refusal, Reply};
 
-use crate::actor::{BACKGROUND, Blocked, DropStage, OPERATOR, Op};
+use crate::actor::{Actor, BACKGROUND, Blocked, DropStage, OPERATOR, Op, ProtectStage};
 use crate::profile::Options;
 use crate::report::{Check, Coverage, Failure, Log, breach};
 use crate::store::Weather;
@@ -175,7 +175,7 @@ impl World {
         match i {
             BACKGROUND => self.background(),
             // A save that failed before the calm may be told after it: the driver tries again from time to time.
-            OPERATOR if self.calm && self.core.store_blocked() => {
+            OPERATOR if self.calm && !self.siege && self.core.store_blocked() => {
                 self.send(OPERATOR, Event::RetryStore)?;
                 self.actors[OPERATOR].blocked = Blocked::Until(self.step + 500);
                 Ok(true)
@@ -202,8 +202,13 @@ impl World {
     }
 
     fn at_rest(&self) -> bool {
-        let idle = |a: &crate::actor::Actor| a.op.is_none() && a.fault.is_none();
-        self.schedule.is_empty() && self.actors.iter().all(idle) && !self.reclaiming
+        // Under siege the background has no hope, and announced protections stay.
+        let stays = ProtectStage::Held { announced: true };
+        let protects = |a: &Actor| {
+            self.siege && matches!(a.op, Some(Op::Protect { stage, .. }) if stage == stays)
+        };
+        let idle = |a: &Actor| (a.op.is_none() || protects(a)) && a.fault.is_none();
+        self.schedule.is_empty() && self.actors.iter().all(idle) && (self.siege || !self.reclaiming)
     }
 
     fn until_rest(&mut self, what: &str) -> Check {
@@ -222,6 +227,9 @@ impl World {
 
     fn come_to_rest(&mut self) -> Check {
         self.calm = true;
+        if self.rng.chance(300) {
+            self.withstand_a_siege()?;
+        }
         self.store.weather = Weather::default();
         self.store.capacity = u64::MAX;
         self.expect(Event::RetryStore, Reply::Done)?;
@@ -231,6 +239,20 @@ impl World {
         self.reach_high_mark()?;
         self.read_everything()?;
         self.drop_everything()
+    }
+
+    /// A store that takes nothing, and nobody to mend it: what threads have begun ends nonetheless, above the limit if
+    /// need be, and every page can be read. Protections stay as they are meanwhile.
+    fn withstand_a_siege(&mut self) -> Check {
+        self.store.weather = Weather {
+            full: true,
+            ..Weather::default()
+        };
+        self.siege = true;
+        self.until_rest("the work of the threads under siege")?;
+        self.read_everything()?;
+        self.siege = false;
+        Ok(())
     }
 
     /// With a healthy store the background gets what it wants.
@@ -248,10 +270,17 @@ impl World {
         Ok(())
     }
 
+    /// A thread that has nothing else to do.
+    fn reader(&self) -> usize {
+        let idle = |i: &usize| self.actors[*i].op.is_none();
+        (LAST..self.actors.len()).find(idle).unwrap_or(OPERATOR)
+    }
+
     fn read_everything(&mut self) -> Check {
         for range in self.regions.iter().map(|r| r.range).collect::<Vec<_>>() {
             let (next, left) = (range.start, range.len.0);
-            self.actors[LAST].op = Some(Op::Access {
+            let reader = self.reader();
+            self.actors[reader].op = Some(Op::Access {
                 range,
                 next,
                 stride: 1,

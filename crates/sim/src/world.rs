@@ -17,7 +17,7 @@ use millpond_core::{
     PageRange, Placed, RegionId, Reply, TakeOutError,
 };
 
-use crate::actor::{Actor, Blocked};
+use crate::actor::{Actor, Blocked, Ear};
 use crate::mmu::{SimMmu, Slot};
 use crate::names;
 use crate::oracle::Oracle;
@@ -77,6 +77,8 @@ pub struct World {
     pub limit: u64,
     /// Whether new faults may be injected.
     pub calm: bool,
+    /// The store takes nothing and will not for a while; protections stay.
+    pub siege: bool,
     /// Where several threads work at once.
     pub hot: PageRange,
     /// Background reclaim is between its marks.
@@ -127,6 +129,7 @@ impl World {
             events: 0,
             limit: u64::from(config.limit.0),
             calm: false,
+            siege: false,
             hot: PageRange::default(),
             reclaiming: false,
             stamp: 0,
@@ -176,7 +179,7 @@ impl World {
         match command {
             Command::Wake { at } => {
                 if self.options.sabotage != Some(Sabotage::SwallowWakes) {
-                    self.wake(at, true);
+                    self.wake(at, Ear::Wakes);
                 }
                 return Ok(());
             }
@@ -265,7 +268,7 @@ impl World {
         if let Some(at) = self.place_of(&command)
             && !swallow
         {
-            self.wake(at, false);
+            self.wake(at, Ear::Completions);
         }
         for actor in &mut self.actors {
             if actor.blocked == Blocked::OnAny
@@ -290,12 +293,12 @@ impl World {
         self.schedule.iter().any(|p| here(&p.command))
     }
 
-    /// Lets those who wait at a page of `at` try again; `strictly` when even the strictest waiter hears of it.
-    fn wake(&mut self, at: PageRange, strictly: bool) {
+    /// Lets those who wait at a page of `at` try again, if they hear of what happened.
+    fn wake(&mut self, at: PageRange, told: Ear) {
         for actor in &mut self.actors {
-            if let Blocked::OnPage { page, strict } = actor.blocked
+            if let Blocked::OnPage { page, ear } = actor.blocked
                 && at.contains(page)
-                && (strictly || !strict)
+                && ear <= told
             {
                 actor.blocked = Blocked::No;
             }
@@ -406,7 +409,7 @@ impl World {
     ) -> Outcome {
         match result {
             Ok(placed) => {
-                self.wake(at, true);
+                self.wake(at, Ear::Installs);
                 Outcome::Installed {
                     frame_kept: had_frame && placed == Placed::Copied,
                 }

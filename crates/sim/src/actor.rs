@@ -291,6 +291,12 @@ impl World {
                 self.actors[i].split = false;
                 Ok(true)
             }
+            // Now and then the fault was noted just before the poison came, and is still to be handled.
+            Slot::Poisoned if self.rng.chance(200) => {
+                let access = Access::Read;
+                self.actors[i].fault = Some(Fault { page, access });
+                Ok(false)
+            }
             Slot::Poisoned => {
                 self.log.push(self.step, Entry::SawPoison(i, page));
                 self.oracle.saw_poison(page)?;

@@ -1,0 +1,78 @@
+//! What the tests on real memory share.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use millpond::{Delivery, Manager, ManagerBuilder, StoreKind, TakeOutMethod};
+use std::time::Duration;
+
+pub const MIB: usize = 1 << 20;
+pub const PAGE: usize = millpond::PAGE_SIZE;
+
+/// How long stress tests run: MILLPOND_STRESS_SECS, or 3 seconds.
+pub fn stress_time() -> Duration {
+    let seconds = std::env::var("MILLPOND_STRESS_SECS")
+        .ok()
+        .and_then(|s| s.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(3))
+}
+
+/// Every way in which faults and pages can travel here.
+pub fn ways() -> Vec<(Delivery, TakeOutMethod)> {
+    let mut ways = Vec::new();
+    for delivery in [Delivery::InThread, Delivery::Handler] {
+        for method in [TakeOutMethod::Auto, TakeOutMethod::Copy] {
+            ways.push((delivery, method));
+        }
+    }
+    ways
+}
+
+/// A manager of 16 MiB with compressed RAM outside the budget.
+pub fn small() -> ManagerBuilder {
+    Manager::builder()
+        .ram(16 << 20)
+        .store(StoreKind::compressed_ram())
+        .store_outside_budget(true)
+}
+
+/// A cheap generator; the same numbers every time.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+}
+
+/// A kilobyte of noise and the page's number: compresses to about a third.
+pub fn write_page(page: &mut [u8], number: u64) {
+    let mut rng = Rng(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    for word in page[..1024].chunks_exact_mut(8) {
+        word.copy_from_slice(&rng.next().to_le_bytes());
+    }
+    for word in page[1024..].chunks_exact_mut(8) {
+        word.copy_from_slice(&number.to_le_bytes());
+    }
+}
+
+/// Whether a page holds what [`write_page`] wrote.
+pub fn page_is(page: &[u8], number: u64) -> bool {
+    let mut right = [0; PAGE];
+    write_page(&mut right, number);
+    page == right
+}
+
+/// A figure of `/proc/PID/smaps_rollup`, in bytes.
+pub fn smaps_rollup(pid: u32, field: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with(field));
+    line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok())
+        .unwrap_or(0)
+        * 1024
+}

@@ -1,0 +1,235 @@
+//! Holes that were found in other user-space pagers, as far as they concern a library; each is a test here so that it
+//! never becomes one of ours. (Those that concern whole programs are in the preload's tests.)
+
+mod common;
+
+use common::{MIB, PAGE, page_is, small, smaps_rollup, write_page};
+use millpond::{OnStoreFull, PopulateError, StoreKind};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
+
+/// Store errors must be looked at: damage on the medium is reported, never handed out as data.
+#[test]
+fn a_damaged_store_is_reported_and_its_pages_are_lost_not_wrong() {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let path = dir.path().join("pond");
+    let kind = StoreKind::File {
+        path: Some(path.clone()),
+        max_bytes: None,
+        force_tmpfs: true,
+    };
+    let manager = small().store(kind).build().unwrap();
+    let len = 48 * MIB;
+    let mut region = manager.region(len).unwrap();
+    for (number, page) in region.as_mut_slice().chunks_exact_mut(PAGE).enumerate() {
+        write_page(page, number as u64);
+    }
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    let size = file.metadata().unwrap().len();
+    for at in (0..size).step_by(PAGE) {
+        file.write_all_at(&[0x5a; 64], at + 100).unwrap();
+    }
+    let (mut lost, mut right) = (0, 0);
+    for number in 0..len / PAGE {
+        let range = number * PAGE..(number + 1) * PAGE;
+        match region.populate(range.clone()) {
+            Ok(()) => {
+                assert!(
+                    page_is(&region.as_slice()[range], number as u64),
+                    "page {number} is wrong"
+                );
+                right += 1;
+            }
+            Err(PopulateError::Lost { offset }) => {
+                assert_eq!(offset, range.start);
+                lost += 1;
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(lost > 0 && right > 0, "{lost} lost, {right} right");
+    // A lost page can be used again once it is discarded.
+    region.discard(0..len).unwrap();
+    assert!(region.as_slice().iter().all(|&byte| byte == 0));
+}
+
+/// A touch of a lost page ends the program visibly, by SIGBUS, with a line on standard error.
+#[test]
+fn a_touch_of_a_lost_page_is_sigbus() {
+    const CHILD: &str = "MILLPOND_TEST_LOST_PAGE";
+    if std::env::var_os(CHILD).is_some() {
+        touch_lost_pages();
+    }
+    let me = std::env::current_exe().unwrap();
+    let run = std::process::Command::new(me)
+        .args(["--exact", "a_touch_of_a_lost_page_is_sigbus", "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    assert_eq!(run.status.signal(), Some(libc::SIGBUS), "{run:?}");
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(said.contains("lost"), "{said}");
+}
+
+fn touch_lost_pages() -> ! {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let path = dir.path().join("pond");
+    let kind = StoreKind::File {
+        path: Some(path.clone()),
+        max_bytes: None,
+        force_tmpfs: true,
+    };
+    let manager = small().store(kind).build().unwrap();
+    let mut region = manager.region(48 * MIB).unwrap();
+    for (number, page) in region.as_mut_slice().chunks_exact_mut(PAGE).enumerate() {
+        write_page(page, number as u64);
+    }
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(0)
+        .unwrap();
+    drop(dir);
+    let sum: u64 = region
+        .as_slice()
+        .iter()
+        .step_by(PAGE)
+        .map(|&byte| u64::from(byte))
+        .sum();
+    println!("not reached: {sum}");
+    std::process::exit(3);
+}
+
+/// A store that is full exceeds the budget; it loses nothing.
+#[test]
+fn a_full_store_loses_nothing() {
+    let kind = StoreKind::CompressedRam {
+        max_bytes: Some(4 << 20),
+    };
+    let manager = small()
+        .store(kind)
+        .on_store_full(OnStoreFull::Exceed)
+        .build()
+        .unwrap();
+    let mut region = manager.region(64 * MIB).unwrap();
+    for (number, page) in region.as_mut_slice().chunks_exact_mut(PAGE).enumerate() {
+        write_page(page, number as u64);
+    }
+    for (number, page) in region.as_slice().chunks_exact(PAGE).enumerate() {
+        assert!(page_is(page, number as u64), "page {number} is wrong");
+    }
+    let stats = manager.stats();
+    assert!(
+        stats.vm.store_failed > 0 && stats.vm.over_limit > 0,
+        "{stats:#?}"
+    );
+}
+
+/// Without any store the same holds from the first page on.
+#[test]
+fn no_store_at_all_loses_nothing() {
+    let manager = small().store(StoreKind::None).build().unwrap();
+    let mut region = manager.region(40 * MIB).unwrap();
+    for (number, page) in region.as_mut_slice().chunks_exact_mut(PAGE).enumerate() {
+        write_page(page, number as u64);
+    }
+    for (number, page) in region.as_slice().chunks_exact(PAGE).enumerate() {
+        assert!(page_is(page, number as u64), "page {number} is wrong");
+    }
+}
+
+/// Unmapping must leak neither address space nor memory.
+#[test]
+fn dropped_regions_leak_neither_addresses_nor_memory() {
+    let manager = small().address_space(256 << 20).build().unwrap();
+    let mut before = 0;
+    for round in 0..300 {
+        let mut region = manager.region(40 * MIB).unwrap();
+        for page in region.as_mut_slice().chunks_exact_mut(16 * PAGE) {
+            write_page(&mut page[..PAGE], round);
+        }
+        drop(region);
+        let stats = manager.stats();
+        assert_eq!(
+            stats.vm.nr_mapped + stats.vm.nr_limbo + stats.vm.nr_swapped,
+            0,
+            "round {round}"
+        );
+        assert_eq!(stats.store.slots, 0, "round {round} left slots behind");
+        if round == 50 {
+            before = smaps_rollup(std::process::id(), "Rss:");
+        }
+    }
+    let after = smaps_rollup(std::process::id(), "Rss:");
+    assert!(
+        after < before + 4 * MIB as u64,
+        "resident grew from {before} to {after}"
+    );
+}
+
+/// The budget holds as the system counts memory: metadata and frames included, for the whole run.
+#[test]
+fn resident_memory_stays_within_the_budget_seen_from_outside() {
+    const CHILD: &str = "MILLPOND_TEST_BUDGET_CHILD";
+    const RAM: usize = 32 * MIB;
+    if std::env::var_os(CHILD).is_some() {
+        let manager = millpond::Manager::builder()
+            .ram(RAM as u64)
+            .store(StoreKind::file())
+            .build()
+            .unwrap();
+        println!("ready");
+        let mut region = manager.region(4 * RAM).unwrap();
+        for round in 0..3 {
+            for (number, page) in region.as_mut_slice().chunks_exact_mut(PAGE).enumerate() {
+                write_page(page, number as u64 + round);
+            }
+            for (number, page) in region.as_slice().chunks_exact(PAGE).enumerate() {
+                assert!(page_is(page, number as u64 + round));
+            }
+        }
+        return;
+    }
+    let me = std::env::current_exe().unwrap();
+    let mut child = std::process::Command::new(me)
+        .args([
+            "--exact",
+            "resident_memory_stays_within_the_budget_seen_from_outside",
+            "--nocapture",
+        ])
+        .env(CHILD, "1")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    use std::io::BufRead;
+    let mut said = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("ready") {
+        line.clear();
+        assert!(
+            said.read_line(&mut line).unwrap() > 0,
+            "the child ended early"
+        );
+    }
+    // What the process had before it touched managed memory: its code, libraries and tables.
+    let base = smaps_rollup(child.id(), "Rss:");
+    let (mut peak, mut samples) = (0, 0);
+    while child.try_wait().unwrap().is_none() {
+        peak = peak.max(smaps_rollup(child.id(), "Rss:"));
+        samples += 1;
+    }
+    assert!(child.wait().unwrap().success());
+    assert!(samples > 20, "only {samples} samples");
+    // In flight: one batch of the reclaimer and one of the faulting thread, 16 folios of 64 KiB each.
+    let in_flight = 2 * 16 * 16 * PAGE as u64;
+    let managed = peak.saturating_sub(base);
+    assert!(
+        managed <= RAM as u64 + in_flight,
+        "peak {peak}, {base} before: {managed} managed of {RAM}"
+    );
+    assert!(
+        managed > RAM as u64 * 9 / 10,
+        "only {managed} of {RAM} were used"
+    );
+}

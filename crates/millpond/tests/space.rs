@@ -1,0 +1,176 @@
+//! A space under a program: system calls on absent memory, and forks whose children read what the parent had.
+//!
+//! The space lasts until the process ends, so everything happens in one test, in one process, in order.
+
+mod common;
+
+use common::{MIB, PAGE, page_is, write_page};
+use millpond::space::{Space, SpaceOptions};
+use millpond::{OnStoreFull, Order, StoreKind};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+const LEN: usize = 64 * MIB;
+
+fn options(store: StoreKind) -> SpaceOptions {
+    SpaceOptions {
+        ram: 24 << 20,
+        store,
+        on_store_full: OnStoreFull::Exceed,
+        order: Order::new(4).unwrap(),
+        address_space: 4 << 30,
+        on_tick: None,
+    }
+}
+
+fn bytes(space: &Space) -> &'static mut [u8] {
+    // SAFETY: the test opens this range once and is the only one to use it; the space is never dropped.
+    unsafe { std::slice::from_raw_parts_mut(space.base() as *mut u8, LEN) }
+}
+
+/// Forks as the preloaded library does; the child runs `child` and exits with its answer.
+fn fork(space: &'static Space, child: impl FnOnce() -> i32) -> ExitStatus {
+    space.before_fork(&[]);
+    // SAFETY: the child sets its memory up before it does anything else, and leaves by _exit.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let code = match space.after_fork_in_child() {
+            Ok(()) => child(),
+            Err(_) => 99,
+        };
+        // SAFETY: nothing of the parent is to be run at exit.
+        unsafe { libc::_exit(code) };
+    }
+    space.after_fork_in_parent();
+    let mut status = 0;
+    // SAFETY: the status has a place.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    ExitStatus::from_raw(status)
+}
+
+fn all_right(bytes: &[u8], salt: u64) -> bool {
+    bytes
+        .chunks_exact(PAGE)
+        .enumerate()
+        .all(|(n, page)| page_is(page, n as u64 + salt))
+}
+
+fn fill(bytes: &mut [u8], salt: u64) {
+    for (n, page) in bytes.chunks_exact_mut(PAGE).enumerate() {
+        write_page(page, n as u64 + salt);
+    }
+}
+
+fn children_see_the_snapshot(space: &'static Space) {
+    let bytes = bytes(space);
+    fill(bytes, 0);
+    // A child reads everything, then changes it and reads that.
+    let status = fork(space, || {
+        if !all_right(bytes, 0) {
+            return 1;
+        }
+        fill(bytes, 1_000_000);
+        i32::from(!all_right(bytes, 1_000_000)) * 2
+    });
+    assert_eq!(
+        status.code(),
+        Some(0),
+        "the child saw something else: {status:?}"
+    );
+    assert!(all_right(bytes, 0), "the child's writes reached the parent");
+    // The parent rewrites everything while a child still reads the old.
+    let (mut go, gone) = std::io::pipe().unwrap();
+    space.before_fork(&[]);
+    // SAFETY: as in `fork`.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let ready = space.after_fork_in_child().is_ok();
+        drop(gone);
+        use std::io::Read;
+        let _ = go.read(&mut [0]);
+        let right = ready && all_right(bytes, 0);
+        // A grandchild sees the same.
+        let grandchild = fork(space, || i32::from(!all_right(bytes, 0)));
+        // SAFETY: as in `fork`.
+        unsafe { libc::_exit(i32::from(!right || grandchild.code() != Some(0))) };
+    }
+    space.after_fork_in_parent();
+    fill(bytes, 5);
+    assert!(
+        all_right(bytes, 5),
+        "the parent lost its writes after the fork"
+    );
+    drop((go, gone));
+    let mut status = 0;
+    // SAFETY: the status has a place.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert_eq!(
+        ExitStatus::from_raw(status).code(),
+        Some(0),
+        "the child lost its snapshot"
+    );
+}
+
+fn system_calls_work_on_absent_memory(space: &Space) {
+    use std::io::{Read, Write};
+    let bytes = bytes(space);
+    fill(bytes, 9);
+    space.advise_pageout(space.base(), LEN);
+    let (mut out, mut into) = std::io::pipe().unwrap();
+    let (source, target) = bytes.split_at_mut(LEN / 2);
+    space.advise_pageout(space.base() + LEN / 2, LEN / 2);
+    into.write_all(&source[..16 * PAGE]).unwrap();
+    out.read_exact(&mut target[..16 * PAGE]).unwrap();
+    assert_eq!(source[..16 * PAGE], target[..16 * PAGE]);
+}
+
+/// A child made behind our back has no memory at all, rather than zeros.
+fn a_raw_fork_dies_loudly(space: &Space) {
+    let bytes = bytes(space);
+    // SAFETY: the child reads one byte and leaves.
+    let pid = unsafe { libc::syscall(libc::SYS_fork) } as i32;
+    if pid == 0 {
+        let zero = std::hint::black_box(bytes[3 * PAGE]) == 0;
+        // SAFETY: as above.
+        unsafe { libc::_exit(i32::from(zero)) };
+    }
+    let mut status = 0;
+    // SAFETY: the status has a place.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert_eq!(ExitStatus::from_raw(status).signal(), Some(libc::SIGSEGV));
+}
+
+/// Closing every descriptor in sight does not turn memory into zeros.
+fn memory_outlives_the_programs_descriptors(space: &'static Space) {
+    let bytes = bytes(space);
+    fill(bytes, 77);
+    let status = fork(space, || {
+        // SAFETY: what is closed is not used by this child's own code.
+        unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
+        i32::from(!all_right(bytes, 77))
+    });
+    assert_eq!(
+        status.code(),
+        Some(0),
+        "memory was lost with the descriptors: {status:?}"
+    );
+}
+
+#[test]
+fn a_space_serves_system_calls_and_forks() {
+    for store in [
+        StoreKind::compressed_ram(),
+        StoreKind::file(),
+        StoreKind::Auto { directory: None },
+    ] {
+        let space = Space::create(options(store)).unwrap();
+        space.open(space.base(), LEN).unwrap();
+        system_calls_work_on_absent_memory(space);
+        children_see_the_snapshot(space);
+        memory_outlives_the_programs_descriptors(space);
+        a_raw_fork_dies_loudly(space);
+        space.close(space.base(), LEN).unwrap();
+        assert_eq!(space.snapshot().vm.nr_swapped, 0);
+        assert!(space.open(space.base() + 1, PAGE).is_err() && space.open(0, PAGE).is_err());
+    }
+}

@@ -100,10 +100,10 @@ impl Costs {
         } else {
             Method::Move
         };
-        let explore = n % EXPLORED == 0;
+        let explore = n.is_multiple_of(EXPLORED);
         Choice {
             method: if explore { other } else { cheaper },
-            timed: explore || n % TIMED == 0,
+            timed: explore || n.is_multiple_of(TIMED),
         }
     }
 

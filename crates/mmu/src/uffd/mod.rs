@@ -222,7 +222,11 @@ impl Uffd {
     #[must_use]
     pub fn descriptors(&self) -> Vec<i32> {
         let cells = [&self.uffd, &self.pagemap, &self.pidfd];
-        cells.iter().filter_map(|cell| cell.get()).map(|fd| fd.as_raw_fd()).collect()
+        cells
+            .iter()
+            .filter_map(|cell| cell.get())
+            .map(|fd| fd.as_raw_fd())
+            .collect()
     }
 
     /// What a handler thread needs to know.

@@ -1,0 +1,357 @@
+//! What the contract of `Mmu` says, one operation after the other, on real memory.
+
+mod common;
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use common::{State, Tiny, config, each_kind, usable};
+use millpond_core::{
+    Frame, InstallError, LoadError, Mmu, Order, PageCount, PageIndex, PageRange, Placed,
+    TakeOutError,
+};
+use millpond_mmu::{Delivery, MmuError, TakeOutMethod, Uffd, capabilities};
+
+fn present(uffd: &Uffd, range: PageRange) -> u32 {
+    let mut pages = 0;
+    uffd.present_pages(range, &mut |run| pages += run.len.0);
+    pages
+}
+
+#[test]
+fn folios_of_every_order_go_out_and_come_back() {
+    each_kind(|delivery, method| {
+        for order in [0, 2, 4, 9] {
+            let tiny = Tiny::new(delivery, method, 4, order);
+            let last = tiny.order.bytes() / 8 - 1;
+            for round in 0..70 {
+                for folio in 0..4 {
+                    tiny.counter(folio, 0).fetch_add(folio as u64 + 1, Relaxed);
+                    tiny.counter(folio, last).fetch_add(7, Relaxed);
+                    assert!(
+                        tiny.evict(folio),
+                        "{delivery:?} {method:?} {order} round {round}"
+                    );
+                    assert_eq!(present(&tiny.uffd, tiny.range(folio)), 0);
+                }
+            }
+            for folio in 0..4 {
+                assert_eq!(
+                    tiny.counter(folio, 0).load(Relaxed),
+                    70 * (folio as u64 + 1)
+                );
+                assert_eq!(tiny.counter(folio, last).load(Relaxed), 70 * 7);
+                tiny.settle(folio);
+                assert_eq!(present(&tiny.uffd, tiny.range(folio)), tiny.order.pages().0);
+            }
+            assert_eq!(tiny.faults.load(Relaxed), 4 * 71);
+            tiny.end();
+        }
+    });
+}
+
+#[test]
+fn neighbours_go_out_in_one_call() {
+    each_kind(|delivery, method| {
+        let tiny = Tiny::new(delivery, method, 2, 4);
+        for folio in 0..32 {
+            tiny.counter(folio, 0).store(folio as u64 + 1, Relaxed);
+        }
+        assert!(tiny.evict(5));
+        tiny.settle(31);
+        assert_eq!(tiny.evict_all(0, 32), 31);
+        assert_eq!(
+            present(&tiny.uffd, PageRange::new(PageIndex(0), PageCount(1024))),
+            0
+        );
+        for folio in 0..32 {
+            assert_eq!(tiny.counter(folio, 0).load(Relaxed), folio as u64 + 1);
+        }
+        tiny.end();
+    });
+}
+
+#[test]
+fn a_frame_is_filled_installed_and_read() {
+    each_kind(|delivery, method| {
+        let uffd = Uffd::new(config(delivery, method, 1)).unwrap();
+        let at = PageRange::new(PageIndex(16), PageCount(16));
+        uffd.open(at).unwrap();
+        let frame = Frame::new(Order::new(4).unwrap(), 3);
+        for round in 0..4 {
+            // The pool's place is a hole at first and again whenever it was moved from or freed.
+            uffd.fill(frame, true, &mut |bytes| {
+                assert!(bytes.iter().all(|&byte| byte == 0));
+                bytes.fill(round + 1);
+                Ok(())
+            })
+            .unwrap();
+            let placed = uffd.install(frame, at).unwrap();
+            // SAFETY: the page was just mapped, and nobody else uses it.
+            let last = unsafe { uffd.addr_of(PageIndex(31)).add(4095).read() };
+            assert_eq!(last, round + 1);
+            if placed == Placed::Copied {
+                uffd.read_frame(frame, &mut |bytes| {
+                    assert!(bytes.iter().all(|&byte| byte == round + 1))
+                });
+                uffd.free_frames(&[frame]);
+            }
+            uffd.zap(&[at]);
+            assert_eq!(present(&uffd, at), 0);
+        }
+        uffd.fill(frame, true, &mut |_| Err(LoadError::Corrupt))
+            .unwrap_err();
+        assert!(uffd.install_zero(at, Some(frame)).is_ok());
+        // SAFETY: as above.
+        assert_eq!(unsafe { uffd.addr_of(PageIndex(16)).read() }, 0);
+    });
+}
+
+#[test]
+fn many_ranges_are_dropped_at_once_and_frames_too() {
+    let uffd = Uffd::new(config(Delivery::InThread, TakeOutMethod::Auto, 2)).unwrap();
+    let all = PageRange::new(PageIndex(0), PageCount(1024));
+    uffd.open(all).unwrap();
+    let ranges: Vec<_> = (0..300)
+        .map(|n| PageRange::new(PageIndex(n * 3), PageCount(2)))
+        .collect();
+    for range in &ranges {
+        for page in range.pages() {
+            uffd.install_zero(PageRange::new(page, PageCount(1)), None)
+                .unwrap();
+        }
+    }
+    assert_eq!(present(&uffd, all), 600);
+    uffd.zap(&ranges[..299]);
+    assert_eq!(present(&uffd, all), 2);
+    uffd.zap(&[PageRange::default(), all]);
+    assert_eq!(present(&uffd, all), 0);
+
+    let frames: Vec<_> = (0..200).map(|n| Frame::new(Order::ZERO, n * 2)).collect();
+    for round in 0..2 {
+        for &frame in &frames {
+            uffd.fill(frame, true, &mut |bytes| {
+                assert_eq!(bytes[0], 0, "round {round}: the place was not a hole");
+                bytes[0] = 1;
+                Ok(())
+            })
+            .unwrap();
+        }
+        uffd.free_frames(&frames);
+    }
+}
+
+#[test]
+fn a_range_across_protections_is_split_and_an_unmapped_page_gone() {
+    let uffd = Uffd::new(config(Delivery::InThread, TakeOutMethod::Auto, 1)).unwrap();
+    let order = Order::new(2).unwrap();
+    let at = PageRange::new(PageIndex(4), order.pages());
+    uffd.open(PageRange::new(PageIndex(0), PageCount(512)))
+        .unwrap();
+    let second = uffd.addr_of(PageIndex(6)).cast();
+    // SAFETY: the page is in the arena and nobody uses it.
+    assert_eq!(unsafe { libc::mprotect(second, 4096, libc::PROT_READ) }, 0);
+    let frame = Frame::new(order, 0);
+    uffd.fill(frame, true, &mut |bytes| {
+        bytes.fill(9);
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(uffd.install(frame, at), Err(InstallError::Split));
+    assert_eq!(present(&uffd, at), 0);
+    uffd.read_frame(frame, &mut |bytes| {
+        assert!(bytes.iter().all(|&byte| byte == 9))
+    });
+    assert_eq!(uffd.install_zero(at, None), Err(InstallError::Split));
+
+    // SAFETY: as above; the hole is filled again by `remap_reserved`.
+    assert_eq!(unsafe { libc::munmap(second, 4096) }, 0);
+    let hole = PageRange::new(PageIndex(6), PageCount(1));
+    assert_eq!(uffd.install_zero(hole, None), Err(InstallError::Gone));
+    uffd.remap_reserved(hole).unwrap();
+    uffd.open(hole).unwrap();
+    assert!(uffd.install(frame, at).is_ok());
+}
+
+#[test]
+fn a_read_only_folio_is_immovable_and_keeps_its_contents() {
+    if !usable(Delivery::Handler, TakeOutMethod::Move) {
+        return;
+    }
+    let tiny = Tiny::new(Delivery::Handler, TakeOutMethod::Move, 1, 2);
+    tiny.counter(0, 0).store(42, Relaxed);
+    tiny.settle(0);
+    let at = tiny.uffd.addr_of(PageIndex(0)).cast();
+    // The whole folio, then a part of it.
+    for len in [4 * 4096, 4096] {
+        // SAFETY: the pages are in the arena, and only this thread uses them.
+        unsafe { libc::mprotect(at, 4 * 4096, libc::PROT_READ | libc::PROT_WRITE) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::mprotect(at, len, libc::PROT_READ) }, 0);
+        assert_eq!(
+            tiny.uffd.take_out(tiny.range(0), tiny.frame(0)),
+            Err(TakeOutError::Immovable)
+        );
+        assert_eq!(tiny.counter(0, 0).load(Relaxed), 42);
+        assert_eq!(present(&tiny.uffd, tiny.range(0)), 4);
+    }
+    tiny.end();
+}
+
+#[test]
+fn a_hole_in_a_folio_is_taken_out_as_zeros() {
+    each_kind(|delivery, method| {
+        let tiny = Tiny::new(delivery, method, 1, 2);
+        tiny.counter(0, 0).store(1, Relaxed);
+        tiny.counter(0, 3 * 512).store(3, Relaxed);
+        tiny.settle(0);
+        tiny.uffd.zap(&[PageRange::new(PageIndex(1), PageCount(2))]);
+        assert!(tiny.evict(0));
+        tiny.uffd.read_frame(tiny.frame(0), &mut |bytes| {
+            assert_eq!((bytes[0], bytes[3 * 4096]), (1, 3));
+            assert!(bytes[4096..3 * 4096].iter().all(|&byte| byte == 0));
+        });
+        assert_eq!(tiny.counter(0, 3 * 512).load(Relaxed), 3);
+        tiny.end();
+    });
+}
+
+/// A pipe that pages are spliced into holds a reference to each until it is read: the kernel's way of
+/// "in use for I/O". Only a real pin makes MOVE refuse; a plain reference moves with the page.
+#[test]
+fn pages_that_a_pipe_holds_move_or_are_busy_but_never_change() {
+    let tiny = Tiny::new(Delivery::Handler, TakeOutMethod::Auto, 1, 2);
+    tiny.counter(0, 0).store(77, Relaxed);
+    tiny.settle(0);
+    let mut pipe = [0; 2];
+    // SAFETY: the array has room for both ends.
+    assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+    let part = libc::iovec {
+        iov_base: tiny.uffd.addr_of(PageIndex(0)).cast(),
+        iov_len: 4096,
+    };
+    // SAFETY: the page is mapped, and the vector outlives the call.
+    assert_eq!(unsafe { libc::vmsplice(pipe[1], &part, 1, 0) }, 4096);
+    let result = tiny.uffd.take_out(tiny.range(0), tiny.frame(0));
+    match result {
+        Ok(()) => tiny.states.lock().unwrap()[0] = State::Out,
+        Err(error) => assert_eq!(error, TakeOutError::Busy),
+    }
+    let mut seen = [0u64; 512];
+    // SAFETY: the buffer has 4096 bytes.
+    let got = unsafe { libc::read(pipe[0], seen.as_mut_ptr().cast(), 4096) };
+    assert_eq!(got, 4096);
+    assert_eq!(seen[0], 77);
+    assert_eq!(tiny.counter(0, 0).load(Relaxed), 77);
+    for end in pipe {
+        // SAFETY: made above.
+        unsafe { libc::close(end) };
+    }
+    tiny.end();
+}
+
+#[test]
+fn system_calls_reach_absent_memory_with_a_handler() {
+    for method in [TakeOutMethod::Move, TakeOutMethod::Copy] {
+        if !usable(Delivery::Handler, method) {
+            continue;
+        }
+        let tiny = Tiny::new(Delivery::Handler, method, 1, 0);
+        let mut pipe = [0; 2];
+        // SAFETY: the array has room for both ends.
+        assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+        tiny.counter(0, 3).store(0x1234, Relaxed);
+        assert!(tiny.evict(0));
+        let (from, to) = (
+            tiny.uffd.addr_of(PageIndex(0)),
+            tiny.uffd.addr_of(PageIndex(7)),
+        );
+        // SAFETY: both pages are in the arena; the handler maps them when the kernel touches them.
+        unsafe {
+            assert_eq!(libc::write(pipe[1], from.cast(), 4096), 4096);
+            assert_eq!(libc::read(pipe[0], to.cast(), 4096), 4096);
+        }
+        assert_eq!(tiny.counter(7, 3).load(Relaxed), 0x1234);
+        for end in pipe {
+            // SAFETY: made above.
+            unsafe { libc::close(end) };
+        }
+        tiny.end();
+    }
+}
+
+#[test]
+fn a_handler_stops_and_starts_again() {
+    let tiny = Tiny::new(Delivery::Handler, TakeOutMethod::Auto, 1, 0);
+    struct Again(std::sync::Arc<Tiny>);
+    impl millpond_mmu::FaultSink for Again {
+        fn fault(&self, page: PageIndex, _: millpond_core::Access) -> millpond_mmu::Resolution {
+            self.0.resolve(page)
+        }
+    }
+    for round in 0..5 {
+        tiny.counter(round, 0).store(1, Relaxed);
+        let again = std::sync::Arc::new(Again(tiny.clone()));
+        assert!(matches!(
+            tiny.uffd.attach(again.clone()),
+            Err(MmuError::AlreadyAttached)
+        ));
+        tiny.uffd.detach();
+        tiny.uffd.detach();
+        tiny.uffd.attach(again).unwrap();
+    }
+    tiny.end();
+}
+
+#[test]
+fn bad_input_is_answered_with_the_value() {
+    for pages in [0, 100, u32::MAX] {
+        let mut bad = config(Delivery::InThread, TakeOutMethod::Auto, 1);
+        bad.arena = PageCount(pages);
+        let error = Uffd::new(bad).err().unwrap();
+        assert!(
+            error.to_string().contains(&format!("{pages} pages")),
+            "{error}"
+        );
+    }
+    let uffd = Uffd::new(config(Delivery::InThread, TakeOutMethod::Auto, 1)).unwrap();
+    for range in [
+        PageRange::new(PageIndex(500), PageCount(13)),
+        PageRange::new(PageIndex(u32::MAX), PageCount(2)),
+    ] {
+        assert!(matches!(
+            uffd.open(range),
+            Err(MmuError::OutsideArena { .. })
+        ));
+        assert!(matches!(
+            uffd.close(range),
+            Err(MmuError::OutsideArena { .. })
+        ));
+        assert!(matches!(
+            uffd.remap_reserved(range),
+            Err(MmuError::OutsideArena { .. })
+        ));
+    }
+    let base = uffd.base() as usize;
+    assert_eq!(base % (2 << 20), 0);
+    assert_eq!(uffd.page_of(base + 4097), Some(PageIndex(1)));
+    assert_eq!(
+        (uffd.page_of(base - 1), uffd.page_of(base + uffd.len())),
+        (None, None)
+    );
+}
+
+#[test]
+fn capabilities_say_what_is_missing_and_what_it_costs() {
+    let found = capabilities();
+    assert!(found.list.len() >= 8);
+    for one in &found.list {
+        assert!(
+            !one.detail.is_empty() && !one.cost_if_missing.is_empty(),
+            "{one:?}"
+        );
+    }
+    assert_eq!(
+        found.has("UFFDIO_MOVE"),
+        Uffd::new(config(Delivery::InThread, TakeOutMethod::Move, 1)).is_ok()
+    );
+}

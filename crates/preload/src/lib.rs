@@ -1,1 +1,51 @@
-//! Placeholder while the crate is written.
+//! The library that `millpond run` loads into a program by `LD_PRELOAD`.
+//!
+//! The program is not rebuilt and does not know. Its `malloc` becomes jemalloc over a managed address space, its private
+//! anonymous `mmap`s and its `brk` come from that space too, and what does not fit in the budget is brought back when it
+//! is touched. Everything else that the program maps passes through untouched.
+//!
+//! | concern | file |
+//! | --- | --- |
+//! | start, phases | `init`, `settings` |
+//! | allocation: whose a block is, the exports, jemalloc's hooks, our own allocator | `owner`, `malloc`, `mallocx`, `jemalloc`, `internal_alloc` |
+//! | mappings: the account, and each call | `vma`, `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `brk` |
+//! | processes and threads | `fork`, `threads`, `exit`, `report` |
+//! | what makes locks safe here | `lock`, `signals`, `stack_switch`, `raw` |
+//!
+//! Exported symbols exist in the shared library only; the unit tests are built without them, because a test program
+//! that replaced its own `malloc` half-way would test nothing.
+
+mod brk;
+mod exit;
+mod fork;
+mod init;
+mod internal_alloc;
+mod jemalloc;
+mod lock;
+mod madvise;
+mod malloc;
+mod mallocx;
+mod mmap;
+mod mprotect;
+mod mremap;
+mod munmap;
+mod owner;
+mod raw;
+mod report;
+mod settings;
+mod signals;
+mod space;
+mod stack_switch;
+mod threads;
+mod vma;
+
+/// Zero, or -1 with `errno` set.
+fn c_result(result: Result<(), rustix::io::Errno>) -> core::ffi::c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => {
+            raw::set_errno(error);
+            -1
+        }
+    }
+}

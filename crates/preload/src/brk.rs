@@ -1,0 +1,121 @@
+//! `brk` and `sbrk`: a heap that grows inside the space.
+//!
+//! Only programs that call these themselves see it (the C library's `malloc`, which would, is replaced). The addresses
+//! are set aside at the first call, so the heap stays contiguous; what is above the break is a reservation and costs
+//! nothing.
+
+use crate::vma::{self, Kind, PAGE, Vmas};
+use crate::{raw, space};
+use core::ffi::{c_int, c_void};
+use rustix::io::Errno;
+
+/// Addresses set aside for the heap, at most; a small space gives an eighth of itself.
+const ROOM: usize = 16 << 30;
+
+/// The emulated data segment. All zero until first used.
+#[derive(Clone, Copy, Default)]
+pub struct Heap {
+    start: usize,
+    brk: usize,
+    end: usize,
+}
+
+impl Vmas {
+    fn heap(&mut self) -> Result<Heap, Errno> {
+        if self.heap.start == 0 {
+            let room = ROOM.min(self.space.len() / 8) & !(PAGE - 1);
+            let start = self.map_anywhere(0, room, libc::PROT_NONE)?;
+            self.heap = Heap {
+                start,
+                brk: start,
+                end: start + room,
+            };
+        }
+        Ok(self.heap)
+    }
+
+    fn set_break(&mut self, wanted: usize) -> Result<(), Errno> {
+        let heap = self.heap()?;
+        if wanted < heap.start || wanted > heap.end {
+            return Err(Errno::NOMEM);
+        }
+        let (old, new) = (
+            heap.brk.next_multiple_of(PAGE),
+            wanted.next_multiple_of(PAGE),
+        );
+        if new > old {
+            self.clear(old..new)?;
+            self.place(old..new, libc::PROT_READ | libc::PROT_WRITE)?;
+        } else if new < old {
+            self.clear(new..old)?;
+            self.map.insert(
+                new..old,
+                Kind::Managed {
+                    prot: libc::PROT_NONE,
+                    opened: false,
+                },
+            );
+        }
+        self.heap.brk = wanted;
+        Ok(())
+    }
+
+    fn shift_break(&mut self, by: isize) -> Result<usize, Errno> {
+        let old = self.heap()?.brk;
+        let wanted = old.checked_add_signed(by).ok_or(Errno::NOMEM)?;
+        if by != 0 {
+            self.set_break(wanted)?;
+        }
+        Ok(old)
+    }
+}
+
+/// The C library's own function, for programs without a budget.
+fn real(name: &core::ffi::CStr) -> Option<usize> {
+    // SAFETY: the name is a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
+    (found != 0).then_some(found)
+}
+
+/// As `brk` of the C library.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn brk(addr: *mut c_void) -> c_int {
+    let wanted = addr as usize;
+    if space::get().is_none() {
+        let Some(real) = real(c"brk") else {
+            return crate::c_result(Err(Errno::NOSYS));
+        };
+        // SAFETY: the C library's function of this name has this type.
+        let real: unsafe extern "C" fn(usize) -> c_int = unsafe { core::mem::transmute(real) };
+        // SAFETY: as the caller promised.
+        return unsafe { real(wanted) };
+    }
+    crate::c_result(vma::locked(move |vmas| vmas.set_break(wanted)).unwrap_or(Err(Errno::NOMEM)))
+}
+
+/// As `sbrk` of the C library.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn sbrk(by: isize) -> *mut c_void {
+    if space::get().is_none()
+        && let Some(real) = real(c"sbrk")
+    {
+        // SAFETY: the C library's function of this name has this type.
+        let real: unsafe extern "C" fn(isize) -> *mut c_void =
+            unsafe { core::mem::transmute(real) };
+        // SAFETY: as the caller promised.
+        return unsafe { real(by) };
+    }
+    match vma::locked(move |vmas| vmas.shift_break(by)).unwrap_or(Err(Errno::NOMEM)) {
+        Ok(old) => old as *mut c_void,
+        Err(error) => {
+            raw::set_errno(error);
+            usize::MAX as *mut c_void
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The ends of a process: by itself, by `_exit`, and because the library cannot go on.
+//!
+//! `_exit` runs no exit handlers, and is how most children of a fork end; it is interposed so that their last counters
+//! are seen. In the child of a `vfork`, which borrows our memory, nothing may be written: the report knows its process.
+
+use crate::{raw, report};
+use core::ffi::c_int;
+use millpond_board::State;
+
+/// Exit status when the manager cannot be built, as `env` and `nice` have it.
+const CANNOT_START: i32 = 125;
+/// Exit status when a child cannot go on after a fork (`EX_OSERR`).
+pub const CANNOT_FORK: i32 = 71;
+
+/// Ends the process with one line that says why.
+pub fn fail(text: &str) -> ! {
+    fail_with(text, CANNOT_START)
+}
+
+/// Ends the process with one line that says why, and this status.
+#[cold]
+pub fn fail_with(text: &str, status: i32) -> ! {
+    raw::complain(text);
+    raw::complain("\n");
+    report::publish(State::Failed);
+    raw::exit_group(status)
+}
+
+extern "C" fn at_exit() {
+    report::publish(State::Exited);
+}
+
+/// Has the last counters published at `exit` and `quick_exit`.
+pub fn register() {
+    // SAFETY: the function stays in memory as long as the process.
+    unsafe { libc::atexit(at_exit) };
+}
+
+/// As `_exit` of the C library.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn _exit(status: c_int) -> ! {
+    report::publish(State::Exited);
+    raw::exit_group(status)
+}
+
+/// As `_Exit` of the C library.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[allow(non_snake_case, reason = "C's name")]
+pub extern "C" fn _Exit(status: c_int) -> ! {
+    _exit(status)
+}

@@ -1,0 +1,317 @@
+//! fork: right in the child, or no child at all.
+//!
+//! A child inherits the mapped pages of the space and nothing that serves the missing ones, until its fork handler has
+//! built that anew. Whatever is touched before reads as zeros, silently. So all that the C library touches in the child
+//! between the system call and our handler must be mapped when the child is made:
+//!
+//! - its stream objects (it resets their locks), found by walking its list;
+//! - what its own variables point to (name service state, for one), found by scanning its writable segments for
+//!   pointers into the space, as a conservative garbage collector does;
+//! - the stack around the stack pointer and the thread's table of thread-local blocks, if they are in the space;
+//! - the second levels of thread-specific data, which `malloc` keeps out of the space.
+//!
+//! Handlers run in reverse order of registration before the fork and in order in the child. Ours are registered before
+//! anybody else's, jemalloc's included, so they are the innermost: nothing of others runs between them and the fork.
+//!
+//! Locks, in order: the C library's list of streams, moves, the VMA lock, the space, the internal allocator.
+//! `vfork` and `posix_spawn` share our memory, are served by our threads, and need nothing of this. A child made by the
+//! bare system call inherits nothing of the space and dies at its first touch of it.
+
+use crate::signals::Blocked;
+use crate::stack_switch::on_safe_stack;
+use crate::vma::{self, Kind, PAGE};
+use crate::{exit, init, internal_alloc, mremap, raw, report, space, stack_switch, threads};
+use core::cell::UnsafeCell;
+use core::ffi::{CStr, c_int, c_void};
+use std::sync::OnceLock;
+
+/// Bytes of stack to either side of the stack pointer.
+const STACK_REACH: usize = 32 << 10;
+/// Bytes of a stream object with its lock.
+const STREAM: usize = 1024;
+/// Bytes of an object that a variable of the C library points to.
+const OBJECT: usize = 1024;
+/// Bytes of a thread's table of thread-local blocks.
+const TLS_TABLE: usize = 2048;
+
+type IterStep = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
+type IterEdge = unsafe extern "C" fn() -> *mut c_void;
+type ListLock = unsafe extern "C" fn();
+type Fork = unsafe extern "C" fn() -> libc::pid_t;
+
+/// The C library's list of streams, as it exports it.
+#[derive(Clone, Copy)]
+struct Streams {
+    lock: ListLock,
+    unlock: ListLock,
+    begin: IterEdge,
+    end: IterEdge,
+    next: IterStep,
+    file: IterStep,
+}
+
+/// What was found out when the process started.
+struct Surroundings {
+    streams: Option<Streams>,
+    real_fork: Option<Fork>,
+    segments: Vec<(usize, usize)>,
+}
+
+static SURROUNDINGS: OnceLock<Surroundings> = OnceLock::new();
+
+/// The signal mask while a fork is under way, by the thread that holds all locks.
+struct Underway(UnsafeCell<Option<Blocked>>);
+
+// SAFETY: used only by the thread that holds the VMA lock.
+unsafe impl Sync for Underway {}
+
+static UNDERWAY: Underway = Underway(UnsafeCell::new(None));
+
+/// Looks up what is needed and registers the handlers. Called before anybody else registers any.
+///
+/// # Errors
+/// A line for the user.
+pub fn register() -> Result<(), String> {
+    SURROUNDINGS.get_or_init(|| Surroundings {
+        streams: find_streams(),
+        // SAFETY: the C library's function of this name has this type.
+        real_fork: find(c"_Fork").map(|at| unsafe { core::mem::transmute::<usize, Fork>(at) }),
+        segments: find_segments(),
+    });
+    // SAFETY: the functions stay in memory as long as the process.
+    match unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) } {
+        0 => Ok(()),
+        error => Err(format!("cannot register fork handlers: error {error}")),
+    }
+}
+
+fn find(name: &CStr) -> Option<usize> {
+    // SAFETY: the name is a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
+    (found != 0).then_some(found)
+}
+
+fn find_streams() -> Option<Streams> {
+    let (lock, unlock) = (find(c"_IO_list_lock")?, find(c"_IO_list_unlock")?);
+    let (begin, end) = (find(c"_IO_iter_begin")?, find(c"_IO_iter_end")?);
+    let (next, file) = (find(c"_IO_iter_next")?, find(c"_IO_iter_file")?);
+    // SAFETY: the C library's functions of these names have these types.
+    unsafe {
+        Some(Streams {
+            lock: core::mem::transmute::<usize, ListLock>(lock),
+            unlock: core::mem::transmute::<usize, ListLock>(unlock),
+            begin: core::mem::transmute::<usize, IterEdge>(begin),
+            end: core::mem::transmute::<usize, IterEdge>(end),
+            next: core::mem::transmute::<usize, IterStep>(next),
+            file: core::mem::transmute::<usize, IterStep>(file),
+        })
+    }
+}
+
+/// The writable segments of the C library and the dynamic linker.
+fn find_segments() -> Vec<(usize, usize)> {
+    unsafe extern "C" fn visit(
+        object: *mut libc::dl_phdr_info,
+        _: usize,
+        found: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the dynamic linker passes a valid object, and our own argument back.
+        let (object, found) = unsafe { (&*object, &mut *found.cast::<Vec<(usize, usize)>>()) };
+        if object.dlpi_name.is_null() {
+            return 0;
+        }
+        // SAFETY: the name is a C string.
+        let name = unsafe { CStr::from_ptr(object.dlpi_name) }.to_bytes();
+        let file = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);
+        if !file.starts_with(b"libc.so") && !file.starts_with(b"ld-linux") {
+            return 0;
+        }
+        for n in 0..usize::from(object.dlpi_phnum) {
+            // SAFETY: the object has this many headers.
+            let header = unsafe { &*object.dlpi_phdr.add(n) };
+            if header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_W != 0 {
+                let start = object.dlpi_addr as usize + header.p_vaddr as usize;
+                found.push((start, start + header.p_memsz as usize));
+            }
+        }
+        0
+    }
+    let mut found = Vec::new();
+    // SAFETY: `visit` gets back the pointer to `found`, which lives until the call returns.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut found).cast()) };
+    found
+}
+
+/// Ranges around pointers into the space, in whole pages.
+struct Needed(Vec<(usize, usize)>);
+
+impl Needed {
+    fn add(&mut self, addr: usize, len: usize) {
+        if space::contains(addr) {
+            let start = addr & !(PAGE - 1);
+            self.0.push((start, (addr + len).next_multiple_of(PAGE)));
+        }
+    }
+
+    /// The same pages as few ranges, without those that are not mapped.
+    fn mapped(mut self, map: &vma::map::Map) -> Vec<(usize, usize)> {
+        self.0.sort_unstable();
+        self.0.dedup_by(|next, last| {
+            let joins = next.0 <= last.1;
+            last.1 = if joins { last.1.max(next.1) } else { last.1 };
+            joins
+        });
+        let mut ranges = Vec::new();
+        for (start, end) in self.0 {
+            for piece in map.pieces(start..end.min(map.bounds().end)) {
+                if let Some(Kind::Managed { prot, opened: true }) = piece.kind
+                    && prot & libc::PROT_READ != 0
+                {
+                    ranges.push((piece.range.start, piece.range.len()));
+                }
+            }
+        }
+        ranges
+    }
+}
+
+/// The streams; touches managed memory, so before any lock but the list's own.
+fn add_streams(needed: &mut Needed, streams: Streams) {
+    // SAFETY: the list's lock is held, so the entries stay.
+    unsafe {
+        let end = (streams.end)();
+        let mut at = (streams.begin)();
+        while at != end && !at.is_null() {
+            needed.add((streams.file)(at) as usize, STREAM);
+            at = (streams.next)(at);
+        }
+    }
+}
+
+fn add_pointers(needed: &mut Needed, segments: &[(usize, usize)]) {
+    for &(start, end) in segments {
+        let first = start.next_multiple_of(size_of::<usize>());
+        for at in (first..end & !7).step_by(size_of::<usize>()) {
+            // SAFETY: inside a mapped segment of a library that is never unloaded. Others may write it meanwhile; a
+            // torn value is one page too many.
+            let word = unsafe { (at as *const usize).read_volatile() };
+            needed.add(word, OBJECT);
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn tls_table() -> usize {
+    let table: usize;
+    // SAFETY: the second word of the thread control block is the table's address.
+    unsafe { core::arch::asm!("mov {}, fs:8", out(reg) table, options(nostack, readonly)) };
+    table
+}
+
+#[cfg(target_arch = "aarch64")]
+fn tls_table() -> usize {
+    // SAFETY: the thread pointer points to the table's address.
+    unsafe { *(raw::thread_pointer() as *const usize) }
+}
+
+extern "C" fn prepare() {
+    if space::get().is_none() {
+        return;
+    }
+    let stack = psm::stack_pointer() as usize;
+    on_safe_stack(move || prepare_on_safe_stack(stack));
+}
+
+fn prepare_on_safe_stack(stack: usize) {
+    let blocked = Blocked::new();
+    let surroundings = SURROUNDINGS.get();
+    let mut needed = Needed(Vec::new());
+    if let Some(streams) = surroundings.and_then(|found| found.streams) {
+        // SAFETY: unlocked in the parent below, reset by the C library in the child.
+        unsafe { (streams.lock)() };
+        add_streams(&mut needed, streams);
+    }
+    mremap::lock_for_fork();
+    vma::lock_for_fork();
+    // SAFETY: the VMA lock is held.
+    unsafe { *UNDERWAY.0.get() = Some(blocked) };
+    add_pointers(
+        &mut needed,
+        surroundings.map_or(&[], |found| &found.segments),
+    );
+    needed.add(stack.saturating_sub(STACK_REACH), 2 * STACK_REACH);
+    needed.add(stack, STACK_REACH);
+    needed.add(tls_table().saturating_sub(PAGE / 2), TLS_TABLE + PAGE / 2);
+    // SAFETY: the VMA lock is held.
+    let ranges = unsafe { vma::held_for_fork(|vmas| needed.mapped(&vmas.map)) };
+    if let Some(space) = space::get() {
+        space.before_fork(&ranges);
+    }
+    drop(ranges);
+    internal_alloc::lock_for_fork();
+}
+
+fn release(unlock_streams: bool) {
+    // SAFETY: the VMA lock is held, by this thread or the one it was in the parent.
+    let blocked = unsafe { (*UNDERWAY.0.get()).take() };
+    vma::unlock_after_fork();
+    mremap::unlock_after_fork();
+    if unlock_streams && let Some(streams) = SURROUNDINGS.get().and_then(|found| found.streams) {
+        // SAFETY: locked in `prepare`.
+        unsafe { (streams.unlock)() };
+    }
+    drop(blocked);
+}
+
+extern "C" fn in_parent() {
+    if let Some(space) = space::get() {
+        on_safe_stack(move || {
+            internal_alloc::unlock_after_fork();
+            space.after_fork_in_parent();
+            release(true);
+        });
+    }
+}
+
+extern "C" fn in_child() {
+    child(false);
+}
+
+fn child(unlock_streams: bool) {
+    let Some(space) = space::get() else { return };
+    stack_switch::after_fork_in_child();
+    on_safe_stack(move || {
+        internal_alloc::unlock_after_fork();
+        threads::forget_service();
+        init::starting(|| {
+            if let Err(error) = space.after_fork_in_child() {
+                let text = format!("millpond: the child of a fork cannot go on: {error}");
+                exit::fail_with(&text, exit::CANNOT_FORK);
+            }
+        });
+        report::begin_in_child();
+        release(unlock_streams);
+    });
+}
+
+/// As `_Fork` of the C library, which runs no handlers: ours run all the same.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[allow(non_snake_case, reason = "the C library's name")]
+pub unsafe extern "C" fn _Fork() -> libc::pid_t {
+    let Some(real) = SURROUNDINGS.get().and_then(|found| found.real_fork) else {
+        raw::set_errno(rustix::io::Errno::NOSYS);
+        return -1;
+    };
+    prepare();
+    // SAFETY: as the caller promised.
+    let pid = unsafe { real() };
+    if pid == 0 {
+        child(true);
+    } else {
+        in_parent();
+    }
+    pid
+}

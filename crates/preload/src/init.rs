@@ -1,0 +1,142 @@
+//! The constructor: reads the settings, builds the manager, starts the program's allocator.
+//!
+//! It is the first constructor of the process (see `build.rs`), and the first of this library (by its section's
+//! number), before jemalloc's own. Until it has ended, allocations come from the internal allocator.
+
+use crate::settings::{self, Settings, Store, strings};
+use crate::{exit, fork, jemalloc, raw, report, space, vma};
+use core::ffi::{c_char, c_int};
+use core::sync::atomic::{AtomicU8, Ordering::*};
+use millpond::space::SpaceOptions;
+use millpond::{OnStoreFull, Order, StoreKind};
+
+/// Addresses to manage; they cost nothing until used.
+const SPACE: usize = 256 << 30;
+/// Fewer make no sense.
+const MIN_SPACE: usize = 64 << 20;
+
+/// Folios of 16 KiB unless the user says otherwise: a program's heap is read in no order that we know, and a larger
+/// folio costs a random reader more than it saves a sequential one.
+const ORDER: Order = match Order::new(2) {
+    Some(order) => order,
+    None => Order::ZERO,
+};
+
+/// Nothing is up yet.
+const EARLY: u8 = 0;
+/// The manager is starting its threads.
+const STARTING: u8 = 1;
+/// The program allocates from the space.
+const READY: u8 = 2;
+/// No budget was given; the program allocates as if we were any allocator.
+const PASSIVE: u8 = 3;
+
+static PHASE: AtomicU8 = AtomicU8::new(EARLY);
+
+/// Whether the program's allocator is up.
+#[inline]
+pub fn is_ready() -> bool {
+    PHASE.load(Relaxed) >= READY
+}
+
+/// Whether threads that are created now are the manager's.
+pub fn is_starting() -> bool {
+    PHASE.load(Relaxed) == STARTING
+}
+
+/// Whether this process has no budget.
+pub fn is_passive() -> bool {
+    PHASE.load(Relaxed) == PASSIVE
+}
+
+/// Runs `work`, whose threads and allocations are the manager's, in a process that has no other thread.
+pub fn starting<R>(work: impl FnOnce() -> R) -> R {
+    let before = PHASE.swap(STARTING, Relaxed);
+    let result = work();
+    PHASE.store(before, Relaxed);
+    result
+}
+
+#[cfg_attr(not(test), used, unsafe(link_section = ".init_array.00099"))]
+#[cfg_attr(test, allow(dead_code, reason = "a test program is no preloaded one"))]
+static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = construct;
+
+extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
+    // SAFETY: the dynamic linker passes the environment block to constructors.
+    let settings = Settings::parse(unsafe { strings(environment) });
+    let result = settings.and_then(|settings| match settings.ram {
+        Some(ram) => start(&settings, ram),
+        None => start_passive(),
+    });
+    if let Err(error) = result {
+        exit::fail(&format!("millpond: {error}"));
+    }
+}
+
+fn start_passive() -> Result<(), String> {
+    raw::complain(
+        "millpond: MILLPOND_RAM is not set; running without a budget (use `millpond run`)\n",
+    );
+    jemalloc::start(processors(), false)?;
+    PHASE.store(PASSIVE, Release);
+    Ok(())
+}
+
+fn start(settings: &Settings, ram: u64) -> Result<(), String> {
+    let space = starting(|| create(settings, ram))?;
+    space::set(space);
+    vma::begin(space);
+    fork::register()?;
+    exit::register();
+    jemalloc::start(processors(), true)?;
+    if let Some(board) = &settings.board {
+        report::begin(board, &program_name());
+    }
+    PHASE.store(READY, Release);
+    Ok(())
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn program_name() -> String {
+    let path = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+    path.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// As many addresses as a limit on them allows, leaving half to everything else.
+fn space_len() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
+    let share = limit.map_or(usize::MAX, |limit| {
+        usize::try_from(limit / 2).unwrap_or(usize::MAX)
+    });
+    share.clamp(MIN_SPACE, SPACE) & !(vma::LEAF - 1)
+}
+
+fn create(settings: &Settings, ram: u64) -> Result<&'static space::Space, String> {
+    let options = SpaceOptions {
+        ram,
+        store: match &settings.store {
+            Store::Auto => StoreKind::Auto { directory: None },
+            Store::CompressedRam => StoreKind::compressed_ram(),
+            Store::File(path) => StoreKind::File {
+                path: path.clone(),
+                max_bytes: None,
+                force_tmpfs: false,
+            },
+        },
+        on_store_full: match settings.on_store_full {
+            settings::OnStoreFull::Exceed => OnStoreFull::Exceed,
+            settings::OnStoreFull::Abort => OnStoreFull::Abort,
+        },
+        order: settings.order.and_then(Order::new).unwrap_or(ORDER),
+        address_space: space_len() as u64,
+        on_tick: Some(report::tick),
+    };
+    space::Space::create(options)
+        .map_err(|error| format!("{error}; `millpond doctor` says what this machine lacks"))
+}

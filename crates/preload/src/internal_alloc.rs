@@ -1,0 +1,297 @@
+//! The allocator of this library itself, apart from the program's.
+//!
+//! Bookkeeping about managed memory must not live in managed memory: to bring back a page one would first have to bring
+//! back the page that says where it is. So everything that the manager allocates comes from here: `dlmalloc` over one
+//! range of addresses that is reserved once, and the kernel directly for requests of 256 KiB and more (the manager
+//! sizes its tables by the arena and touches them sparsely, so these must not be filled with zeros by hand).
+//!
+//! Three kinds of program allocations end here too: those made before the manager is up (the dynamic linker's), those
+//! of the manager's own threads (the C library allocates on behalf of any thread), and the few that the C library writes
+//! to in a child process before a fork handler can run. They carry a header with their size, as C's `free` names none.
+//! That range is one, so an address tells whose a pointer is.
+
+use crate::lock::RawLock;
+use crate::raw;
+use crate::signals::Blocked;
+use core::alloc::{GlobalAlloc, Layout};
+use core::cell::UnsafeCell;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicUsize, Ordering::*};
+use dlmalloc::Dlmalloc;
+
+/// Requests of this size or more are mappings of their own.
+const DIRECT: usize = 256 << 10;
+/// Range lengths to try, as some programs run under a tight `RLIMIT_AS`.
+const RANGE_LENS: [usize; 4] = [4 << 30, 1 << 30, 256 << 20, 32 << 20];
+const PAGE: usize = 4096;
+/// Before each block that C code gets: where the block really starts, and its size.
+const HEADER: usize = 16;
+
+static RANGE_BASE: AtomicUsize = AtomicUsize::new(0);
+static RANGE_END: AtomicUsize = AtomicUsize::new(0);
+static RANGE_USED: AtomicUsize = AtomicUsize::new(0);
+
+/// Hands out the reserved range from its bottom, never takes anything back.
+struct Range;
+
+// SAFETY: every part of the range is handed out once, is mapped readable and writable, and stays so.
+unsafe impl dlmalloc::Allocator for Range {
+    fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
+        if RANGE_BASE.load(Relaxed) == 0 && !reserve() {
+            return (null_mut(), 0, 0);
+        }
+        let size = size.next_multiple_of(PAGE);
+        let start = RANGE_USED.load(Relaxed);
+        if RANGE_END.load(Relaxed) - start < size {
+            return (null_mut(), 0, 0);
+        }
+        RANGE_USED.store(start + size, Relaxed);
+        (start as *mut u8, size, 0)
+    }
+
+    fn remap(&self, _: *mut u8, _: usize, _: usize, _: bool) -> *mut u8 {
+        null_mut()
+    }
+
+    fn free_part(&self, _: *mut u8, _: usize, _: usize) -> bool {
+        false
+    }
+
+    fn free(&self, _: *mut u8, _: usize) -> bool {
+        false
+    }
+
+    fn can_release_part(&self, _: u32) -> bool {
+        false
+    }
+
+    fn allocates_zeros(&self) -> bool {
+        true
+    }
+
+    fn page_size(&self) -> usize {
+        PAGE
+    }
+}
+
+/// The first call happens in the dynamic linker, with one thread.
+fn reserve() -> bool {
+    for len in RANGE_LENS {
+        if let Ok(base) = raw::map_anonymous(len) {
+            // SAFETY: advice about our own new mapping. Huge pages would make a small program look like a big one.
+            let _ = unsafe { raw::madvise(base, len, libc::MADV_NOHUGEPAGE) };
+            RANGE_USED.store(base, Relaxed);
+            RANGE_END.store(base + len, Relaxed);
+            RANGE_BASE.store(base, Release);
+            return true;
+        }
+    }
+    false
+}
+
+/// The allocator and its lock. Callers have signals blocked or run before there are handlers.
+pub struct Internal {
+    lock: RawLock,
+    heap: UnsafeCell<Dlmalloc<Range>>,
+}
+
+// SAFETY: the heap is only used with the lock held.
+unsafe impl Sync for Internal {}
+
+#[global_allocator]
+static INTERNAL: Internal = Internal {
+    lock: RawLock::new(),
+    heap: UnsafeCell::new(Dlmalloc::new_with_allocator(Range)),
+};
+
+impl Internal {
+    fn with<R>(&self, work: impl FnOnce(&mut Dlmalloc<Range>) -> R) -> R {
+        self.lock.lock();
+        // SAFETY: the lock is held, and `work` (dlmalloc's own code) does not come back here.
+        let result = work(unsafe { &mut *self.heap.get() });
+        self.lock.unlock();
+        result
+    }
+}
+
+fn is_direct(layout: Layout) -> bool {
+    layout.size() >= DIRECT && layout.align() <= PAGE
+}
+
+// SAFETY: blocks come from dlmalloc or are mappings of their own, told apart by their layout alone.
+unsafe impl GlobalAlloc for Internal {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if is_direct(layout) {
+            return raw::map_anonymous(layout.size()).map_or(null_mut(), |at| at as *mut u8);
+        }
+        // SAFETY: dlmalloc takes any size and any power of two.
+        self.with(|heap| unsafe { heap.malloc(layout.size(), layout.align()) })
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if is_direct(layout) {
+            // SAFETY: as the caller promised; new mappings are zeros already.
+            return unsafe { self.alloc(layout) };
+        }
+        // SAFETY: dlmalloc takes any size and any power of two.
+        self.with(|heap| unsafe { heap.calloc(layout.size(), layout.align()) })
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        if is_direct(layout) {
+            // SAFETY: `alloc` mapped a block of this layout for it alone.
+            let _ = unsafe { raw::munmap(block as usize, layout.size()) };
+            return;
+        }
+        // SAFETY: the block is from this heap, by the caller's promise, and was not direct.
+        self.with(|heap| unsafe { heap.free(block, layout.size(), layout.align()) });
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller promises that `size` rounds up to the alignment without overflow.
+        let wanted = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        match (is_direct(layout), is_direct(wanted)) {
+            (true, true) => {
+                // SAFETY: the mapping is this block's alone; whoever held its address gets the new one.
+                let moved = unsafe {
+                    raw::mremap(block as usize, layout.size(), size, libc::MREMAP_MAYMOVE, 0)
+                };
+                moved.map_or(null_mut(), |at| at as *mut u8)
+            }
+            (false, false) => {
+                let (old, align) = (layout.size(), layout.align());
+                // SAFETY: the block is from this heap and has this layout.
+                self.with(|heap| unsafe { heap.realloc(block, old, align, size) })
+            }
+            _ => {
+                // SAFETY: the new block has room for the copied part, and is not the old one.
+                unsafe {
+                    let new = self.alloc(wanted);
+                    if !new.is_null() {
+                        new.copy_from_nonoverlapping(block, size.min(layout.size()));
+                        self.dealloc(block, layout);
+                    }
+                    new
+                }
+            }
+        }
+    }
+}
+
+/// Whether `pointer` is a block of [`allocate`].
+#[inline]
+pub fn owns(pointer: usize) -> bool {
+    pointer >= RANGE_BASE.load(Relaxed) && pointer < RANGE_END.load(Relaxed)
+}
+
+/// A block for C code, aligned to `align` (a power of two); null when there is no memory.
+pub fn allocate(size: usize, align: usize) -> *mut u8 {
+    let align = align.max(HEADER);
+    let Some(total) = size.checked_add(align).and_then(|n| n.checked_add(HEADER)) else {
+        return null_mut();
+    };
+    let _blocked = Blocked::new();
+    // SAFETY: any size may be asked for.
+    let start = INTERNAL.with(|heap| unsafe { heap.c_malloc(total) });
+    if start.is_null() {
+        return null_mut();
+    }
+    let block = (start as usize + HEADER).next_multiple_of(align) as *mut u8;
+    // SAFETY: the header lies between `start` and the block, both inside the `total` bytes, aligned to 16.
+    unsafe {
+        block
+            .cast::<[usize; 2]>()
+            .sub(1)
+            .write([start as usize, size])
+    };
+    block
+}
+
+/// Like [`allocate`], filled with zeros.
+pub fn allocate_zeroed(size: usize) -> *mut u8 {
+    let block = allocate(size, HEADER);
+    if !block.is_null() {
+        // SAFETY: the block is new and has `size` bytes.
+        unsafe { block.write_bytes(0, size) };
+    }
+    block
+}
+
+/// The size that a block of [`allocate`] was asked for.
+///
+/// # Safety
+/// [`owns`] the block, and it is live.
+pub unsafe fn size_of_block(block: *const u8) -> usize {
+    // SAFETY: `allocate` wrote a header before every block.
+    unsafe { block.cast::<[usize; 2]>().sub(1).read()[1] }
+}
+
+/// Gives a block of [`allocate`] back.
+///
+/// # Safety
+/// [`owns`] the block, and it is live; nothing uses it any more.
+pub unsafe fn release(block: *mut u8) {
+    // SAFETY: `allocate` wrote a header before every block.
+    let start = unsafe { block.cast::<[usize; 2]>().sub(1).read()[0] } as *mut u8;
+    let _blocked = Blocked::new();
+    // SAFETY: `start` is what dlmalloc gave.
+    INTERNAL.with(|heap| unsafe { heap.c_free(start) });
+}
+
+/// Keeps everybody else out until [`unlock_after_fork`], so that a child inherits a heap at rest.
+pub fn lock_for_fork() {
+    INTERNAL.lock.lock();
+}
+
+/// Ends what [`lock_for_fork`] began, in the parent and in the child.
+pub fn unlock_after_fork() {
+    INTERNAL.lock.unlock();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_for_c_know_their_size_and_alignment() {
+        for (size, align) in [(0, 1), (1, 16), (100, 64), (5000, 4096), (3 << 20, 1 << 20)] {
+            let block = allocate(size, align);
+            assert!(owns(block as usize));
+            assert_eq!(block as usize % align, 0);
+            // SAFETY: a live block of `allocate`.
+            unsafe {
+                block.write_bytes(0xa5, size);
+                assert_eq!(size_of_block(block), size);
+                release(block);
+            }
+        }
+    }
+
+    #[test]
+    fn a_size_that_overflows_is_refused() {
+        assert!(allocate(usize::MAX - 8, 16).is_null());
+    }
+
+    #[test]
+    fn big_vectors_grow_across_the_direct_limit_and_keep_their_bytes() {
+        let mut v: Vec<u64> = Vec::new();
+        for n in 0..200_000 {
+            v.push(n);
+        }
+        v.truncate(10);
+        v.shrink_to_fit();
+        assert_eq!(v, (0..10).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn big_zeroed_blocks_take_no_memory_until_touched() {
+        let resident = || {
+            let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+            text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * PAGE
+        };
+        let before = resident();
+        let block = vec![0u8; 1 << 30];
+        assert!(resident() < before + (64 << 20));
+        assert_eq!(block[12_345], 0);
+    }
+}

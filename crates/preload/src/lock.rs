@@ -1,0 +1,78 @@
+//! A lock for threads that may have nothing: no thread-local storage, no allocator, no signals.
+//!
+//! The standard library's mutex keeps a poison flag and asks a thread-local counter whether the thread panics. Ours is
+//! one word and a futex. It is also the kind of lock that can be held across `fork`: the child's only thread is the one
+//! that took it in the parent, and releases it there a second time.
+
+use crate::raw;
+use core::sync::atomic::{AtomicU32, Ordering::*};
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+/// Held, and somebody sleeps.
+const AWAITED: u32 = 2;
+
+/// Rounds of looking before going to sleep; most holders are done within a microsecond.
+const SPINS: u32 = 100;
+
+/// Whoever changes the word from free has the lock.
+pub struct RawLock(AtomicU32);
+
+impl RawLock {
+    pub const fn new() -> Self {
+        Self(AtomicU32::new(FREE))
+    }
+
+    pub fn lock(&self) {
+        for _ in 0..SPINS {
+            if self
+                .0
+                .compare_exchange_weak(FREE, HELD, Acquire, Relaxed)
+                .is_ok()
+            {
+                return;
+            }
+            core::hint::spin_loop();
+        }
+        while self.0.swap(AWAITED, Acquire) != FREE {
+            raw::futex_wait(&self.0, AWAITED);
+        }
+    }
+
+    /// Releases the lock. Only the holder may call this, or, in a new child process, the thread that held it when it
+    /// was forked.
+    pub fn unlock(&self) {
+        if self.0.swap(FREE, Release) == AWAITED {
+            raw::futex_wake(&self.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::UnsafeCell;
+
+    struct Counter(RawLock, UnsafeCell<u64>);
+    // SAFETY: the cell is only used with the lock held.
+    unsafe impl Sync for Counter {}
+
+    #[test]
+    fn excludes_each_other() {
+        let counter = Counter(RawLock::new(), UnsafeCell::new(0));
+        let shared = &counter;
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(move || {
+                    for _ in 0..20_000 {
+                        shared.0.lock();
+                        // SAFETY: the lock is held.
+                        unsafe { *shared.1.get() += 1 };
+                        shared.0.unlock();
+                    }
+                });
+            }
+        });
+        assert_eq!(counter.1.into_inner(), 80_000);
+    }
+}

@@ -1,0 +1,237 @@
+//! `malloc` and its relatives, as the C library specifies them.
+//!
+//! Each is a choice between two allocators: jemalloc for the program, the internal one for whoever must not have
+//! managed memory (see [`crate::internal_alloc`]). Both the choice at allocation and the one at `free` are a few loads
+//! and compares.
+
+use crate::owner::{Owner, of};
+use crate::threads::{internal_block, wants_internal};
+use crate::{internal_alloc, raw};
+use core::ffi::{c_int, c_void};
+use core::ptr::null_mut;
+use rustix::io::Errno;
+use tikv_jemalloc_sys as je;
+
+const PAGE: usize = 4096;
+/// What any block is aligned to.
+const NATURAL: usize = 16;
+
+/// The C library's second level of thread-specific data is `calloc(32, 16)`. In a child process it clears those of
+/// threads that are gone before any fork handler runs, so they must be ordinary memory.
+const KEY_LEVEL: (usize, usize) = (32, 16);
+
+/// As `malloc` of the C library.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
+    if wants_internal() {
+        return internal_block(size, NATURAL);
+    }
+    // SAFETY: any size may be asked for.
+    unsafe { je::malloc(size) }
+}
+
+/// As `calloc` of the C library.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+    if wants_internal() || (count, size) == KEY_LEVEL {
+        let block = count
+            .checked_mul(size)
+            .map_or(null_mut(), internal_alloc::allocate_zeroed);
+        if block.is_null() {
+            raw::set_errno(Errno::NOMEM);
+        }
+        return block.cast();
+    }
+    // SAFETY: any sizes may be asked for.
+    unsafe { je::calloc(count, size) }
+}
+
+/// As `free` of the C library.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn free(block: *mut c_void) {
+    if block.is_null() {
+        return;
+    }
+    match of(block, "free") {
+        // SAFETY: jemalloc gave it, and the program gives it back.
+        Owner::Program => unsafe { je::free(block) },
+        // SAFETY: the internal allocator gave it, and the program gives it back.
+        Owner::Internal => unsafe { internal_alloc::release(block.cast()) },
+    }
+}
+
+/// As `realloc` of the C library.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
+    if block.is_null() {
+        // SAFETY: any size may be asked for.
+        return unsafe { malloc(size) };
+    }
+    if of(block, "realloc") == Owner::Program {
+        // SAFETY: jemalloc gave it, and the program gives it back.
+        return unsafe { je::realloc(block, size) };
+    }
+    // SAFETY: as the caller promised for an internal block.
+    unsafe { move_internal(block, size, NATURAL) }
+}
+
+/// Gives a block of the internal allocator another size, and from then on the owner that a new block would have.
+///
+/// # Safety
+/// The internal allocator owns the live block.
+pub unsafe fn move_internal(block: *mut c_void, size: usize, align: usize) -> *mut c_void {
+    if size == 0 {
+        // SAFETY: the program gives it back.
+        unsafe { internal_alloc::release(block.cast()) };
+        return null_mut();
+    }
+    // SAFETY: the block is live.
+    let old = unsafe { internal_alloc::size_of_block(block.cast()) };
+    // SAFETY: `align` is a power of two.
+    let new = unsafe { memalign(align, size) };
+    if !new.is_null() {
+        // SAFETY: both blocks have this many bytes and are not the same.
+        unsafe {
+            new.cast::<u8>()
+                .copy_from_nonoverlapping(block.cast(), old.min(size));
+            internal_alloc::release(block.cast());
+        }
+    }
+    new
+}
+
+/// As `reallocarray` of the C library.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn reallocarray(
+    block: *mut c_void,
+    count: usize,
+    size: usize,
+) -> *mut c_void {
+    match count.checked_mul(size) {
+        // SAFETY: as the caller promised.
+        Some(total) => unsafe { realloc(block, total) },
+        None => {
+            raw::set_errno(Errno::NOMEM);
+            null_mut()
+        }
+    }
+}
+
+/// As `memalign` of the C library: an alignment that is no power of two is rounded up.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
+    let Some(align) = align.max(NATURAL).checked_next_power_of_two() else {
+        raw::set_errno(Errno::INVAL);
+        return null_mut();
+    };
+    if wants_internal() {
+        return internal_block(size, align);
+    }
+    if align == NATURAL {
+        // SAFETY: any size may be asked for.
+        return unsafe { je::malloc(size) };
+    }
+    // SAFETY: the alignment is a power of two.
+    unsafe { je::aligned_alloc(align, size) }
+}
+
+/// As `aligned_alloc` of the C library.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
+    if !align.is_power_of_two() {
+        raw::set_errno(Errno::INVAL);
+        return null_mut();
+    }
+    // SAFETY: the alignment is a power of two.
+    unsafe { memalign(align, size) }
+}
+
+/// As `posix_memalign` of the C library.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn posix_memalign(
+    result: *mut *mut c_void,
+    align: usize,
+    size: usize,
+) -> c_int {
+    if !align.is_power_of_two() || align % size_of::<usize>() != 0 {
+        return libc::EINVAL;
+    }
+    if !wants_internal() {
+        // SAFETY: as the caller promised; `errno` is left alone by jemalloc.
+        return unsafe { je::posix_memalign(result, align, size) };
+    }
+    let block = internal_alloc::allocate(size, align);
+    if block.is_null() {
+        return libc::ENOMEM;
+    }
+    // SAFETY: the caller promises a place for the result.
+    unsafe { *result = block.cast() };
+    0
+}
+
+/// As `valloc` of the C library.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn valloc(size: usize) -> *mut c_void {
+    // SAFETY: the alignment is a power of two.
+    unsafe { memalign(PAGE, size) }
+}
+
+/// As `pvalloc` of the C library.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pvalloc(size: usize) -> *mut c_void {
+    match size.max(1).checked_next_multiple_of(PAGE) {
+        // SAFETY: the alignment is a power of two.
+        Some(size) => unsafe { memalign(PAGE, size) },
+        None => {
+            raw::set_errno(Errno::NOMEM);
+            null_mut()
+        }
+    }
+}
+
+/// As `malloc_usable_size` of the C library.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
+    if block.is_null() {
+        return 0;
+    }
+    match of(block, "malloc_usable_size") {
+        // SAFETY: jemalloc gave it, and it is live.
+        Owner::Program => unsafe { je::malloc_usable_size(block) },
+        // SAFETY: the internal allocator gave it, and it is live.
+        Owner::Internal => unsafe { internal_alloc::size_of_block(block.cast()) },
+    }
+}

@@ -1,0 +1,244 @@
+//! `mmap`: private anonymous memory comes from the space, everything else from the kernel.
+//!
+//! What the space cannot give, the kernel gives: executable, locked, growing, huge-page and 32-bit memory, files and
+//! shared memory pass through as they are. Bad arguments pass through too, so that the error is the kernel's own.
+//!
+//! The one difficult case is `MAP_FIXED` over the space: the program may put a file on top of memory that it got from
+//! us (loaders and shared-memory runtimes reserve first and map pieces later). The kernel's rule is that nothing is
+//! lost when the call fails, so such a mapping is first made elsewhere and then moved over its place in one step.
+
+use crate::vma::{self, Kind, PAGE, Range, Vmas};
+use crate::{raw, space};
+use core::ffi::c_void;
+use libc::{
+    MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_GROWSDOWN, MAP_HUGETLB, MAP_LOCKED,
+    MAP_PRIVATE, MAP_STACK, MAP_TYPE, PROT_READ, PROT_WRITE,
+};
+use rustix::io::Errno;
+
+/// Below this, an address is asked for because it must be low.
+const LOW: usize = 1 << 32;
+
+#[cfg(target_arch = "x86_64")]
+const MAP_32BIT: i32 = libc::MAP_32BIT;
+#[cfg(not(target_arch = "x86_64"))]
+const MAP_32BIT: i32 = 0;
+
+/// The arguments of one call.
+#[derive(Clone, Copy)]
+struct Request {
+    addr: usize,
+    len: usize,
+    prot: i32,
+    flags: i32,
+    fd: i32,
+    offset: i64,
+}
+
+impl Request {
+    fn to_kernel(self) -> Result<usize, Errno> {
+        // SAFETY: the program asked for it, and no part of the space is concerned (or the caller has seen to it).
+        unsafe {
+            raw::mmap(
+                self.addr,
+                self.len,
+                self.prot,
+                self.flags,
+                self.fd,
+                self.offset,
+            )
+        }
+    }
+
+    /// Whether the space can give what is asked for.
+    fn is_ours(self) -> bool {
+        let excluded = MAP_STACK | MAP_GROWSDOWN | MAP_HUGETLB | MAP_LOCKED | MAP_32BIT;
+        self.flags & MAP_TYPE == MAP_PRIVATE
+            && self.flags & MAP_ANONYMOUS != 0
+            && self.flags & excluded == 0
+            && self.prot & !(PROT_READ | PROT_WRITE) == 0
+    }
+
+    fn is_fixed(self) -> bool {
+        self.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0
+    }
+
+    /// The pages asked for, if the length and (for fixed ones) the address make sense.
+    fn range(self) -> Option<Range> {
+        let len = self
+            .len
+            .checked_next_multiple_of(PAGE)
+            .filter(|&len| len > 0)?;
+        let end = self.addr.checked_add(len)?;
+        (self.offset as usize)
+            .is_multiple_of(PAGE)
+            .then_some(self.addr..end)
+    }
+}
+
+fn map(request: Request) -> Result<usize, Errno> {
+    let Some(range) = request.range() else {
+        return request.to_kernel();
+    };
+    if request.is_fixed() {
+        if !range.start.is_multiple_of(PAGE) || !space::overlaps(range.start, range.len()) {
+            return request.to_kernel();
+        }
+        return vma::locked(move |vmas| vmas.map_fixed(request, range))
+            .unwrap_or_else(|| request.to_kernel());
+    }
+    let wants_low = request.addr != 0 && request.addr < LOW;
+    if !request.is_ours() || wants_low {
+        return request.to_kernel();
+    }
+    let len = range.len();
+    match vma::locked(move |vmas| vmas.map_anywhere(request.addr, len, request.prot)) {
+        Some(Ok(place)) => Ok(place),
+        // A reservation larger than what the space has left costs no memory wherever it is.
+        Some(Err(Errno::NOMEM)) if request.prot == libc::PROT_NONE => request.to_kernel(),
+        Some(Err(error)) => Err(error),
+        None => request.to_kernel(),
+    }
+}
+
+impl Vmas {
+    /// Maps `len` bytes of zeros, at `hint` if there is room.
+    pub fn map_anywhere(&mut self, hint: usize, len: usize, prot: i32) -> Result<usize, Errno> {
+        let hinted = hint & !(PAGE - 1);
+        let range = hinted..hinted.saturating_add(len);
+        let start = if hinted != 0 && self.map.is_free(&range) {
+            hinted
+        } else {
+            self.map.find(len, PAGE).ok_or(Errno::NOMEM)?
+        };
+        self.place(start..start + len, prot)?;
+        Ok(start)
+    }
+
+    fn map_fixed(&mut self, request: Request, range: Range) -> Result<usize, Errno> {
+        let (before, inside, after) = self.split(&range);
+        if request.flags & MAP_FIXED_NOREPLACE != 0 && !self.map.is_free(&inside) {
+            return Err(Errno::EXIST);
+        }
+        if !request.is_ours() {
+            return self.put_foreign(request, range, inside);
+        }
+        let mut done: Option<Range> = None;
+        for outside in [before, after] {
+            if outside.is_empty() {
+                continue;
+            }
+            let part = Request {
+                addr: outside.start,
+                len: outside.len(),
+                ..request
+            };
+            if let Err(error) = part.to_kernel() {
+                if let Some(done) = done
+                    && request.flags & MAP_FIXED_NOREPLACE != 0
+                {
+                    // SAFETY: the kernel mapped this part anew in this very call.
+                    let _ = unsafe { raw::munmap(done.start, done.len()) };
+                }
+                return Err(error);
+            }
+            done = Some(outside);
+        }
+        self.clear(inside.clone())?;
+        self.place(inside, request.prot)?;
+        Ok(range.start)
+    }
+
+    fn put_foreign(
+        &mut self,
+        request: Request,
+        range: Range,
+        inside: Range,
+    ) -> Result<usize, Errno> {
+        let elsewhere = Request {
+            addr: 0,
+            flags: request.flags & !(MAP_FIXED | MAP_FIXED_NOREPLACE),
+            ..request
+        };
+        let made = elsewhere.to_kernel()?;
+        self.move_over(made, range.len(), range.clone(), inside)
+            .inspect_err(|_| {
+                // SAFETY: the mapping was made in this call and nobody knows of it.
+                let _ = unsafe { raw::munmap(made, range.len()) };
+            })?;
+        Ok(range.start)
+    }
+
+    /// Moves a mapping of the kernel's over `target`, of which `inside` lies in the space.
+    pub fn move_over(
+        &mut self,
+        from: usize,
+        from_len: usize,
+        target: Range,
+        inside: Range,
+    ) -> Result<(), Errno> {
+        self.clear(inside.clone())?;
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        // SAFETY: the program wants `target` replaced, and the space knows by `clear` that it holds nothing there.
+        let moved = unsafe { raw::mremap(from, from_len, target.len(), flags, target.start) };
+        match moved {
+            Ok(_) if inside.is_empty() => Ok(()),
+            Ok(_) => {
+                self.map.insert(inside, Kind::Foreign);
+                Ok(())
+            }
+            Err(error) => {
+                if !inside.is_empty() {
+                    self.space.restore(inside.start, inside.len())?;
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+/// As `mmap` of the C library.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn mmap(
+    addr: *mut c_void,
+    len: usize,
+    prot: i32,
+    flags: i32,
+    fd: i32,
+    offset: i64,
+) -> *mut c_void {
+    match map(Request {
+        addr: addr as usize,
+        len,
+        prot,
+        flags,
+        fd,
+        offset,
+    }) {
+        Ok(place) => place as *mut c_void,
+        Err(error) => {
+            raw::set_errno(error);
+            libc::MAP_FAILED
+        }
+    }
+}
+
+/// As `mmap64` of the C library.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn mmap64(
+    addr: *mut c_void,
+    len: usize,
+    prot: i32,
+    flags: i32,
+    fd: i32,
+    offset: i64,
+) -> *mut c_void {
+    // SAFETY: as the caller promised.
+    unsafe { mmap(addr, len, prot, flags, fd, offset) }
+}

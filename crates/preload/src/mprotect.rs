@@ -1,0 +1,90 @@
+//! `mprotect`: also the way in which a reservation becomes memory.
+//!
+//! Memory that was mapped without access has cost nothing so far; the first `mprotect` that allows access opens it.
+//! After that a change of protection is the kernel's work, and the space is told, because pages that cannot be written
+//! cannot be taken out either.
+
+use crate::vma::{self, Kind, PAGE, Range, Vmas};
+use crate::{raw, space};
+use core::ffi::{c_int, c_void};
+use rustix::io::Errno;
+
+const PROTECTIONS: i32 = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+
+fn protect(addr: usize, len: usize, prot: i32, key: Option<i32>) -> Result<(), Errno> {
+    let end = len
+        .checked_next_multiple_of(PAGE)
+        .and_then(|len| addr.checked_add(len));
+    let bad = len == 0 || !addr.is_multiple_of(PAGE) || prot & !PROTECTIONS != 0;
+    let Some(end) = end.filter(|&end| !bad && space::overlaps(addr, end - addr)) else {
+        if prot & !PROTECTIONS != 0 && space::contains(addr) {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: not the space's, or refused by the kernel.
+        return unsafe { raw::mprotect(addr, len, prot, key) };
+    };
+    let range = addr..end;
+    vma::locked(move |vmas| vmas.protect(range, prot, key)).unwrap_or(Ok(()))
+}
+
+impl Vmas {
+    fn protect(&mut self, range: Range, prot: i32, key: Option<i32>) -> Result<(), Errno> {
+        let (before, inside, after) = self.split(&range);
+        for outside in [before, after] {
+            if !outside.is_empty() {
+                // SAFETY: the program's own mapping outside the space.
+                unsafe { raw::mprotect(outside.start, outside.len(), prot, key) }?;
+            }
+        }
+        for piece in self.map.pieces(inside) {
+            let (start, len) = (piece.range.start, piece.range.len());
+            match piece.kind {
+                // As in the kernel, what lies before the hole has changed by then.
+                None => return Err(Errno::NOMEM),
+                // SAFETY: the program's own file or shared mapping.
+                Some(Kind::Foreign) => unsafe { raw::mprotect(start, len, prot, key) }?,
+                Some(Kind::Managed { opened: false, .. }) if prot == libc::PROT_NONE => {}
+                Some(Kind::Managed { opened: false, .. }) => {
+                    self.space.open(start, len)?;
+                    self.set_protection(&piece.range, prot, key)
+                        .inspect_err(|_| {
+                            let _ = self.space.close(start, len);
+                        })?;
+                    self.map
+                        .insert(piece.range, Kind::Managed { prot, opened: true });
+                }
+                Some(Kind::Managed { opened: true, .. }) => {
+                    self.reprotect(&piece.range, prot, key)?;
+                    self.map
+                        .insert(piece.range, Kind::Managed { prot, opened: true });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// As `mprotect` of the C library.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn mprotect(addr: *mut c_void, len: usize, prot: c_int) -> c_int {
+    crate::c_result(protect(addr as usize, len, prot, None))
+}
+
+/// As `pkey_mprotect` of the C library.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pkey_mprotect(
+    addr: *mut c_void,
+    len: usize,
+    prot: c_int,
+    key: c_int,
+) -> c_int {
+    // A key of -1 means plain `mprotect` by the kernel's own rule.
+    let key = (key != -1).then_some(key);
+    crate::c_result(protect(addr as usize, len, prot, key))
+}

@@ -1,0 +1,46 @@
+//! `munmap`: what lies in the space goes back to it, the rest to the kernel.
+//!
+//! The kernel must never see a `munmap` of the space: it would tear a hole into the reservation, and the next mapping
+//! of anybody could land there.
+
+use crate::vma::{self, PAGE, Range};
+use crate::{raw, space};
+use core::ffi::{c_int, c_void};
+use rustix::io::Errno;
+
+fn unmap(addr: usize, len: usize) -> Result<(), Errno> {
+    let end = len
+        .checked_next_multiple_of(PAGE)
+        .and_then(|len| addr.checked_add(len));
+    let bad = len == 0 || !addr.is_multiple_of(PAGE);
+    let Some(end) = end.filter(|&end| !bad && space::overlaps(addr, end - addr)) else {
+        // SAFETY: not the space's; the program says that it does not need it.
+        return unsafe { raw::munmap(addr, len) };
+    };
+    let range = addr..end;
+    vma::locked(move |vmas| {
+        let (before, inside, after) = vmas.split(&range);
+        for outside in [before, after] {
+            unmap_outside(outside)?;
+        }
+        vmas.clear(inside)
+    })
+    .unwrap_or(Ok(()))
+}
+
+fn unmap_outside(range: Range) -> Result<(), Errno> {
+    if range.is_empty() {
+        return Ok(());
+    }
+    // SAFETY: not the space's; the program says that it does not need it.
+    unsafe { raw::munmap(range.start, range.len()) }
+}
+
+/// As `munmap` of the C library.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
+    crate::c_result(unmap(addr as usize, len))
+}

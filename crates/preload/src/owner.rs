@@ -1,0 +1,38 @@
+//! Whose a pointer is, by its address alone.
+//!
+//! Blocks from before the manager was up and blocks of its own threads live in the internal allocator's range, the
+//! program's in the space; a pointer to neither was never given out.
+
+use crate::{init, internal_alloc, raw, space};
+
+/// Who gave a block out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Owner {
+    /// The internal allocator.
+    Internal,
+    /// jemalloc.
+    Program,
+}
+
+/// The owner of `pointer`; ends the process when there is none, as the C library does.
+#[inline]
+pub fn of(pointer: *const core::ffi::c_void, call: &str) -> Owner {
+    let addr = pointer as usize;
+    if space::contains(addr) {
+        return Owner::Program;
+    }
+    if internal_alloc::owns(addr) {
+        return Owner::Internal;
+    }
+    if init::is_passive() {
+        return Owner::Program;
+    }
+    stop(addr, call)
+}
+
+#[cold]
+fn stop(addr: usize, call: &str) -> ! {
+    raw::complain(&format!("millpond: {call}({addr:#x}): invalid pointer\n"));
+    // SAFETY: ends the process by SIGABRT, as the C library does for such a pointer.
+    unsafe { libc::abort() }
+}

@@ -1,0 +1,215 @@
+//! System calls with nothing between the caller and the kernel.
+//!
+//! Most calls of this library happen inside functions that the program believes to be the C library's `mmap` or
+//! `malloc`. Calling the C library from there would lead back to our own exports (its `mmap` *is* ours), and would set
+//! `errno` and use thread-local storage in threads that have none of their own yet. Flags are passed on as the program
+//! gave them, also those that no Rust crate has a name for.
+
+use core::arch::asm;
+use rustix::io::Errno;
+
+/// Makes system call `number`.
+///
+/// # Safety
+/// As the system call itself: it must not take away or change memory that Rust code relies on.
+#[cfg(target_arch = "x86_64")]
+pub unsafe fn syscall(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
+    let result: isize;
+    // SAFETY: the kernel keeps all registers but rax, rcx and r11; what it does to memory is the caller's promise.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") args[0],
+            in("rsi") args[1],
+            in("rdx") args[2],
+            in("r10") args[3],
+            in("r8") args[4],
+            in("r9") args[5],
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    check(result)
+}
+
+/// Makes system call `number`.
+///
+/// # Safety
+/// As the system call itself: it must not take away or change memory that Rust code relies on.
+#[cfg(target_arch = "aarch64")]
+pub unsafe fn syscall(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
+    let result: isize;
+    // SAFETY: the kernel keeps all registers but x0; what it does to memory is the caller's promise.
+    unsafe {
+        asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") args[0] as isize => result,
+            in("x1") args[1],
+            in("x2") args[2],
+            in("x3") args[3],
+            in("x4") args[4],
+            in("x5") args[5],
+            options(nostack),
+        );
+    }
+    check(result)
+}
+
+fn check(result: isize) -> Result<usize, Errno> {
+    if (-4095..0).contains(&result) {
+        Err(Errno::from_raw_os_error(-result as i32))
+    } else {
+        Ok(result as usize)
+    }
+}
+
+/// The thread pointer: different for each thread of the process, and cheaper to read than a thread's number.
+#[inline]
+pub fn thread_pointer() -> usize {
+    let pointer: usize;
+    // SAFETY: reads a register (the first word that fs points to is its own address, by the ABI).
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        asm!("mov {}, fs:0", out(reg) pointer, options(nostack, readonly, preserves_flags));
+        #[cfg(target_arch = "aarch64")]
+        asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, nomem, preserves_flags));
+    }
+    pointer
+}
+
+/// `mmap`, any arguments.
+///
+/// # Safety
+/// With `MAP_FIXED`, nothing may rely on what is mapped there.
+pub unsafe fn mmap(
+    addr: usize,
+    len: usize,
+    prot: i32,
+    flags: i32,
+    fd: i32,
+    offset: i64,
+) -> Result<usize, Errno> {
+    let args = [
+        addr,
+        len,
+        prot as usize,
+        flags as usize,
+        fd as usize,
+        offset as usize,
+    ];
+    // SAFETY: passed on to the caller.
+    unsafe { syscall(libc::SYS_mmap, args) }
+}
+
+/// New private memory of zeros, readable and writable, that counts against no commit limit.
+pub fn map_anonymous(len: usize) -> Result<usize, Errno> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: the kernel chooses the place, so nothing is replaced.
+    unsafe { mmap(0, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) }
+}
+
+/// `munmap`.
+///
+/// # Safety
+/// Nothing may rely on the range.
+pub unsafe fn munmap(addr: usize, len: usize) -> Result<(), Errno> {
+    // SAFETY: passed on to the caller.
+    unsafe { syscall(libc::SYS_munmap, [addr, len, 0, 0, 0, 0]) }.map(drop)
+}
+
+/// `mprotect`, or `pkey_mprotect` with a key.
+///
+/// # Safety
+/// Nothing may rely on the range's protection.
+pub unsafe fn mprotect(addr: usize, len: usize, prot: i32, key: Option<i32>) -> Result<(), Errno> {
+    let (number, key) = match key {
+        Some(key) => (libc::SYS_pkey_mprotect, key as usize),
+        None => (libc::SYS_mprotect, 0),
+    };
+    // SAFETY: passed on to the caller.
+    unsafe { syscall(number, [addr, len, prot as usize, key, 0, 0]) }.map(drop)
+}
+
+/// `madvise`, any advice.
+///
+/// # Safety
+/// Advice that drops contents needs a caller who may drop them.
+pub unsafe fn madvise(addr: usize, len: usize, advice: i32) -> Result<(), Errno> {
+    // SAFETY: passed on to the caller.
+    unsafe { syscall(libc::SYS_madvise, [addr, len, advice as usize, 0, 0, 0]) }.map(drop)
+}
+
+/// `mremap`, any flags.
+///
+/// # Safety
+/// Nothing may rely on the old range, nor on the new one when it is fixed.
+pub unsafe fn mremap(
+    old: usize,
+    old_len: usize,
+    new_len: usize,
+    flags: i32,
+    new: usize,
+) -> Result<usize, Errno> {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        syscall(
+            libc::SYS_mremap,
+            [old, old_len, new_len, flags as usize, new, 0],
+        )
+    }
+}
+
+/// Waits until `word` is no longer `value`, or for no reason.
+pub fn futex_wait(word: &core::sync::atomic::AtomicU32, value: u32) {
+    let op = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as usize;
+    // SAFETY: the kernel reads one aligned word that lives as long as the borrow.
+    let _ = unsafe {
+        syscall(
+            libc::SYS_futex,
+            [word.as_ptr() as usize, op, value as usize, 0, 0, 0],
+        )
+    };
+}
+
+/// Wakes one waiter of `word`.
+pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
+    let op = (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as usize;
+    // SAFETY: the kernel takes the address as a name only.
+    let _ = unsafe { syscall(libc::SYS_futex, [word.as_ptr() as usize, op, 1, 0, 0, 0]) };
+}
+
+/// Ends the process at once.
+pub fn exit_group(status: i32) -> ! {
+    loop {
+        // SAFETY: does not return.
+        let _ = unsafe { syscall(libc::SYS_exit_group, [status as usize, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// Writes all of `text` to standard error, as far as that is possible.
+pub fn complain(text: &str) {
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        // SAFETY: the kernel reads bytes that are borrowed here.
+        let done = unsafe {
+            syscall(
+                libc::SYS_write,
+                [2, rest.as_ptr() as usize, rest.len(), 0, 0, 0],
+            )
+        };
+        match done {
+            Ok(n) => rest = &rest[n.min(rest.len())..],
+            Err(Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Gives the calling thread's `errno` the value of `error`.
+pub fn set_errno(error: Errno) {
+    // SAFETY: the C library gives each thread an int of its own there.
+    unsafe { *libc::__errno_location() = error.raw_os_error() };
+}

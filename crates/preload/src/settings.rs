@@ -1,0 +1,171 @@
+//! The settings that `millpond run` hands over in the environment.
+//!
+//! They are read from the environment block that the dynamic linker passes to constructors: the C library's own
+//! `environ` is not set yet when this library, the first of all, is initialised.
+
+use core::ffi::{CStr, c_char};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// Where evicted bytes go.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Store {
+    /// Compressed RAM, or whatever the manager thinks best.
+    Auto,
+    /// Compressed RAM.
+    CompressedRam,
+    /// A file: the given one, or an unlinked temporary one.
+    File(Option<PathBuf>),
+}
+
+/// What to do when the store takes no more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OnStoreFull {
+    /// Go over the budget.
+    Exceed,
+    /// Stop the program.
+    Abort,
+}
+
+/// All of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// The budget in bytes; `None` means that nothing is to be managed.
+    pub ram: Option<u64>,
+    /// Where evicted bytes go.
+    pub store: Store,
+    /// What to do when it is full.
+    pub on_store_full: OnStoreFull,
+    /// The report board.
+    pub board: Option<PathBuf>,
+    /// A fixed order of folios, 0 to 9.
+    pub order: Option<u8>,
+}
+
+impl Settings {
+    /// Reads the variables out of `variables`, of the form `NAME=value`.
+    ///
+    /// # Errors
+    /// A line for the user that names the variable and its value.
+    pub fn parse<'a>(variables: impl Iterator<Item = &'a [u8]>) -> Result<Self, String> {
+        let mut settings = Self {
+            ram: None,
+            store: Store::Auto,
+            on_store_full: OnStoreFull::Exceed,
+            board: None,
+            order: None,
+        };
+        for variable in variables {
+            let Some(rest) = variable.strip_prefix(b"MILLPOND_") else {
+                continue;
+            };
+            let Some(equals) = rest.iter().position(|&byte| byte == b'=') else {
+                continue;
+            };
+            settings.take(&rest[..equals], &rest[equals + 1..])?;
+        }
+        Ok(settings)
+    }
+
+    fn take(&mut self, name: &[u8], value: &[u8]) -> Result<(), String> {
+        let text = String::from_utf8_lossy(value);
+        let bad = |name: &str, wanted: &str| {
+            Err(format!(
+                "MILLPOND_{name}={text} is not {wanted}; use `millpond run`"
+            ))
+        };
+        match name {
+            b"RAM" => match text.parse() {
+                Ok(ram) => self.ram = Some(ram),
+                Err(_) => return bad("RAM", "a number of bytes"),
+            },
+            b"STORE" => match value {
+                b"auto" => self.store = Store::Auto,
+                b"zram" => self.store = Store::CompressedRam,
+                b"file" => self.store = Store::File(None),
+                _ => match value.strip_prefix(b"file:") {
+                    Some(path) if !path.is_empty() => {
+                        self.store = Store::File(Some(OsStr::from_bytes(path).into()));
+                    }
+                    _ => return bad("STORE", "auto, zram, file or file:PATH"),
+                },
+            },
+            b"ON_STORE_FULL" => match value {
+                b"exceed" => self.on_store_full = OnStoreFull::Exceed,
+                b"abort" => self.on_store_full = OnStoreFull::Abort,
+                _ => return bad("ON_STORE_FULL", "exceed or abort"),
+            },
+            b"BOARD" => self.board = Some(OsStr::from_bytes(value).into()),
+            b"ORDER" => match text.parse() {
+                Ok(order) if order <= 9 => self.order = Some(order),
+                _ => return bad("ORDER", "a number from 0 to 9"),
+            },
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// The strings of a null-terminated array of C strings.
+///
+/// # Safety
+/// `array` is one, and lives and stays as it is for `'a`.
+pub unsafe fn strings<'a>(array: *const *const c_char) -> impl Iterator<Item = &'a [u8]> {
+    (0..).map_while(move |n| {
+        if array.is_null() {
+            return None;
+        }
+        // SAFETY: entries up to the null are readable, and `map_while` ends there.
+        let string = unsafe { *array.add(n) };
+        // SAFETY: each entry is a C string.
+        (!string.is_null()).then(|| unsafe { CStr::from_ptr(string) }.to_bytes())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(variables: &[&str]) -> Result<Settings, String> {
+        Settings::parse(variables.iter().map(|text| text.as_bytes()))
+    }
+
+    #[test]
+    fn everything_is_read() {
+        let settings = parse(&[
+            "HOME=/",
+            "MILLPOND_RAM=67108864",
+            "MILLPOND_STORE=file:/tmp/x=y",
+            "MILLPOND_ON_STORE_FULL=abort",
+            "MILLPOND_BOARD=/b",
+            "MILLPOND_ORDER=4",
+        ])
+        .unwrap();
+        assert_eq!(settings.ram, Some(64 << 20));
+        assert_eq!(settings.store, Store::File(Some("/tmp/x=y".into())));
+        assert_eq!(settings.on_store_full, OnStoreFull::Abort);
+        assert_eq!(
+            (settings.board, settings.order),
+            (Some("/b".into()), Some(4))
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for variable in [
+            "MILLPOND_RAM=64M",
+            "MILLPOND_STORE=tape",
+            "MILLPOND_STORE=file:",
+            "MILLPOND_ORDER=10",
+        ] {
+            let error = parse(&[variable]).unwrap_err();
+            assert!(error.starts_with(variable), "{error}");
+        }
+    }
+
+    #[test]
+    fn without_a_budget_there_is_none() {
+        assert_eq!(parse(&["MILLPOND_STORE=zram"]).unwrap().ram, None);
+    }
+}

@@ -1,0 +1,44 @@
+//! No signal handler while one of our locks is held.
+//!
+//! A signal handler is the program's code and may touch managed memory. Were it to run while the interrupted thread
+//! holds the VMA lock, the internal allocator's lock or one of the space's, its page fault could need that very lock,
+//! or a thread that waits for it: a deadlock that shows once a month. So all signals are blocked for the time.
+
+use crate::raw;
+
+/// Signals are blocked while this lives.
+pub struct Blocked {
+    before: u64,
+}
+
+impl Blocked {
+    pub fn new() -> Self {
+        let all = u64::MAX;
+        let mut before = 0u64;
+        set(&all, Some(&mut before));
+        Self { before }
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        set(&self.before, None);
+    }
+}
+
+fn set(mask: &u64, before: Option<&mut u64>) {
+    let before = before.map_or(0, |word| core::ptr::from_mut(word) as usize);
+    let args = [
+        libc::SIG_SETMASK as usize,
+        core::ptr::from_ref(mask) as usize,
+        before,
+        size_of::<u64>(),
+    ];
+    // SAFETY: both words are borrowed for the call and as long as the kernel's set of 64 signals.
+    let _ = unsafe {
+        raw::syscall(
+            libc::SYS_rt_sigprocmask,
+            [args[0], args[1], args[2], args[3], 0, 0],
+        )
+    };
+}

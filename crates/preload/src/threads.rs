@@ -1,0 +1,150 @@
+//! Which threads are the manager's own, and the program's threads on stacks in managed memory.
+//!
+//! The C library allocates for any thread: the table of its thread-local storage when it is created, destructor
+//! records later. If such a block of the thread that serves page faults lay in managed memory, a fault on it would wait
+//! for the very thread that faulted. All threads that are created while the manager starts up, or by one of its
+//! threads, are its own; they are known by their thread pointer, and `malloc` gives them unmanaged memory.
+//!
+//! A program may give a thread a stack from `malloc`. The kernel writes to a thread's stack and control block by itself
+//! (at its end, for one), so these pages are made resident for good.
+
+use crate::{init, internal_alloc, raw, signals, space};
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering::*};
+
+/// Threads of its own that the manager may have.
+const MAX_SERVICE: usize = 16;
+
+static SERVICE_COUNT: AtomicUsize = AtomicUsize::new(0);
+static SERVICE: [AtomicUsize; MAX_SERVICE] = [const { AtomicUsize::new(0) }; MAX_SERVICE];
+
+/// Whether the calling thread is one of the manager's.
+#[inline]
+pub fn is_service() -> bool {
+    let count = SERVICE_COUNT.load(Relaxed).min(MAX_SERVICE);
+    let own = raw::thread_pointer();
+    SERVICE[..count]
+        .iter()
+        .any(|thread| thread.load(Relaxed) == own)
+}
+
+fn register() {
+    let number = SERVICE_COUNT.fetch_add(1, Relaxed);
+    if number >= MAX_SERVICE {
+        crate::exit::fail("millpond: the manager has more threads of its own than expected");
+    }
+    SERVICE[number].store(raw::thread_pointer(), Relaxed);
+}
+
+/// In a new child: the manager's threads are not there any more.
+pub fn forget_service() {
+    SERVICE_COUNT.store(0, Release);
+}
+
+type Start = extern "C" fn(*mut c_void) -> *mut c_void;
+type PthreadCreate = unsafe extern "C" fn(
+    *mut libc::pthread_t,
+    *const libc::pthread_attr_t,
+    Start,
+    *mut c_void,
+) -> c_int;
+
+/// What a service thread needs to start; given over in unmanaged memory.
+struct Beginning {
+    start: Start,
+    argument: *mut c_void,
+    registered: AtomicUsize,
+}
+
+extern "C" fn begin(beginning: *mut c_void) -> *mut c_void {
+    let beginning = beginning.cast::<Beginning>();
+    // SAFETY: the creating thread keeps the value until `registered` is set.
+    let (start, argument) = unsafe { ((*beginning).start, (*beginning).argument) };
+    register();
+    // SAFETY: as above; it is not used after this.
+    unsafe { (*beginning).registered.store(1, Release) };
+    start(argument)
+}
+
+/// The address of the next `pthread_create` in the search order, looked up once.
+fn real() -> PthreadCreate {
+    static REAL: AtomicUsize = AtomicUsize::new(0);
+    let mut found = REAL.load(Relaxed);
+    if found == 0 {
+        // SAFETY: the name is a C string.
+        found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"pthread_create".as_ptr()) } as usize;
+        if found == 0 {
+            crate::exit::fail("millpond: no pthread_create in this process");
+        }
+        REAL.store(found, Relaxed);
+    }
+    // SAFETY: the C library's function of this name has this type.
+    unsafe { core::mem::transmute::<usize, PthreadCreate>(found) }
+}
+
+/// As `pthread_create` of the C library.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pthread_create(
+    thread: *mut libc::pthread_t,
+    attributes: *const libc::pthread_attr_t,
+    start: Start,
+    argument: *mut c_void,
+) -> c_int {
+    if init::is_starting() || is_service() {
+        let beginning = Beginning {
+            start,
+            argument,
+            registered: AtomicUsize::new(0),
+        };
+        let argument = (&raw const beginning).cast_mut().cast();
+        // Signals are the program's: its handlers must not run on our threads.
+        let _blocked = signals::Blocked::new();
+        // SAFETY: as the caller promised; `beginning` lives until the thread has read it.
+        let result = unsafe { real()(thread, attributes, begin, argument) };
+        while result == 0 && beginning.registered.load(Acquire) == 0 {
+            std::thread::yield_now();
+        }
+        return result;
+    }
+    if !attributes.is_null() {
+        // SAFETY: the caller promises valid attributes.
+        unsafe { pin_stack(attributes) };
+    }
+    // SAFETY: as the caller promised.
+    unsafe { real()(thread, attributes, start, argument) }
+}
+
+unsafe fn pin_stack(attributes: *const libc::pthread_attr_t) {
+    let mut base = core::ptr::null_mut();
+    let mut len = 0;
+    // SAFETY: the attributes are valid, the two results are ours.
+    if unsafe { libc::pthread_attr_getstack(attributes, &mut base, &mut len) } != 0 {
+        return;
+    }
+    let (base, end) = (base as usize, (base as usize).saturating_add(len));
+    if len == 0 || !space::contains(base) || !space::contains(end - 1) {
+        return;
+    }
+    let start = base & !(4096 - 1);
+    let end = end.next_multiple_of(4096);
+    // The result is advice to us only: an unpinned stack works too, as the kernel's own accesses are served.
+    let _ = crate::vma::locked(move |vmas| vmas.space.pin_forever(start, end - start));
+}
+
+/// Whether this allocation must be unmanaged although the manager is up.
+#[inline]
+pub fn wants_internal() -> bool {
+    !init::is_ready() || is_service()
+}
+
+/// A block for the calling thread from the internal allocator, with `errno` set when there is none.
+pub fn internal_block(size: usize, align: usize) -> *mut c_void {
+    let block = internal_alloc::allocate(size, align);
+    if block.is_null() {
+        raw::set_errno(rustix::io::Errno::NOMEM);
+    }
+    block.cast()
+}

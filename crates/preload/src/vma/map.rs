@@ -1,0 +1,178 @@
+//! What the program has mapped in the space: areas by address, like the kernel's list of VMAs.
+//!
+//! The kernel sees one big mapping with a few protections and the program's own file mappings on top; which pages of it
+//! the program believes to have, and how, is only known here. Areas never overlap, neighbours of one kind are joined,
+//! and what is in no area is in the gaps.
+
+use super::gap::Gaps;
+use super::{Kind, Range};
+use std::collections::BTreeMap;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Area {
+    end: usize,
+    kind: Kind,
+}
+
+/// The areas of one space.
+pub struct Map {
+    bounds: Range,
+    areas: BTreeMap<usize, Area>,
+    gaps: Gaps,
+}
+
+/// A part of a range that is one area's, or nobody's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// Its addresses.
+    pub range: Range,
+    /// What is mapped there; `None` for nothing.
+    pub kind: Option<Kind>,
+}
+
+impl Map {
+    /// A map of `bounds` with nothing in it.
+    pub fn new(bounds: Range) -> Self {
+        let mut gaps = Gaps::default();
+        gaps.give(bounds.clone());
+        Self {
+            bounds,
+            areas: BTreeMap::new(),
+            gaps,
+        }
+    }
+
+    /// Splits an area so that one begins at `addr`, if one goes across it.
+    fn cut(&mut self, addr: usize) {
+        if let Some((&start, area)) = self.areas.range_mut(..addr).next_back()
+            && area.end > addr
+        {
+            let tail = Area {
+                end: area.end,
+                kind: area.kind,
+            };
+            area.end = addr;
+            debug_assert!(start < addr);
+            self.areas.insert(addr, tail);
+        }
+    }
+
+    fn erase(&mut self, range: &Range) {
+        self.cut(range.start);
+        self.cut(range.end);
+        while let Some((&start, _)) = self.areas.range(range.clone()).next() {
+            self.areas.remove(&start);
+        }
+    }
+
+    /// Makes all of `range` (not empty, inside the bounds) of this kind, whatever was there.
+    pub fn insert(&mut self, range: Range, kind: Kind) {
+        debug_assert!(range.start < range.end);
+        debug_assert!(range.start >= self.bounds.start && range.end <= self.bounds.end);
+        self.erase(&range);
+        self.gaps.take(range.clone());
+        let mut whole = range;
+        if let Some((&start, area)) = self.areas.range(..whole.start).next_back()
+            && area.end == whole.start
+            && area.kind == kind
+        {
+            whole.start = start;
+        }
+        if let Some(area) = self.areas.get(&whole.end)
+            && area.kind == kind
+        {
+            let end = area.end;
+            self.areas.remove(&whole.end);
+            whole.end = end;
+        }
+        self.areas.insert(
+            whole.start,
+            Area {
+                end: whole.end,
+                kind,
+            },
+        );
+    }
+
+    /// Makes all of `range` free.
+    pub fn remove(&mut self, range: Range) {
+        for piece in self.pieces(range.clone()) {
+            if piece.kind.is_some() {
+                self.erase(&piece.range);
+                self.gaps.give(piece.range);
+            }
+        }
+    }
+
+    /// What there is in `range`, cut to it, in order and without holes.
+    pub fn pieces(&self, range: Range) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        let mut at = range.start;
+        let first = self
+            .areas
+            .range(..=range.start)
+            .next_back()
+            .map_or(range.start, |area| *area.0);
+        for (&start, area) in self.areas.range(first..range.end) {
+            if area.end <= at {
+                continue;
+            }
+            if start > at {
+                pieces.push(Piece {
+                    range: at..start,
+                    kind: None,
+                });
+            }
+            let piece = start.max(at)..area.end.min(range.end);
+            at = piece.end;
+            pieces.push(Piece {
+                range: piece,
+                kind: Some(area.kind),
+            });
+        }
+        if at < range.end {
+            pieces.push(Piece {
+                range: at..range.end,
+                kind: None,
+            });
+        }
+        pieces
+    }
+
+    /// Whether nothing is mapped in `range` and it lies inside the bounds.
+    pub fn is_free(&self, range: &Range) -> bool {
+        self.gaps.holds(range)
+    }
+
+    /// A free place for `len` bytes at a multiple of `align`; see [`Gaps::find`].
+    pub fn find(&self, len: usize, align: usize) -> Option<usize> {
+        self.gaps.find(len, align)
+    }
+
+    /// The addresses that are kept account of.
+    pub fn bounds(&self) -> Range {
+        self.bounds.clone()
+    }
+
+    #[cfg(test)]
+    pub fn check(&self) {
+        let mut before: Option<Area> = None;
+        let mut mapped = 0;
+        for (&start, area) in &self.areas {
+            assert!(start < area.end);
+            if let Some(before) = before {
+                assert!(before.end <= start);
+                assert!(
+                    before.end < start || before.kind != area.kind,
+                    "not joined at {start:#x}"
+                );
+            }
+            mapped += area.end - start;
+            before = Some(*area);
+        }
+        assert_eq!(
+            mapped + self.gaps.total(),
+            self.bounds.end - self.bounds.start
+        );
+    }
+}

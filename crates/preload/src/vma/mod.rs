@@ -1,0 +1,174 @@
+//! The program's view of the space's addresses, and the lock around it.
+//!
+//! Every operation that changes a mapping takes the VMA lock, changes the areas and the space together, and lets go.
+//! While it is held nothing touches managed memory (a page fault may need threads that are themselves about to take a
+//! lock of the space), no signal handler runs ([`crate::signals`]), and the thread stands on an unmanaged stack
+//! ([`crate::stack_switch`]). Order: jemalloc's locks, then this one, then those of the space.
+
+pub mod gap;
+pub mod map;
+#[cfg(test)]
+mod tests;
+
+use crate::lock::RawLock;
+use crate::raw;
+use crate::signals::Blocked;
+use crate::space::{self, Space};
+use crate::stack_switch::on_safe_stack;
+use core::cell::UnsafeCell;
+use map::Map;
+use rustix::io::Errno;
+
+/// Bytes in a page.
+pub const PAGE: usize = 4096;
+/// Bytes under one leaf of the space's tables.
+pub const LEAF: usize = 2 << 20;
+
+/// Addresses, both page-aligned.
+pub type Range = core::ops::Range<usize>;
+
+/// What an area is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Private anonymous memory under the budget.
+    Managed {
+        /// Protection as the program set it (`PROT_READ` and so on).
+        prot: i32,
+        /// The space was told to open the pages: they may hold something. A reservation that was never accessible
+        /// costs the space nothing.
+        opened: bool,
+    },
+    /// A file, shared or special mapping that the program placed here with `MAP_FIXED`: the kernel's.
+    Foreign,
+}
+
+/// What the VMA lock guards.
+pub struct Vmas {
+    /// The areas.
+    pub map: Map,
+    /// Where the emulated program break stands.
+    pub heap: crate::brk::Heap,
+    /// The space that the areas lie in.
+    pub space: &'static Space,
+}
+
+struct Guarded {
+    lock: RawLock,
+    vmas: UnsafeCell<Option<Vmas>>,
+}
+
+// SAFETY: the cell is only used with the lock held, or before there is a second thread.
+unsafe impl Sync for Guarded {}
+
+static VMAS: Guarded = Guarded {
+    lock: RawLock::new(),
+    vmas: UnsafeCell::new(None),
+};
+
+/// Begins the account of `space`. Called once, from the constructor, while there is only one program thread.
+pub fn begin(space: &'static Space) {
+    let map = Map::new(space.base()..space.base() + space.len());
+    let vmas = Vmas {
+        map,
+        heap: crate::brk::Heap::default(),
+        space,
+    };
+    // SAFETY: no other thread calls into this module before the constructor has ended.
+    unsafe { *VMAS.vmas.get() = Some(vmas) };
+}
+
+/// Runs `work` under the VMA lock, or answers `None` when there is no space. `work` must own what it uses (`move`):
+/// the caller's frame may lie in managed memory.
+pub fn locked<R>(work: impl FnOnce(&mut Vmas) -> R) -> Option<R> {
+    space::get()?;
+    on_safe_stack(move || {
+        let _blocked = Blocked::new();
+        VMAS.lock.lock();
+        // SAFETY: the lock is held.
+        let vmas = unsafe { &mut *VMAS.vmas.get() };
+        let result = vmas.as_mut().map(work);
+        VMAS.lock.unlock();
+        result
+    })
+}
+
+/// Takes the lock until [`unlock_after_fork`]. Signals are blocked by the caller.
+pub fn lock_for_fork() {
+    VMAS.lock.lock();
+}
+
+/// Runs `work` between [`lock_for_fork`] and [`unlock_after_fork`].
+///
+/// # Safety
+/// The calling thread holds the lock.
+pub unsafe fn held_for_fork<R: Default>(work: impl FnOnce(&mut Vmas) -> R) -> R {
+    // SAFETY: the lock is held, by the caller's promise.
+    let vmas = unsafe { &mut *VMAS.vmas.get() };
+    vmas.as_mut().map(work).unwrap_or_default()
+}
+
+/// Ends what [`lock_for_fork`] began, in the parent and in the child.
+pub fn unlock_after_fork() {
+    VMAS.lock.unlock();
+}
+
+impl Vmas {
+    /// Maps zeros with protection `prot` in `range`, which is free.
+    pub fn place(&mut self, range: Range, prot: i32) -> Result<(), Errno> {
+        let opened = prot != libc::PROT_NONE;
+        if opened {
+            self.space.open(range.start, range.len())?;
+            if let Err(error) = self.set_protection(&range, prot, None) {
+                let _ = self.space.close(range.start, range.len());
+                return Err(error);
+            }
+        }
+        self.map.insert(range, Kind::Managed { prot, opened });
+        Ok(())
+    }
+
+    /// Gives opened pages another protection than the readable and writable one that they are opened with.
+    pub fn set_protection(&self, range: &Range, prot: i32, key: Option<i32>) -> Result<(), Errno> {
+        if prot == libc::PROT_READ | libc::PROT_WRITE && key.is_none() {
+            return Ok(());
+        }
+        self.reprotect(range, prot, key)
+    }
+
+    /// Gives opened pages a protection. The space is told before, so that no folio reaches across the ends while they
+    /// become borders, and after.
+    pub fn reprotect(&self, range: &Range, prot: i32, key: Option<i32>) -> Result<(), Errno> {
+        let (start, len) = (range.start, range.len());
+        self.space.protection_changed(start, len);
+        // SAFETY: the range is the program's own memory, whose protection the program chooses.
+        let result = unsafe { raw::mprotect(start, len, prot, key) };
+        self.space.protection_changed(start, len);
+        result
+    }
+
+    /// Unmaps whatever there is in `range`.
+    pub fn clear(&mut self, range: Range) -> Result<(), Errno> {
+        for piece in self.map.pieces(range) {
+            let (start, len) = (piece.range.start, piece.range.len());
+            match piece.kind {
+                None => continue,
+                Some(Kind::Managed { opened: false, .. }) => {}
+                Some(Kind::Managed { .. }) => self.space.close(start, len)?,
+                Some(Kind::Foreign) => self.space.restore(start, len)?,
+            }
+            self.map.remove(piece.range);
+        }
+        Ok(())
+    }
+
+    /// The part of `range` inside the space, and the parts before and behind it; each may be empty.
+    pub fn split(&self, range: &Range) -> (Range, Range, Range) {
+        let bounds = self.map.bounds();
+        let low = range.start.clamp(bounds.start, bounds.end);
+        let high = range.end.clamp(bounds.start, bounds.end);
+        if low >= high {
+            return (range.clone(), high..high, range.end..range.end);
+        }
+        (range.start..low, low..high, high..range.end)
+    }
+}

@@ -62,11 +62,7 @@ impl Core {
                 self.evicted(id, &folio, None);
             }
             (State::Saving, Outcome::StoreFull | Outcome::StoreFailed) => {
-                self.cancel_save(&folio);
-                self.store_blocked = true;
-                self.stat.store_failed += 1;
-                self.folios.get_mut(id).state = State::Limbo;
-                self.lru.add_old(&mut self.folios, id, ListName::Limbo);
+                self.not_saved(id, &folio, outcome == Outcome::StoreFull, out);
             }
             (State::Zapping, Outcome::Zapped) => self.zapped(id, &folio, out),
             (state, outcome) => {
@@ -220,6 +216,20 @@ impl Core {
             self.folios.get_mut(id).immovable = true;
             self.list(id, ListName::Unevictable);
         }
+    }
+
+    /// The store took nothing: the folio stays in limbo. A store that is full has compared first, so what it was
+    /// loaded from is stale; giving that up makes room.
+    fn not_saved(&mut self, id: FolioId, folio: &Folio, full: bool, out: &mut Commands) {
+        self.cancel_save(folio);
+        self.store_blocked = true;
+        self.stat.store_failed += 1;
+        if let (true, Some(stale)) = (full, folio.slot) {
+            self.drop_slot_pages(stale, folio.order.pages().0, out);
+            self.folios.get_mut(id).slot = None;
+        }
+        self.folios.get_mut(id).state = State::Limbo;
+        self.lru.add_old(&mut self.folios, id, ListName::Limbo);
     }
 
     fn cancel_save(&mut self, folio: &Folio) {

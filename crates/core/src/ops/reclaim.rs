@@ -53,11 +53,12 @@ impl Core {
             let folio = *self.folios.get(id);
             let n = folio.order.pages().0;
             self.count_scan(n, by);
-            // A store that takes nothing may still hold what has not changed.
+            self.unlist(id);
+            // A store that takes nothing may still hold what has not changed. The rest makes way for the next scan.
             if self.store_blocked && folio.slot.is_none() {
+                self.list(id, ListName::Limbo);
                 continue;
             }
-            self.unlist(id);
             if !self.start_save(id, out) {
                 self.lru.add_old(&mut self.folios, id, ListName::Limbo);
                 break;

@@ -8,8 +8,9 @@
 //!
 //! - *The pages are shared after a fork* (EBUSY), or the mapping is not writable (EINVAL): they cannot be moved, and are
 //!   copied.
-//! - *The range crosses mappings, or is not ours any more* (ENOENT, EINVAL of the copy): a single page is
-//!   [`Gone`](InstallError::Gone), a larger folio is [`Split`](InstallError::Split) and comes again page by page. The
+//! - *The range crosses mappings* (ENOENT, EINVAL of the copy): contents are copied page by page; zeros are not put
+//!   where nobody asked for them, the answer is [`Split`](InstallError::Split) and they come again page by page.
+//! - *The range is not ours any more* (the same, for single pages): [`Gone`](InstallError::Gone) or `Split`. The
 //!   kernel looks at the range before it maps anything; only when the mapping changes during the call can a
 //!   part be mapped, and that part may have been written to by then. It is taken back, never dropped.
 //! - *A page is there already* (EEXIST). No live thread can have mapped it. It happens in a forked child, when
@@ -81,7 +82,7 @@ impl Uffd {
         };
         // Phase 2: copy the rest.
         if moved < len
-            && let Err(copied) = self.copy_around(dst + moved, src + moved, len - moved)
+            && let Err(copied) = self.copy_across(dst + moved, src + moved, len - moved)
         {
             self.take_back(dst, src, moved, copied);
             return Err(refusal(len));
@@ -97,6 +98,19 @@ impl Uffd {
         }
         self.drop_pages(src + moved, len - moved);
         Ok(Placed::Moved)
+    }
+
+    /// [`copy_around`](Self::copy_around), page by page where the range crosses mappings: contents that exist are
+    /// mapped whatever the program has made of its protection meanwhile.
+    fn copy_across(&self, dst: usize, src: usize, len: usize) -> Result<(), usize> {
+        let Err(mut done) = self.copy_around(dst, src, len) else {
+            return Ok(());
+        };
+        while done < len {
+            self.copy_around(dst + done, src + done, PAGE_SIZE).map_err(|_| done)?;
+            done += PAGE_SIZE;
+        }
+        Ok(())
     }
 
     /// Copies into the arena and passes over pages that are there already. On failure answers how many bytes from

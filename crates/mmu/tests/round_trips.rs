@@ -141,7 +141,7 @@ fn many_ranges_are_dropped_at_once_and_frames_too() {
 }
 
 #[test]
-fn a_range_across_protections_is_split_and_an_unmapped_page_gone() {
+fn contents_cross_protections_and_an_unmapped_page_takes_the_folio_back() {
     let uffd = Uffd::new(config(Delivery::InThread, TakeOutMethod::Auto, 1)).unwrap();
     let order = Order::new(2).unwrap();
     let at = PageRange::new(PageIndex(4), order.pages());
@@ -156,17 +156,23 @@ fn a_range_across_protections_is_split_and_an_unmapped_page_gone() {
         Ok(())
     })
     .unwrap();
-    assert_eq!(uffd.install(frame, at), Err(InstallError::Split));
-    assert_eq!(present(&uffd, at), 0);
-    uffd.read_frame(frame, &mut |bytes| {
-        assert!(bytes.iter().all(|&byte| byte == 9))
-    });
+    // Zeros are put only where a whole mapping takes them; contents go wherever their pages are.
     assert_eq!(uffd.install_zero(at, None), Err(InstallError::Split));
+    assert_eq!(present(&uffd, at), 0);
+    assert_eq!(uffd.install(frame, at), Ok(Placed::Copied));
+    assert_eq!(present(&uffd, at), 4);
+    uffd.zap(&[at]);
 
     // SAFETY: as above; the hole is filled again by `remap_reserved`.
     assert_eq!(unsafe { libc::munmap(second, 4096) }, 0);
     let hole = PageRange::new(PageIndex(6), PageCount(1));
     assert_eq!(uffd.install_zero(hole, None), Err(InstallError::Gone));
+    // Two pages can be mapped before the third is found gone: they are taken back, contents and all.
+    assert_eq!(uffd.install(frame, at), Err(InstallError::Split));
+    assert_eq!(present(&uffd, at), 0);
+    uffd.read_frame(frame, &mut |bytes| {
+        assert!(bytes.iter().all(|&byte| byte == 9));
+    });
     uffd.remap_reserved(hole).unwrap();
     uffd.open(hole).unwrap();
     assert!(uffd.install(frame, at).is_ok());

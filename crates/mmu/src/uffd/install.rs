@@ -107,7 +107,8 @@ impl Uffd {
             return Ok(());
         };
         while done < len {
-            self.copy_around(dst + done, src + done, PAGE_SIZE).map_err(|_| done)?;
+            self.copy_around(dst + done, src + done, PAGE_SIZE)
+                .map_err(|_| done)?;
             done += PAGE_SIZE;
         }
         Ok(())

@@ -1,8 +1,12 @@
 //! Blocks to bytes and back, with the check that both are the same.
+//!
+//! LZ4 both ways, by two libraries, each where it is the faster one on a mapped page's usual contents: `lz4_flex`
+//! compresses (0.4 to 0.9 µs a page in blocks of 64 KiB, the reference library 0.9 to 1.1), the
+//! reference library decompresses. Matches that overlap themselves, which is what half-empty heaps and
+//! arrays of small numbers compress to, take `lz4_flex` a byte at a time: 1.5 to 2.3 µs a page against 0.15 to 0.28.
 
 use crate::checksum::Checksums;
 use crate::image::BLOCK;
-use crate::lz4;
 use crate::scratch::Tables;
 use crate::slot_table::{Block, Kind};
 use lz4_flex::block::{compress_into_with_table, get_maximum_output_size};
@@ -84,8 +88,16 @@ pub(crate) fn restore<'p>(
     }
 }
 
+/// Fills `out` from `bytes`, which may be damaged: then this fails, or the checksum refuses what it gives.
 fn decompress(bytes: &[u8], out: &mut [u8]) -> Result<(), LoadError> {
-    if lz4::decompress(bytes, out) {
+    let from = i32::try_from(bytes.len()).map_err(|_| LoadError::Corrupt)?;
+    let room = i32::try_from(out.len()).map_err(|_| LoadError::Corrupt)?;
+    // SAFETY: the library reads `from` bytes of `bytes` at most and writes `room` bytes of `out` at most, whatever the
+    // bytes are; it keeps no state, allocates nothing and sets no errno.
+    let done = unsafe {
+        lz4_sys::LZ4_decompress_safe(bytes.as_ptr().cast(), out.as_mut_ptr().cast(), from, room)
+    };
+    if done == room {
         Ok(())
     } else {
         Err(LoadError::Corrupt)

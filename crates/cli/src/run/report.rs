@@ -194,11 +194,11 @@ impl fmt::Display for Report {
         if self.processes.is_empty() {
             writeln!(
                 f,
-                "  budget          {budget}, not in force: no process loaded the library, as happens when a"
+                "  budget          {budget}, not in force: no process reported. A program that clears its"
             )?;
             writeln!(
                 f,
-                "                  program clears its environment. Resident {peak} at most."
+                "                  environment does not load the library. Resident {peak} at most."
             )?;
             return Ok(());
         }

@@ -1,0 +1,73 @@
+//! The budget, measured from outside the process.
+
+mod common;
+
+use common::{MIB, PAGE, page_is, smaps_rollup, write_page};
+use millpond::StoreKind;
+
+/// The budget holds as the system counts memory: metadata and frames included, for the whole run.
+#[test]
+fn resident_memory_stays_within_the_budget_seen_from_outside() {
+    const CHILD: &str = "MILLPOND_TEST_BUDGET_CHILD";
+    const RAM: usize = 32 * MIB;
+    if std::env::var_os(CHILD).is_some() {
+        let manager = millpond::Manager::builder()
+            .ram(RAM as u64)
+            .store(StoreKind::file())
+            .build()
+            .unwrap();
+        println!("ready");
+        let mut region = manager.region(4 * RAM).unwrap();
+        for round in 0..3 {
+            for (number, page) in region.as_mut_slice().chunks_exact_mut(PAGE).enumerate() {
+                write_page(page, number as u64 + round);
+            }
+            for (number, page) in region.as_slice().chunks_exact(PAGE).enumerate() {
+                assert!(page_is(page, number as u64 + round));
+            }
+        }
+        return;
+    }
+    let me = std::env::current_exe().unwrap();
+    let mut child = std::process::Command::new(me)
+        .args([
+            "--exact",
+            "resident_memory_stays_within_the_budget_seen_from_outside",
+            "--nocapture",
+        ])
+        .env(CHILD, "1")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    use std::io::BufRead;
+    let mut said = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("ready") {
+        line.clear();
+        assert!(
+            said.read_line(&mut line).unwrap() > 0,
+            "the child ended early"
+        );
+    }
+    // What the process had before it touched managed memory: heap and tables. Its code is in the page cache, and
+    // counts as resident when it runs; it is not what this budget is about.
+    let base = smaps_rollup(child.id(), "Anonymous:");
+    let (mut peak, mut samples) = (0, 0);
+    while child.try_wait().unwrap().is_none() {
+        peak = peak.max(smaps_rollup(child.id(), "Anonymous:"));
+        samples += 1;
+    }
+    assert!(child.wait().unwrap().success());
+    assert!(samples > 20, "only {samples} samples");
+    // In flight: one batch of the reclaimer and one of the faulting thread, 16 folios of 64 KiB each.
+    let in_flight = 2 * 16 * 16 * PAGE as u64;
+    let managed = peak.saturating_sub(base);
+    assert!(
+        managed <= RAM as u64 + in_flight,
+        "peak {peak}, {base} before: {managed} managed of {RAM}"
+    );
+    assert!(
+        managed > RAM as u64 * 9 / 10,
+        "only {managed} of {RAM} were used"
+    );
+}

@@ -39,7 +39,7 @@ impl Core {
     #[must_use]
     pub fn page_state(&self, page: PageIndex) -> PageState {
         match self.leaves.get(page) {
-            Entry::Empty => PageState::Empty,
+            Entry::Empty | Entry::Zero => PageState::Empty,
             Entry::Swapped { .. } => PageState::Swapped,
             Entry::Poisoned => PageState::Poisoned,
             Entry::Folio(id) => match self.folios.get(id).state {
@@ -75,7 +75,7 @@ impl Core {
     /// Entries agree with folios and slots; counts agree with entries. Returns the entries that name each slot.
     fn check_entries(&self) -> Result<HashMap<SlotId, u32>, String> {
         let mut by_slot = HashMap::new();
-        let mut held = 0;
+        let (mut held, mut zeros) = (0, 0);
         for (leaf, used) in self.leaves.tables() {
             let mut counted = 0;
             for page in (leaf * LEAF_PAGES..(leaf + 1) * LEAF_PAGES).map(PageIndex) {
@@ -108,6 +108,7 @@ impl Core {
                         );
                         *by_slot.entry(slot).or_insert(0) += 1;
                     }
+                    Entry::Zero => zeros += 1,
                     Entry::Empty | Entry::Poisoned => {}
                 }
             }
@@ -116,6 +117,11 @@ impl Core {
                 "leaf {leaf} counts {used} entries, has {counted}"
             );
         }
+        ensure!(
+            zeros == self.zeros,
+            "{} pages are said to be zero, {zeros} are",
+            self.zeros
+        );
         ensure!(
             held == self.held,
             "{} pages are said to be held, {held} are",
@@ -323,6 +329,16 @@ impl Core {
                 "{id:?} is held for nobody"
             );
         }
+        let releasing = self
+            .slots
+            .iter()
+            .filter(|(_, slot)| slot.state == SlotState::Releasing)
+            .count();
+        ensure!(
+            releasing == self.releasing as usize,
+            "releases: said {}, are {releasing}",
+            self.releasing
+        );
         ensure!(live.is_empty(), "free slots are named: {live:?}");
         Ok(())
     }

@@ -27,11 +27,13 @@ pub enum Entry {
         /// Which of the slot's pages.
         index: u16,
     },
+    /// It was in memory, held nothing but zeros and was given up: as good as empty, but it counts as touched.
+    Zero,
     /// Its contents were lost by a failed load. Only a discard changes that.
     Poisoned,
 }
 
-const KIND_BITS: u32 = 2;
+const KIND_BITS: u32 = 3;
 const KIND_MASK: u64 = (1 << KIND_BITS) - 1;
 const INDEX_SHIFT: u32 = 48;
 const NO_TABLE: u32 = 0;
@@ -45,6 +47,7 @@ impl Entry {
                 u64::from(index) << INDEX_SHIFT | u64::from(slot.0) << KIND_BITS | 2
             }
             Self::Poisoned => 3,
+            Self::Zero => 4,
         }
     }
 
@@ -57,7 +60,8 @@ impl Entry {
                 slot: SlotId(number),
                 index: (bits >> INDEX_SHIFT) as u16,
             },
-            _ => Self::Poisoned,
+            3 => Self::Poisoned,
+            _ => Self::Zero,
         }
     }
 }
@@ -128,9 +132,17 @@ impl LeafTable {
         }
     }
 
-    /// Whether every page of `range` is empty.
-    pub(crate) fn all_empty(&self, range: PageRange) -> bool {
-        range.pages().all(|page| self.get(page) == Entry::Empty)
+    /// How many pages of `range` are zero though touched before, if every page of it reads as zeros and is in no folio.
+    pub(crate) fn blank(&self, range: PageRange) -> Option<u32> {
+        let mut zeros = 0;
+        for page in range.pages() {
+            match self.get(page) {
+                Entry::Empty => {}
+                Entry::Zero => zeros += 1,
+                _ => return None,
+            }
+        }
+        Some(zeros)
     }
 
     /// Whether the leaf of `page` holds anything at all.
@@ -186,6 +198,7 @@ mod tests {
                 index: 0,
             },
             Entry::Poisoned,
+            Entry::Zero,
         ] {
             assert_eq!(Entry::unpack(entry.pack()), entry);
         }

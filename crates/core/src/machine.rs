@@ -46,6 +46,8 @@ pub struct Core {
     pub(crate) releasing: u32,
     /// Pages whose entry is not empty.
     pub(crate) held: u32,
+    /// Of these, pages that left memory as zeros.
+    pub(crate) zeros: u32,
     /// Pins in force, so that operations need not look for them when there are none.
     pub(crate) pins: u32,
     /// The store was full or failed: nothing new is given to it until [`Event::RetryStore`].
@@ -78,6 +80,7 @@ impl Core {
             flights: 0,
             releasing: 0,
             held: 0,
+            zeros: 0,
             pins: 0,
             store_blocked: false,
             stat: VmStat::default(),
@@ -149,7 +152,7 @@ impl Core {
         stat.nr_mapped = u64::from(self.mapped);
         stat.nr_limbo = u64::from(self.limbo);
         stat.nr_free_frames = u64::from(self.frames.spare_pages());
-        stat.nr_swapped = u64::from(self.held - self.mapped - self.limbo);
+        stat.nr_swapped = u64::from(self.held - self.zeros - self.mapped - self.limbo);
         stat.nr_active = u64::from(self.lru.active.pages());
         stat.nr_inactive = u64::from(self.lru.inactive.pages());
         stat.nr_unevictable = u64::from(self.lru.unevictable.pages());

@@ -241,7 +241,10 @@ impl Core {
     fn evicted(&mut self, id: FolioId, folio: &Folio, slot: Option<SlotId>) {
         match slot {
             Some(slot) => self.set_swapped(folio.range(), slot, 0),
-            None => self.forget(folio.range()),
+            None => {
+                self.set_entries(folio.range(), Entry::Zero);
+                self.zeros += folio.order.pages().0;
+            }
         }
         self.count_steal(folio.order.pages().0, folio.saved_by);
         self.limbo -= folio.order.pages().0;
@@ -282,6 +285,7 @@ impl Core {
             self.slots.released(slot),
             "{slot:?} was released, but not asked to be"
         );
+        self.releasing -= 1;
         Reply::Done
     }
 }

@@ -67,6 +67,11 @@ impl Core {
         }
         let id = match self.leaves.get(page) {
             Entry::Empty => return Step::To(page.plus(1)),
+            Entry::Zero => {
+                self.zeros -= 1;
+                self.forget(PageRange::new(page, PageCount(1)));
+                return Step::To(page.plus(1));
+            }
             Entry::Swapped { slot, .. } => {
                 self.forget(PageRange::new(page, PageCount(1)));
                 self.stat.pgdiscard += 1;

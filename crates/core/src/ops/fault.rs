@@ -36,7 +36,7 @@ impl Core {
         };
         let (bounds, order) = (region.range, region.order.min(max_order));
         match self.leaves.get(page) {
-            Entry::Empty => self.fault_empty(page, order, bounds, out),
+            Entry::Empty | Entry::Zero => self.fault_empty(page, order, bounds, out),
             Entry::Swapped { slot, index } => self.fault_swapped(page, slot, index, max_order, out),
             Entry::Poisoned => Reply::Refused(Refusal::Poisoned { page }),
             Entry::Folio(id) => match self.folios.get(id).state {
@@ -66,14 +66,23 @@ impl Core {
     ) -> Reply {
         let fits = |core: &Self, order: Order| {
             let block = PageRange::block(page, order);
-            bounds.covers(block) && core.leaves.all_empty(block)
+            if bounds.covers(block) {
+                core.leaves.blank(block)
+            } else {
+                None
+            }
         };
         let mut order = most;
-        while !fits(self, order) {
-            order = order
-                .smaller()
-                .expect("an empty page of a region fits by itself");
-        }
+        let zeros = loop {
+            match fits(self, order) {
+                Some(zeros) => break zeros,
+                None => {
+                    order = order
+                        .smaller()
+                        .expect("a blank page of a region fits by itself")
+                }
+            }
+        };
         let frame = match self.memory(order, out) {
             Memory::Spare(frame) => Some(frame),
             Memory::Fresh => None,
@@ -83,7 +92,8 @@ impl Core {
         let Some(id) = self.admit(at, frame) else {
             return Reply::Refused(Refusal::OutOfRecords);
         };
-        self.held += at.len.0;
+        self.held += at.len.0 - zeros;
+        self.zeros -= zeros;
         out.push(Command::Zero {
             folio: id,
             at,

@@ -20,7 +20,9 @@ impl Core {
         for page in range.pages() {
             match self.leaves.get(page) {
                 Entry::Poisoned => return Reply::Refused(Refusal::Poisoned { page }),
-                Entry::Empty | Entry::Swapped { .. } => return Reply::NeedsResident { page },
+                Entry::Empty | Entry::Zero | Entry::Swapped { .. } => {
+                    return Reply::NeedsResident { page };
+                }
                 Entry::Folio(id) => {
                     let folio = self.folios.get_mut(id);
                     if folio.in_flight() {

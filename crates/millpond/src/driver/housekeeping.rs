@@ -7,8 +7,9 @@ use super::Driver;
 use millpond_core::{Commands, Event};
 use millpond_mmu::Delivery;
 use rustix::thread::futex;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Barrier};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often it looks around when nobody calls.
@@ -17,15 +18,21 @@ const TICK: Duration = Duration::from_millis(100);
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
 impl Driver {
-    /// Starts the thread. All signals are blocked in it.
-    pub(crate) fn start_housekeeping(
-        self: &Arc<Self>,
-    ) -> std::io::Result<std::thread::JoinHandle<()>> {
+    /// Starts the thread, with all signals blocked, and waits until it needs nothing of the program's any more.
+    pub(crate) fn start_housekeeping(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
         let driver = Arc::clone(self);
+        let ready = Arc::new(Barrier::new(2));
+        let thread_ready = Arc::clone(&ready);
         let _quiet = crate::signals::SignalsBlocked::new();
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("millpond-reclaim".into())
-            .spawn(move || driver.keep_house())
+            .spawn(move || {
+                driver.isolate();
+                thread_ready.wait();
+                driver.keep_house();
+            })?;
+        ready.wait();
+        Ok(thread)
     }
 
     /// Asks the thread to end; joining it is the caller's.
@@ -44,7 +51,6 @@ impl Driver {
     }
 
     fn keep_house(&self) {
-        self.isolate();
         let mut last_tick = Instant::now();
         let mut last_retry = Instant::now();
         while !self.stop.load(Ordering::SeqCst) {

@@ -13,7 +13,7 @@
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 
 use linux_raw_sys::general::{UFFD_EVENT_PAGEFAULT, UFFD_PAGEFAULT_FLAG_WRITE, uffd_msg};
@@ -62,17 +62,24 @@ impl Handler {
         let bell = served.bell;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        // Whoever asked for the thread goes on when it needs nothing of the program's any more, its descriptor
+        // table least of all.
+        let ready = Arc::new(Barrier::new(2));
+        let thread_ready = Arc::clone(&ready);
         // A thread starts with its maker's signal mask.
         let before = block_signals();
         let thread = std::thread::Builder::new()
             .name("millpond-fault".into())
             .spawn(move || {
                 sink.handler_started();
+                thread_ready.wait();
                 serve(served, &*sink, &stopped);
             });
         restore_signals(&before);
+        let thread = thread?;
+        ready.wait();
         Ok(Self {
-            thread: thread?,
+            thread,
             stop,
             bell,
             process: getpid(),

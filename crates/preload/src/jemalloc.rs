@@ -44,7 +44,8 @@ static HOOKS: je::extent_hooks_t = je::extent_hooks_s {
 pub fn start(arenas: usize, managed: bool) -> Result<(), String> {
     let conf = format!(
         "narenas:{arenas},dss:disabled,retain:true,thp:never,metadata_thp:disabled,\
-         background_thread:false,dirty_decay_ms:2000,muzzy_decay_ms:0\0"
+         background_thread:false,dirty_decay_ms:2000,muzzy_decay_ms:0,\
+         zero_realloc:free\0"
     );
     let conf: &'static [u8] = Vec::leak(conf.into_bytes());
     // SAFETY: one thread, and jemalloc has not been called yet.
@@ -172,7 +173,8 @@ unsafe extern "C" fn purge(
     _: c_uint,
 ) -> bool {
     let start = at as usize + offset;
-    vma::locked(move |vmas| vmas.space.discard(start, len).is_err()).unwrap_or(true)
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    vma::locked(move |vmas| vmas.discard(start..start + len, prot).is_err()).unwrap_or(true)
 }
 
 unsafe extern "C" fn split(

@@ -15,6 +15,14 @@
 //! Exported symbols exist in the shared library only; the unit tests are built without them, because a test program
 //! that replaced its own `malloc` half-way would test nothing.
 
+#![cfg_attr(
+    test,
+    allow(
+        dead_code,
+        reason = "the exports, which use most of it, are not in the tests"
+    )
+)]
+
 mod brk;
 mod exit;
 mod fork;

@@ -85,18 +85,24 @@ impl Vmas {
                     // SAFETY: the program's own file or shared mapping.
                     unsafe { raw::madvise(piece.range.start, piece.range.len(), advice) }?;
                 }
-                Some(Kind::Managed { opened, .. }) => {
-                    self.advise_managed(&piece.range, opened, advice)?;
+                Some(Kind::Managed { opened, prot }) => {
+                    self.advise_managed(&piece.range, opened, prot, advice)?;
                 }
             }
         }
         holes
     }
 
-    fn advise_managed(&self, range: &Range, opened: bool, advice: i32) -> Result<(), Errno> {
+    fn advise_managed(
+        &self,
+        range: &Range,
+        opened: bool,
+        prot: i32,
+        advice: i32,
+    ) -> Result<(), Errno> {
         let (start, len) = (range.start, range.len());
         match treatment(advice) {
-            Treatment::Discard if opened => self.space.discard(start, len),
+            Treatment::Discard if opened => self.discard(range.clone(), prot),
             Treatment::PageOut if opened => {
                 self.space.advise_pageout(start, len);
                 Ok(())

@@ -48,7 +48,7 @@ impl Vmas {
                     self.space.open(start, len)?;
                     self.set_protection(&piece.range, prot, key)
                         .inspect_err(|_| {
-                            let _ = self.space.close(start, len);
+                            let _ = self.close(start..start + len);
                         })?;
                     self.map
                         .insert(piece.range, Kind::Managed { prot, opened: true });

@@ -265,7 +265,7 @@ impl Vmas {
         }
         for piece in self.map.pieces(from) {
             if let Some(Kind::Managed { opened: true, .. }) = piece.kind {
-                self.space.discard(piece.range.start, piece.range.len())?;
+                self.discard(piece.range.clone(), READ_WRITE)?;
                 if prot & PROT_READ == 0 {
                     self.set_protection(&piece.range, prot, None)?;
                 }

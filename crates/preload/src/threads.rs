@@ -131,7 +131,7 @@ unsafe fn pin_stack(attributes: *const libc::pthread_attr_t) {
     let start = base & !(4096 - 1);
     let end = end.next_multiple_of(4096);
     // The result is advice to us only: an unpinned stack works too, as the kernel's own accesses are served.
-    let _ = crate::vma::locked(move |vmas| vmas.space.pin_forever(start, end - start));
+    let _ = crate::vma::locked(move |vmas| vmas.pin(start..end));
 }
 
 /// Whether this allocation must be unmanaged although the manager is up.

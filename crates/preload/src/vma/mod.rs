@@ -7,6 +7,7 @@
 
 pub mod gap;
 pub mod map;
+mod pinned;
 #[cfg(test)]
 mod tests;
 
@@ -48,6 +49,8 @@ pub struct Vmas {
     pub map: Map,
     /// Where the emulated program break stands.
     pub heap: crate::brk::Heap,
+    /// What stays in memory for good.
+    pinned: pinned::Pinned,
     /// The space that the areas lie in.
     pub space: &'static Space,
 }
@@ -71,6 +74,7 @@ pub fn begin(space: &'static Space) {
     let vmas = Vmas {
         map,
         heap: crate::brk::Heap::default(),
+        pinned: pinned::Pinned::default(),
         space,
     };
     // SAFETY: no other thread calls into this module before the constructor has ended.
@@ -119,7 +123,7 @@ impl Vmas {
         if opened {
             self.space.open(range.start, range.len())?;
             if let Err(error) = self.set_protection(&range, prot, None) {
-                let _ = self.space.close(range.start, range.len());
+                let _ = self.close(range);
                 return Err(error);
             }
         }
@@ -153,7 +157,7 @@ impl Vmas {
             match piece.kind {
                 None => continue,
                 Some(Kind::Managed { opened: false, .. }) => {}
-                Some(Kind::Managed { .. }) => self.space.close(start, len)?,
+                Some(Kind::Managed { .. }) => self.close(piece.range.clone())?,
                 Some(Kind::Foreign) => self.space.restore(start, len)?,
             }
             self.map.remove(piece.range);

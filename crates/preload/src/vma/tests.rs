@@ -72,7 +72,7 @@ fn exists(model: &[Option<Kind>], len: usize, align: usize) -> bool {
         align
     };
     (0..PAGES).any(|first| {
-        at(first) % align == 0
+        at(first).is_multiple_of(align)
             && first + len <= PAGES
             && model[first..first + len].iter().all(Option::is_none)
     })

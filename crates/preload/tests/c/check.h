@@ -1,0 +1,52 @@
+/* What the test programs share: a check that names its line, and pages that know their number. */
+#ifndef CHECK_H
+#define CHECK_H
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define PAGE 4096ul
+#define MIB (1ul << 20)
+
+#define CHECK(condition)                                                                   \
+    do {                                                                                   \
+        if (!(condition)) {                                                                \
+            fprintf(stderr, "%s:%d: not so: %s (errno %d)\n", __FILE__, __LINE__,          \
+                    #condition, errno);                                                    \
+            _exit(1);                                                                      \
+        }                                                                                  \
+    } while (0)
+
+static inline void fill(char *at, size_t len, uint64_t seed) {
+    for (size_t n = 0; n < len / PAGE; n++) {
+        uint64_t *word = (uint64_t *)(at + n * PAGE);
+        word[0] = seed + n;
+        word[511] = ~(seed + n);
+    }
+}
+
+static inline void verify(const char *at, size_t len, uint64_t seed) {
+    for (size_t n = 0; n < len / PAGE; n++) {
+        const uint64_t *word = (const uint64_t *)(at + n * PAGE);
+        CHECK(word[0] == seed + n && word[511] == ~(seed + n));
+    }
+}
+
+static inline char *map(size_t len) {
+    char *at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(at != MAP_FAILED);
+    return at;
+}
+
+static inline void press(void) {
+    /* Pushes everything else out of a budget of 32 MiB. */
+    char *at = map(48 * MIB);
+    fill(at, 48 * MIB, 77);
+    CHECK(munmap(at, 48 * MIB) == 0);
+}
+#endif

@@ -1,0 +1,209 @@
+//! Small C programs under the library, at a third of the memory that they touch.
+//!
+//! Each is one way in which memory that only seems to be there could show: to system calls, to children, to handlers.
+//! They need a C compiler, and userfaultfd with faults from the kernel handed over (root, or access to
+//! `/dev/userfaultfd`); without either the tests say so and pass.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+const RAM: &str = "33554432";
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn source() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c"))
+}
+
+/// The directory of this profile in the target directory; this test is in its `deps`.
+fn profile_directory() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    test.parent().unwrap().parent().unwrap().to_owned()
+}
+
+/// The library, built now, as no dependency of a test can be a shared library.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let directory = profile_directory();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args([
+            "build",
+            "--quiet",
+            "--package",
+            "millpond-preload",
+            "--target-dir",
+        ]);
+        cargo.arg(directory.parent().unwrap());
+        if directory.ends_with("release") {
+            cargo.arg("--release");
+        }
+        assert!(
+            cargo.status().unwrap().success(),
+            "the library does not build"
+        );
+        directory.join("libmillpond_preload.so")
+    })
+}
+
+fn has_compiler() -> bool {
+    Command::new("cc").arg("--version").output().is_ok()
+}
+
+/// Whether programs can be run under the library here; says why not.
+fn is_possible() -> bool {
+    if !has_compiler() {
+        println!("skipped: no C compiler (cc)");
+        return false;
+    }
+    let output = run(Path::new("/bin/true"), &[], true);
+    if output.status.code() == Some(125) {
+        println!(
+            "skipped: {}",
+            String::from_utf8_lossy(&output.stderr).trim_end()
+        );
+        return false;
+    }
+    assert!(output.status.success(), "{output:?}");
+    true
+}
+
+fn compile(name: &str, directory: &Path) -> PathBuf {
+    let program = directory.join(name);
+    let status = Command::new("cc")
+        .args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
+        .arg(&program)
+        .arg(source().join(name).with_extension("c"))
+        .status()
+        .unwrap();
+    assert!(status.success(), "{name}.c does not compile");
+    program
+}
+
+fn run(program: &Path, arguments: &[&str], preloaded: bool) -> Output {
+    let mut command = Command::new(program);
+    command.args(arguments).env_remove("LD_PRELOAD");
+    if preloaded {
+        command
+            .env("LD_PRELOAD", library())
+            .env("MILLPOND_RAM", RAM);
+    }
+    command
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            panic!("{} hangs", program.display());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+fn is_right(name: &str, arguments: &[&str]) {
+    if !is_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(name, directory.path());
+    let output = run(&program, arguments, true);
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{:?}: {complaint}", output.status);
+    assert_eq!(complaint, "");
+}
+
+#[test]
+fn calls_answer_as_the_kernel_does() {
+    if !is_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("errno_table", directory.path());
+    let (ours, kernel) = (run(&program, &[], true), run(&program, &[], false));
+    assert!(ours.status.success() && kernel.status.success());
+    let text = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(text(&ours), text(&kernel));
+}
+
+/// ExtMem and UMap: a child of a fork reads wrong pages, silently.
+#[test]
+fn a_forked_child_reads_the_right_pages() {
+    is_right("fork_child", &[]);
+}
+
+/// ExtMem: a grown mapping reads wrong pages, silently.
+#[test]
+fn a_grown_mapping_reads_the_right_pages() {
+    is_right("mremap_grow", &[]);
+}
+
+/// UMap: read(2) and write(2) on a buffer that is not in memory answer EFAULT.
+#[test]
+fn system_calls_take_buffers_that_are_not_in_memory() {
+    is_right("absent_buffers", &[]);
+}
+
+/// UMap: the program's own madvise(MADV_DONTNEED) hangs it.
+#[test]
+fn the_programs_own_dontneed_is_done() {
+    is_right("own_dontneed", &[]);
+}
+
+/// UMap: a file's offset is ignored.
+#[test]
+fn a_file_over_managed_memory_keeps_its_offset() {
+    is_right("fixed_file", &[]);
+}
+
+#[test]
+fn threads_run_on_stacks_from_malloc() {
+    is_right("malloc_stacks", &[]);
+}
+
+#[test]
+fn coroutines_run_on_stacks_from_malloc() {
+    is_right("coroutine_stacks", &[]);
+}
+
+#[test]
+fn a_signal_handler_touches_memory_that_is_not_there() {
+    is_right("signal_handler", &[]);
+}
+
+#[test]
+fn four_threads_map_and_allocate_at_once() {
+    let seconds = std::env::var("MILLPOND_STRESS_SECS").unwrap_or_else(|_| "3".to_owned());
+    is_right("racing_maps", &[&seconds]);
+}
+
+#[test]
+fn without_a_budget_the_program_runs_and_is_told() {
+    if !has_compiler() {
+        println!("skipped: no C compiler (cc)");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("errno_table", directory.path());
+    let output = Command::new(program)
+        .env("LD_PRELOAD", library())
+        .env_remove("MILLPOND_RAM")
+        .output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("MILLPOND_RAM is not set"));
+}
+
+#[test]
+fn a_bad_setting_is_named() {
+    let output = Command::new("/bin/true")
+        .env("LD_PRELOAD", library())
+        .env("MILLPOND_RAM", "64M")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("MILLPOND_RAM=64M"));
+}

@@ -49,7 +49,8 @@ pub struct Report {
     cpu_ns: u64,
     /// The budget.
     budget_bytes: u64,
-    /// Highest resident set of one process: the highest of what was sampled from outside and of what processes published.
+    /// Highest resident set of one process: the higher of the kernel's own mark for the program and of what processes
+    /// published. Not what was sampled: pages that move while their owner is looked at are seen twice.
     peak_resident_bytes: u64,
     /// Highest `Rss` of the program's first process in `/proc/PID/smaps_rollup`, looked at ten times a second.
     sampled_rss_bytes: u64,
@@ -116,7 +117,7 @@ impl Report {
             wall_ns: nanos(outcome.wall),
             cpu_ns: nanos(outcome.cpu),
             budget_bytes: ram,
-            peak_resident_bytes: published.max(outcome.sampled_rss),
+            peak_resident_bytes: published.max(outcome.kernel_max_rss),
             sampled_rss_bytes: outcome.sampled_rss,
             kernel_max_rss_bytes: outcome.kernel_max_rss,
             store,

@@ -17,6 +17,10 @@ use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::fs::{Mode, OFlags};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Share of a budget for the whole process that is kept for what is in flight, as a divisor: copies on their way in,
+/// a batch on its way out, and what the program adds between two looks at its size. Without it the kernel's own high
+/// mark was 1.7 MiB above a budget of 64 MiB in a program that faults 8,000 folios a second.
+const HEADROOM: u64 = 32;
 /// The limit never goes below this many pages (2 MiB): with less, reclaim and fault would take turns on single folios.
 const FLOOR: u64 = 512;
 
@@ -95,7 +99,7 @@ impl Driver {
         let vm = core.stats();
         let frames = vm.nr_mapped + vm.nr_limbo + vm.nr_free_frames;
         let others = match resident {
-            Some(resident) => resident.saturating_sub(frames),
+            Some(resident) => resident.saturating_sub(frames) + ram / HEADROOM,
             None => store + core.metadata_bytes() / PAGE_SIZE as u64,
         };
         let pages = ram.saturating_sub(others).max(FLOOR.min(ram));

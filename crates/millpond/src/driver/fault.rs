@@ -70,7 +70,7 @@ impl Driver {
             );
             match reply {
                 Reply::Done => {
-                    let low = core.below_low_mark();
+                    let low = self.background && core.below_low_mark();
                     drop(core);
                     if low {
                         self.kick();

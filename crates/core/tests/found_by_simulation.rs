@@ -1,0 +1,381 @@
+//! Bugs that the simulator or a stress test found in the core, each as the shortest history that shows it.
+//!
+//! A seed keeps its history only as long as the simulator stays as it is; these stay whatever becomes of it. Events
+//! are handed in by hand, commands are answered by hand.
+
+use millpond_core::limits::{MIN_LIMIT_PAGES, RECLAIM_SCAN};
+use millpond_core::{
+    Access, Advice, Command, Commands, Config, Core, Event, FolioId, LEAF_PAGES, Order, Outcome,
+    PageCount, PageIndex, PageRange, PageState, Reclaimer, RegionId, Reply,
+};
+
+const LIMIT: u32 = MIN_LIMIT_PAGES;
+const NEW: Outcome = Outcome::Installed { frame_kept: false };
+const COPIED: Outcome = Outcome::Installed { frame_kept: true };
+
+/// The core, and a driver that does nothing by itself. Every event is followed by the whole-state check.
+struct Bench(Core);
+
+impl Bench {
+    fn new() -> Self {
+        let arena = PageCount(32 * LEAF_PAGES);
+        Self(Core::new(Config::new(arena, PageCount(LIMIT))).unwrap())
+    }
+
+    fn send(&mut self, event: Event) -> (Reply, Vec<Command>) {
+        let mut out = Commands::new();
+        let reply = self.0.handle(event, &mut out);
+        self.0
+            .check()
+            .unwrap_or_else(|what| panic!("after {event:?}: {what}"));
+        (reply, out.iter().collect())
+    }
+
+    fn tell(&mut self, folio: FolioId, outcome: Outcome) -> Vec<Command> {
+        self.send(Event::Completed { folio, outcome }).1
+    }
+
+    fn region(&mut self, pages: u32, order: u8) -> (RegionId, PageRange) {
+        let (pages, order) = (PageCount(pages), Order::new(order).unwrap());
+        match self.send(Event::CreateRegion { pages, order }).0 {
+            Reply::Region { region, range } => (region, range),
+            reply => panic!("{reply:?}"),
+        }
+    }
+
+    fn fault(&mut self, page: PageIndex, max_order: Order) -> (Reply, Vec<Command>) {
+        self.send(Event::Fault {
+            page,
+            access: Access::Write,
+            max_order,
+        })
+    }
+
+    /// Touches every page of `range`; installs end as `outcome`.
+    fn touch(&mut self, range: PageRange, outcome: Outcome) {
+        for page in range.pages() {
+            let (reply, commands) = self.fault(page, Order::MAX);
+            if reply == Reply::Present {
+                continue;
+            }
+            assert_eq!(reply, Reply::Done);
+            for command in commands {
+                self.answer(command, outcome);
+            }
+        }
+    }
+
+    /// Carries out one command as a world does in which everything works; installs end as `install`.
+    fn answer(&mut self, command: Command, install: Outcome) {
+        let next = match command {
+            Command::Zero { folio, .. }
+            | Command::Load { folio, .. }
+            | Command::Rescue { folio, .. } => self.tell(folio, install),
+            Command::TakeOut { folio, .. } => self.tell(folio, Outcome::TakenOut),
+            Command::Save { folio, .. } => self.tell(folio, Outcome::Stored),
+            Command::Zap { folio, .. } => self.tell(folio, Outcome::Zapped),
+            Command::FreeFrame { frame } => self.send(Event::FrameFreed { frame }).1,
+            Command::Release { slot } => self.send(Event::SlotReleased { slot }).1,
+            Command::Wake { .. } | Command::Poison { .. } => return,
+        };
+        for command in next {
+            self.answer(command, install);
+        }
+    }
+
+    /// Sends an event for all of `range`, as often as it takes.
+    fn all(&mut self, mut range: PageRange, event: impl Fn(PageRange) -> Event) {
+        loop {
+            let (reply, commands) = self.send(event(range));
+            for command in commands {
+                self.answer(command, NEW);
+            }
+            match reply {
+                Reply::Done => return,
+                Reply::More { from } => {
+                    range = PageRange::new(from, PageCount(range.end().0 - from.0));
+                }
+                reply => panic!("{reply:?}"),
+            }
+        }
+    }
+
+    fn page_out(&mut self, range: PageRange) {
+        let advice = Advice::PageOut;
+        self.all(range, |range| Event::Advise { range, advice });
+    }
+
+    fn discard(&mut self, range: PageRange) {
+        self.all(range, |range| Event::Discard { range });
+    }
+
+    fn reclaim(&mut self) -> Vec<Command> {
+        let (pages, by) = (PageCount(64), Reclaimer::Background);
+        self.send(Event::Reclaim { pages, by }).1
+    }
+
+    fn frames(&self) -> u64 {
+        let stats = self.0.stats();
+        stats.nr_mapped + stats.nr_limbo + stats.nr_free_frames
+    }
+
+    /// Everything goes, and nothing is left.
+    fn end(mut self, regions: &[(RegionId, PageRange)]) {
+        for &(region, range) in regions {
+            self.discard(range);
+            assert_eq!(self.send(Event::DropRegion { region }).0, Reply::Done);
+        }
+        let stats = self.0.stats();
+        let left = (stats.nr_mapped, stats.nr_limbo, stats.nr_swapped);
+        assert_eq!((left, self.0.slots_in_use()), ((0, 0, 0), 0));
+        assert!(self.0.is_quiet());
+    }
+}
+
+/// Seeds 9 and 1003889 (fixed by d2254cb). A large folio was installed by copying, so its frame stayed behind as spare
+/// and the frames were over the limit by the folio's length. What was given back then was a number of *frames* and the
+/// smallest first: 24 single pages for 64 missing ones. 40 pages stayed above the limit with nothing in flight, for as
+/// long as nobody faulted. Now the smallest frame that covers what is missing goes, or the largest there is.
+#[test]
+fn a_copied_install_does_not_leave_the_budget_exceeded() {
+    let mut bench = Bench::new();
+    // 32 spare frames of one page, and one of 64.
+    let small = bench.region(32, 0);
+    let large = bench.region(128, 6);
+    let first = PageRange::block(large.1.start, Order::new(6).unwrap());
+    for range in [small.1, first] {
+        bench.touch(range, NEW);
+        bench.page_out(range);
+        bench.discard(range);
+    }
+    assert_eq!(bench.0.stats().nr_free_frames, 32 + 64);
+    // Mapped memory takes the rest of the budget.
+    let rest = bench.region(LIMIT - 96, 5);
+    bench.touch(rest.1, NEW);
+    assert_eq!(bench.frames(), u64::from(LIMIT));
+
+    let (reply, commands) = bench.fault(large.1.start, Order::MAX);
+    let [Command::Zero { folio, frame, .. }] = commands[..] else {
+        panic!("{reply:?} {commands:?}");
+    };
+    assert_eq!(frame.map(|frame| frame.order().get()), Some(6));
+    let freed = bench.tell(folio, COPIED);
+    assert!(
+        bench.frames() <= u64::from(LIMIT),
+        "{} frames of {LIMIT} after {freed:?}",
+        bench.frames()
+    );
+    for command in freed {
+        bench.answer(command, NEW);
+    }
+    assert!(bench.0.is_quiet());
+    bench.end(&[small, large, rest]);
+}
+
+/// Seed 11872894 (fixed by d2254cb). A folio that could not be moved was being discarded when news of a changed
+/// protection came. The news looked at the flag and not at the state, and put the folio on the inactive list while a
+/// command named it: the completion released a listed record, or reclaim took the folio out while its zap was
+/// pending. Now the flag is cleared always, and only a resident folio changes lists.
+#[test]
+fn news_of_protection_leaves_a_folio_in_flight_alone() {
+    let mut bench = Bench::new();
+    let region = bench.region(1, 0);
+    let range = region.1;
+    bench.touch(range, NEW);
+    let advice = Advice::PageOut;
+    let (_, commands) = bench.send(Event::Advise { range, advice });
+    let [Command::TakeOut { folio, .. }] = commands[..] else {
+        panic!("{commands:?}");
+    };
+    bench.tell(folio, Outcome::TakeOutImmovable);
+    assert_eq!(bench.0.stats().nr_unevictable, 1);
+
+    let (_, commands) = bench.send(Event::Discard { range });
+    let [Command::Zap { folio, .. }] = commands[..] else {
+        panic!("{commands:?}");
+    };
+    assert_eq!(bench.send(Event::Protected { range }).0, Reply::Done);
+    assert_eq!(bench.0.stats().nr_inactive, 0);
+    assert_eq!(bench.reclaim(), [], "the folio is being discarded");
+    bench.tell(folio, Outcome::Zapped);
+    assert_eq!(bench.0.page_state(range.start), PageState::Empty);
+    bench.end(&[region]);
+}
+
+/// Seeds 10034023 and 1474308 (fixed by c9c7519). The program had split a folio in limbo by a protection. Its rescue was
+/// answered with `InstallSplit`, the fault came back for a single page, and the only way to have single pages was to
+/// save the folio and load it in parts. The store was full: the save failed, the folio went back to limbo, the fault
+/// came again, for ever. The cure is in the MMU: contents that exist are mapped page by page, whatever borders
+/// they cross, so a rescue is no longer answered with `InstallSplit` for a border. The core's half is this:
+/// a full store does not turn a rescue into a save, a rescue by copying ends the fault, and the next news of the
+/// protection splits what is mapped. A driver that asks for single pages all the same loses nothing, and is served
+/// when the store takes again.
+#[test]
+fn a_folio_in_limbo_comes_back_while_the_store_is_full() {
+    let mut bench = Bench::new();
+    let region = bench.region(16, 4);
+    let (range, page) = (region.1, region.1.start.plus(6));
+    bench.touch(range, NEW);
+    bench.page_out(range);
+    assert_eq!(bench.0.page_state(page), PageState::Limbo);
+
+    // Single pages: by way of the store, which is full.
+    for _ in 0..3 {
+        let (reply, commands) = bench.fault(page, Order::ZERO);
+        assert_eq!(reply, Reply::Wait { page: range.start });
+        let [Command::Save { folio, .. }] = commands[..] else {
+            panic!("{commands:?}");
+        };
+        assert_eq!(
+            bench.tell(folio, Outcome::StoreFull),
+            [Command::Wake { at: range }]
+        );
+        assert_eq!(bench.0.page_state(page), PageState::Limbo);
+    }
+    assert!(bench.0.store_blocked());
+
+    // The whole folio: mapped again without the store.
+    let (reply, commands) = bench.fault(page, Order::MAX);
+    let [Command::Rescue { folio, at, .. }] = commands[..] else {
+        panic!("{reply:?} {commands:?}");
+    };
+    assert_eq!(at, range);
+    bench.tell(folio, COPIED);
+    assert_eq!(bench.0.page_state(page), PageState::Resident);
+    let half = PageRange::new(page, PageCount(4));
+    assert_eq!(bench.send(Event::Protected { range: half }).0, Reply::Done);
+    assert!(bench.0.stats().folio_split > 0);
+
+    // And the long way, when the store takes again.
+    bench.page_out(range);
+    bench.send(Event::RetryStore);
+    bench.touch(range, NEW);
+    assert_eq!(bench.0.page_state(page), PageState::Resident);
+    bench.end(&[region]);
+}
+
+/// Seed 10034023's log (fixed by c9c7519). Background reclaim met folios in limbo that had changed since they were loaded
+/// from a slot. A store that took nothing was still tried for folios with a slot, for they might be unchanged;
+/// each was refused, went back to limbo's old end with its slot, and was the first of the next batch. Reclaim never
+/// answered "nothing to do": comparing and compressing in a loop for as long as the store was full. A full store has
+/// compared, so the slot is stale; now it is given up, which ends the loop and makes room in the store.
+#[test]
+fn reclaim_rests_when_a_full_store_has_refused_everything() {
+    const FOLIOS: u32 = 5;
+    let mut bench = Bench::new();
+    let region = bench.region(FOLIOS, 0);
+    let range = region.1;
+    bench.touch(range, NEW);
+    bench.page_out(range);
+    for command in bench.reclaim() {
+        bench.answer(command, NEW);
+    }
+    assert_eq!(bench.0.stats().nr_swapped, u64::from(FOLIOS));
+    // In again, changed by the program, out again.
+    bench.touch(range, NEW);
+    bench.page_out(range);
+
+    let mut refused = 0;
+    let mut released = 0;
+    for _ in 0..10 {
+        for command in bench.reclaim() {
+            let Command::Save {
+                folio, previous, ..
+            } = command
+            else {
+                panic!("{command:?}");
+            };
+            assert!(previous.is_some(), "only what might be unchanged is tried");
+            refused += 1;
+            for command in bench.tell(folio, Outcome::StoreFull) {
+                released += u32::from(matches!(command, Command::Release { .. }));
+                bench.answer(command, NEW);
+            }
+        }
+    }
+    assert_eq!((refused, released), (FOLIOS, FOLIOS));
+    assert_eq!(bench.reclaim(), []);
+    assert_eq!(
+        bench.0.stats().nr_limbo,
+        u64::from(FOLIOS),
+        "nothing is lost"
+    );
+    assert!(bench.0.is_quiet());
+    bench.end(&[region]);
+}
+
+/// Noted with the one above (fixed by c9c7519). One batch looks at the oldest 128 folios of limbo only. While the store
+/// took nothing, folios that it could not take stayed at the old end, and those behind them that it already held, and
+/// that could have left memory at once, were never looked at. Now what is passed over goes to the young end.
+#[test]
+fn unchanged_folios_are_found_behind_others_while_the_store_is_full() {
+    let others = RECLAIM_SCAN as u32 + 20;
+    let mut bench = Bench::new();
+    let clean = bench.region(1, 0);
+    let dirty = bench.region(others, 0);
+    bench.touch(clean.1, NEW);
+    bench.page_out(clean.1);
+    for command in bench.reclaim() {
+        bench.answer(command, NEW);
+    }
+    bench.touch(clean.1, NEW);
+    // Advice puts folios at limbo's old end, so the one that comes first ends up youngest.
+    bench.page_out(clean.1);
+    bench.touch(dirty.1, NEW);
+    bench.page_out(dirty.1);
+    let (_, commands) = bench.fault(dirty.1.start, Order::MAX);
+    for command in commands {
+        bench.answer(command, NEW);
+    }
+    bench.page_out(PageRange::new(dirty.1.start, PageCount(1)));
+    let first: Vec<_> = bench.reclaim();
+    for command in first {
+        let Command::Save { folio, .. } = command else {
+            panic!("{command:?}");
+        };
+        for command in bench.tell(folio, Outcome::StoreFull) {
+            bench.answer(command, NEW);
+        }
+    }
+    assert!(bench.0.store_blocked());
+
+    for _ in 0..4 {
+        for command in bench.reclaim() {
+            let Command::Save {
+                folio, previous, ..
+            } = command
+            else {
+                panic!("{command:?}");
+            };
+            assert!(previous.is_some());
+            bench.tell(folio, Outcome::Unchanged);
+        }
+    }
+    assert_eq!(bench.0.page_state(clean.1.start), PageState::Swapped);
+    bench.end(&[clean, dirty]);
+}
+
+/// Found by a program that forked (fixed by 7b8daa4). Slots that the store was asked to forget were counted up, and not
+/// down when it had. `is_quiet` waits for that count, and a fork waits for `is_quiet`: after the first release every
+/// fork waited for ever.
+#[test]
+fn a_released_slot_is_not_waited_for() {
+    let mut bench = Bench::new();
+    let region = bench.region(1, 0);
+    let range = region.1;
+    bench.touch(range, NEW);
+    bench.page_out(range);
+    for command in bench.reclaim() {
+        bench.answer(command, NEW);
+    }
+    assert_eq!(bench.0.page_state(range.start), PageState::Swapped);
+    let (_, commands) = bench.send(Event::Discard { range });
+    let [Command::Release { slot }] = commands[..] else {
+        panic!("{commands:?}");
+    };
+    assert!(!bench.0.is_quiet(), "the store has not answered yet");
+    bench.send(Event::SlotReleased { slot });
+    assert!(bench.0.is_quiet());
+    assert_eq!(bench.0.slots_in_use(), 0);
+    bench.end(&[region]);
+}

@@ -1,7 +1,8 @@
 //! Bugs that the simulator or a stress test found in the core, each as the shortest history that shows it.
 //!
 //! A seed keeps its history only as long as the simulator stays as it is; these stay whatever becomes of it. Events
-//! are handed in by hand, commands are answered by hand.
+//! are handed in by hand, commands are answered by hand. Each test fails on the core before the commit that its story
+//! names, except `a_folio_in_limbo_comes_back_while_the_store_is_full`: what was mended there is the MMU.
 
 use millpond_core::limits::{MIN_LIMIT_PAGES, RECLAIM_SCAN};
 use millpond_core::{
@@ -208,8 +209,9 @@ fn news_of_protection_leaves_a_folio_in_flight_alone() {
 /// came again, for ever. The cure is in the MMU: contents that exist are mapped page by page, whatever borders
 /// they cross, so a rescue is no longer answered with `InstallSplit` for a border. The core's half is this:
 /// a full store does not turn a rescue into a save, a rescue by copying ends the fault, and the next news of the
-/// protection splits what is mapped. A driver that asks for single pages all the same loses nothing, and is served
-/// when the store takes again.
+/// protection splits what is mapped. A driver that asks for single pages all the same loses nothing, but is not
+/// served until the store takes again. The core did all this before the fix, so this test holds it to that; the fix
+/// itself is held by `contents_cross_protections_and_an_unmapped_page_takes_the_folio_back` in the MMU's tests.
 #[test]
 fn a_folio_in_limbo_comes_back_while_the_store_is_full() {
     let mut bench = Bench::new();

@@ -8,9 +8,9 @@
 //!   so that memory circulates between program and pool without the kernel's allocator;
 //! - *draining*: its pages are being given back to the kernel.
 //!
-//! Holes are used first in, first out: folios taken out in address order then lie in address order in the pool
-//! too, and neighbours can be moved by one system call. Spare frames are used last in, first out: the one freed
-//! last is still in the cache.
+//! Both are used first in, first out: folios taken out in address order then lie in address order in the pool
+//! too, and stay in order as their frames go round, so that neighbours can be moved by one system call. (Spare
+//! frames used last in, first out turned the order round each time: 1.8 folios a call instead of 8.)
 
 use crate::addr::{Frame, Order};
 use crate::config::PoolLayout;
@@ -28,7 +28,7 @@ pub(crate) enum Place {
 struct Area {
     places: Vec<Place>,
     holes: VecDeque<u32>,
-    spare: Vec<u32>,
+    spare: VecDeque<u32>,
 }
 
 /// The book of all areas. Nothing here allocates after it was made.
@@ -44,7 +44,7 @@ impl Frames {
         let areas = layout.frames.map(|n| Area {
             places: vec![Place::Hole; n as usize],
             holes: (0..n).collect(),
-            spare: Vec::with_capacity(n as usize),
+            spare: VecDeque::with_capacity(n as usize),
         });
         Self {
             areas,
@@ -84,7 +84,7 @@ impl Frames {
     /// A spare frame of `order`, busy from now on.
     pub(crate) fn take_spare(&mut self, order: Order) -> Option<Frame> {
         let area = self.area_mut(order);
-        let index = area.spare.pop()?;
+        let index = area.spare.pop_front()?;
         area.places[index as usize] = Place::Busy;
         self.spare_pages -= order.pages().0;
         Some(Frame::new(order, index))
@@ -115,7 +115,7 @@ impl Frames {
     /// A busy frame has pages that hold nothing.
     pub(crate) fn now_spare(&mut self, frame: Frame) {
         self.set(frame, Place::Busy, Place::Spare);
-        self.area_mut(frame.order()).spare.push(frame.index());
+        self.area_mut(frame.order()).spare.push_back(frame.index());
         self.spare_pages += frame.order().pages().0;
     }
 

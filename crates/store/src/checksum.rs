@@ -8,7 +8,7 @@
 
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
-use xxhash_rust::xxh3::xxh3_128_with_secret;
+use twox_hash::XxHash3_128;
 
 /// The key of one store's checksums.
 #[derive(Clone)]
@@ -33,7 +33,7 @@ impl Checksums {
 
     /// The checksum of a block.
     pub(crate) fn of(&self, bytes: &[u8]) -> u128 {
-        xxh3_128_with_secret(bytes, &self.secret)
+        XxHash3_128::oneshot_with_secret(&self.secret, bytes).expect("the secret is long enough")
     }
 
     /// The checksum of `len` bytes that repeat `word`, made from these two alone.

@@ -26,13 +26,19 @@ pub(crate) struct Tables {
     pub(crate) large: CompressTable,
 }
 
+struct Seats {
+    /// One bit for each scratch that nobody has.
+    free: u32,
+    /// Callers that wait for one.
+    waiting: u32,
+}
+
 /// The scratches of one store.
 pub(crate) struct ScratchPool {
     map: Mapping,
     /// Bytes of each scratch's wire.
     wire: usize,
-    /// One bit for each scratch that nobody has.
-    free: Mutex<u32>,
+    seats: Mutex<Seats>,
     returned: Condvar,
     /// The longest wire asked of each scratch, 0 when it was never used.
     used: [AtomicUsize; COUNT],
@@ -58,7 +64,10 @@ impl ScratchPool {
         Ok(Self {
             map,
             wire,
-            free: Mutex::new((1 << COUNT) - 1),
+            seats: Mutex::new(Seats {
+                free: (1 << COUNT) - 1,
+                waiting: 0,
+            }),
             returned: Condvar::new(),
             used: [const { AtomicUsize::new(0) }; COUNT],
         })
@@ -70,16 +79,18 @@ impl ScratchPool {
     /// When `wire` is more than the pool's.
     pub(crate) fn acquire(&self, wire: usize) -> Scratch<'_> {
         assert!(wire <= self.wire);
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        while *free == 0 {
-            free = self
+        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        while seats.free == 0 {
+            seats.waiting += 1;
+            seats = self
                 .returned
-                .wait(free)
+                .wait(seats)
                 .unwrap_or_else(PoisonError::into_inner);
+            seats.waiting -= 1;
         }
-        let index = free.trailing_zeros() as usize;
-        *free &= *free - 1;
-        drop(free);
+        let index = seats.free.trailing_zeros() as usize;
+        seats.free &= seats.free - 1;
+        drop(seats);
         self.used[index].fetch_max(wire.max(1), Relaxed);
         Scratch {
             pool: self,
@@ -135,12 +146,16 @@ impl Scratch<'_> {
 
 impl Drop for Scratch<'_> {
     fn drop(&mut self) {
-        *self
+        let mut seats = self
             .pool
-            .free
+            .seats
             .lock()
-            .unwrap_or_else(PoisonError::into_inner) |= 1 << self.index;
-        self.pool.returned.notify_one();
+            .unwrap_or_else(PoisonError::into_inner);
+        seats.free |= 1 << self.index;
+        // Waking nobody would still be a system call for every save and load.
+        if seats.waiting > 0 {
+            self.pool.returned.notify_one();
+        }
     }
 }
 
@@ -172,6 +187,6 @@ mod tests {
                 });
             }
         });
-        assert_eq!(*pool.free.lock().unwrap(), (1 << COUNT) - 1);
+        assert_eq!(pool.seats.lock().unwrap().free, (1 << COUNT) - 1);
     }
 }

@@ -38,15 +38,26 @@ impl Uffd {
         at: PageRange,
         frame: Option<Frame>,
     ) -> Result<Placed, InstallError> {
-        if let Some(frame) = frame {
+        let choice = frame.map(|frame| (frame, self.choose(frame)));
+        if let Some((frame, choice)) = choice
+            && choice.method == Method::Move
+        {
             let mut lease = self.pool.lease(frame);
             // SAFETY: the caller says that the frame is populated.
             unsafe { lease.bytes_mut() }.fill(0);
-            return self.install_frame(&lease, frame, at);
+            return self.install_chosen(&lease, frame, at, choice);
         }
+        // To be copied: the zeros at hand do as well as a cleared frame, which is left as it is.
+        let timed = choice.filter(|(_, choice)| choice.timed);
+        let since = timed.map(|_| Instant::now());
         let (start, len) = (self.at(at.start), at.len.bytes() as usize);
         match self.copy_around(start, self.zeros.addr(), len) {
-            Ok(()) => Ok(Placed::Copied),
+            Ok(()) => {
+                if let (Some((frame, choice)), Some(since)) = (timed, since) {
+                    self.costs.took(frame.order(), choice.method, since);
+                }
+                Ok(Placed::Copied)
+            }
             Err(done) => {
                 // What was mapped before the mapping changed is zeros, or what the program wrote since then into
                 // a page that it was unmapping at the same time.
@@ -63,16 +74,29 @@ impl Uffd {
         frame: Frame,
         at: PageRange,
     ) -> Result<Placed, InstallError> {
-        let (dst, len) = self.folio(at, frame);
-        let src = lease.addr();
-        let choice = if self.can_move {
+        self.install_chosen(lease, frame, at, self.choose(frame))
+    }
+
+    fn choose(&self, frame: Frame) -> Choice {
+        if self.can_move {
             self.costs.choose(frame.order())
         } else {
             Choice {
                 method: Method::Copy,
                 timed: false,
             }
-        };
+        }
+    }
+
+    fn install_chosen(
+        &self,
+        lease: &Lease<'_>,
+        frame: Frame,
+        at: PageRange,
+        choice: Choice,
+    ) -> Result<Placed, InstallError> {
+        let (dst, len) = self.folio(at, frame);
+        let src = lease.addr();
         let since = choice.timed.then(Instant::now);
 
         // Phase 1: move what can be moved.

@@ -1,4 +1,4 @@
-//! Bugs that the simulator or a stress test found in the core, each as the shortest history that shows it.
+//! Bugs that were found in the core, most of them by the simulator, each as a short history that shows it.
 //!
 //! A seed keeps its history only as long as the simulator stays as it is; these stay whatever becomes of it. Events
 //! are handed in by hand, commands are answered by hand. Each test fails on the core before the commit that its story
@@ -357,7 +357,7 @@ fn unchanged_folios_are_found_behind_others_while_the_store_is_full() {
     bench.end(&[clean, dirty]);
 }
 
-/// Found by a program that forked (fixed by 7b8daa4). Slots that the store was asked to forget were counted up, and not
+/// Fixed by 7b8daa4. Slots that the store was asked to forget were counted up, and not
 /// down when it had. `is_quiet` waits for that count, and a fork waits for `is_quiet`: after the first release every
 /// fork waited for ever.
 #[test]

@@ -8,7 +8,8 @@ use crate::{exit, fork, jemalloc, raw, report, space, vma};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU8, Ordering::*};
 use millpond::space::SpaceOptions;
-use millpond::{OnStoreFull, Order, StoreKind};
+use millpond::{BuildError, OnStoreFull, Order, StoreKind};
+use std::path::{Path, PathBuf};
 
 /// Addresses to manage; they cost nothing until used.
 const SPACE: usize = 256 << 30;
@@ -118,16 +119,17 @@ fn space_len() -> usize {
 }
 
 fn create(settings: &Settings, ram: u64) -> Result<&'static space::Space, String> {
+    let file = |path: Option<PathBuf>| StoreKind::File {
+        path,
+        max_bytes: None,
+        force_tmpfs: settings.force_tmpfs,
+    };
     let options = SpaceOptions {
         ram,
         store: match &settings.store {
             Store::Auto => StoreKind::Auto { directory: None },
             Store::CompressedRam => StoreKind::compressed_ram(),
-            Store::File(path) => StoreKind::File {
-                path: path.clone(),
-                max_bytes: None,
-                force_tmpfs: false,
-            },
+            Store::File(path) => file(path.as_deref().map(directory_of)),
         },
         on_store_full: match settings.on_store_full {
             settings::OnStoreFull::Exceed => OnStoreFull::Exceed,
@@ -137,6 +139,29 @@ fn create(settings: &Settings, ram: u64) -> Result<&'static space::Space, String
         address_space: space_len() as u64,
         on_tick: Some(report::tick),
     };
-    space::Space::create(options)
-        .map_err(|error| format!("{error}; `millpond doctor` says what this machine lacks"))
+    let created = match space::Space::create(options.clone()) {
+        // A container without a disk to write to is no reason not to start: compressed RAM needs none.
+        Err(BuildError::Store(error)) if settings.store == Store::Auto => {
+            raw::complain(&format!(
+                "no file for what compressed RAM does not hold: {error}"
+            ));
+            let store = StoreKind::compressed_ram();
+            space::Space::create(SpaceOptions { store, ..options })
+        }
+        created => created,
+    };
+    created.map_err(|error| format!("{error}; `millpond doctor` says what this machine lacks"))
+}
+
+/// Each process of a tree needs a file of its own, so a path that is no directory says only where that is to be.
+fn directory_of(path: &Path) -> PathBuf {
+    let parent = || {
+        path.parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+    };
+    if path.is_dir() {
+        path.into()
+    } else {
+        parent().unwrap_or(Path::new(".")).into()
+    }
 }

@@ -39,6 +39,8 @@ pub struct Settings {
     pub on_store_full: OnStoreFull,
     /// The report board.
     pub board: Option<PathBuf>,
+    /// Take a store's file on tmpfs.
+    pub force_tmpfs: bool,
     /// A fixed order of folios, 0 to 9.
     pub order: Option<u8>,
 }
@@ -54,6 +56,7 @@ impl Settings {
             store: Store::Auto,
             on_store_full: OnStoreFull::Exceed,
             board: None,
+            force_tmpfs: false,
             order: None,
         };
         for variable in variables {
@@ -97,6 +100,7 @@ impl Settings {
                 _ => return bad("ON_STORE_FULL", "exceed or abort"),
             },
             b"BOARD" => self.board = Some(OsStr::from_bytes(value).into()),
+            b"FORCE_TMPFS" => self.force_tmpfs = value == b"1",
             b"ORDER" => match text.parse() {
                 Ok(order) if order <= 9 => self.order = Some(order),
                 _ => return bad("ORDER", "a number from 0 to 9"),

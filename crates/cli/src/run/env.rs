@@ -122,6 +122,7 @@ pub fn variables(
     store: &StoreChoice,
     on_store_full: OnStoreFull,
     order: Option<u8>,
+    force_tmpfs: bool,
     board: &Path,
 ) -> Vec<(&'static str, OsString)> {
     let mut variables = vec![
@@ -136,6 +137,9 @@ pub fn variables(
     ];
     if let Some(order) = order {
         variables.push(("MILLPOND_ORDER", order.to_string().into()));
+    }
+    if force_tmpfs {
+        variables.push(("MILLPOND_FORCE_TMPFS", "1".into()));
     }
     variables
 }

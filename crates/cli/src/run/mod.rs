@@ -36,7 +36,8 @@ pub struct RunArgs {
     /// The RAM budget: 64M, 1.5G, 512MiB, or bytes; 16M or more
     #[arg(long, value_name = "SIZE", value_parser = size::parse_ram)]
     ram: u64,
-    /// Where memory goes that does not fit: compressed RAM (zram), or a file (unlinked, in PATH if given)
+    /// Where memory goes that does not fit: compressed RAM (zram), an unlinked file of each process (in the directory
+    /// PATH, or beside the name PATH), or first the one, then the other (auto)
     #[arg(long, value_name = "auto|zram|file[:PATH]", default_value = "auto", value_parser = StoreChoice::parse)]
     store: StoreChoice,
     /// The report at the end: text or JSON on standard error, none, or JSON into a file
@@ -45,6 +46,9 @@ pub struct RunArgs {
     /// What to do when the store can take nothing more
     #[arg(long, value_name = "WHAT", default_value = "exceed")]
     on_store_full: OnStoreFull,
+    /// Take a directory for the store's file although it is RAM itself (tmpfs)
+    #[arg(long)]
+    force_tmpfs: bool,
     /// Order of the folios, 0 (4 KiB) to 9 (2 MiB), instead of Millpond's own choice
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=9))]
     order: Option<u8>,
@@ -214,6 +218,7 @@ pub fn run(args: &RunArgs) -> Result<u8, RunError> {
         &args.store,
         args.on_store_full,
         args.order,
+        args.force_tmpfs,
         &shared.path(),
     );
     let outcome =

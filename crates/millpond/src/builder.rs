@@ -269,7 +269,9 @@ impl ManagerBuilder {
             ram,
             charge: self.charge,
             on_store_full: self.on_store_full,
-            background: self.background.unwrap_or(self.delivery == Delivery::Handler),
+            background: self
+                .background
+                .unwrap_or(self.delivery == Delivery::Handler),
             on_tick: self.on_tick,
         };
         Ok((Arc::new(Driver::new(core, parts)), self.order))

@@ -71,7 +71,11 @@ impl Driver {
             match reply {
                 Reply::Done => {
                     let low = self.background && core.below_low_mark();
+                    let look = self.governor.is_look_due(core.available());
                     drop(core);
+                    if look {
+                        self.adjust_limit();
+                    }
                     if low {
                         self.kick();
                     }

@@ -35,6 +35,7 @@ impl FaultSink for Driver {
 
     fn fault(&self, page: PageIndex, access: Access) -> Resolution {
         let started = Instant::now();
+        let _inside = self.gate.enter();
         let patience = match self.delivery {
             Delivery::InThread => Patience::Wait,
             Delivery::Handler => Patience::Leave,
@@ -49,7 +50,7 @@ impl FaultSink for Driver {
 }
 
 impl Driver {
-    /// Makes `page` resident, or says why not.
+    /// Makes `page` resident, or says why not. For threads inside the gate.
     pub(crate) fn bring_in(
         &self,
         page: PageIndex,

@@ -3,8 +3,9 @@
 //! The kernel copies managed memory, the frame pool, our tables and the compressed store by copy-on-write, but not the
 //! registration with userfaultfd: a page that is not in memory would read as zeros in the child, silently. So:
 //!
-//! 1. *before*: nothing may be half done. The forking thread takes the housekeeping lock and the core lock and
-//!    waits until no command is out. The pages that the child touches before it is set up are resident.
+//! 1. *before*: nothing may be half done. The forking thread takes the housekeeping lock, waits until all who work on
+//!    memory have left the gate and closes it, and takes the core lock; then no command is out and no lock is held
+//!    by anybody else. The pages that the child touches before it is set up are resident.
 //! 2. *in the parent*: the locks are let go. Pages that are now shared with the child cannot be moved until they are
 //!    written; the backend unshares them when it takes them out.
 //! 3. *in the child*: a new descriptor, the ranges registered with it, new service threads, a store that does not write
@@ -14,15 +15,15 @@
 //! What the parent's store keeps for the child ends when the last holder of a pipe's write end is gone: the child has
 //! it in its service threads' descriptor table, where the program cannot close it, until it exits or runs another program.
 
-use super::lock::{Held, Rank, Ranked};
+use super::lock::{Held, Passage, Rank, Ranked};
 use super::{Driver, notice};
 use crate::error::ForkError;
 use crate::signals::SignalsBlocked;
 use millpond_core::{Core, PageCount, PageIndex, PageRange, PageState, Store};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLockWriteGuard};
 
 /// Children that may still read what this process saved; more are not waited for, their slots stay.
 const MAX_CHILDREN: usize = 64;
@@ -49,8 +50,9 @@ pub(crate) struct Children {
 /// What the forking thread holds from before the fork until after it, in parent and child.
 pub(crate) struct Hold<'a> {
     driver: &'a Arc<Driver>,
-    _housekeeping: Held<'a, ()>,
     core: Held<'a, Core>,
+    _gate: Passage<RwLockWriteGuard<'a, ()>>,
+    _housekeeping: Held<'a, ()>,
     child_number: Option<u64>,
     /// Write end of the new child's pipe.
     lifeline: Option<OwnedFd>,
@@ -172,23 +174,20 @@ impl Driver {
         let expected = self.children.expect();
         let quiet = SignalsBlocked::new();
         let housekeeping = self.housekeeping.lock();
-        let core = loop {
-            let mut core = self.lock();
-            while !core.is_quiet() {
-                core = self.wait_settled(core);
-            }
+        let (gate, core) = loop {
+            let gate = self.gate.close();
+            let core = self.lock();
+            debug_assert!(core.is_quiet(), "a command is out, and nobody is inside");
             let in_memory = |page| matches!(core.page_state(page), PageState::Resident);
-            let Some(absent) = resident
-                .iter()
-                .flat_map(|range| range.pages())
-                .find(|&page| !in_memory(page))
-            else {
-                break core;
+            let pages = resident.iter().flat_map(|range| range.pages());
+            let Some(absent) = pages.into_iter().find(|&page| !in_memory(page)) else {
+                break (gate, core);
             };
             drop(core);
+            drop(gate);
             // What cannot be brought in is not in a region, or lost: touching it in the child fails as it would here.
             if self.populate(PageRange::new(absent, PageCount(1))).is_err() {
-                break self.lock();
+                break (self.gate.close(), self.lock());
             }
         };
         self.mmu.before_fork();
@@ -198,8 +197,9 @@ impl Driver {
         }
         Hold {
             driver: self,
-            _housekeeping: housekeeping,
             core,
+            _gate: gate,
+            _housekeeping: housekeeping,
             child_number,
             lifeline,
             _quiet: quiet,

@@ -1,10 +1,10 @@
 //! The background thread: reclaim ahead of need, and what has to be looked at now and then.
 //!
 //! It sleeps on a futex word until a fault finds less than the low mark available, or a tick has passed. It holds
-//! the housekeeping lock while it works, so that a fork can wait for it to be between two pieces of work.
+//! the housekeeping lock while it works, so that a fork finds it between two pieces of work.
 
 use super::Driver;
-use millpond_core::{Commands, Event};
+use millpond_core::Event;
 use millpond_mmu::Delivery;
 use rustix::thread::futex;
 use std::sync::atomic::Ordering;
@@ -71,7 +71,7 @@ impl Driver {
             }
             if last_retry.elapsed() >= STORE_RETRY {
                 last_retry = Instant::now();
-                self.lock().handle(Event::RetryStore, &mut Commands::new());
+                self.tell(Event::RetryStore);
             }
         }
     }
@@ -96,8 +96,11 @@ impl Driver {
     }
 
     fn tick(&self) {
-        self.adjust_limit();
-        self.children.collect(&*self.store);
+        {
+            let _inside = self.gate.enter();
+            self.adjust_limit();
+            self.children.collect(&*self.store);
+        }
         if let Some(on_tick) = self.on_tick {
             on_tick();
         }

@@ -5,6 +5,7 @@
 //! that the program's allocator gave out, which is managed memory, which must not be touched under these locks.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 /// The order in which locks may be taken, lowest first.
@@ -13,10 +14,12 @@ use std::time::Duration;
 pub(crate) enum Rank {
     /// Background work: held by the reclaim thread while it works, and across a fork.
     Housekeeping = 1,
+    /// The gate: entered by everyone who works on memory, closed across a fork.
+    Gate = 2,
     /// The core.
-    Core = 2,
-    /// Figures: the latency histogram.
-    Figures = 3,
+    Core = 3,
+    /// Figures: the latency histogram, the process's size.
+    Figures = 4,
 }
 
 /// A mutex with a place in the order of locks. A panic while it is held does not poison it: the core's own
@@ -85,6 +88,47 @@ impl<T> Drop for Held<'_, T> {
         if self.guard.take().is_some() {
             witness::released(self.lock.rank);
         }
+    }
+}
+
+/// Keeps a fork apart from all work on memory. Whoever works is inside from the first lock to the last; a fork closes
+/// the gate when all have left, so that no lock of ours, of the store's or of the backend's is held by a thread that the
+/// child will not have.
+///
+/// Nobody enters twice: a second entry behind a fork that waits would wait for itself.
+#[derive(Debug)]
+pub(crate) struct Gate(RwLock<()>);
+
+/// The thread is inside, or the gate is closed, while the value lives.
+#[derive(Debug)]
+pub(crate) struct Passage<G>(Option<G>);
+
+impl Gate {
+    pub(crate) const fn new() -> Self {
+        Self(RwLock::new(()))
+    }
+
+    /// Goes inside.
+    pub(crate) fn enter(&self) -> Passage<RwLockReadGuard<'_, ()>> {
+        witness::before(Rank::Gate);
+        let guard = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        witness::taken(Rank::Gate);
+        Passage(Some(guard))
+    }
+
+    /// Waits until all have left, and lets nobody in.
+    pub(crate) fn close(&self) -> Passage<RwLockWriteGuard<'_, ()>> {
+        witness::before(Rank::Gate);
+        let guard = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        witness::taken(Rank::Gate);
+        Passage(Some(guard))
+    }
+}
+
+impl<G> Drop for Passage<G> {
+    fn drop(&mut self) {
+        self.0 = None;
+        witness::released(Rank::Gate);
     }
 }
 

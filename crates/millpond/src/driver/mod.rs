@@ -20,10 +20,11 @@ mod reclaim;
 
 use crate::builder::OnStoreFull;
 use crate::error::PopulateError;
+use crate::signals::SignalsBlocked;
 use crate::stats::Stats;
 use governor::Governor;
 use latency::Latency;
-use lock::{Held, Rank, Ranked};
+use lock::{Gate, Held, Rank, Ranked};
 use millpond_core::{Core, Store, VmStat};
 use millpond_mmu::{Delivery, Uffd};
 use std::sync::Condvar;
@@ -55,6 +56,8 @@ pub(crate) enum Charge {
 
 /// See the [module](self).
 pub(crate) struct Driver {
+    /// Entered by everyone who works on memory; see [`fork`].
+    gate: Gate,
     core: Ranked<Core>,
     pub(crate) mmu: Uffd,
     store: Box<dyn Store>,
@@ -94,6 +97,7 @@ pub(crate) fn fault_error(error: fault::FaultError, offset: usize) -> PopulateEr
 impl Driver {
     pub(crate) fn new(core: Core, parts: Parts) -> Self {
         Self {
+            gate: Gate::new(),
             governor: Governor::new(parts.ram, parts.charge),
             core: Ranked::new(Rank::Core, core),
             mmu: parts.mmu,
@@ -123,6 +127,8 @@ impl Driver {
 
     /// Everything that is counted.
     pub(crate) fn stats(&self) -> Stats {
+        let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
         let (vm, metadata_bytes) = {
             let core = self.lock();
             (core.stats(), core.metadata_bytes())

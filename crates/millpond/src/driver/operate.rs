@@ -20,6 +20,7 @@ impl Driver {
         event: impl Fn(PageRange) -> Event,
     ) -> Result<(), Refusal> {
         let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
         let mut commands = Commands::new();
         loop {
             let mut core = self.lock();
@@ -50,6 +51,7 @@ impl Driver {
     /// Brings every page of `range` in, one folio after the other.
     pub(crate) fn populate(&self, range: PageRange) -> Result<(), (PageIndex, FaultError)> {
         let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
         for page in range.pages() {
             self.bring_in(page, Access::Read, Patience::Wait)
                 .map_err(|error| (page, error))?;
@@ -60,6 +62,7 @@ impl Driver {
     /// Whether pinning these pages leaves a quarter of the budget to everything else; the budget if not.
     pub(crate) fn room_to_pin(&self, pages: PageRange) -> Result<(), u64> {
         let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
         let stuck = self.lock().stats().nr_unevictable * PAGE_SIZE as u64;
         let ram = self.governor.ram();
         if stuck + pages.len.bytes() <= ram / 4 * 3 {
@@ -72,6 +75,7 @@ impl Driver {
     /// Calls `see` with the state of each page, letting the lock go now and then.
     pub(crate) fn each_state(&self, range: PageRange, mut see: impl FnMut(PageState)) {
         let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
         let mut pages = range.pages().peekable();
         while pages.peek().is_some() {
             let core = self.lock();
@@ -93,6 +97,7 @@ impl Driver {
     /// An event that needs no range and gives no commands.
     pub(crate) fn tell(&self, event: Event) -> Reply {
         let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
         let mut commands = Commands::new();
         let reply = self.lock().handle(event, &mut commands);
         self.carry_out(&mut commands);

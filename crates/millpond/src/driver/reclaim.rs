@@ -44,6 +44,7 @@ impl Driver {
 
     /// One batch towards the high mark. False when there is nothing to do, or nothing can be done.
     pub(crate) fn reclaim_batch(&self) -> bool {
+        let _inside = self.gate.enter();
         let started = Instant::now();
         let mut commands = Commands::new();
         {

@@ -18,7 +18,7 @@ pub struct Config {
     /// The budget for frames: mapped, in limbo and spare ones together.
     pub limit: PageCount,
     /// Folios that can be in memory at once: at least `limit`, more where the budget may be exceeded because the
-    /// store takes nothing. A record is 32 bytes of address space, and of memory once it is used.
+    /// store takes nothing. A record is 48 bytes of address space, and of memory once it is used.
     pub records: u32,
     /// Room in the frame pool.
     pub pool: PoolLayout,

@@ -10,7 +10,7 @@
 //!
 //! Both are used first in, first out: folios taken out in address order then lie in address order in the pool
 //! too, and stay in order as their frames go round, so that neighbours can be moved by one system call. (Spare
-//! frames used last in, first out turned the order round each time: 1.8 folios a call instead of 8.)
+//! frames used last in, first out turned the order round each time: 1.8 folios a call instead of 6.)
 
 use crate::addr::{Frame, Order};
 use crate::config::PoolLayout;

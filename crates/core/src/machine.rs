@@ -71,7 +71,7 @@ impl Core {
             leaves: LeafTable::new(config.arena),
             folios: Folios::new(config.records),
             frames: Frames::new(&config.pool),
-            slots: Slots::new(config.arena.0),
+            slots: Slots::new(config.arena.0, config.records),
             regions: Regions::new(config.arena),
             lru: Lruvec::new(),
             mapped: 0,

@@ -44,10 +44,11 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// At most one slot for each page of the arena can be needed, and as many again on their way out.
-    pub(crate) fn new(pages: u32) -> Self {
+    /// Every page of the arena may have a slot, swapped out or as the backing of what is in memory; and everything in
+    /// memory (at most `records` folios) may be saved under a new one before the old one goes.
+    pub(crate) fn new(arena: u32, records: u32) -> Self {
         Self {
-            slots: Vec::with_capacity(pages as usize),
+            slots: Vec::with_capacity(arena as usize + records as usize),
             first_free: NO_SLOT,
             in_use: 0,
         }
@@ -156,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_number_is_not_used_again_before_the_store_has_forgotten_it() {
-        let mut slots = Slots::new(4);
+        let mut slots = Slots::new(2, 2);
         let first = slots.reserve(Order::ZERO).unwrap();
         slots.saved(first);
         assert!(slots.drop_pages(first, 1));
@@ -168,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_full_table_says_so() {
-        let mut slots = Slots::new(1);
+        let mut slots = Slots::new(1, 0);
         assert!(slots.reserve(Order::ZERO).is_some());
         assert_eq!(slots.reserve(Order::ZERO), None);
     }

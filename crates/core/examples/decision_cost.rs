@@ -1,0 +1,99 @@
+//! What a decision of the core costs: nanoseconds for a fault and for its completion, with reclaim running.
+//!
+//! `cargo run --release -p millpond-core --example decision_cost`
+
+use millpond_core::{
+    Access, Command, Commands, Config, Core, Event, Order, Outcome, PageCount, PageIndex,
+    Reclaimer, Reply,
+};
+use std::time::{Duration, Instant};
+
+fn main() {
+    for order in [0, 4] {
+        let order = Order::new(order).expect("an order");
+        let arena = PageCount(1 << 18);
+        let mut core =
+            Core::new(Config::new(arena, PageCount(1 << 16))).expect("a valid configuration");
+        let mut out = Commands::new();
+        core.handle(
+            Event::CreateRegion {
+                pages: arena,
+                order,
+            },
+            &mut out,
+        );
+        let (mut deciding, mut completing, mut faults) = (Duration::ZERO, Duration::ZERO, 0_u32);
+        for page in (0..4 * arena.0).step_by(order.pages().0 as usize) {
+            let page = PageIndex(page % arena.0);
+            loop {
+                let before = Instant::now();
+                let fault = Event::Fault {
+                    page,
+                    access: Access::Read,
+                    max_order: Order::MAX,
+                };
+                let reply = core.handle(fault, &mut out);
+                deciding += before.elapsed();
+                faults += 1;
+                completing += settle(&mut core, &mut out);
+                if let Reply::Reclaim { pages } = reply {
+                    core.handle(
+                        Event::Reclaim {
+                            pages,
+                            by: Reclaimer::Direct,
+                        },
+                        &mut out,
+                    );
+                    settle(&mut core, &mut out);
+                } else {
+                    break;
+                }
+            }
+        }
+        let each = |sum: Duration| sum.as_nanos() / u128::from(faults);
+        println!(
+            "order {}: fault {} ns, completions {} ns",
+            order.get(),
+            each(deciding),
+            each(completing)
+        );
+    }
+}
+
+/// Answers all commands as a perfect world would; how long the core took for that.
+fn settle(core: &mut Core, out: &mut Commands) -> Duration {
+    let mut took = Duration::ZERO;
+    while !out.is_empty() {
+        let commands: Vec<Command> = out.iter().collect();
+        out.clear();
+        let before = Instant::now();
+        for command in commands {
+            let event = match command {
+                Command::Zero { folio, .. }
+                | Command::Load { folio, .. }
+                | Command::Rescue { folio, .. } => Event::Completed {
+                    folio,
+                    outcome: Outcome::Installed { frame_kept: false },
+                },
+                Command::TakeOut { folio, .. } => Event::Completed {
+                    folio,
+                    outcome: Outcome::TakenOut,
+                },
+                Command::Save { folio, .. } => Event::Completed {
+                    folio,
+                    outcome: Outcome::Stored,
+                },
+                Command::Zap { folio, .. } => Event::Completed {
+                    folio,
+                    outcome: Outcome::Zapped,
+                },
+                Command::FreeFrame { frame } => Event::FrameFreed { frame },
+                Command::Release { slot } => Event::SlotReleased { slot },
+                Command::Wake { .. } | Command::Poison { .. } => continue,
+            };
+            core.handle(event, out);
+        }
+        took += before.elapsed();
+    }
+    took
+}

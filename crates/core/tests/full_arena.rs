@@ -1,0 +1,70 @@
+//! Found by measuring what a decision costs: once every page of the arena had a slot, swapped out or as the backing of
+//! what was in memory, no number was left to save a changed folio under, and the fault that needed its memory
+//! reclaimed for ever. There are as many numbers more as there are folios in memory.
+
+use millpond_core::limits::MIN_LIMIT_PAGES;
+use millpond_core::{
+    Access, Command, Commands, Config, Core, Event, Order, Outcome, PageCount, PageIndex,
+    Reclaimer, Reply,
+};
+
+/// Answers everything as a perfect world would, in which every folio has changed since it was loaded.
+fn settle(core: &mut Core, out: &mut Commands) {
+    while !out.is_empty() {
+        let commands: Vec<Command> = out.iter().collect();
+        out.clear();
+        for command in commands {
+            let done = |folio, outcome| Event::Completed { folio, outcome };
+            let event = match command {
+                Command::Zero { folio, .. } | Command::Load { folio, .. } => {
+                    done(folio, Outcome::Installed { frame_kept: false })
+                }
+                Command::TakeOut { folio, .. } => done(folio, Outcome::TakenOut),
+                Command::Save { folio, .. } => done(folio, Outcome::Stored),
+                Command::FreeFrame { frame } => Event::FrameFreed { frame },
+                Command::Release { slot } => Event::SlotReleased { slot },
+                other => panic!("{other:?}"),
+            };
+            core.handle(event, out);
+        }
+    }
+}
+
+#[test]
+fn every_page_of_the_arena_has_a_slot_and_changed_folios_are_still_saved() {
+    let arena = PageCount(2 * MIN_LIMIT_PAGES);
+    let mut core = Core::new(Config::new(arena, PageCount(MIN_LIMIT_PAGES))).unwrap();
+    let mut out = Commands::new();
+    let order = Order::ZERO;
+    core.handle(
+        Event::CreateRegion {
+            pages: arena,
+            order,
+        },
+        &mut out,
+    );
+    for page in (0..4 * arena.0).map(|n| PageIndex(n % arena.0)) {
+        for attempt in 0.. {
+            assert!(attempt < 100, "the fault at {page} reclaims for ever");
+            let fault = Event::Fault {
+                page,
+                access: Access::Write,
+                max_order: Order::MAX,
+            };
+            let reply = core.handle(fault, &mut out);
+            settle(&mut core, &mut out);
+            let Reply::Reclaim { pages } = reply else {
+                break;
+            };
+            core.handle(
+                Event::Reclaim {
+                    pages,
+                    by: Reclaimer::Direct,
+                },
+                &mut out,
+            );
+            settle(&mut core, &mut out);
+        }
+    }
+    core.check().unwrap();
+}

@@ -130,6 +130,10 @@ pub fn rss(pid: u32) -> Option<u64> {
 }
 
 /// Runs `command`, its output in `output`.
+#[expect(
+    clippy::zombie_processes,
+    reason = "`wait` waits by wait4, which tells the peak too"
+)]
 pub fn watch(mut command: Command, output: &Path) -> Ran {
     let start = Instant::now();
     let child = command

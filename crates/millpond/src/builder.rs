@@ -22,7 +22,8 @@ pub enum StoreKind {
     },
     /// Compressed RAM, at most `max_bytes` of it.
     CompressedRam {
-        /// Most bytes of compressed data; no limit but the budget when `None`.
+        /// Most bytes of compressed data; when `None`, three quarters of the budget, or no limit if the store is
+        /// outside it.
         max_bytes: Option<u64>,
     },
     /// A file: `path` names a directory for an unnamed one, or a new file.
@@ -65,13 +66,15 @@ impl StoreKind {
         }
     }
 
-    fn open(&self, ram: u64) -> Result<Box<dyn Store>, StoreError> {
+    fn open(&self, ram: u64, charge: Charge) -> Result<Box<dyn Store>, StoreError> {
         Ok(match self {
             Self::None => Box::new(Null),
             Self::CompressedRam { max_bytes } => {
-                Box::new(CompressedRam::new(CompressedRamConfig {
-                    max_bytes: *max_bytes,
-                })?)
+                // Data that does not compress would take the budget from the frames that it came from, page for page,
+                // and gain nothing: at three quarters the store is full.
+                let room = (charge != Charge::Frames).then_some(ram / 4 * 3);
+                let max_bytes = max_bytes.or(room);
+                Box::new(CompressedRam::new(CompressedRamConfig { max_bytes })?)
             }
             Self::File {
                 path,
@@ -264,7 +267,7 @@ impl ManagerBuilder {
         })?;
         let parts = Parts {
             mmu,
-            store: self.store.open(ram)?,
+            store: self.store.open(ram, self.charge)?,
             delivery: self.delivery,
             ram,
             charge: self.charge,

@@ -198,6 +198,12 @@ impl Space {
         self.take_hold().map_or(Ok(()), fork::Hold::child)
     }
 
+    /// The descriptors that it works with, in the program's table: for whoever keeps the program from closing them.
+    #[must_use]
+    pub fn descriptors(&self) -> Vec<i32> {
+        self.driver().service_descriptors()
+    }
+
     /// Counters and gauges.
     #[must_use]
     pub fn snapshot(&self) -> Stats {

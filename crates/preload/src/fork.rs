@@ -20,7 +20,9 @@
 use crate::signals::Blocked;
 use crate::stack_switch::on_safe_stack;
 use crate::vma::{self, Kind, PAGE};
-use crate::{exit, init, internal_alloc, mremap, raw, report, space, stack_switch, threads};
+use crate::{
+    descriptors, exit, init, internal_alloc, mremap, raw, report, space, stack_switch, threads,
+};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
@@ -283,12 +285,14 @@ fn child(unlock_streams: bool) {
     on_safe_stack(move || {
         internal_alloc::unlock_after_fork();
         threads::forget_service();
+        descriptors::forget();
         init::starting(|| {
             if let Err(error) = space.after_fork_in_child() {
                 let text = format!("millpond: the child of a fork cannot go on: {error}");
                 exit::fail_with(&text, exit::CANNOT_FORK);
             }
         });
+        descriptors::learn(space);
         report::begin_in_child();
         release(unlock_streams);
     });

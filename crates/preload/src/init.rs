@@ -4,7 +4,7 @@
 //! number), before jemalloc's own. Until it has ended, allocations come from the internal allocator.
 
 use crate::settings::{self, Settings, Store, strings};
-use crate::{exit, fork, jemalloc, raw, report, space, vma};
+use crate::{descriptors, exit, fork, jemalloc, raw, report, space, vma};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU8, Ordering::*};
 use millpond::space::SpaceOptions;
@@ -86,6 +86,7 @@ fn start_passive() -> Result<(), String> {
 fn start(settings: &Settings, ram: u64) -> Result<(), String> {
     let space = starting(|| create(settings, ram))?;
     space::set(space);
+    descriptors::learn(space);
     vma::begin(space);
     fork::register()?;
     exit::register();

@@ -24,6 +24,7 @@
 )]
 
 mod brk;
+mod descriptors;
 mod exit;
 mod fork;
 mod init;

@@ -14,7 +14,7 @@
 use super::fork::out_of_the_way;
 use super::lock::{Rank, Ranked};
 use super::{Charge, Driver};
-use millpond_core::{Event, PAGE_SIZE, PageCount};
+use millpond_core::{Event, PAGE_SIZE, PageCount, VmStat};
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::fs::{Mode, OFlags};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -23,6 +23,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// a batch on its way out, and what the program adds between two looks at its size. Without it the kernel's own high
 /// mark was 1.7 MiB above a budget of 64 MiB in a program that faults 8,000 folios a second.
 const HEADROOM: u64 = 32;
+/// The least of it, in pages: a batch on its way is as large under a small budget as under a large one.
+const LEAST_HEADROOM: u64 = 256;
 /// The limit never goes below this many pages (2 MiB): with less, reclaim and fault would take turns on single folios.
 const FLOOR: u64 = 512;
 /// Pages that faults may take between two looks at the process's size.
@@ -93,6 +95,10 @@ fn open_statm() -> Option<OwnedFd> {
         .map(out_of_the_way)
 }
 
+fn headroom(ram: u64) -> u64 {
+    (ram / HEADROOM).max(LEAST_HEADROOM)
+}
+
 impl Driver {
     /// Sets the core's limit to what the budget leaves.
     pub(crate) fn adjust_limit(&self) {
@@ -103,15 +109,17 @@ impl Driver {
                 self.store.usage().ram_bytes / PAGE_SIZE as u64
             }
         };
+        let frames_of = |vm: &VmStat| vm.nr_mapped + vm.nr_limbo + vm.nr_free_frames;
+        let before = frames_of(&self.lock().stats());
         let resident = match self.governor.charge {
             Charge::Process => self.governor.resident(),
             Charge::Frames | Charge::FramesAndStore => None,
         };
         let mut core = self.lock();
-        let vm = core.stats();
-        let frames = vm.nr_mapped + vm.nr_limbo + vm.nr_free_frames;
+        let frames = frames_of(&core.stats());
         let others = match resident {
-            Some(resident) => resident.saturating_sub(frames) + ram / HEADROOM,
+            // Faults go on while the kernel is asked: what they add must not hide what the program has.
+            Some(resident) => resident.saturating_sub(frames.min(before)) + headroom(ram),
             None => store + core.metadata_bytes() / PAGE_SIZE as u64,
         };
         let pages = ram.saturating_sub(others).max(FLOOR.min(ram));

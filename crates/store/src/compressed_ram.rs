@@ -25,6 +25,15 @@ pub struct CompressedRamConfig {
     pub max_bytes: Option<u64>,
 }
 
+/// What becomes of a block that compression does not shrink.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Incompressible {
+    /// It is kept as it is.
+    Keep,
+    /// The slot is refused: there is a better place for it.
+    Refuse,
+}
+
 /// Keeps slots in RAM, compressed by LZ4.
 ///
 /// A forked child has its own copy of everything, by copy on write.
@@ -97,13 +106,31 @@ impl CompressedRam {
 
     /// Keeps `image` as `slot`.
     pub(crate) fn put(&self, slot: SlotId, image: &Image<'_>) -> Result<(), SaveError> {
+        self.put_as(slot, image, Incompressible::Keep).map(|_| ())
+    }
+
+    /// Keeps `image` as `slot` if all of it compresses; whether that was so.
+    pub(crate) fn put_compressed(
+        &self,
+        slot: SlotId,
+        image: &Image<'_>,
+    ) -> Result<bool, SaveError> {
+        self.put_as(slot, image, Incompressible::Refuse)
+    }
+
+    fn put_as(
+        &self,
+        slot: SlotId,
+        image: &Image<'_>,
+        incompressible: Incompressible,
+    ) -> Result<bool, SaveError> {
         let claim = self.table.claim(slot).map_err(|error| match error {
             ClaimError::Taken => SaveError::Io(Errno::EXIST.raw_os_error()),
             ClaimError::NoMemory => SaveError::Full,
         })?;
         let mut blocks = [Block::NONE; MAX_BLOCKS];
         let mut count = 0;
-        let mut full = false;
+        let (mut full, mut refused) = (false, false);
         let mut scratch = image
             .has_bytes()
             .then(|| self.scratches.acquire(COMPRESSED_MAX));
@@ -114,8 +141,11 @@ impl CompressedRam {
                     let size = compress(data, parts.tables, parts.wire);
                     let (kind, bytes) = if pays(size, data.len()) {
                         (Kind::Lz4, &parts.wire[..size])
-                    } else {
+                    } else if incompressible == Incompressible::Keep {
                         (Kind::Raw, data)
+                    } else {
+                        refused = true;
+                        break;
                     };
                     let Ok(place) = self.arena.alloc(bytes.len()) else {
                         full = true;
@@ -141,13 +171,17 @@ impl CompressedRam {
         }
         drop(scratch);
         let blocks = &blocks[..count];
-        if full || claim.publish(image.pages(), blocks).is_err() {
+        if full || refused || claim.publish(image.pages(), blocks).is_err() {
             for block in blocks.iter().filter(|block| block.kind != Kind::Fill) {
                 self.arena.free(Place(block.place));
             }
-            return Err(SaveError::Full);
+            return if refused {
+                Ok(false)
+            } else {
+                Err(SaveError::Full)
+            };
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -1,5 +1,8 @@
 //! Compressed RAM first, a file for what it cannot take.
 //!
+//! What does not compress goes to the file at once: in RAM it would take as much as it gave, and a budget that covers
+//! both would gain nothing by its eviction.
+//!
 //! A slot is in one of the two and stays there until it is released. When the front is full, each
 //! save would compress for nothing before it goes to the back; so after a refusal the front is
 //! passed by until as many bytes have been freed there as the refused folio has. Checksums share
@@ -55,17 +58,19 @@ impl Spill {
         let freed = self.front.freed_bytes();
         let front_first = !image.has_bytes() || freed >= self.retry_at.load(Relaxed);
         if front_first {
-            match self.front.put(slot, image) {
+            match self.front.put_compressed(slot, image) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
                 Err(SaveError::Full) => {
                     self.retry_at
                         .store(freed + image.data.len() as u64, Relaxed);
                 }
-                other => return other,
+                Err(error) => return Err(error),
             }
         }
         match self.back.put(slot, image) {
             // Nothing is refused that the front might still take.
-            Err(SaveError::Full) if !front_first => self.front.put(slot, image),
+            Err(SaveError::Full) => self.front.put(slot, image),
             other => other,
         }
     }

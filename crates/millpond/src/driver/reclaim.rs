@@ -37,8 +37,9 @@ impl Driver {
             drop(core);
             self.carry_out(&mut commands);
             self.wake_waiters();
+            // What went into compressed RAM is still memory: only now is known how much came free.
+            self.adjust_limit();
         }
-        self.adjust_limit();
         self.count_reclaim(started, by);
     }
 

@@ -9,7 +9,7 @@ use crate::arena::{Arena, Place};
 use crate::checksum::Checksums;
 use crate::codec::{COMPRESSED_MAX, Want, compress, pays, restore};
 use crate::error::OpenError;
-use crate::image::{Contents, Image, MAX_BLOCKS};
+use crate::image::{self, Image, MAX_BLOCKS};
 use crate::scratch::ScratchPool;
 use crate::slot_table::{Block, ClaimError, Kind, SlotTable};
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
@@ -192,16 +192,9 @@ impl Store for CompressedRam {
         previous: Option<SlotId>,
         data: &[u8],
     ) -> Result<Saved, SaveError> {
-        match Image::of(data, &self.sums) {
-            None => Err(SaveError::Io(Errno::INVAL.raw_os_error())),
-            Some(Contents::AllZero) => Ok(Saved::AllZero),
-            Some(Contents::Image(image))
-                if previous.is_some_and(|slot| self.holds_image(slot, &image)) =>
-            {
-                Ok(Saved::Unchanged)
-            }
-            Some(Contents::Image(image)) => self.put(slot, &image).map(|()| Saved::Stored),
-        }
+        let holds = |slot, image: &Image<'_>| self.holds_image(slot, image);
+        let put = |image: &Image<'_>| self.put(slot, image);
+        image::save(data, previous, &self.sums, holds, put)
     }
 
     fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError> {

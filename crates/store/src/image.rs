@@ -9,6 +9,9 @@
 use crate::checksum::Checksums;
 use crate::slot_table::{Block, Kind, Pinned};
 use millpond_core::addr::MAX_ORDER;
+use millpond_core::port::{SaveError, Saved};
+use millpond_core::swap::SlotId;
+use rustix::io::Errno;
 
 /// Bytes in a block; the last one of a slot may be shorter.
 pub(crate) const BLOCK: usize = 64 << 10;
@@ -97,6 +100,24 @@ impl<'a> Image<'a> {
                 .blocks()
                 .map(|block| (block.sum, block.kind == Kind::Fill))
                 .eq(self.blocks().map(|(_, sum, word)| (sum, word.is_some())))
+    }
+}
+
+/// What every store's `save` does: nothing for zeros and for what `previous` holds already, `put` for the rest.
+pub(crate) fn save(
+    data: &[u8],
+    previous: Option<SlotId>,
+    sums: &Checksums,
+    holds: impl Fn(SlotId, &Image<'_>) -> bool,
+    put: impl FnOnce(&Image<'_>) -> Result<(), SaveError>,
+) -> Result<Saved, SaveError> {
+    match Image::of(data, sums) {
+        None => Err(SaveError::Io(Errno::INVAL.raw_os_error())),
+        Some(Contents::AllZero) => Ok(Saved::AllZero),
+        Some(Contents::Image(image)) if previous.is_some_and(|slot| holds(slot, &image)) => {
+            Ok(Saved::Unchanged)
+        }
+        Some(Contents::Image(image)) => put(&image).map(|()| Saved::Stored),
     }
 }
 

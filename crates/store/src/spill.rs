@@ -10,7 +10,7 @@
 
 use crate::compressed_ram::CompressedRam;
 use crate::file::FileStore;
-use crate::image::{Contents, Image};
+use crate::image::{self, Image};
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
 use millpond_core::swap::SlotId;
 use rustix::io::Errno;
@@ -83,19 +83,11 @@ impl Store for Spill {
         previous: Option<SlotId>,
         data: &[u8],
     ) -> Result<Saved, SaveError> {
-        let image = match Image::of(data, &self.front.sums) {
-            None => return Err(SaveError::Io(Errno::INVAL.raw_os_error())),
-            Some(Contents::AllZero) => return Ok(Saved::AllZero),
-            Some(Contents::Image(image)) => image,
+        let holds = |slot, image: &Image<'_>| {
+            self.front.holds_image(slot, image) || self.back.holds_image(slot, image)
         };
-        match previous {
-            Some(slot)
-                if self.front.holds_image(slot, &image) || self.back.holds_image(slot, &image) =>
-            {
-                Ok(Saved::Unchanged)
-            }
-            _ => self.put(slot, &image).map(|()| Saved::Stored),
-        }
+        let put = |image: &Image<'_>| self.put(slot, image);
+        image::save(data, previous, &self.front.sums, holds, put)
     }
 
     fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError> {

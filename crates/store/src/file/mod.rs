@@ -18,7 +18,7 @@ mod io;
 use crate::checksum::Checksums;
 use crate::codec::{COMPRESSED_MAX, Want, compress, restore};
 use crate::error::OpenError;
-use crate::image::{BLOCK, Contents, Image, MAX_BLOCKS};
+use crate::image::{self, BLOCK, Image, MAX_BLOCKS};
 use crate::mem::PAGE;
 use crate::scratch::ScratchPool;
 use crate::slot_table::{Block, ClaimError, Kind, SlotTable};
@@ -330,16 +330,9 @@ impl Store for FileStore {
         previous: Option<SlotId>,
         data: &[u8],
     ) -> Result<Saved, SaveError> {
-        match Image::of(data, &self.sums) {
-            None => Err(SaveError::Io(Errno::INVAL.raw_os_error())),
-            Some(Contents::AllZero) => Ok(Saved::AllZero),
-            Some(Contents::Image(image))
-                if previous.is_some_and(|slot| self.holds_image(slot, &image)) =>
-            {
-                Ok(Saved::Unchanged)
-            }
-            Some(Contents::Image(image)) => self.put(slot, &image).map(|()| Saved::Stored),
-        }
+        let holds = |slot, image: &Image<'_>| self.holds_image(slot, image);
+        let put = |image: &Image<'_>| self.put(slot, image);
+        image::save(data, previous, &self.sums, holds, put)
     }
 
     fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError> {

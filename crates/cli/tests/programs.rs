@@ -213,6 +213,42 @@ fn status_and_signals_are_the_programs_own_while_it_swaps() {
     }
 }
 
+/// A full store is said in one line. The line was lost when standard error was a plain file: it had been opened anew, with
+/// an offset of its own, and what the program wrote next went over it.
+#[test]
+fn a_full_store_is_said_once_and_loses_nothing_or_stops_the_program() {
+    if !can_run(&[(PYTHON, "python3")]) {
+        return;
+    }
+    let _alone = alone();
+    let directory = TempDir::new().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let run = |options: &[&str]| {
+        let mut command = under(
+            32 * MIB,
+            options,
+            &at("json"),
+            &[PYTHON, WORK, "incompressible"],
+        );
+        command.stderr(fs::File::create(at("said")).unwrap());
+        let ran = watch(command, &at("full"));
+        (ran, fs::read_to_string(at("said")).unwrap())
+    };
+    let mut plain = Command::new(PYTHON);
+    plain.args([WORK, "incompressible"]);
+    let free = watch(plain, &at("free"));
+
+    let (exceeding, said) = run(&["--store", "zram"]);
+    assert!(exceeding.status.success(), "{said}");
+    assert!(same(&free.output, &exceeding.output));
+    assert_eq!(said.matches("the store is full").count(), 1, "{said}");
+    assert_eq!(said.matches("filled").count(), 1, "{said}");
+
+    let (stopped, said) = run(&["--store", "zram", "--on-store-full", "abort"]);
+    assert_eq!(stopped.status.signal(), Some(6), "{said}");
+    assert!(said.contains("stopping, as asked"), "{said}");
+}
+
 #[test]
 fn small_programs_run_in_the_smallest_budget() {
     if !can_run(&[]) {

@@ -17,6 +17,8 @@ fn resident_memory_stays_within_the_budget_seen_from_outside() {
             .build()
             .unwrap();
         println!("ready");
+        // Nothing is touched before the parent has seen what there was.
+        std::io::stdin().read_line(&mut String::new()).unwrap();
         let mut region = manager.region(4 * RAM).unwrap();
         for round in 0..3 {
             for (number, page) in region.as_mut_slice().chunks_exact_mut(PAGE).enumerate() {
@@ -36,10 +38,11 @@ fn resident_memory_stays_within_the_budget_seen_from_outside() {
             "--nocapture",
         ])
         .env(CHILD, "1")
+        .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    use std::io::BufRead;
+    use std::io::{BufRead, Write};
     let mut said = std::io::BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     while !line.contains("ready") {
@@ -52,6 +55,7 @@ fn resident_memory_stays_within_the_budget_seen_from_outside() {
     // What the process had before it touched managed memory: heap and tables. Its code is in the page cache, and
     // counts as resident when it runs; it is not what this budget is about.
     let base = smaps_rollup(child.id(), "Anonymous:");
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     let (mut peak, mut samples) = (0, 0);
     while child.try_wait().unwrap().is_none() {
         peak = peak.max(smaps_rollup(child.id(), "Anonymous:"));

@@ -17,7 +17,7 @@ mod error;
 mod isolate;
 mod lease;
 mod pool;
-mod report;
+pub mod report;
 mod reservation;
 mod sys;
 mod uffd;

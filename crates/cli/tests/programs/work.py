@@ -186,4 +186,12 @@ def seven():
     sys.exit(7)
 
 
+def incompressible():
+    """More random bytes than compressed RAM can take under 32 MiB; says so on its own standard error too."""
+    blocks = [random.Random(number).randbytes(100_000) for number in range(900)]
+    print("filled", file=sys.stderr, flush=True)
+    sums = [hashlib.sha256(block).digest() for block in blocks + blocks]
+    print(hashlib.sha256(b"".join(sums)).hexdigest())
+
+
 globals()[sys.argv[1]]()

@@ -7,13 +7,14 @@
 //! 3. the rest one by one: zeros, loads, rescues, saves;
 //! 4. all results go to the core under one lock, as far as its answers fit in the list.
 
-use super::{Driver, notice};
+use super::Driver;
 use crate::builder::OnStoreFull;
 use millpond_core::limits::{ANSWER_COMMANDS, MAX_COMMANDS};
 use millpond_core::{
     Command, Commands, Event, FolioId, Frame, InstallError, LoadError, Mmu, Outcome, PageRange,
     Placed, SaveError, Saved, SlotPart, TakeOutError,
 };
+use millpond_mmu::report;
 use std::sync::atomic::Ordering;
 
 /// Results on their way to the core.
@@ -238,7 +239,7 @@ impl Driver {
         }
         if let Err(error) = result {
             self.store_failures.fetch_add(1, Ordering::Relaxed);
-            notice::say(format_args!(
+            report::line(format_args!(
                 "the store cannot give back {} bytes ({error:?}): they are lost; whoever touches them gets SIGBUS",
                 bytes.len()
             ));
@@ -269,13 +270,13 @@ impl Driver {
             SaveError::Io(_) => "failed",
         };
         match self.on_store_full {
-            OnStoreFull::Exceed if first => notice::say(format_args!(
+            OnStoreFull::Exceed if first => report::line(format_args!(
                 "the store {what} ({error:?}): nothing is lost, the budget is exceeded from here on; \
                  give a larger store or a larger budget"
             )),
             OnStoreFull::Exceed => {}
             OnStoreFull::Abort => {
-                notice::say(format_args!(
+                report::line(format_args!(
                     "the store {what} ({error:?}): stopping, as asked; give a larger store or a larger budget"
                 ));
                 std::process::abort();
@@ -285,7 +286,7 @@ impl Driver {
 
     fn say_lost(&self, at: PageRange, page: millpond_core::PageIndex) {
         let from = self.mmu.addr_of(at.start) as usize;
-        notice::say(format_args!(
+        report::line(format_args!(
             "lost: {} bytes at {from:#x}, wanted at {:#x}",
             at.len.bytes(),
             self.mmu.addr_of(page) as usize

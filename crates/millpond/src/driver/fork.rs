@@ -15,11 +15,12 @@
 //! What the parent's store keeps for the child ends when the last holder of a pipe's write end is gone: the child has
 //! it in its service threads' descriptor table, where the program cannot close it, until it exits or runs another program.
 
+use super::Driver;
 use super::lock::{Held, Passage, Rank, Ranked};
-use super::{Driver, notice};
 use crate::error::ForkError;
 use crate::signals::SignalsBlocked;
 use millpond_core::{Core, PageCount, PageIndex, PageRange, PageState, Store};
+use millpond_mmu::report;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -145,9 +146,7 @@ pub(crate) fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
 fn adopt(fd: RawFd) -> Option<OwnedFd> {
     use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
     let process = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
-    // SAFETY: the borrowed descriptor is only a number for the kernel to look up in the other table.
-    let foreign = unsafe { rustix::fd::BorrowedFd::borrow_raw(fd) };
-    pidfd_getfd(process, foreign.as_raw_fd(), PidfdGetfdFlags::empty()).ok()
+    pidfd_getfd(process, fd, PidfdGetfdFlags::empty()).ok()
 }
 
 fn hung_up(fd: &OwnedFd) -> bool {
@@ -230,7 +229,7 @@ impl Hold<'_> {
         driver.inherit(&self.core);
         driver.start_housekeeping().map_err(ForkError::Thread)?;
         if self.child_number.is_none() {
-            notice::say(format_args!(
+            report::line(format_args!(
                 "too many children at once: the store's file keeps what it would free until they end"
             ));
         }

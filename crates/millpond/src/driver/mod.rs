@@ -14,7 +14,6 @@ mod governor;
 mod housekeeping;
 mod latency;
 pub(crate) mod lock;
-mod notice;
 mod operate;
 mod reclaim;
 

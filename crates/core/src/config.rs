@@ -1,7 +1,9 @@
 //! What a core is made for: sizes and marks, fixed at build-up unless an event says otherwise.
 
 use crate::addr::{LEAF_PAGES, Order, PageCount};
+use crate::folio::Folio;
 use crate::limits::{MAX_ARENA_PAGES, MIN_LIMIT_PAGES};
+use crate::swap::Slot;
 
 /// How many frames the pool has room for, by order. The MMU backend lays out its addresses by the same table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,6 +80,16 @@ impl Config {
             low_mark: 16,
             high_mark: 32,
         }
+    }
+
+    /// Bytes of address space that the largest of a core's tables takes. Memory is taken as they are used.
+    #[must_use]
+    pub fn table_bytes(&self) -> u64 {
+        let (arena, records) = (u64::from(self.arena.0), u64::from(self.records));
+        let entries = arena * size_of::<u64>() as u64;
+        let folios = records * size_of::<Folio>() as u64;
+        let slots = (arena + records) * size_of::<Slot>() as u64;
+        entries.max(folios).max(slots)
     }
 
     /// Whether a core can be built from this.

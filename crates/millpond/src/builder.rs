@@ -255,6 +255,7 @@ impl ManagerBuilder {
                 .unwrap_or(Config::new(arena, limit).limbo_share),
             ..Config::new(arena, limit)
         };
+        check_tables(&config, space)?;
         let core = Core::new(config).map_err(|error| match error {
             ConfigError::BadArena { .. } => BuildError::BadAddressSpace { bytes: space },
             _ => BuildError::BudgetTooSmall { ram },
@@ -288,8 +289,25 @@ fn whole_leaves(bytes: u64) -> Option<PageCount> {
 
 /// Folios that can be in memory at once: all the RAM there is, in single pages, when the budget has to be exceeded.
 fn records(arena: PageCount, limit: PageCount) -> u32 {
-    let machine = rustix::system::sysinfo();
-    let bytes = machine.totalram as u64 * u64::from(machine.mem_unit);
-    let pages = PageCount::from_bytes_ceil(bytes).map_or(u32::MAX, |pages| pages.0);
+    let pages = PageCount::from_bytes_ceil(machine_ram()).map_or(u32::MAX, |pages| pages.0);
     pages.min(arena.0).max(limit.0)
+}
+
+fn machine_ram() -> u64 {
+    let machine = rustix::system::sysinfo();
+    machine.totalram as u64 * u64::from(machine.mem_unit)
+}
+
+/// The kernel gives address space for tables on credit, but no more than there is RAM; an allocation that it refuses
+/// would end the program.
+fn check_tables(config: &Config, bytes: u64) -> Result<(), BuildError> {
+    let (tables, machine) = (config.table_bytes(), machine_ram());
+    if tables > machine {
+        return Err(BuildError::TablesTooLarge {
+            bytes,
+            tables,
+            machine,
+        });
+    }
+    Ok(())
 }

@@ -33,6 +33,19 @@ pub enum BuildError {
         /// What was asked for, in bytes.
         bytes: u64,
     },
+    /// The tables for this much address space are larger than the machine.
+    #[error(
+        "an address space of {bytes} bytes needs tables of {tables} bytes, more than this machine's {machine}: \
+         ask for a smaller .address_space(bytes)"
+    )]
+    TablesTooLarge {
+        /// What was asked for, in bytes.
+        bytes: u64,
+        /// Address space that the tables would take; memory only as far as they are used.
+        tables: u64,
+        /// RAM of the machine.
+        machine: u64,
+    },
     /// Real memory could not be set up.
     #[error("cannot manage memory here: {0}")]
     Memory(#[from] millpond_mmu::MmuError),

@@ -35,6 +35,16 @@ fn address_spaces_that_cannot_work_are_refused() {
 }
 
 #[test]
+fn tables_beyond_the_machine_are_refused_rather_than_fatal() {
+    let bytes = 15 << 40;
+    let error = small().address_space(bytes).build().unwrap_err();
+    match error {
+        BuildError::TablesTooLarge { bytes: named, .. } => assert_eq!(named, bytes),
+        other => println!("skipped: this machine has room for such tables, or said {other}"),
+    }
+}
+
+#[test]
 fn lengths_that_cannot_work_are_refused() {
     let manager = small().address_space(256 << 20).build().unwrap();
     assert_eq!(manager.region(0).unwrap_err(), RegionError::Empty);

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -42,9 +43,19 @@ pub fn stub(directory: &Path) -> PathBuf {
     library
 }
 
-/// `millpond run --ram 64M OPTIONS -- COMMAND`.
+/// `millpond run --ram 64M OPTIONS -- COMMAND`, with interrupts as a terminal has them: what runs in the background of a
+/// script has inherited that they are ignored, and so would the program under test.
 pub fn run(options: &[&str], command: &[&str]) -> Command {
     let mut run = Command::new(millpond());
+    // SAFETY: `signal` is allowed between fork and exec.
+    unsafe {
+        run.pre_exec(|| {
+            for signal in [libc::SIGINT, libc::SIGQUIT] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        });
+    }
     run.args(["run", "--ram", "64M"])
         .args(options)
         .arg("--")

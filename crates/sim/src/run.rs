@@ -14,7 +14,7 @@ use crate::actor::{Actor, BACKGROUND, Blocked, DropStage, OPERATOR, Op, ProtectS
 use crate::profile::Options;
 use crate::report::{Check, Coverage, Failure, Log, breach};
 use crate::store::Weather;
-use crate::world::World;
+use crate::world::{SimRegion, World};
 
 /// Steps that the end of a run may take, in each of its stages.
 const MAX_CALM_STEPS: u64 = 400_000;
@@ -203,14 +203,17 @@ impl World {
 
     fn at_rest(&self) -> bool {
         // Under siege the background has no hope, and announced protections stay; so does whoever wants to drop a
-        // region that one of them uses (seed 11028227 took that for a thread that never ends).
+        // region that one of them uses (seed 11028227 took that for a thread that never ends; 6471214 read what such a thread was dropping).
         let stays = ProtectStage::Held { announced: true };
         let protects = |a: &Actor| match a.op {
             Some(Op::Protect { stage, .. }) => self.siege && stage == stays,
             Some(Op::Drop {
+                range,
                 stage: DropStage::Quiet,
-                ..
-            }) => self.siege,
+            }) => {
+                let used = |region: &SimRegion| region.range == range && region.users > 0;
+                self.siege && self.regions.iter().any(used)
+            }
             _ => false,
         };
         let idle = |a: &Actor| (a.op.is_none() || protects(a)) && a.fault.is_none();

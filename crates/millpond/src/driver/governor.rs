@@ -103,23 +103,23 @@ impl Driver {
     /// Sets the core's limit to what the budget leaves.
     pub(crate) fn adjust_limit(&self) {
         let ram = self.governor.ram / PAGE_SIZE as u64;
-        let store = match self.governor.charge {
-            Charge::Frames => 0,
-            Charge::FramesAndStore | Charge::Process => {
-                self.store.usage().ram_bytes / PAGE_SIZE as u64
-            }
-        };
         let frames_of = |vm: &VmStat| vm.nr_mapped + vm.nr_limbo + vm.nr_free_frames;
-        let before = frames_of(&self.lock().stats());
-        let resident = match self.governor.charge {
-            Charge::Process => self.governor.resident(),
-            Charge::Frames | Charge::FramesAndStore => None,
+        let seen = (self.governor.charge == Charge::Process)
+            .then(|| {
+                let before = frames_of(&self.lock().stats());
+                Some((before, self.governor.resident()?))
+            })
+            .flatten();
+        // The process's size has the store in it; otherwise it is asked, before the core's lock is taken.
+        let store = match (self.governor.charge, seen) {
+            (Charge::Frames, _) | (_, Some(_)) => 0,
+            _ => self.store.usage().ram_bytes / PAGE_SIZE as u64,
         };
         let mut core = self.lock();
         let frames = frames_of(&core.stats());
-        let others = match resident {
+        let others = match seen {
             // Faults go on while the kernel is asked: what they add must not hide what the program has.
-            Some(resident) => resident.saturating_sub(frames.min(before)) + headroom(ram),
+            Some((before, resident)) => resident.saturating_sub(frames.min(before)) + headroom(ram),
             None => store + core.metadata_bytes() / PAGE_SIZE as u64,
         };
         let pages = ram.saturating_sub(others).max(FLOOR.min(ram));

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{MIB, PAGE, page_is, smaps_rollup, write_page};
+use common::{MIB, PAGE, page_is, smaps_rollup, status, write_page};
 use millpond::StoreKind;
 
 /// The budget holds as the system counts memory: metadata and frames included, for the whole run.
@@ -54,21 +54,30 @@ fn resident_memory_stays_within_the_budget_seen_from_outside() {
     }
     // What the process had before it touched managed memory: heap and tables. Its code is in the page cache, and
     // counts as resident when it runs; it is not what this budget is about.
-    let base = smaps_rollup(child.id(), "Anonymous:");
+    let base = status(child.id(), "RssAnon:");
     child.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    let (mut peak, mut samples) = (0, 0);
+    // The kernel's counter says how much there is at one moment. `smaps_rollup` walks the page tables, and while it is
+    // between pool and arena it meets pages twice that move from one to the other: its highest sample was 46 MB on a
+    // loaded machine when there were never more than 33. Its median is not so misled.
+    let (mut peak, mut walked) = (0, Vec::new());
     while child.try_wait().unwrap().is_none() {
-        peak = peak.max(smaps_rollup(child.id(), "Anonymous:"));
-        samples += 1;
+        peak = peak.max(status(child.id(), "RssAnon:"));
+        walked.push(smaps_rollup(child.id(), "Anonymous:"));
     }
     assert!(child.wait().unwrap().success());
-    assert!(samples > 20, "only {samples} samples");
+    assert!(walked.len() > 20, "only {} samples", walked.len());
+    walked.sort_unstable();
+    let median = walked[walked.len() / 2].saturating_sub(base);
     // In flight: one batch of the reclaimer and one of the faulting thread, 16 folios of 64 KiB each.
     let in_flight = 2 * 16 * 16 * PAGE as u64;
     let managed = peak.saturating_sub(base);
     assert!(
         managed <= RAM as u64 + in_flight,
         "peak {peak}, {base} before: {managed} managed of {RAM}"
+    );
+    assert!(
+        median <= RAM as u64 + in_flight,
+        "median of smaps_rollup: {median} managed of {RAM}"
     );
     assert!(
         managed > RAM as u64 * 9 / 10,

@@ -70,7 +70,16 @@ pub fn page_is(page: &[u8], number: u64) -> bool {
 
 /// A figure of `/proc/PID/smaps_rollup`, in bytes.
 pub fn smaps_rollup(pid: u32, field: &str) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    figure(pid, "smaps_rollup", field)
+}
+
+/// A figure of `/proc/PID/status`, in bytes.
+pub fn status(pid: u32, field: &str) -> u64 {
+    figure(pid, "status", field)
+}
+
+fn figure(pid: u32, file: &str, field: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with(field));
     line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok())
         .unwrap_or(0)

@@ -83,6 +83,18 @@ fn settle(core: &mut Core, out: &mut Commands) -> Duration {
                     folio,
                     outcome: Outcome::Stored,
                 },
+                Command::Clear { folio, .. } => Event::Completed {
+                    folio,
+                    outcome: Outcome::Cleared,
+                },
+                Command::Look { folio, .. } => Event::Completed {
+                    folio,
+                    outcome: Outcome::Blank,
+                },
+                Command::TakeOutIfBlank { folio, .. } => Event::Completed {
+                    folio,
+                    outcome: Outcome::TakenOutBlank,
+                },
                 Command::Zap { folio, .. } => Event::Completed {
                     folio,
                     outcome: Outcome::Zapped,

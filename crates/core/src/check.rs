@@ -1,7 +1,7 @@
 //! Whole-state invariants, for the simulator and for tests. docs/INVARIANTS.md says each in a sentence.
 
 use crate::addr::{LEAF_PAGES, PageIndex};
-use crate::folio::{Folio, FolioId, ListName, State};
+use crate::folio::{Errand, Folio, FolioId, ListName, State};
 use crate::frames::Place;
 use crate::leaf::Entry;
 use crate::lru::List;
@@ -20,6 +20,11 @@ pub enum PageState {
     InFlight,
     /// In RAM, not mapped.
     Limbo,
+    /// Lazily freed and not known to be used since.
+    LazyFree {
+        /// Mapped, or in limbo.
+        mapped: bool,
+    },
     /// In the store.
     Swapped,
     /// Lost.
@@ -43,6 +48,11 @@ impl Core {
             Entry::Swapped { .. } => PageState::Swapped,
             Entry::Poisoned => PageState::Poisoned,
             Entry::Folio(id) => match self.folios.get(id).state {
+                state @ (State::Resident | State::Limbo) if self.folios.get(id).lazy => {
+                    PageState::LazyFree {
+                        mapped: state.is_mapped(),
+                    }
+                }
                 State::Resident => PageState::Resident,
                 State::Limbo => PageState::Limbo,
                 _ => PageState::InFlight,
@@ -133,6 +143,7 @@ impl Core {
     /// Every folio owns all its entries, is listed where its state says, and the page counts add up.
     fn check_folios(&self) -> Result<(), String> {
         let (mut mapped, mut limbo, mut taking_out, mut pins, mut flights) = (0, 0, 0, 0, 0);
+        let mut lazy = [0, 0];
         for (id, folio) in self.folios.iter() {
             let pages = folio.order.pages().0;
             ensure!(
@@ -149,11 +160,14 @@ impl Core {
             match folio.state {
                 State::Limbo | State::Saving | State::Rescuing => limbo += pages,
                 State::TakingOut => {
-                    taking_out += pages;
+                    taking_out += if folio.goes_to_limbo() { pages } else { 0 };
                     mapped += pages;
                 }
-                _ if folio.uncharged => {}
+                _ if folio.errand == Errand::Poison => {}
                 _ => mapped += pages,
+            }
+            if folio.lazy {
+                lazy[usize::from(folio.state.is_mapped())] += pages;
             }
             pins += u32::from(folio.pins);
             flights += u32::from(folio.in_flight());
@@ -175,6 +189,12 @@ impl Core {
             self.taking_out
         );
         ensure!(
+            lazy == [self.lazy_limbo, self.lazy_mapped],
+            "lazily freed (in limbo, mapped): said [{}, {}], are {lazy:?}",
+            self.lazy_limbo,
+            self.lazy_mapped
+        );
+        ensure!(
             pins == self.pins,
             "{} pins are said to be in force, {pins} are",
             self.pins
@@ -191,8 +211,9 @@ impl Core {
         let stuck = folio.pins > 0 || folio.immovable;
         let right = match (folio.state, folio.list) {
             (State::Resident, ListName::Unevictable) => stuck,
-            (State::Resident, ListName::Active | ListName::Inactive) => !stuck,
-            (State::Limbo, ListName::Limbo) => true,
+            (State::Resident, ListName::Active | ListName::Inactive) => !stuck && !folio.lazy,
+            (State::Limbo, ListName::Limbo) => !folio.lazy,
+            (State::Resident | State::Limbo, ListName::LazyFree) => folio.lazy && !stuck,
             (State::Resident | State::Limbo, _) => false,
             (_, list) => list == ListName::None,
         };
@@ -217,6 +238,7 @@ impl Core {
             (&self.lru.inactive, ListName::Inactive),
             (&self.lru.limbo, ListName::Limbo),
             (&self.lru.unevictable, ListName::Unevictable),
+            (&self.lru.lazyfree, ListName::LazyFree),
         ];
         let mut listed = 0;
         for (list, name) in lists {
@@ -262,7 +284,11 @@ impl Core {
             let Some(frame) = folio.frame else {
                 let has_none = matches!(
                     folio.state,
-                    State::Resident | State::Zapping | State::Filling
+                    State::Resident
+                        | State::Zapping
+                        | State::Filling
+                        | State::Clearing
+                        | State::Looking
                 );
                 ensure!(has_none, "{id:?} is {:?} without a frame", folio.state);
                 continue;

@@ -55,6 +55,30 @@ pub enum Command {
         /// A hole of the same order.
         frame: Frame,
     },
+    /// Zero the mapped pages of `at` in place. Nothing else is under way there, and they stay mapped. Answer: `Cleared`.
+    Clear {
+        /// The folio.
+        folio: FolioId,
+        /// The range.
+        at: PageRange,
+    },
+    /// Look whether every byte of the mapped pages of `at` is zero. Answer: `Blank`, `Written`.
+    Look {
+        /// The folio.
+        folio: FolioId,
+        /// The range.
+        at: PageRange,
+    },
+    /// [`Command::TakeOut`] of what is thought to be zeros: not when a glance shows otherwise, and what was captured is
+    /// looked at. Answer: `Written` (still mapped), `TakenOutBlank`, `TakenOut`, `TakeOutBusy`, `TakeOutImmovable`.
+    TakeOutIfBlank {
+        /// The folio.
+        folio: FolioId,
+        /// Where from.
+        at: PageRange,
+        /// A hole of the same order.
+        frame: Frame,
+    },
     /// Write the contents of `frame` to the store as `slot`; not needed when they are zeros or still what
     /// `previous` holds. Answer: `Stored`, `Unchanged`, `AllZero`, `StoreFull`, `StoreFailed`.
     Save {

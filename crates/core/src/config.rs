@@ -24,6 +24,8 @@ pub struct Config {
     pub records: u32,
     /// Room in the frame pool.
     pub pool: PoolLayout,
+    /// Lazily freed pages beyond this many are dropped, oldest first.
+    pub lazyfree_max: PageCount,
     /// Limbo's share of the limit, in 1/1024.
     pub limbo_share: u16,
     /// Reclaim in the background begins when fewer pages than limit × this / 1024 are available …
@@ -54,11 +56,11 @@ pub enum ConfigError {
 }
 
 impl PoolLayout {
-    /// Room for a quarter of `limit` in any one order, and for a few folios of the largest. Places are addresses,
-    /// not memory: unused ones cost nothing.
+    /// Room for all of `limit` in any one order (lazily freed memory waits there), and for a few folios of the largest.
+    /// Places are addresses, not memory: unused ones cost a byte each in the core's book.
     #[must_use]
     pub fn for_limit(limit: PageCount) -> Self {
-        let share = (limit.0 / 4).max(8 * LEAF_PAGES);
+        let share = limit.0.max(8 * LEAF_PAGES);
         let mut frames = [0; 10];
         for order in Order::all() {
             frames[usize::from(order.get())] = share / order.pages().0;
@@ -76,6 +78,7 @@ impl Config {
             limit,
             records: arena.0.max(limit.0),
             pool: PoolLayout::for_limit(limit),
+            lazyfree_max: PageCount(u32::MAX),
             limbo_share: 32,
             low_mark: 16,
             high_mark: 32,

@@ -23,6 +23,17 @@ pub enum Reclaimer {
     Direct,
 }
 
+/// How a range is lazily freed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FreeMode {
+    /// Others may use the bytes during the call: each page is captured atomically.
+    Shared,
+    /// Nobody does: small folios are zeroed in place, large ones captured.
+    Exclusive,
+    /// The same, and the range must read as zeros afterwards: what is not zeroed in place is dropped.
+    Zeroed,
+}
+
 /// A hint about how a range will be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Advice {
@@ -86,6 +97,30 @@ pub enum Event {
         /// What to forget.
         range: PageRange,
     },
+    /// The contents of `range` are not wanted any more, but its memory need not come back before it is wanted
+    /// elsewhere (`MADV_FREE`): each page reads as it did or as zeros, once zeros always zeros, and a write keeps it. See
+    /// `ops/lazy_free.rs`.
+    LazyFree {
+        /// What may be forgotten.
+        range: PageRange,
+        /// How.
+        mode: FreeMode,
+    },
+    /// Drop lazily freed memory, oldest first, while there is more than the configured cap: the next batch of that. No
+    /// commands mean that there is no more, or that it is on its way.
+    TrimLazyFree,
+    /// Look at the next batch of lazily freed folios that are mapped, oldest first, and take back the mark of those
+    /// that were written to. The reply is [`Reply::Seen`].
+    RecountLazyFree {
+        /// How many pages at most.
+        left: PageCount,
+    },
+    /// Drop what can be dropped of `range` without waiting, and keep its frames for the next faults: for memory whose
+    /// owner has said that it may be dropped at any time.
+    Purge {
+        /// The range.
+        range: PageRange,
+    },
     /// Keep the resident pages of `range` in memory until [`Event::Unpin`].
     Pin {
         /// The range; every page of it must be resident.
@@ -145,6 +180,14 @@ pub enum Outcome {
     },
     /// The folio's contents are in the pool's frame and no longer mapped.
     TakenOut,
+    /// The folio's contents are in the pool's frame and no longer mapped, and they are zeros.
+    TakenOutBlank,
+    /// The mapped pages are zeros now.
+    Cleared,
+    /// Every byte of the mapped pages is zero.
+    Blank,
+    /// Some byte of the mapped pages is not zero.
+    Written,
     /// The kernel holds the page (direct I/O, a get_user_pages pin): it stays mapped, try later.
     TakeOutBusy,
     /// The mapping does not let the folio move as a whole (read-only, locked, split by protection).
@@ -189,6 +232,11 @@ pub enum Reply {
     /// No memory: reclaim at least this much and ask again.
     Reclaim {
         /// How many pages are missing.
+        pages: PageCount,
+    },
+    /// That much was looked at.
+    Seen {
+        /// How many pages.
         pages: PageCount,
     },
     /// A region was made.

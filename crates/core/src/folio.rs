@@ -11,8 +11,10 @@
 //! | `Saving` | in a frame, being written | folio | none | waits |
 //! | `Rescuing` | in a frame, being mapped again | folio | none | waits |
 //! | `Zapping` | being dropped | folio | none | waits |
+//! | `Clearing` | mapped, being zeroed in place | folio | none | is spurious |
+//! | `Looking` | mapped, being looked at | folio | none | is spurious |
 //!
-//! Every state in which a fault waits is *in flight*: exactly one command names the folio, and its completion is
+//! Every state but `Resident` and `Limbo` is *in flight*: exactly one command names the folio, and its completion is
 //! the only event that changes it. That is the whole concurrency protocol between two commands about the same
 //! memory; there is no other lock on a page.
 
@@ -35,6 +37,26 @@ pub(crate) enum State {
     Saving,
     Rescuing,
     Zapping,
+    Clearing,
+    Looking,
+}
+
+/// Why the command under way was given, where its state alone does not tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Errand {
+    None,
+    /// `TakingOut`: asked for by advice, so it goes to limbo's old end.
+    PageOut,
+    /// `TakingOut`: lazily freed, so it waits among its like to be dropped.
+    LazyFree,
+    /// `TakingOut`: its contents are not wanted; the frame becomes spare.
+    Drop,
+    /// `TakingOut`: the same, and the frame goes back to the kernel.
+    Trim,
+    /// `Saving`, or `TakingOut` of what is blank: on whose behalf, for the counters.
+    For(Reclaimer),
+    /// `Zapping`: it stood for poison, which is not charged as memory.
+    Poison,
 }
 
 /// Which list a folio is on.
@@ -45,6 +67,7 @@ pub(crate) enum ListName {
     Inactive,
     Limbo,
     Unevictable,
+    LazyFree,
 }
 
 const NO_FOLIO: u32 = u32::MAX;
@@ -61,16 +84,14 @@ pub(crate) struct Folio {
     pub(crate) waited_for: bool,
     /// Its mapping does not let it move.
     pub(crate) immovable: bool,
-    /// `TakingOut`: asked for by advice, so it goes to limbo's old end.
-    pub(crate) pageout: bool,
+    /// Lazily freed and, as far as is known, not used since.
+    pub(crate) lazy: bool,
     /// `Filling`: only a part of the slot is loaded, which is then not kept as backing.
     pub(crate) part_of_slot: bool,
     /// `Filling`: the first page of the slot that is loaded.
     pub(crate) slot_first: u16,
-    /// `Saving`: on whose behalf, for the counters.
-    pub(crate) saved_by: Option<Reclaimer>,
-    /// `Zapping`: it stood for poison, which is not charged as memory.
-    pub(crate) uncharged: bool,
+    /// Why the command under way was given.
+    pub(crate) errand: Errand,
     /// The store's copy of these bytes, if there is one. In `Filling`, where they come from.
     pub(crate) slot: Option<SlotId>,
     /// `Saving`: the name for what is being written.
@@ -83,9 +104,21 @@ pub(crate) struct Folio {
 
 const _: () = assert!(size_of::<Folio>() <= 48);
 
+impl State {
+    /// Whether folios in this state count as mapped: they are, or are on their way in or out.
+    pub(crate) fn is_mapped(self) -> bool {
+        !matches!(self, Self::Limbo | Self::Saving | Self::Rescuing)
+    }
+}
+
 impl Folio {
     pub(crate) fn range(&self) -> PageRange {
         PageRange::new(self.start, self.order.pages())
+    }
+
+    /// Of a folio being taken out: whether limbo will hold it.
+    pub(crate) fn goes_to_limbo(&self) -> bool {
+        matches!(self.errand, Errand::None | Errand::PageOut)
     }
 
     /// Whether exactly one command names it now.
@@ -134,11 +167,10 @@ impl Folios {
             pins: 0,
             waited_for: false,
             immovable: false,
-            pageout: false,
+            lazy: false,
             part_of_slot: false,
             slot_first: 0,
-            saved_by: None,
-            uncharged: false,
+            errand: Errand::None,
             slot: None,
             new_slot: None,
             frame: None,

@@ -27,7 +27,10 @@ pub(crate) enum Place {
 #[derive(Debug)]
 struct Area {
     places: Vec<Place>,
+    /// Holes that held something before.
     holes: VecDeque<u32>,
+    /// Places from here on were never used.
+    fresh: u32,
     spare: VecDeque<u32>,
 }
 
@@ -43,7 +46,8 @@ impl Frames {
     pub(crate) fn new(layout: &PoolLayout) -> Self {
         let areas = layout.frames.map(|n| Area {
             places: vec![Place::Hole; n as usize],
-            holes: (0..n).collect(),
+            holes: VecDeque::with_capacity(n as usize),
+            fresh: 0,
             spare: VecDeque::with_capacity(n as usize),
         });
         Self {
@@ -65,7 +69,8 @@ impl Frames {
 
     /// How many holes `order` has.
     pub(crate) fn holes(&self, order: Order) -> usize {
-        self.area(order).holes.len()
+        let area = self.area(order);
+        area.holes.len() + area.places.len() - area.fresh as usize
     }
 
     /// Whether `order` has a spare frame.
@@ -76,7 +81,14 @@ impl Frames {
     /// A hole of `order`, busy from now on.
     pub(crate) fn take_hole(&mut self, order: Order) -> Option<Frame> {
         let area = self.area_mut(order);
-        let index = area.holes.pop_front()?;
+        let index = match area.holes.pop_front() {
+            Some(index) => index,
+            None if (area.fresh as usize) < area.places.len() => {
+                area.fresh += 1;
+                area.fresh - 1
+            }
+            None => return None,
+        };
         area.places[index as usize] = Place::Busy;
         Some(Frame::new(order, index))
     }
@@ -119,6 +131,12 @@ impl Frames {
         self.spare_pages += frame.order().pages().0;
     }
 
+    /// A busy frame is given back, draining from now on.
+    pub(crate) fn drain_busy(&mut self, frame: Frame) {
+        self.set(frame, Place::Busy, Place::Draining);
+        self.draining_pages += frame.order().pages().0;
+    }
+
     /// A draining frame is a hole. False when it was not draining.
     pub(crate) fn drained(&mut self, frame: Frame) -> bool {
         if self.place(frame) != Some(Place::Draining) {
@@ -152,7 +170,7 @@ impl Frames {
     pub(crate) fn bytes(&self) -> u64 {
         self.areas
             .iter()
-            .map(|area| area.places.len() as u64 * 9)
+            .map(|area| area.places.len() as u64 + u64::from(area.fresh) * 8)
             .sum()
     }
 

@@ -17,6 +17,7 @@ pub mod port;
 pub mod region;
 pub mod stats;
 pub mod swap;
+pub mod volatile;
 
 pub use addr::*;
 pub use check::PageState;

@@ -14,6 +14,9 @@ pub const TRIM_BATCH: usize = 24;
 pub const ANSWER_COMMANDS: usize = 8;
 /// Places of each order that take-outs leave for loads, so that a pool full of limbo cannot stop a fault.
 pub const LOAD_RESERVE: usize = 2;
+/// Largest folio that is zeroed in place when it is lazily freed, in pages: beyond 64 KiB, capturing it and one fault
+/// when it is wanted again cost less than writing it.
+pub const CLEAR_PAGES: u32 = 16;
 /// Pages of entries that one discard event walks at most, so that the lock is held for a bounded time.
 pub const DISCARD_WALK: u32 = 16 * LEAF_PAGES;
 /// Smallest budget that a manager accepts, in pages (16 MiB).

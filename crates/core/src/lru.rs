@@ -1,4 +1,4 @@
-//! The lists that folios wait on: active, inactive, limbo, unevictable.
+//! The lists that folios wait on: active, inactive, lazily freed, limbo, unevictable.
 //!
 //! A list is threaded through the folio records (intrusive, doubly linked), so that putting a folio on one and
 //! taking it off again costs no memory and constant time. Heads are young, tails are old.
@@ -110,6 +110,9 @@ pub(crate) struct Lruvec {
     pub(crate) inactive: List,
     pub(crate) limbo: List,
     pub(crate) unevictable: List,
+    /// Lazily freed folios, mapped or in limbo: dropped before anything else leaves. Linux keeps them at the head
+    /// of the inactive list of file pages, which it scans before that of anonymous ones; see `ops/lazy_free.rs`.
+    pub(crate) lazyfree: List,
 }
 
 impl Lruvec {
@@ -119,6 +122,7 @@ impl Lruvec {
             inactive: List::new(ListName::Inactive),
             limbo: List::new(ListName::Limbo),
             unevictable: List::new(ListName::Unevictable),
+            lazyfree: List::new(ListName::LazyFree),
         }
     }
 
@@ -128,6 +132,7 @@ impl Lruvec {
             ListName::Inactive => &mut self.inactive,
             ListName::Limbo => &mut self.limbo,
             ListName::Unevictable => &mut self.unevictable,
+            ListName::LazyFree => &mut self.lazyfree,
             ListName::None => unreachable!("a folio was to be listed nowhere"),
         }
     }

@@ -40,6 +40,10 @@ pub struct Core {
     pub(crate) limbo: u32,
     /// Of the mapped pages, those on their way to limbo.
     pub(crate) taking_out: u32,
+    /// Of the mapped pages, those that were lazily freed.
+    pub(crate) lazy_mapped: u32,
+    /// The same of those in limbo.
+    pub(crate) lazy_limbo: u32,
     /// Commands that name a folio and have not been answered.
     pub(crate) flights: u32,
     /// Slots that the store has been asked to forget.
@@ -77,6 +81,8 @@ impl Core {
             mapped: 0,
             limbo: 0,
             taking_out: 0,
+            lazy_mapped: 0,
+            lazy_limbo: 0,
             flights: 0,
             releasing: 0,
             held: 0,
@@ -104,6 +110,10 @@ impl Core {
             Event::SlotReleased { slot } => self.slot_released(slot),
             Event::Reclaim { pages, by } => self.reclaim(pages, by, out),
             Event::Discard { range } => self.discard(range, out),
+            Event::LazyFree { range, mode } => self.lazy_free(range, mode, out),
+            Event::TrimLazyFree => self.trim_lazyfree(out),
+            Event::RecountLazyFree { left } => self.recount_lazyfree(left, out),
+            Event::Purge { range } => self.purge(range, out),
             Event::Pin { range } => self.pin(range, out),
             Event::Unpin { range } => self.unpin(range, out),
             Event::Advise { range, advice } => self.advise(range, advice, out),
@@ -133,14 +143,14 @@ impl Core {
     /// Whether background reclaim should begin.
     #[must_use]
     pub fn below_low_mark(&self) -> bool {
-        self.available().0 < self.mark(self.config.low_mark)
+        self.available().0 < self.watermark(self.config.low_mark)
     }
 
     /// How many pages background reclaim should free until its high mark; zero when it may rest.
     #[must_use]
     pub fn below_high_mark(&self) -> PageCount {
         PageCount(
-            self.mark(self.config.high_mark)
+            self.watermark(self.config.high_mark)
                 .saturating_sub(self.available().0),
         )
     }
@@ -151,6 +161,8 @@ impl Core {
         let mut stat = self.stat;
         stat.nr_mapped = u64::from(self.mapped);
         stat.nr_limbo = u64::from(self.limbo);
+        stat.nr_lazyfree = u64::from(self.lazy_mapped + self.lazy_limbo);
+        stat.nr_lazyfree_mapped = u64::from(self.lazy_mapped);
         stat.nr_free_frames = u64::from(self.frames.spare_pages());
         stat.nr_swapped = u64::from(self.held - self.zeros - self.mapped - self.limbo);
         stat.nr_active = u64::from(self.lru.active.pages());
@@ -273,6 +285,7 @@ impl Core {
             let record = self.folios.get_mut(upper);
             record.pins = piece.pins;
             record.immovable = piece.immovable;
+            record.lazy = piece.lazy;
             self.set_entries(PageRange::new(middle, half.pages()), Entry::Folio(upper));
             self.pins += u32::from(piece.pins);
             self.stat.folio_split += 1;
@@ -330,7 +343,7 @@ impl Core {
                 .is_some_and(|end| end <= self.config.arena.0)
     }
 
-    fn mark(&self, share: u16) -> u32 {
+    fn watermark(&self, share: u16) -> u32 {
         (u64::from(self.limit) * u64::from(share) / 1024) as u32
     }
 

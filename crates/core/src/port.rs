@@ -77,6 +77,13 @@ pub trait Mmu: Send + Sync {
         }
     }
 
+    /// Zeroes the mapped, writable pages of `at` in place. The program does not use them meanwhile.
+    fn clear(&self, at: PageRange);
+
+    /// Whether every byte of the mapped pages of `at` is zero; `glance`: a look at some of them will do. The program may
+    /// write there meanwhile, which makes the answer one of before or after.
+    fn is_blank(&self, at: PageRange, glance: bool) -> bool;
+
     /// Shows the contents of the populated `frame` to `see`.
     fn read_frame(&self, frame: Frame, see: &mut dyn FnMut(&[u8]));
 

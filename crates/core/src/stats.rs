@@ -35,6 +35,12 @@ pub struct VmStat {
     pub pgdeactivate: u64,
     /// Pages given back by discards.
     pub pgdiscard: u64,
+    /// Pages lazily freed while they were in memory.
+    pub pglazyfree: u64,
+    /// Lazily freed pages that were dropped because memory was wanted (or the cap was reached).
+    pub pglazyfreed: u64,
+    /// Lazily freed pages that were used again before that.
+    pub pglazyfree_reused: u64,
     /// Take-outs that the kernel refused because a page was in use for I/O.
     pub takeout_busy: u64,
     /// Folios found immovable because of their mapping.
@@ -51,6 +57,11 @@ pub struct VmStat {
     pub nr_mapped: u64,
     /// Gauge: pages in limbo now.
     pub nr_limbo: u64,
+    /// Gauge: pages that were lazily freed and, as far as is known, not used since. They are also counted where they
+    /// are: mapped or in limbo.
+    pub nr_lazyfree: u64,
+    /// Gauge: of these, the ones that are mapped.
+    pub nr_lazyfree_mapped: u64,
     /// Gauge: populated frames that hold nothing, in pages.
     pub nr_free_frames: u64,
     /// Gauge: pages that are in the store now.
@@ -90,6 +101,9 @@ impl VmStat {
             pgactivate: self.pgactivate - before.pgactivate,
             pgdeactivate: self.pgdeactivate - before.pgdeactivate,
             pgdiscard: self.pgdiscard - before.pgdiscard,
+            pglazyfree: self.pglazyfree - before.pglazyfree,
+            pglazyfreed: self.pglazyfreed - before.pglazyfreed,
+            pglazyfree_reused: self.pglazyfree_reused - before.pglazyfree_reused,
             takeout_busy: self.takeout_busy - before.takeout_busy,
             takeout_immovable: self.takeout_immovable - before.takeout_immovable,
             store_failed: self.store_failed - before.store_failed,

@@ -125,6 +125,7 @@ pub struct ManagerBuilder {
     charge: Charge,
     background: Option<bool>,
     limbo_share: Option<u16>,
+    lazyfree_max: Option<u64>,
     on_tick: Option<fn()>,
 }
 
@@ -141,6 +142,7 @@ impl Default for ManagerBuilder {
             charge: Charge::FramesAndStore,
             background: None,
             limbo_share: None,
+            lazyfree_max: None,
             on_tick: None,
         }
     }
@@ -218,6 +220,13 @@ impl ManagerBuilder {
         self
     }
 
+    /// Most bytes that stay in RAM after they were lazily freed; beyond it the oldest are given back to the system. The
+    /// default is no cap of its own: the budget is one.
+    pub fn lazyfree_max(mut self, bytes: u64) -> Self {
+        self.lazyfree_max = Some(bytes);
+        self
+    }
+
     /// Limbo's share of the budget, in 1/1024: how long a folio that was taken out waits in RAM for a second touch.
     pub fn limbo_share(mut self, share: u16) -> Self {
         self.limbo_share = Some(share);
@@ -250,6 +259,11 @@ impl ManagerBuilder {
         let arena = whole_leaves(space).ok_or(BuildError::BadAddressSpace { bytes: space })?;
         let config = Config {
             records: records(arena, limit),
+            lazyfree_max: self
+                .lazyfree_max
+                .map_or(Config::new(arena, limit).lazyfree_max, |bytes| {
+                    PageCount((bytes / PAGE_SIZE as u64).try_into().unwrap_or(u32::MAX))
+                }),
             limbo_share: self
                 .limbo_share
                 .unwrap_or(Config::new(arena, limit).limbo_share),

@@ -133,6 +133,91 @@ pub enum DiscardError {
     OutOfRecords,
 }
 
+/// Why a lazy free did not happen. Nothing of the ranges was changed, unless said otherwise.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LazyFreeError {
+    /// A range is empty, reversed, or leaves the region.
+    #[error("the range {start}..{end} is empty or not within the region's {len} bytes")]
+    BadRange {
+        /// First byte.
+        start: usize,
+        /// Byte after the last.
+        end: usize,
+        /// The region's length.
+        len: usize,
+    },
+    /// A range does not begin and end at pages.
+    #[error("the range {start}..{end} does not begin and end at multiples of 4096")]
+    Unaligned {
+        /// First byte.
+        start: usize,
+        /// Byte after the last.
+        end: usize,
+    },
+    /// A page is pinned.
+    #[error("the page at offset {offset} is pinned: drop its guard first")]
+    Pinned {
+        /// Where, in the region.
+        offset: usize,
+    },
+    /// A page that shares a folio with an end of a range is lost; a part may have been freed.
+    #[error("the page at offset {offset} is lost: discard it first")]
+    Lost {
+        /// Where, in the region.
+        offset: usize,
+    },
+    /// No folio record was left to split a folio with; a part may have been freed.
+    #[error("no folio records left: build the manager with a larger .address_space(bytes)")]
+    OutOfRecords,
+}
+
+/// Why a range could not be marked or unmarked as volatile.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum VolatileError {
+    /// The range is empty, reversed, or leaves the region.
+    #[error("the range {start}..{end} is empty or not within the region's {len} bytes")]
+    BadRange {
+        /// First byte.
+        start: usize,
+        /// Byte after the last.
+        end: usize,
+        /// The region's length.
+        len: usize,
+    },
+    /// The range does not begin and end at pages.
+    #[error("the range {start}..{end} does not begin and end at multiples of 4096")]
+    Unaligned {
+        /// First byte.
+        start: usize,
+        /// Byte after the last.
+        end: usize,
+    },
+    /// A part of it is volatile already.
+    #[error("the range is volatile already at offset {offset}: mark it nonvolatile first")]
+    Overlaps {
+        /// Where, in the region.
+        offset: usize,
+    },
+    /// It was not marked as one range.
+    #[error(
+        "the range {start}..{end} was not marked as volatile: unmark the same range that was marked"
+    )]
+    NotVolatile {
+        /// First byte.
+        start: usize,
+        /// Byte after the last.
+        end: usize,
+    },
+    /// A page is pinned.
+    #[error("the page at offset {offset} is pinned: drop its guard first")]
+    Pinned {
+        /// Where, in the region.
+        offset: usize,
+    },
+}
+
 /// Why advice was not taken.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]

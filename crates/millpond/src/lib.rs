@@ -24,6 +24,7 @@
 mod builder;
 mod driver;
 mod error;
+mod lazy;
 mod manager;
 mod region;
 mod signals;
@@ -32,9 +33,10 @@ mod stats;
 mod vec;
 
 pub use builder::{ManagerBuilder, OnStoreFull, StoreKind};
+pub use driver::Contents;
 pub use error::{
-    AdviseError, BuildError, DiscardError, ForkError, PinError, PopulateError, RegionError,
-    StoreError,
+    AdviseError, BuildError, DiscardError, ForkError, LazyFreeError, PinError, PopulateError,
+    RegionError, StoreError, VolatileError,
 };
 pub use manager::Manager;
 pub use millpond_core::{Order, PAGE_SIZE, VmStat};

@@ -121,9 +121,11 @@ impl Manager {
         Ok(PondVec::new(self.region(bytes)?, n))
     }
 
-    /// Counters and gauges, as of now.
+    /// Counters and gauges, as of now. Looks at memory that was lazily freed and is still mapped, whether it was written
+    /// to since: about 25 ms a GiB of it.
     #[must_use]
     pub fn stats(&self) -> Stats {
+        self.pond.driver.recount_lazyfree();
         self.pond.driver.stats()
     }
 }

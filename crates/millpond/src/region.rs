@@ -1,6 +1,6 @@
 //! A region: memory of the program that need not fit in RAM.
 
-use crate::driver::fault_error;
+use crate::driver::{Driver, fault_error};
 use crate::error::{AdviseError, DiscardError, PinError, PopulateError};
 use crate::manager::Pond;
 use millpond_core::{
@@ -9,6 +9,7 @@ use millpond_core::{
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A run of managed bytes with a stable address. Zero until written.
 ///
@@ -21,6 +22,8 @@ pub struct Region {
     id: RegionId,
     range: PageRange,
     len: usize,
+    /// Guards that live, so that whoever asks for pins asks for nothing when there are none.
+    guards: AtomicUsize,
 }
 
 /// A hint about how a range will be used.
@@ -42,6 +45,8 @@ pub struct RegionStats {
     pub resident: u64,
     /// Bytes in RAM but taken out of the program, waiting for a second touch.
     pub limbo: u64,
+    /// Bytes in RAM that were lazily freed, mapped or not; as far as is known, not used since.
+    pub lazyfree: u64,
     /// Bytes in the store.
     pub swapped: u64,
     /// Bytes lost to a failed load.
@@ -62,6 +67,7 @@ impl Region {
             id,
             range,
             len,
+            guards: AtomicUsize::new(0),
         }
     }
 
@@ -229,6 +235,7 @@ impl Region {
                 Refusal::OutOfRecords => PopulateError::OutOfRecords.into(),
                 other => unreachable!("{other:?} for a range inside a region"),
             })?;
+        self.guards.fetch_add(1, Ordering::Relaxed);
         Ok(PinGuard {
             region: self,
             pages,
@@ -243,6 +250,7 @@ impl Region {
             let sum = match state {
                 PageState::Resident | PageState::InFlight => &mut stats.resident,
                 PageState::Limbo => &mut stats.limbo,
+                PageState::LazyFree { .. } => &mut stats.lazyfree,
                 PageState::Swapped => &mut stats.swapped,
                 PageState::Poisoned => &mut stats.lost,
                 PageState::Empty => return,
@@ -252,8 +260,20 @@ impl Region {
         stats
     }
 
+    pub(crate) fn driver(&self) -> &Driver {
+        &self.pond.driver
+    }
+
+    /// The first pinned page. A leaked guard counts.
+    pub(crate) fn first_pinned(&self, range: PageRange) -> Option<PageIndex> {
+        match self.guards.load(Ordering::Relaxed) {
+            0 => None,
+            _ => self.driver().first_pinned(range),
+        }
+    }
+
     /// The pages that a range of bytes touches.
-    fn pages(&self, range: &Range<usize>) -> PageRange {
+    pub(crate) fn pages(&self, range: &Range<usize>) -> PageRange {
         let first = range.start / PAGE_SIZE;
         let end = range.end.div_ceil(PAGE_SIZE);
         PageRange::new(
@@ -262,7 +282,7 @@ impl Region {
         )
     }
 
-    fn offset(&self, page: PageIndex) -> usize {
+    pub(crate) fn offset(&self, page: PageIndex) -> usize {
         (page.0 - self.range.start.0) as usize * PAGE_SIZE
     }
 }
@@ -271,6 +291,7 @@ impl Drop for Region {
     fn drop(&mut self) {
         let driver = &self.pond.driver;
         let whole = self.range;
+        driver.forget_volatile(whole);
         // A leaked guard leaves its pages pinned; the addresses are then kept rather than given to somebody else.
         let empty = driver
             .operate(whole, |range| Event::Discard { range })
@@ -288,6 +309,7 @@ impl Drop for PinGuard<'_> {
             .pond
             .driver
             .operate(self.pages, |range| Event::Unpin { range });
+        self.region.guards.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(unpinned.is_ok(), "{:?} of a guard's own pages", unpinned);
     }
 }

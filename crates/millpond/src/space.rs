@@ -6,7 +6,9 @@ use crate::driver::{Driver, fork};
 use crate::error::{BuildError, ForkError};
 use crate::manager::{Manager, Pond};
 use crate::stats::Stats;
-use millpond_core::{Event, Order, PAGE_SIZE, PageCount, PageIndex, PageRange, Refusal, Reply};
+use millpond_core::{
+    Event, FreeMode, Order, PAGE_SIZE, PageCount, PageIndex, PageRange, Refusal, Reply,
+};
 use millpond_mmu::Delivery;
 use rustix::io::Errno;
 use std::cell::UnsafeCell;
@@ -106,6 +108,42 @@ impl Space {
         self.driver()
             .operate(range, |range| Event::Discard { range })
             .map_err(errno)
+    }
+
+    /// The pages may be forgotten when memory is short, and read as they did or as zeros. Nobody uses them during the call, and
+    /// they are writable.
+    ///
+    /// # Errors
+    /// As [`Space::discard`].
+    pub fn lazy_free(&self, addr: usize, len: usize) -> Result<(), Errno> {
+        self.free_lazily(addr, len, FreeMode::Exclusive)
+    }
+
+    /// [`Space::lazy_free`] of pages that read as zeros afterwards.
+    ///
+    /// # Errors
+    /// As [`Space::discard`].
+    pub fn lazy_free_zeroed(&self, addr: usize, len: usize) -> Result<(), Errno> {
+        self.free_lazily(addr, len, FreeMode::Zeroed)
+    }
+
+    /// [`Space::lazy_free`] of pages that others may use meanwhile: what is written is kept.
+    ///
+    /// # Errors
+    /// As [`Space::discard`].
+    pub fn lazy_free_shared(&self, addr: usize, len: usize) -> Result<(), Errno> {
+        self.free_lazily(addr, len, FreeMode::Shared)
+    }
+
+    fn free_lazily(&self, addr: usize, len: usize, mode: FreeMode) -> Result<(), Errno> {
+        let range = self.pages(addr, len)?;
+        self.driver().lazy_free(&[range], mode).map_err(errno)
+    }
+
+    /// Takes the mark from lazily freed memory that was written to since, so that [`Space::snapshot`] counts right. Takes
+    /// time in proportion to that memory.
+    pub fn recount_lazyfree(&self) {
+        self.driver().recount_lazyfree();
     }
 
     /// Forgets what the pages hold and takes all access away.

@@ -36,6 +36,8 @@ pub struct Stats {
     pub reclaim: Duration,
     /// Of that, in faulting threads.
     pub reclaim_direct: Duration,
+    /// Volatile ranges that were purged because memory was short.
+    pub volatile_purges: u64,
     /// Times the store was found full or failing.
     pub store_failures: u64,
 }
@@ -71,10 +73,22 @@ impl From<StoreUsage> for StoreUsageStats {
 }
 
 impl Stats {
-    /// Bytes that are mapped in the program now.
+    /// Bytes that are mapped in the program now and in use: without what was lazily freed.
     #[must_use]
     pub fn resident_bytes(&self) -> u64 {
-        self.vm.nr_mapped * PAGE_SIZE as u64
+        (self.vm.nr_mapped - self.vm.nr_lazyfree_mapped) * PAGE_SIZE as u64
+    }
+
+    /// Bytes in RAM that were lazily freed and not used since: there for the taking.
+    #[must_use]
+    pub fn lazyfree_bytes(&self) -> u64 {
+        self.vm.nr_lazyfree * PAGE_SIZE as u64
+    }
+
+    /// Bytes in RAM but taken out of the program, waiting for a second touch.
+    #[must_use]
+    pub fn limbo_bytes(&self) -> u64 {
+        (self.vm.nr_limbo - (self.vm.nr_lazyfree - self.vm.nr_lazyfree_mapped)) * PAGE_SIZE as u64
     }
 
     /// Bytes saved for each byte that the store takes; `None` while it holds nothing.

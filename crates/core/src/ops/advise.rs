@@ -3,7 +3,7 @@
 use crate::addr::{LEAF_PAGES, PageIndex, PageRange};
 use crate::command::Commands;
 use crate::event::{Advice, Refusal, Reply};
-use crate::folio::{FolioId, ListName, State};
+use crate::folio::{Errand, FolioId, ListName, State};
 use crate::leaf::Entry;
 use crate::limits::{DISCARD_WALK, RECLAIM_BATCH};
 use crate::machine::Core;
@@ -44,7 +44,8 @@ impl Core {
     /// A mapped folio that can leave becomes the first to do so, or leaves.
     fn cool(&mut self, id: FolioId, advice: Advice, out: &mut Commands) {
         let folio = self.folios.get_mut(id);
-        if folio.state != State::Resident || folio.list == ListName::Unevictable {
+        let first_anyway = folio.lazy;
+        if folio.state != State::Resident || folio.list == ListName::Unevictable || first_anyway {
             return;
         }
         match advice {
@@ -53,10 +54,8 @@ impl Core {
                 self.lru.add_old(&mut self.folios, id, ListName::Inactive);
             }
             Advice::PageOut => {
-                folio.pageout = true;
                 // Without room in the pool it stays, first in line.
-                if !self.start_take_out(id, out) {
-                    self.folios.get_mut(id).pageout = false;
+                if !self.start_take_out(id, Errand::PageOut, out) {
                     self.unlist(id);
                     self.lru.add_old(&mut self.folios, id, ListName::Inactive);
                 }

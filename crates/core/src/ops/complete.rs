@@ -6,7 +6,7 @@
 use crate::addr::{Frame, PageRange};
 use crate::command::{Command, Commands};
 use crate::event::{Outcome, Reply};
-use crate::folio::{Folio, FolioId, ListName, State};
+use crate::folio::{Errand, Folio, FolioId, ListName, State};
 use crate::leaf::Entry;
 use crate::machine::Core;
 use crate::swap::SlotId;
@@ -33,7 +33,12 @@ impl Core {
                 self.folios.get_mut(id).state = State::Limbo;
                 self.list(id, ListName::Limbo);
             }
-            (State::TakingOut, Outcome::TakenOut) => self.taken_out(id),
+            (State::TakingOut, Outcome::TakenOut) => self.taken_out(id, out),
+            (State::TakingOut, Outcome::TakenOutBlank) => self.taken_out_blank(id, out),
+            (State::TakingOut, Outcome::Written) => self.not_blank(id),
+            (State::Clearing, Outcome::Cleared) => self.cleared(id),
+            (State::Looking, Outcome::Blank) => self.looked_at(id, true),
+            (State::Looking, Outcome::Written) => self.looked_at(id, false),
             (State::TakingOut, Outcome::TakeOutBusy) => {
                 self.stat.takeout_busy += 1;
                 self.stays(id, ListName::Active);
@@ -119,7 +124,7 @@ impl Core {
         let folio = self.folios.get_mut(id);
         folio.state = State::Resident;
         folio.frame = None;
-        folio.pageout = false;
+        folio.errand = Errand::None;
         self.list(id, list);
     }
 
@@ -176,24 +181,34 @@ impl Core {
         self.trim(out);
     }
 
-    fn taken_out(&mut self, id: FolioId) {
+    fn taken_out(&mut self, id: FolioId, out: &mut Commands) {
+        // What was thought to be zeros and is not has been used again.
+        self.in_use_again(id);
         let folio = *self.folios.get(id);
         let pages = folio.order.pages().0;
-        self.taking_out -= pages;
+        if folio.goes_to_limbo() {
+            self.taking_out -= pages;
+        }
         self.mapped -= pages;
         self.limbo += pages;
-        self.folios.get_mut(id).state = State::Limbo;
-        if folio.pageout {
-            self.lru.add_old(&mut self.folios, id, ListName::Limbo);
-        } else {
-            self.list(id, ListName::Limbo);
+        let record = self.folios.get_mut(id);
+        record.state = State::Limbo;
+        record.errand = Errand::None;
+        match folio.errand {
+            Errand::PageOut => self.lru.add_old(&mut self.folios, id, ListName::Limbo),
+            Errand::LazyFree => self.mark(id),
+            Errand::Drop => self.discard_limbo(id, out),
+            _ => self.list(id, ListName::Limbo),
         }
     }
 
     /// A take-out did not happen: the hole is free again and the folio is listed.
-    fn stays(&mut self, id: FolioId, list: ListName) {
+    pub(crate) fn stays(&mut self, id: FolioId, list: ListName) {
+        self.unmark(id);
         let folio = *self.folios.get(id);
-        self.taking_out -= folio.order.pages().0;
+        if folio.goes_to_limbo() {
+            self.taking_out -= folio.order.pages().0;
+        }
         self.frames
             .now_hole(folio.frame.expect("a take-out has a frame"));
         self.now_resident(id, list);
@@ -246,7 +261,11 @@ impl Core {
                 self.zeros += folio.order.pages().0;
             }
         }
-        self.count_steal(folio.order.pages().0, folio.saved_by);
+        let by = match folio.errand {
+            Errand::For(by) => Some(by),
+            _ => None,
+        };
+        self.count_steal(folio.order.pages().0, by);
         self.limbo -= folio.order.pages().0;
         self.frames
             .now_spare(folio.frame.expect("a folio being saved has a frame"));
@@ -258,7 +277,7 @@ impl Core {
         if let Some(slot) = folio.slot {
             self.drop_slot_pages(slot, pages, out);
         }
-        if !folio.uncharged {
+        if folio.errand != Errand::Poison {
             self.mapped -= pages;
         }
         self.stat.pgdiscard += u64::from(pages);

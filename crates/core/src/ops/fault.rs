@@ -40,7 +40,7 @@ impl Core {
             Entry::Swapped { slot, index } => self.fault_swapped(page, slot, index, max_order, out),
             Entry::Poisoned => Reply::Refused(Refusal::Poisoned { page }),
             Entry::Folio(id) => match self.folios.get(id).state {
-                State::Resident => Reply::Present,
+                State::Resident | State::Clearing | State::Looking => Reply::Present,
                 State::Limbo => self.fault_limbo(id, max_order, out),
                 State::Filling
                 | State::TakingOut
@@ -157,9 +157,10 @@ impl Core {
 
     /// In limbo: the frame is mapped where it was.
     fn fault_limbo(&mut self, id: FolioId, max_order: Order, out: &mut Commands) -> Reply {
+        self.unlist(id);
+        self.in_use_again(id);
         let folio = *self.folios.get(id);
         let frame = folio.frame.expect("a folio in limbo has a frame");
-        self.unlist(id);
         if max_order < folio.order {
             // It cannot be mapped as a whole any more: from the store it can be had page by page.
             return match self.start_save(id, out) {

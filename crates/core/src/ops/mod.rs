@@ -4,5 +4,7 @@ mod advise;
 mod complete;
 mod discard;
 mod fault;
+mod lazy_free;
 mod pin;
 mod reclaim;
+mod walk;

@@ -43,6 +43,7 @@ impl Core {
         }
         self.for_each_folio(range, |core, id| {
             core.unlist(id);
+            core.in_use_again(id);
             core.folios.get_mut(id).pins += 1;
             core.pins += 1;
             core.list(id, ListName::Unevictable);

@@ -1,6 +1,6 @@
 //! Reclaim: the next batch of work that makes memory available.
 //!
-//! Memory leaves in two steps, and a batch has both, so that limbo stays at its length while its old end is
+//! What was lazily freed goes first ([`lazy_free`](super::lazy_free)). Then memory leaves in two steps, and a batch has both, so that limbo stays at its length while its old end is
 //! written out:
 //!
 //! 1. *save*: the oldest folios in limbo go to the store, and their frames become spare. Only as long as limbo
@@ -15,12 +15,17 @@
 use crate::addr::PageCount;
 use crate::command::{Command, Commands};
 use crate::event::{Reclaimer, Reply};
-use crate::folio::{FolioId, ListName, State};
+use crate::folio::{Errand, FolioId, ListName, State};
 use crate::limits::{LOAD_RESERVE, RECLAIM_BATCH, RECLAIM_SCAN};
 use crate::machine::Core;
 
 impl Core {
     pub(crate) fn reclaim(&mut self, pages: PageCount, by: Reclaimer, out: &mut Commands) -> Reply {
+        let lazy = self.drop_lazyfree(pages.0, Errand::For(by), out);
+        if lazy >= pages.0 {
+            return Reply::Done;
+        }
+        let pages = PageCount(pages.0 - lazy);
         let target = self.limbo_target();
         let surplus = (self.limbo_listed() + self.taking_out).saturating_sub(target);
         let saved = self.save_oldest(pages.0.min(surplus), by, out);
@@ -63,7 +68,7 @@ impl Core {
                 self.lru.add_old(&mut self.folios, id, ListName::Limbo);
                 break;
             }
-            self.folios.get_mut(id).saved_by = Some(by);
+            self.folios.get_mut(id).errand = Errand::For(by);
             started += n;
         }
         started
@@ -97,7 +102,7 @@ impl Core {
                 break;
             };
             let n = self.folios.get(id).order.pages().0;
-            if !self.start_take_out(id, out) {
+            if !self.start_take_out(id, Errand::None, out) {
                 break;
             }
             self.count_scan(n, by);
@@ -107,7 +112,12 @@ impl Core {
     }
 
     /// Starts the take-out of a resident folio. False when the pool has no place for it.
-    pub(crate) fn start_take_out(&mut self, id: FolioId, out: &mut Commands) -> bool {
+    pub(crate) fn start_take_out(
+        &mut self,
+        id: FolioId,
+        errand: Errand,
+        out: &mut Commands,
+    ) -> bool {
         let folio = *self.folios.get(id);
         if self.frames.holes(folio.order) <= LOAD_RESERVE {
             // Spare frames may be what fills the pool: their places are wanted more than their pages.
@@ -121,9 +131,14 @@ impl Core {
             .take_hole(folio.order)
             .expect("holes were counted");
         self.unlist(id);
+        self.unmark(id);
         self.begin(id, State::TakingOut);
-        self.folios.get_mut(id).frame = Some(frame);
-        self.taking_out += folio.order.pages().0;
+        let record = self.folios.get_mut(id);
+        record.frame = Some(frame);
+        record.errand = errand;
+        if record.goes_to_limbo() {
+            self.taking_out += folio.order.pages().0;
+        }
         out.push(Command::TakeOut {
             folio: id,
             at: folio.range(),
@@ -144,7 +159,7 @@ impl Core {
         }
     }
 
-    fn count_scan(&mut self, pages: u32, by: Reclaimer) {
+    pub(crate) fn count_scan(&mut self, pages: u32, by: Reclaimer) {
         match by {
             Reclaimer::Background => self.stat.pgscan_kswapd += u64::from(pages),
             Reclaimer::Direct => self.stat.pgscan_direct += u64::from(pages),

@@ -123,10 +123,23 @@ impl Driver {
         );
         let mut work = Batch::new(none);
         let mut folios = Batch::new(FolioId(0));
+        let mut blank = [false; MAX_COMMANDS];
         for command in commands.iter() {
-            if let Command::TakeOut { folio, at, frame } = command {
-                work.push((at, frame));
-                folios.push(folio);
+            match command {
+                Command::TakeOut { folio, at, frame } => {
+                    work.push((at, frame));
+                    folios.push(folio);
+                }
+                Command::TakeOutIfBlank { folio, at, frame } => {
+                    if self.mmu.is_blank(at, true) {
+                        blank[work.len] = true;
+                        work.push((at, frame));
+                        folios.push(folio);
+                    } else {
+                        results.completed(folio, Outcome::Written);
+                    }
+                }
+                _ => {}
             }
         }
         if work.len == 0 {
@@ -135,16 +148,26 @@ impl Driver {
         let mut outcomes = [Ok(()); MAX_COMMANDS];
         self.mmu
             .take_out_all(work.items(), &mut outcomes[..work.len]);
-        for (folio, outcome) in folios.items().iter().zip(outcomes) {
+        for (i, (folio, outcome)) in folios.items().iter().zip(outcomes).enumerate() {
             results.completed(
                 *folio,
                 match outcome {
+                    Ok(()) if blank[i] && self.is_zeros(work.list[i].1) => Outcome::TakenOutBlank,
                     Ok(()) => Outcome::TakenOut,
                     Err(TakeOutError::Busy) => Outcome::TakeOutBusy,
                     Err(TakeOutError::Immovable) => Outcome::TakeOutImmovable,
                 },
             );
         }
+    }
+
+    fn is_zeros(&self, frame: Frame) -> bool {
+        let mut zeros = false;
+        self.mmu.read_frame(frame, &mut |bytes| {
+            let blank = |line: &[u8]| line.iter().fold(0, |sum, byte| sum | byte) == 0;
+            zeros = bytes.chunks(512).all(blank);
+        });
+        zeros
     }
 
     fn zap(&self, commands: &Commands, results: &mut Results) {
@@ -203,6 +226,23 @@ impl Driver {
                 results.completed(folio, self.save_outcome(saved));
                 return None;
             }
+            Command::Clear { folio, at } => {
+                self.mmu.clear(at);
+                results.completed(folio, Outcome::Cleared);
+                return None;
+            }
+            Command::Look { folio, at } => {
+                let blank = self.mmu.is_blank(at, false);
+                results.completed(
+                    folio,
+                    if blank {
+                        Outcome::Blank
+                    } else {
+                        Outcome::Written
+                    },
+                );
+                return None;
+            }
             Command::Release { slot } => {
                 self.store.release(slot);
                 results.push(Event::SlotReleased { slot });
@@ -218,7 +258,10 @@ impl Driver {
                 self.mmu.poison(at);
                 return None;
             }
-            Command::FreeFrame { .. } | Command::TakeOut { .. } | Command::Zap { .. } => {
+            Command::FreeFrame { .. }
+            | Command::TakeOut { .. }
+            | Command::TakeOutIfBlank { .. }
+            | Command::Zap { .. } => {
                 return None;
             }
         };

@@ -108,7 +108,10 @@ impl Driver {
                 Reply::Refused(Refusal::Poisoned { .. }) => return Err(FaultError::Lost),
                 Reply::Refused(Refusal::OutOfRecords) => return Err(FaultError::OutOfRecords),
                 Reply::Refused(_) => return Err(FaultError::Outside),
-                Reply::More { .. } | Reply::NeedsResident { .. } | Reply::Region { .. } => {
+                Reply::More { .. }
+                | Reply::NeedsResident { .. }
+                | Reply::Seen { .. }
+                | Reply::Region { .. } => {
                     unreachable!("{reply:?} is no answer to a fault")
                 }
             }

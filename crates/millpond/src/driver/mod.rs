@@ -13,9 +13,12 @@ pub(crate) mod fork;
 mod governor;
 mod housekeeping;
 mod latency;
+mod lazy_free;
 pub(crate) mod lock;
 mod operate;
 mod reclaim;
+
+pub use lazy_free::Contents;
 
 use crate::builder::OnStoreFull;
 use crate::error::PopulateError;
@@ -24,10 +27,11 @@ use crate::stats::Stats;
 use governor::Governor;
 use latency::Latency;
 use lock::{Gate, Held, Rank, Ranked};
+use millpond_core::volatile::VolatileBook;
 use millpond_core::{Core, Store, VmStat};
 use millpond_mmu::{Delivery, Uffd};
-use std::sync::Condvar;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 /// What a driver is made of, besides the core.
@@ -64,6 +68,12 @@ pub(crate) struct Driver {
     on_store_full: OnStoreFull,
     governor: Governor,
     latency: Latency,
+    /// Volatile ranges. Whoever reclaims only tries this lock; see [`lazy_free`].
+    volatile: Mutex<VolatileBook>,
+    /// Purges of volatile ranges under way.
+    purging: AtomicU32,
+    /// Volatile ranges purged so far.
+    purges: AtomicU64,
     /// Notified when something that was waited for has completed.
     settled: Condvar,
     /// Threads that wait on `settled`.
@@ -104,6 +114,9 @@ impl Driver {
             delivery: parts.delivery,
             on_store_full: parts.on_store_full,
             latency: Latency::new(),
+            volatile: Mutex::new(VolatileBook::new()),
+            purging: AtomicU32::new(0),
+            purges: AtomicU64::new(0),
             settled: Condvar::new(),
             waiters: AtomicU32::new(0),
             housekeeping: Ranked::new(Rank::Housekeeping, ()),
@@ -144,6 +157,7 @@ impl Driver {
             latency: self.latency.summary(),
             reclaim: Duration::from_nanos(direct + background),
             reclaim_direct: Duration::from_nanos(direct),
+            volatile_purges: self.purges.load(std::sync::atomic::Ordering::Relaxed),
             store_failures: self
                 .store_failures
                 .load(std::sync::atomic::Ordering::Relaxed),

@@ -41,7 +41,10 @@ impl Driver {
                 Reply::Wait { .. } => {}
                 Reply::NeedsResident { page } => self.make_resident(page)?,
                 Reply::Refused(refusal) => return Err(refusal),
-                Reply::Present | Reply::Reclaim { .. } | Reply::Region { .. } => {
+                Reply::Present
+                | Reply::Reclaim { .. }
+                | Reply::Seen { .. }
+                | Reply::Region { .. } => {
                     unreachable!("{reply:?} is no answer to this")
                 }
             }
@@ -72,6 +75,12 @@ impl Driver {
         }
     }
 
+    pub(crate) fn first_pinned(&self, range: PageRange) -> Option<PageIndex> {
+        let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
+        self.lock().first_pinned(range)
+    }
+
     /// Calls `see` with the state of each page, letting the lock go now and then.
     pub(crate) fn each_state(&self, range: PageRange, mut see: impl FnMut(PageState)) {
         let _quiet = SignalsBlocked::new();
@@ -85,7 +94,7 @@ impl Driver {
         }
     }
 
-    fn make_resident(&self, page: PageIndex) -> Result<(), Refusal> {
+    pub(crate) fn make_resident(&self, page: PageIndex) -> Result<(), Refusal> {
         match self.bring_in(page, Access::Read, Patience::Wait) {
             Ok(_) => Ok(()),
             Err(FaultError::Lost) => Err(Refusal::Poisoned { page }),

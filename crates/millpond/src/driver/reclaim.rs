@@ -1,5 +1,7 @@
 //! Reclaim: batches of the core's choosing until enough memory is available.
 //!
+//! What its owners can do without goes first: lazily freed memory (by the core), then volatile ranges (by the book).
+//!
 //! A faulting thread that finds none reclaims by itself (direct); the background thread keeps that rare. Both run
 //! the same batches; the first to see enough available stops.
 
@@ -23,6 +25,14 @@ impl Driver {
         loop {
             let mut core = self.lock();
             let enough = core.available() >= want;
+            if !enough && core.lazyfree_pages() == PageCount::ZERO {
+                drop(core);
+                if self.purge_oldest_volatile() {
+                    progress = true;
+                    continue;
+                }
+                core = self.lock();
+            }
             if !enough {
                 core.handle(Event::Reclaim { pages: want, by }, &mut commands);
             }
@@ -53,6 +63,13 @@ impl Driver {
             let pages = core.below_high_mark();
             if pages == PageCount::ZERO {
                 return false;
+            }
+            if core.lazyfree_pages() == PageCount::ZERO {
+                drop(core);
+                if self.purge_oldest_volatile() {
+                    return true;
+                }
+                core = self.lock();
             }
             core.handle(
                 Event::Reclaim {

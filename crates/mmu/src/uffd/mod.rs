@@ -5,11 +5,13 @@
 //! | | same folio or frame | other folios |
 //! | --- | --- | --- |
 //! | install, take_out, fill, read_frame, free_frames | never (in flight; frames are leased, a slip panics) | freely |
+//! | clear, is_blank | never beside an operation that maps or unmaps | freely |
 //! | zap, poison | never beside install or take_out | freely |
 //! | the program's reads, writes, system calls | any time: they see the old page, the new page, or fault | freely |
 //! | open, close, remap_reserved | never beside an operation on the same pages | freely |
 //! | before_fork … after_fork | nothing else runs: the caller is quiet | the same |
 
+mod blank;
 mod cost;
 mod fork;
 mod install;
@@ -338,6 +340,14 @@ impl Mmu for Uffd {
 
     fn take_out_all(&self, work: &[(PageRange, Frame)], results: &mut [Result<(), TakeOutError>]) {
         self.capture_all(work, results);
+    }
+
+    fn clear(&self, at: PageRange) {
+        self.clear_pages(at);
+    }
+
+    fn is_blank(&self, at: PageRange, glance: bool) -> bool {
+        self.pages_are_blank(at, glance)
     }
 
     fn read_frame(&self, frame: Frame, see: &mut dyn FnMut(&[u8])) {

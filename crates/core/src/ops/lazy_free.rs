@@ -1,0 +1,301 @@
+//! Lazy free: memory that is not wanted any more stays where it is until somebody needs it (`MADV_FREE`).
+//!
+//! # What the caller gets
+//! A page that was lazily freed reads as it did, or as zeros; once it was zeros it stays zeros until it is written to; a
+//! write keeps the page for good, whatever races with it. Until memory is short, using it again costs no allocation
+//! and no store access. When memory is short these folios are the first to go, oldest first, and nothing is written.
+//!
+//! # How a write is noticed
+//! The kernel clears the dirty bit of each page and looks at it again before it drops the page. User space has no such
+//! bit, so a mark must either be one that a write cannot pass unseen, or one that needs no watching:
+//!
+//! - *capture* ([`FreeMode::Shared`], and folios above 64 KiB): the folio is taken out into the frame pool, as for limbo.
+//!   Any touch faults and brings it back, which takes the mark away. Each page leaves atomically, so a racing write lands
+//!   before the capture, or faults. Dropping it later is one list operation: the frame is spare at once.
+//! - *clear* ([`FreeMode::Exclusive`], folios up to 64 KiB): the owner says that nobody uses the bytes during the call, so
+//!   they can be zeroed where they are. From then on the memory is what it would be after a fresh fault, and using it
+//!   again is a plain store. Whether it *was* used again shows in its bytes: a folio that is still zeros when memory
+//!   is short is dropped, one that is not has lost its mark, and nothing else.
+//!
+//! The third way, write protection, was measured and left: 9.8 µs for freeing and rewriting 64 KiB by 4 KiB pages
+//! against the kernel's 6.1 and 2 µs for clearing (docs/ARCHITECTURE.md). It costs a system call and a TLB
+//! shootdown at the mark, and a fault and another shootdown at reuse; and memory that is registered for write protection
+//! cannot be moved by its page tables.
+//!
+//! What is in the store when it is freed loses its slot at once: reading it back would cost more than new zeros.
+//!
+//! # Where marked folios wait
+//! On a list of their own, young end first, whatever list they were on: not proven cold, never hot. It is
+//! part of what Linux calls inactive; there the head of the inactive *file* list is used, which is scanned before
+//! anonymous memory. Reclaim empties this list before it looks at any other. A folio on it is either in limbo (captured)
+//! or mapped (cleared). The latter gets a glance before it is taken out, so that a busy allocator's reused memory is
+//! not chased through the pool, and a full look afterwards, when nobody can write to it any more.
+
+use super::walk::Step;
+use crate::addr::{PageCount, PageIndex, PageRange};
+use crate::command::{Command, Commands};
+use crate::event::{FreeMode, Refusal, Reply};
+use crate::folio::{Errand, FolioId, ListName, State};
+use crate::leaf::Entry;
+use crate::limits::{CLEAR_PAGES, LOAD_RESERVE, RECLAIM_BATCH, RECLAIM_SCAN};
+use crate::machine::Core;
+
+impl Core {
+    pub(crate) fn lazy_free(
+        &mut self,
+        range: PageRange,
+        mode: FreeMode,
+        out: &mut Commands,
+    ) -> Reply {
+        if let Some(page) = self.first_pinned(range) {
+            return Reply::Refused(Refusal::Pinned { page });
+        }
+        self.walk(range, out, |core, page, out| {
+            core.lazy_free_step(page, range, mode, out)
+        })
+    }
+
+    fn lazy_free_step(
+        &mut self,
+        page: PageIndex,
+        range: PageRange,
+        mode: FreeMode,
+        out: &mut Commands,
+    ) -> Step {
+        let id = match self.leaves.get(page) {
+            Entry::Empty | Entry::Zero | Entry::Swapped { .. } => {
+                self.forget_page(page, out);
+                return Step::To(page.plus(1));
+            }
+            Entry::Poisoned => return self.zap_poison(page, out),
+            Entry::Folio(id) => id,
+        };
+        if let Some(stop) = self.settle_for(id, page, range, out) {
+            return stop;
+        }
+        let folio = *self.folios.get(id);
+        match folio.state {
+            State::Limbo if mode == FreeMode::Zeroed => self.discard_limbo(id, out),
+            State::Limbo => self.mark_limbo(id, out),
+            // Its mapping forbids both ways; it stays as it is, which is within the contract but for one mode.
+            _ if folio.immovable && mode != FreeMode::Zeroed => {}
+            _ if mode != FreeMode::Shared && folio.order.pages().0 <= CLEAR_PAGES => {
+                self.start_clear(id, out);
+            }
+            _ if mode == FreeMode::Zeroed => self.zap(id, out),
+            _ => {
+                self.disown_slot(id, out);
+                if !self.start_take_out(id, Errand::LazyFree, out) && !out.is_empty() {
+                    // The pool is full, and a place in it is being made free.
+                    return Step::Stop(Reply::Done);
+                }
+            }
+        }
+        Step::To(folio.range().end())
+    }
+
+    fn start_clear(&mut self, id: FolioId, out: &mut Commands) {
+        self.unlist(id);
+        self.unmark(id);
+        self.disown_slot(id, out);
+        self.begin(id, State::Clearing);
+        let at = self.folios.get(id).range();
+        out.push(Command::Clear { folio: id, at });
+    }
+
+    fn mark_limbo(&mut self, id: FolioId, out: &mut Commands) {
+        if !self.folios.get(id).lazy {
+            self.disown_slot(id, out);
+            self.unlist(id);
+            self.mark(id);
+        }
+    }
+
+    /// What the store has of the folio is not wanted any more than the folio.
+    fn disown_slot(&mut self, id: FolioId, out: &mut Commands) {
+        let folio = self.folios.get_mut(id);
+        let pages = folio.order.pages().0;
+        if let Some(slot) = folio.slot.take() {
+            self.drop_slot_pages(slot, pages, out);
+        }
+    }
+
+    /// A folio that is mapped or in limbo, and on no list, waits among the lazily freed from now on.
+    pub(crate) fn mark(&mut self, id: FolioId) {
+        let folio = self.folios.get_mut(id);
+        let pages = folio.order.pages().0;
+        folio.lazy = true;
+        match folio.state.is_mapped() {
+            true => self.lazy_mapped += pages,
+            false => self.lazy_limbo += pages,
+        }
+        self.stat.pglazyfree += u64::from(pages);
+        self.list(id, ListName::LazyFree);
+    }
+
+    /// Takes the mark away, if there is one. The folio must be listed elsewhere then.
+    pub(crate) fn unmark(&mut self, id: FolioId) -> bool {
+        let folio = self.folios.get_mut(id);
+        let pages = folio.order.pages().0;
+        if !folio.lazy {
+            return false;
+        }
+        folio.lazy = false;
+        match folio.state.is_mapped() {
+            true => self.lazy_mapped -= pages,
+            false => self.lazy_limbo -= pages,
+        }
+        true
+    }
+
+    /// Somebody uses the folio: it is not free any more.
+    pub(crate) fn in_use_again(&mut self, id: FolioId) {
+        if self.unmark(id) {
+            self.stat.pglazyfree_reused += u64::from(self.folios.get(id).order.pages().0);
+        }
+    }
+
+    /// The folio was cleared in place.
+    pub(crate) fn cleared(&mut self, id: FolioId) {
+        self.folios.get_mut(id).state = State::Resident;
+        self.mark(id);
+    }
+
+    /// The folio was looked at, and is still mapped.
+    pub(crate) fn looked_at(&mut self, id: FolioId, blank: bool) {
+        self.folios.get_mut(id).state = State::Resident;
+        if blank {
+            self.list(id, ListName::LazyFree);
+        } else {
+            self.in_use_again(id);
+            self.list(id, ListName::Inactive);
+        }
+    }
+
+    /// Pages that were lazily freed and, as far as is known, not used since.
+    #[must_use]
+    pub fn lazyfree_pages(&self) -> PageCount {
+        PageCount(self.lazy_mapped + self.lazy_limbo)
+    }
+
+    /// Lazily freed pages beyond the cap.
+    #[must_use]
+    pub fn lazyfree_over(&self) -> PageCount {
+        let held = self.lazyfree_pages().0;
+        PageCount(held.saturating_sub(self.config.lazyfree_max.0))
+    }
+
+    /// Drops the oldest lazily freed folios until `pages` pages are free or on their way. `errand` says for what.
+    pub(crate) fn drop_lazyfree(&mut self, pages: u32, errand: Errand, out: &mut Commands) -> u32 {
+        let mut dropped = 0;
+        for _ in 0..RECLAIM_SCAN {
+            if dropped >= pages || out.len() >= RECLAIM_BATCH {
+                break;
+            }
+            let Some(id) = self.lru.lazyfree.oldest() else {
+                break;
+            };
+            let folio = *self.folios.get(id);
+            let n = folio.order.pages().0;
+            if let Errand::For(by) = errand {
+                self.count_scan(n, by);
+            }
+            if folio.state == State::Limbo {
+                let frame = self.drop_limbo(id, out);
+                self.lazily_dropped(frame, errand, out);
+            } else if !self.start_take_out_if_blank(id, errand, out) {
+                break;
+            }
+            dropped += n;
+        }
+        dropped
+    }
+
+    fn start_take_out_if_blank(&mut self, id: FolioId, errand: Errand, out: &mut Commands) -> bool {
+        let folio = *self.folios.get(id);
+        if self.frames.holes(folio.order) <= LOAD_RESERVE {
+            if let Some(frame) = self.frames.drain_one_of(folio.order) {
+                out.push(Command::FreeFrame { frame });
+            }
+            return false;
+        }
+        let frame = self
+            .frames
+            .take_hole(folio.order)
+            .expect("holes were counted");
+        self.unlist(id);
+        self.begin(id, State::TakingOut);
+        let record = self.folios.get_mut(id);
+        record.frame = Some(frame);
+        record.errand = errand;
+        out.push(Command::TakeOutIfBlank {
+            folio: id,
+            at: folio.range(),
+            frame,
+        });
+        true
+    }
+
+    /// The folio was captured, and is zeros.
+    pub(crate) fn taken_out_blank(&mut self, id: FolioId, out: &mut Commands) {
+        self.unmark(id);
+        let folio = *self.folios.get(id);
+        self.mapped -= folio.order.pages().0;
+        self.forget(folio.range());
+        self.folios.release(id);
+        let frame = folio.frame.expect("a take-out has a frame");
+        self.lazily_dropped(frame, folio.errand, out);
+    }
+
+    /// A busy frame holds nothing that is wanted: the next fault gets it, or the kernel when the cap is why.
+    fn lazily_dropped(&mut self, frame: crate::addr::Frame, errand: Errand, out: &mut Commands) {
+        let pages = frame.order().pages().0;
+        self.stat.pglazyfreed += u64::from(pages);
+        if let Errand::For(by) = errand {
+            self.count_steal(pages, Some(by));
+        }
+        if errand == Errand::Trim {
+            self.frames.drain_busy(frame);
+            out.push(Command::FreeFrame { frame });
+        } else {
+            self.frames.now_spare(frame);
+        }
+    }
+
+    pub(crate) fn trim_lazyfree(&mut self, out: &mut Commands) -> Reply {
+        let over = self.lazyfree_over().0;
+        self.drop_lazyfree(over, Errand::Trim, out);
+        Reply::Done
+    }
+
+    /// Each folio looked at goes to the young end, so a whole round leaves the order as it was.
+    pub(crate) fn recount_lazyfree(&mut self, left: PageCount, out: &mut Commands) -> Reply {
+        let mut seen = 0;
+        while seen < left.0 && out.len() < RECLAIM_BATCH {
+            let Some(id) = self.lru.lazyfree.oldest() else {
+                break;
+            };
+            let folio = *self.folios.get(id);
+            seen += folio.order.pages().0;
+            self.unlist(id);
+            if folio.state == State::Limbo {
+                self.list(id, ListName::LazyFree);
+                continue;
+            }
+            self.begin(id, State::Looking);
+            out.push(Command::Look {
+                folio: id,
+                at: folio.range(),
+            });
+        }
+        Reply::Seen {
+            pages: PageCount(seen),
+        }
+    }
+
+    /// The glance before a take-out showed that the folio was used again: it is still mapped.
+    pub(crate) fn not_blank(&mut self, id: FolioId) {
+        self.in_use_again(id);
+        self.stays(id, ListName::Inactive);
+    }
+}

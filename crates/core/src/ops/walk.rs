@@ -1,0 +1,73 @@
+//! Walking a range entry by entry, in bounded pieces.
+//!
+//! Whole leaves that nobody touched are passed over in one step. A walk ends early, with [`Reply::More`], when the list
+//! of commands is full or the piece is long enough; a step that cannot be taken now ends it too, but only after the
+//! work that was already given: that goes first, and the question comes again.
+
+use crate::addr::{LEAF_PAGES, PageCount, PageIndex, PageRange};
+use crate::command::Commands;
+use crate::event::{Refusal, Reply};
+use crate::leaf::Entry;
+use crate::limits::DISCARD_WALK;
+use crate::machine::Core;
+
+/// Commands that one step of a walk can give: one about a folio, and the releases of two edge splits and a slot.
+const STEP_COMMANDS: usize = 4;
+
+/// What one step of a walk came to.
+pub(crate) enum Step {
+    /// Go on at this page.
+    To(PageIndex),
+    /// Answer this.
+    Stop(Reply),
+}
+
+impl Core {
+    /// Takes `step` for each page or folio of `range`. Pages of leaves that are not in use get none.
+    pub(crate) fn walk(
+        &mut self,
+        range: PageRange,
+        out: &mut Commands,
+        mut step: impl FnMut(&mut Self, PageIndex, &mut Commands) -> Step,
+    ) -> Reply {
+        if !self.range_ok(range) {
+            return Reply::Refused(Refusal::BadRange);
+        }
+        let bound = range.start.0.saturating_add(DISCARD_WALK);
+        let walk_end = bound.min(range.end().0);
+        let mut page = range.start;
+        while page.0 < walk_end {
+            if out.room() <= STEP_COMMANDS {
+                return Reply::More { from: page };
+            }
+            if !self.leaves.leaf_in_use(page) {
+                let next_leaf = PageIndex(page.0 - page.0 % LEAF_PAGES).plus(LEAF_PAGES);
+                page = next_leaf.min(range.end());
+                continue;
+            }
+            match step(self, page, out) {
+                Step::To(next) => page = next,
+                Step::Stop(_) if !out.is_empty() => return Reply::More { from: page },
+                Step::Stop(reply) => return reply,
+            }
+        }
+        if page < range.end() {
+            Reply::More { from: page }
+        } else {
+            Reply::Done
+        }
+    }
+
+    /// One page that is in no folio forgets what it holds; its slot is released if that was the last of it.
+    pub(crate) fn forget_page(&mut self, page: PageIndex, out: &mut Commands) {
+        match self.leaves.get(page) {
+            Entry::Zero => self.zeros -= 1,
+            Entry::Swapped { slot, .. } => {
+                self.stat.pgdiscard += 1;
+                self.drop_slot_pages(slot, 1, out);
+            }
+            Entry::Empty | Entry::Poisoned | Entry::Folio(_) => return,
+        }
+        self.forget(PageRange::new(page, PageCount(1)));
+    }
+}

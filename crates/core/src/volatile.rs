@@ -1,0 +1,262 @@
+//! Volatile ranges: memory that its owner can do without while it is marked.
+//!
+//! The owner of a cache marks a range when it is done with it, and takes the mark back before it looks again; the answer
+//! says whether the contents survived. In between nothing is watched: no page is touched, protected or listed, so marking
+//! and unmarking are two operations on this book and cost the same for a page and for a gigabyte. (A lazy free has to
+//! notice writes by itself, see `ops/lazy_free.rs`; here the owner says when it writes.)
+//!
+//! Under pressure the oldest range is *purged*, whole: all or nothing for each range, so that the owner never finds half
+//! of an object. The book only says which; [`Event::Purge`](crate::Event::Purge) does it.
+//!
+//! The book has a lock of its own and is not part of [`Core`](crate::Core): marking must not wait for faults. Whoever
+//! reclaims only tries that lock, and must not allocate or free: taking the oldest range unlinks a record in place.
+
+use crate::addr::{PageIndex, PageRange};
+use std::collections::BTreeMap;
+
+/// Why a range cannot be marked or unmarked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VolatileRefusal {
+    /// A part of it is volatile already, from this page on.
+    Overlaps {
+        /// The page.
+        page: PageIndex,
+    },
+    /// It was not marked as one range.
+    NotVolatile,
+}
+
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    range: PageRange,
+    purged: bool,
+    /// Neighbours by age among the ranges that were not purged; `younger` is the next free record of a free one.
+    older: u32,
+    younger: u32,
+}
+
+/// The volatile ranges of one arena.
+///
+/// ```
+/// use millpond_core::{PageCount, PageIndex, PageRange, volatile::VolatileBook};
+///
+/// let mut book = VolatileBook::new();
+/// let range = PageRange::new(PageIndex(8), PageCount(4));
+/// book.mark(range)?;
+/// assert_eq!(book.take_oldest(), Some(range)); // memory is short: the caller drops it
+/// assert!(book.unmark(range)?, "purged");
+/// # Ok::<(), millpond_core::volatile::VolatileRefusal>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct VolatileBook {
+    records: Vec<Record>,
+    by_start: BTreeMap<u32, u32>,
+    first_free: Option<u32>,
+    oldest: Option<u32>,
+    youngest: Option<u32>,
+    pages: u64,
+}
+
+impl VolatileBook {
+    /// An empty book.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            records: Vec::new(),
+            by_start: BTreeMap::new(),
+            first_free: None,
+            oldest: None,
+            youngest: None,
+            pages: 0,
+        }
+    }
+
+    /// Pages of all ranges that are volatile and not purged, whether they are in memory or not.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// `range` is volatile from now on, and the youngest to be so.
+    ///
+    /// # Errors
+    /// A part of it is volatile already.
+    pub fn mark(&mut self, range: PageRange) -> Result<(), VolatileRefusal> {
+        if let Some(page) = self.overlap(range) {
+            return Err(VolatileRefusal::Overlaps { page });
+        }
+        let record = Record {
+            range,
+            purged: false,
+            older: NONE,
+            younger: NONE,
+        };
+        let index = match self.first_free {
+            Some(index) => {
+                self.first_free = some(self.records[index as usize].younger);
+                self.records[index as usize] = record;
+                index
+            }
+            None => {
+                self.records.push(record);
+                self.records.len() as u32 - 1
+            }
+        };
+        self.by_start.insert(range.start.0, index);
+        self.link_youngest(index);
+        Ok(())
+    }
+
+    /// `range` is not volatile any more. True when it was purged meanwhile.
+    ///
+    /// # Errors
+    /// It was not marked, or not as this range.
+    pub fn unmark(&mut self, range: PageRange) -> Result<bool, VolatileRefusal> {
+        let index = self.by_start.get(&range.start.0).copied();
+        let Some(index) = index.filter(|&i| self.records[i as usize].range == range) else {
+            return Err(VolatileRefusal::NotVolatile);
+        };
+        Ok(self.remove(index))
+    }
+
+    /// Forgets every range that begins in `range`: the region is dropped.
+    pub fn forget(&mut self, range: PageRange) {
+        while let Some((_, &index)) = self.by_start.range(range.start.0..range.end().0).next() {
+            self.remove(index);
+        }
+    }
+
+    /// The range that has been volatile for longest counts as purged from now on: the caller drops its contents. Neither
+    /// allocates nor frees.
+    pub fn take_oldest(&mut self) -> Option<PageRange> {
+        let index = self.oldest?;
+        self.unlink(index);
+        let record = &mut self.records[index as usize];
+        record.purged = true;
+        Some(record.range)
+    }
+
+    fn overlap(&self, range: PageRange) -> Option<PageIndex> {
+        let starts_inside = self.by_start.range(range.start.0..range.end().0).next();
+        let before = self.by_start.range(..range.start.0).next_back();
+        let reaches_in =
+            before.filter(|&(_, &i)| self.records[i as usize].range.end() > range.start);
+        match (reaches_in, starts_inside) {
+            (Some(_), _) => Some(range.start),
+            (None, Some((&start, _))) => Some(PageIndex(start)),
+            (None, None) => None,
+        }
+    }
+
+    fn remove(&mut self, index: u32) -> bool {
+        let record = self.records[index as usize];
+        if !record.purged {
+            self.unlink(index);
+        }
+        self.by_start.remove(&record.range.start.0);
+        self.records[index as usize].younger = self.first_free.unwrap_or(NONE);
+        self.first_free = Some(index);
+        record.purged
+    }
+
+    fn link_youngest(&mut self, index: u32) {
+        self.records[index as usize].older = self.youngest.unwrap_or(NONE);
+        match self.youngest {
+            Some(old) => self.records[old as usize].younger = index,
+            None => self.oldest = Some(index),
+        }
+        self.youngest = Some(index);
+        self.pages += u64::from(self.records[index as usize].range.len.0);
+    }
+
+    fn unlink(&mut self, index: u32) {
+        let Record {
+            older,
+            younger,
+            range,
+            ..
+        } = self.records[index as usize];
+        match some(older) {
+            Some(older) => self.records[older as usize].younger = younger,
+            None => self.oldest = some(younger),
+        }
+        match some(younger) {
+            Some(younger) => self.records[younger as usize].older = older,
+            None => self.youngest = some(older),
+        }
+        self.pages -= u64::from(range.len.0);
+    }
+}
+
+fn some(index: u32) -> Option<u32> {
+    (index != NONE).then_some(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::addr::PageCount;
+    use proptest::prelude::*;
+
+    fn range(start: u32, len: u32) -> PageRange {
+        PageRange::new(PageIndex(start), PageCount(len))
+    }
+
+    #[test]
+    fn overlapping_and_unknown_ranges_are_refused() {
+        let mut book = VolatileBook::new();
+        book.mark(range(8, 4)).unwrap();
+        for (start, len, page) in [(8, 4, 8), (0, 9, 8), (11, 9, 11), (9, 1, 9), (0, 64, 8)] {
+            let refused = Err(VolatileRefusal::Overlaps {
+                page: PageIndex(page),
+            });
+            assert_eq!(book.mark(range(start, len)), refused);
+        }
+        book.mark(range(12, 4)).unwrap();
+        for (start, len) in [(8, 3), (9, 3), (8, 8), (0, 4)] {
+            let refused = Err(VolatileRefusal::NotVolatile);
+            assert_eq!(book.unmark(range(start, len)), refused);
+        }
+        assert_eq!(book.pages(), 8);
+    }
+
+    proptest! {
+        /// Against a list of ranges, oldest first.
+        #[test]
+        fn agrees_with_a_list(ops in prop::collection::vec((0u8..4, 0u32..16), 1..300)) {
+            let mut book = VolatileBook::new();
+            let mut live: Vec<u32> = Vec::new();
+            let mut purged: Vec<u32> = Vec::new();
+            for (op, place) in ops {
+                let at = range(place * 4, 4);
+                let known = live.contains(&place) || purged.contains(&place);
+                match op {
+                    0 => {
+                        prop_assert_eq!(book.mark(at).is_err(), known);
+                        if !known { live.push(place); }
+                    }
+                    1 => {
+                        let was_purged = purged.contains(&place);
+                        let answer = if known { Ok(was_purged) } else { Err(VolatileRefusal::NotVolatile) };
+                        prop_assert_eq!(book.unmark(at), answer);
+                        live.retain(|&p| p != place);
+                        purged.retain(|&p| p != place);
+                    }
+                    2 => {
+                        let oldest = (!live.is_empty()).then(|| live.remove(0));
+                        prop_assert_eq!(book.take_oldest(), oldest.map(|p| range(p * 4, 4)));
+                        purged.extend(oldest);
+                    }
+                    _ => {
+                        book.forget(at);
+                        live.retain(|&p| p != place);
+                        purged.retain(|&p| p != place);
+                    }
+                }
+                prop_assert_eq!(book.pages(), live.len() as u64 * 4);
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Lazily freed memory and volatile ranges: what the core and the book decide, carried out.
+//!
+//! Marking a volatile range takes the book's lock and nothing else: no system call, no signal mask, no gate. That is
+//! sound because nobody who reclaims waits for that lock: a signal handler of the program may interrupt the marking
+//! thread, touch managed memory and have to reclaim, and then it finds the lock taken and goes on without.
+
+use super::Driver;
+use crate::signals::SignalsBlocked;
+use millpond_core::volatile::VolatileRefusal;
+use millpond_core::{Commands, Event, FreeMode, PageCount, PageRange, Refusal, Reply};
+use std::sync::atomic::Ordering;
+
+/// What became of the contents of a volatile range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "purged contents are gone"]
+pub enum Contents {
+    /// They are as they were.
+    Survived,
+    /// They were dropped: the range reads as zeros.
+    Purged,
+}
+
+impl Driver {
+    /// Lazily frees all of `ranges`: one round of the lock, as far as the commands fit in one list.
+    pub(crate) fn lazy_free(&self, ranges: &[PageRange], mode: FreeMode) -> Result<(), Refusal> {
+        let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
+        let mut commands = Commands::new();
+        let mut rest = ranges.iter().copied();
+        let mut next = rest.next();
+        let mut core = self.lock();
+        if let Some(page) = ranges.iter().find_map(|&range| core.first_pinned(range)) {
+            return Err(Refusal::Pinned { page });
+        }
+        while let Some(range) = next {
+            let reply = core.handle(Event::LazyFree { range, mode }, &mut commands);
+            match reply {
+                Reply::Done => {
+                    next = rest.next();
+                    continue;
+                }
+                Reply::More { from } => {
+                    next = Some(PageRange::new(from, PageCount(range.end().0 - from.0)));
+                }
+                Reply::Wait { .. } if commands.is_empty() => {
+                    core = self.wait_settled(core);
+                    continue;
+                }
+                Reply::Wait { .. } | Reply::NeedsResident { .. } => {}
+                Reply::Refused(refusal) => {
+                    drop(core);
+                    self.carry_out(&mut commands);
+                    return Err(refusal);
+                }
+                other => unreachable!("{other:?} is no answer to a lazy free"),
+            }
+            drop(core);
+            self.carry_out(&mut commands);
+            if let Reply::NeedsResident { page } = reply {
+                self.make_resident(page)?;
+            }
+            core = self.lock();
+        }
+        drop(core);
+        self.carry_out(&mut commands);
+        self.trim_lazyfree();
+        Ok(())
+    }
+
+    /// Drops what is lazily freed beyond the cap.
+    fn trim_lazyfree(&self) {
+        let mut commands = Commands::new();
+        loop {
+            {
+                let mut core = self.lock();
+                if core.lazyfree_over() == PageCount::ZERO {
+                    return;
+                }
+                core.handle(Event::TrimLazyFree, &mut commands);
+            }
+            // The rest is on its way on other threads.
+            if commands.is_empty() {
+                return;
+            }
+            self.carry_out(&mut commands);
+        }
+    }
+
+    /// Looks at all lazily freed memory that could have been written to unseen. Takes time in proportion to it.
+    pub(crate) fn recount_lazyfree(&self) {
+        let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
+        let mut commands = Commands::new();
+        let mut left = self.lock().stats().nr_lazyfree as u32;
+        while left > 0 {
+            let event = Event::RecountLazyFree {
+                left: PageCount(left),
+            };
+            let reply = self.lock().handle(event, &mut commands);
+            let Reply::Seen { pages } = reply else {
+                unreachable!("{reply:?} is no answer to a recount")
+            };
+            self.carry_out(&mut commands);
+            if pages == PageCount::ZERO {
+                break;
+            }
+            left = left.saturating_sub(pages.0);
+        }
+    }
+
+    pub(crate) fn mark_volatile(&self, range: PageRange) -> Result<(), VolatileRefusal> {
+        self.volatile().mark(range)
+    }
+
+    /// Ends the mark. What was purged reads as zeros afterwards, pinned pages excepted.
+    pub(crate) fn mark_nonvolatile(&self, range: PageRange) -> Result<Contents, VolatileRefusal> {
+        if !self.volatile().unmark(range)? {
+            return Ok(Contents::Survived);
+        }
+        {
+            // A purge that took the range before now must not drop what is written to it from now on.
+            let _quiet = SignalsBlocked::new();
+            while self.purging.load(Ordering::SeqCst) > 0 {
+                drop(self.wait_settled(self.lock()));
+            }
+        }
+        // A purge passes over what it would have to wait for.
+        let _ = self.operate(range, |range| Event::Discard { range });
+        Ok(Contents::Purged)
+    }
+
+    /// The region is dropped: nobody will ask for its volatile ranges.
+    pub(crate) fn forget_volatile(&self, range: PageRange) {
+        self.volatile().forget(range);
+    }
+
+    /// Purges the oldest volatile range. False when there is none, or the book is in use. For threads inside the gate.
+    pub(crate) fn purge_oldest_volatile(&self) -> bool {
+        let Ok(mut book) = self.volatile.try_lock() else {
+            return false;
+        };
+        let Some(mut range) = book.take_oldest() else {
+            return false;
+        };
+        self.purging.fetch_add(1, Ordering::SeqCst);
+        drop(book);
+        let mut commands = Commands::new();
+        loop {
+            let reply = self.lock().handle(Event::Purge { range }, &mut commands);
+            self.carry_out(&mut commands);
+            match reply {
+                Reply::More { from } => {
+                    range = PageRange::new(from, PageCount(range.end().0 - from.0));
+                }
+                _ => break,
+            }
+        }
+        self.purges.fetch_add(1, Ordering::Relaxed);
+        self.purging.fetch_sub(1, Ordering::SeqCst);
+        self.wake_waiters();
+        true
+    }
+
+    fn volatile(&self) -> std::sync::MutexGuard<'_, millpond_core::volatile::VolatileBook> {
+        self.volatile
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,184 @@
+//! Giving memory back lazily: what a [`Region`] offers beside [`discard`](Region::discard).
+//!
+//! | | afterwards the bytes are | noticed by itself | cost for 64 KiB |
+//! | --- | --- | --- | --- |
+//! | [`discard`](Region::discard) | zeros | | system calls, and a fault when used again |
+//! | [`lazy_free`](Region::lazy_free) | the old ones or zeros, until written | a write | 2 µs, no fault when used again |
+//! | [`mark_volatile`](Region::mark_volatile) | the old ones, or gone as a whole | nothing: the owner asks | 0.1 µs |
+
+use crate::driver::Contents;
+use crate::error::{LazyFreeError, VolatileError};
+use crate::region::Region;
+use millpond_core::volatile::VolatileRefusal;
+use millpond_core::{FreeMode, PAGE_SIZE, PageRange, Refusal};
+use std::ops::Range;
+
+/// What is wrong with a range of bytes.
+enum Wrong {
+    Range,
+    Alignment,
+}
+
+impl Region {
+    /// The contents of `range` (byte offsets, multiples of 4,096; the region's own end is allowed) are not wanted any
+    /// more. Each page reads as it did or as zeros, once zeros always zeros, until it is written to, which keeps it
+    /// (`MADV_FREE`). The memory goes before any other when memory is short, without being written to the store; until then
+    /// using it again costs nothing. What the store held of it is released at once.
+    ///
+    /// # Errors
+    /// A bad or unaligned range, or a pinned page in it.
+    ///
+    /// ```
+    /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+    /// let mut region = manager.region(1 << 20)?;
+    /// region.as_mut_slice().fill(7);
+    /// region.lazy_free(0..1 << 19)?;
+    /// assert!(matches!(region.as_slice()[0], 0 | 7));
+    /// assert_eq!(manager.stats().lazyfree_bytes(), 1 << 19);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn lazy_free(&mut self, range: Range<usize>) -> Result<(), LazyFreeError> {
+        let range = self.lazy_range(&range)?;
+        self.free_lazily(&[range], FreeMode::Exclusive)
+    }
+
+    /// [`Region::lazy_free`] of many ranges by one call.
+    ///
+    /// # Errors
+    /// As there; a bad range or a pinned page anywhere refuses the whole call.
+    pub fn lazy_free_vectored(&mut self, ranges: &[Range<usize>]) -> Result<(), LazyFreeError> {
+        self.free_vector(ranges, FreeMode::Exclusive)
+    }
+
+    /// [`Region::lazy_free`] for programs that share the region by its address: whatever other threads write at the same
+    /// time is kept, or was written before. The pages are taken out of sight, and using one again costs a fault.
+    ///
+    /// # Safety
+    /// No reference to bytes of the range may be in use: they may change.
+    ///
+    /// # Errors
+    /// As [`Region::lazy_free`].
+    pub unsafe fn lazy_free_shared(&self, range: Range<usize>) -> Result<(), LazyFreeError> {
+        let range = self.lazy_range(&range)?;
+        self.free_lazily(&[range], FreeMode::Shared)
+    }
+
+    /// [`Region::lazy_free_shared`] of many ranges by one call.
+    ///
+    /// # Safety
+    /// As there.
+    ///
+    /// # Errors
+    /// As [`Region::lazy_free_vectored`].
+    pub unsafe fn lazy_free_shared_vectored(
+        &self,
+        ranges: &[Range<usize>],
+    ) -> Result<(), LazyFreeError> {
+        self.free_vector(ranges, FreeMode::Shared)
+    }
+
+    /// The contents of `range` may be dropped at any time, all or nothing, until
+    /// [`mark_nonvolatile`](Region::mark_nonvolatile) of the same range. Costs no system call, whatever the length. Not to be
+    /// called from a signal handler.
+    ///
+    /// # Safety
+    /// Until the mark is taken back, bytes of the range may change: no reference to them may be in use, and what is written
+    /// there may be lost.
+    ///
+    /// # Errors
+    /// A bad or unaligned range, one that overlaps a volatile one, or a pinned page.
+    ///
+    /// ```
+    /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+    /// use millpond::Contents;
+    /// let mut cache = manager.region(1 << 20)?;
+    /// cache.as_mut_slice()[0] = 7;
+    /// // SAFETY: nothing refers to the bytes until they are asked for again.
+    /// unsafe { cache.mark_volatile(0..1 << 20)? };
+    /// match cache.mark_nonvolatile(0..1 << 20)? {
+    ///     Contents::Survived => assert_eq!(cache.as_slice()[0], 7),
+    ///     Contents::Purged => assert_eq!(cache.as_slice()[0], 0),
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub unsafe fn mark_volatile(&self, range: Range<usize>) -> Result<(), VolatileError> {
+        let pages = self.volatile_range(&range)?;
+        if let Some(page) = self.first_pinned(pages) {
+            return Err(VolatileError::Pinned {
+                offset: self.offset(page),
+            });
+        }
+        self.driver()
+            .mark_volatile(pages)
+            .map_err(|refusal| self.volatile_error(refusal, &range))
+    }
+
+    /// The contents of `range` are wanted again, if they are still there. Purged ones read as zeros.
+    ///
+    /// # Errors
+    /// A bad or unaligned range, or one that was not marked as a whole.
+    pub fn mark_nonvolatile(&self, range: Range<usize>) -> Result<Contents, VolatileError> {
+        let pages = self.volatile_range(&range)?;
+        self.driver()
+            .mark_nonvolatile(pages)
+            .map_err(|refusal| self.volatile_error(refusal, &range))
+    }
+
+    fn free_vector(&self, ranges: &[Range<usize>], mode: FreeMode) -> Result<(), LazyFreeError> {
+        let pages = ranges.iter().map(|range| self.lazy_range(range));
+        self.free_lazily(&pages.collect::<Result<Vec<_>, _>>()?, mode)
+    }
+
+    fn free_lazily(&self, ranges: &[PageRange], mode: FreeMode) -> Result<(), LazyFreeError> {
+        let freed = self.driver().lazy_free(ranges, mode);
+        freed.map_err(|refusal| match refusal {
+            Refusal::Pinned { page } => LazyFreeError::Pinned {
+                offset: self.offset(page),
+            },
+            Refusal::Poisoned { page } => LazyFreeError::Lost {
+                offset: self.offset(page),
+            },
+            Refusal::OutOfRecords => LazyFreeError::OutOfRecords,
+            other => unreachable!("{other:?} for a range inside a region"),
+        })
+    }
+
+    fn check(&self, range: &Range<usize>) -> Result<PageRange, Wrong> {
+        let (start, end, len) = (range.start, range.end, self.len());
+        if start >= end || end > len {
+            return Err(Wrong::Range);
+        }
+        if start % PAGE_SIZE != 0 || (end % PAGE_SIZE != 0 && end != len) {
+            return Err(Wrong::Alignment);
+        }
+        Ok(self.pages(range))
+    }
+
+    fn lazy_range(&self, range: &Range<usize>) -> Result<PageRange, LazyFreeError> {
+        let (start, end, len) = (range.start, range.end, self.len());
+        self.check(range).map_err(|wrong| match wrong {
+            Wrong::Range => LazyFreeError::BadRange { start, end, len },
+            Wrong::Alignment => LazyFreeError::Unaligned { start, end },
+        })
+    }
+
+    fn volatile_range(&self, range: &Range<usize>) -> Result<PageRange, VolatileError> {
+        let (start, end, len) = (range.start, range.end, self.len());
+        self.check(range).map_err(|wrong| match wrong {
+            Wrong::Range => VolatileError::BadRange { start, end, len },
+            Wrong::Alignment => VolatileError::Unaligned { start, end },
+        })
+    }
+
+    fn volatile_error(&self, refusal: VolatileRefusal, range: &Range<usize>) -> VolatileError {
+        match refusal {
+            VolatileRefusal::Overlaps { page } => VolatileError::Overlaps {
+                offset: self.offset(page),
+            },
+            VolatileRefusal::NotVolatile => VolatileError::NotVolatile {
+                start: range.start,
+                end: range.end,
+            },
+        }
+    }
+}

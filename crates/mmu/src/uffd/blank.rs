@@ -1,0 +1,80 @@
+//! Zeroing mapped pages where they are, and looking whether they are zeros.
+//!
+//! Both touch managed memory, which nothing else of ours does. They do not fault: the core holds the folio in flight,
+//! so its pages stay mapped until the answer.
+//!
+//! Zeroing goes past the caches where the processor can (x86's non-temporal stores): the memory was just given up, and
+//! 64 KiB of it take 1.2 µs whatever the size of the set, against 0.7 (in the L3 cache) to 2.0 for plain stores.
+
+use millpond_core::{PAGE_SIZE, PageRange};
+
+use super::Uffd;
+
+/// How much of each page a glance sees: what programs write first, and one cache line.
+const GLANCE: usize = 64;
+
+impl Uffd {
+    /// See [`Mmu::clear`](millpond_core::Mmu::clear).
+    pub(super) fn clear_pages(&self, at: PageRange) {
+        // SAFETY: the pages are mapped and stay so; the caller says that they are writable and that no reference to them
+        // is in use.
+        unsafe { clear(self.at(at.start) as *mut u8, at.len.bytes() as usize) }
+    }
+
+    /// See [`Mmu::is_blank`](millpond_core::Mmu::is_blank).
+    pub(super) fn pages_are_blank(&self, at: PageRange, glance: bool) -> bool {
+        let seen = if glance { GLANCE } else { PAGE_SIZE };
+        at.pages().all(|page| {
+            // SAFETY: the page is mapped and stays so.
+            unsafe { is_blank(self.at(page) as *const u64, seen / size_of::<u64>()) }
+        })
+    }
+}
+
+/// # Safety
+/// `at` is aligned to a page, `len` a multiple of pages, the range is mapped writable, and no reference to it is in use.
+#[cfg(target_arch = "x86_64")]
+unsafe fn clear(at: *mut u8, len: usize) {
+    use core::arch::x86_64::{__m128i, _mm_setzero_si128, _mm_sfence, _mm_stream_si128};
+    // SAFETY: the stores stay within the range, which is aligned; the fence orders them before whatever tells other
+    // threads that the memory is free.
+    unsafe {
+        let zero = _mm_setzero_si128();
+        let mut to = at.cast::<__m128i>();
+        let end = at.add(len).cast::<__m128i>();
+        while to < end {
+            _mm_stream_si128(to, zero);
+            _mm_stream_si128(to.add(1), zero);
+            _mm_stream_si128(to.add(2), zero);
+            _mm_stream_si128(to.add(3), zero);
+            to = to.add(4);
+        }
+        _mm_sfence();
+    }
+}
+
+/// # Safety
+/// `at` is aligned to a page, `len` a multiple of pages, the range is mapped writable, and no reference to it is in use.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn clear(at: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { core::ptr::write_bytes(at, 0, len) }
+}
+
+/// Whether `words` words from `at` are zero, each of them read once: the program may write there meanwhile.
+///
+/// # Safety
+/// The words are mapped and aligned; `words` is a multiple of 8.
+unsafe fn is_blank(at: *const u64, words: usize) -> bool {
+    for line in (0..words).step_by(8) {
+        let mut sum = 0;
+        for i in line..line + 8 {
+            // SAFETY: within the words of the caller's promise.
+            sum |= unsafe { at.add(i).read_volatile() };
+        }
+        if sum != 0 {
+            return false;
+        }
+    }
+    true
+}

@@ -16,6 +16,8 @@ use millpond_core::{
 
 use crate::report::{Check, breach};
 
+mod clear;
+
 /// Words in a simulated page.
 pub const LINES: usize = 4;
 /// What a page holds.

@@ -3,7 +3,7 @@
 //! Each function is one exhaustive `match`: a variant that is added to the contract does not compile here until it
 //! has a name, and the coverage test then asks the simulator to produce it.
 
-use millpond_core::{Command, Event, Outcome, Refusal, Reply};
+use millpond_core::{Command, Event, FreeMode, Outcome, Refusal, Reply};
 
 /// Every command, by name.
 pub const COMMANDS: [&str; 10] = [
@@ -94,6 +94,14 @@ pub fn event(event: &Event) -> &'static str {
         Event::SlotReleased { .. } => "SlotReleased",
         Event::Reclaim { .. } => "Reclaim",
         Event::Discard { .. } => "Discard",
+        Event::LazyFree { mode, .. } => match mode {
+            FreeMode::Shared => "LazyFree shared",
+            FreeMode::Exclusive => "LazyFree exclusive",
+            FreeMode::Zeroed => "LazyFree zeroed",
+        },
+        Event::TrimLazyFree => "TrimLazyFree",
+        Event::RecountLazyFree { .. } => "RecountLazyFree",
+        Event::Purge { .. } => "Purge",
         Event::Pin { .. } => "Pin",
         Event::Unpin { .. } => "Unpin",
         Event::Advise { .. } => "Advise",
@@ -113,6 +121,7 @@ pub fn reply(reply: &Reply) -> &'static str {
         Reply::NeedsResident { .. } => "NeedsResident",
         Reply::Present => "Present",
         Reply::Reclaim { .. } => "Reclaim",
+        Reply::Seen { .. } => "Seen",
         Reply::Region { .. } => "Region",
         Reply::Refused(why) => match why {
             Refusal::BadRange => "BadRange",
@@ -137,6 +146,9 @@ pub fn command(command: &Command) -> &'static str {
         Command::Load { .. } => "Load",
         Command::Rescue { .. } => "Rescue",
         Command::TakeOut { .. } => "TakeOut",
+        Command::Clear { .. } => "Clear",
+        Command::Look { .. } => "Look",
+        Command::TakeOutIfBlank { .. } => "TakeOutIfBlank",
         Command::Save { .. } => "Save",
         Command::Zap { .. } => "Zap",
         Command::FreeFrame { .. } => "FreeFrame",
@@ -155,6 +167,10 @@ pub fn outcome(outcome: &Outcome) -> &'static str {
         Outcome::InstallGone { .. } => "InstallGone",
         Outcome::LoadFailed { .. } => "LoadFailed",
         Outcome::TakenOut => "TakenOut",
+        Outcome::TakenOutBlank => "TakenOutBlank",
+        Outcome::Cleared => "Cleared",
+        Outcome::Blank => "Blank",
+        Outcome::Written => "Written",
         Outcome::TakeOutBusy => "TakeOutBusy",
         Outcome::TakeOutImmovable => "TakeOutImmovable",
         Outcome::Stored => "Stored",

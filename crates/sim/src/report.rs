@@ -80,6 +80,9 @@ pub fn command_range(command: &Command) -> Option<PageRange> {
         | Command::Load { at, .. }
         | Command::Rescue { at, .. }
         | Command::TakeOut { at, .. }
+        | Command::TakeOutIfBlank { at, .. }
+        | Command::Clear { at, .. }
+        | Command::Look { at, .. }
         | Command::Zap { at, .. }
         | Command::Wake { at }
         | Command::Poison { at, .. } => Some(at),
@@ -95,6 +98,9 @@ pub fn command_folio(command: &Command) -> Option<FolioId> {
         | Command::Load { folio, .. }
         | Command::Rescue { folio, .. }
         | Command::TakeOut { folio, .. }
+        | Command::TakeOutIfBlank { folio, .. }
+        | Command::Clear { folio, .. }
+        | Command::Look { folio, .. }
         | Command::Save { folio, .. }
         | Command::Zap { folio, .. } => Some(folio),
         _ => None,
@@ -105,6 +111,8 @@ fn event_range(event: &Event) -> Option<PageRange> {
     match *event {
         Event::Fault { page, .. } => Some(PageRange::new(page, millpond_core::PageCount(1))),
         Event::Discard { range }
+        | Event::LazyFree { range, .. }
+        | Event::Purge { range }
         | Event::Pin { range }
         | Event::Unpin { range }
         | Event::Advise { range, .. }

@@ -54,6 +54,7 @@ pub fn command_frame(command: &Command) -> Option<Frame> {
         Command::Load { frame, .. }
         | Command::Rescue { frame, .. }
         | Command::TakeOut { frame, .. }
+        | Command::TakeOutIfBlank { frame, .. }
         | Command::Save { frame, .. }
         | Command::FreeFrame { frame } => Some(frame),
         _ => None,

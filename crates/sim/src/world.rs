@@ -200,6 +200,9 @@ impl World {
             | Command::Load { at, .. }
             | Command::Rescue { at, .. }
             | Command::TakeOut { at, .. }
+            | Command::TakeOutIfBlank { at, .. }
+            | Command::Clear { at, .. }
+            | Command::Look { at, .. }
             | Command::Zap { at, .. } => self.expect_in_region(at)?,
             Command::Save { .. } | Command::Release { .. } => {}
         }
@@ -379,6 +382,26 @@ impl World {
                 }
                 outcome
             }
+            Command::TakeOutIfBlank { at, frame, .. } => {
+                if !self.mmu.is_blank(at, true)? {
+                    return Ok(Some(Outcome::Written));
+                }
+                let busy = self.inject(self.profile.busy, "busy");
+                match self.mmu.take_out(at, frame, busy)? {
+                    Ok(()) if self.mmu.frame_is_blank(frame)? => Outcome::TakenOutBlank,
+                    Ok(()) => Outcome::TakenOut,
+                    Err(TakeOutError::Busy) => Outcome::TakeOutBusy,
+                    Err(TakeOutError::Immovable) => Outcome::TakeOutImmovable,
+                }
+            }
+            Command::Clear { at, .. } => {
+                self.mmu.clear(at)?;
+                Outcome::Cleared
+            }
+            Command::Look { at, .. } => match self.mmu.is_blank(at, false)? {
+                true => Outcome::Blank,
+                false => Outcome::Written,
+            },
             Command::Zap { at, .. } => {
                 self.mmu.zap(at)?;
                 Outcome::Zapped
@@ -480,9 +503,14 @@ impl World {
         let (core, here) = (self.core.page_state(page), self.mmu.page(page));
         let agree = match core {
             PageState::InFlight => true,
-            PageState::Resident => matches!(here, Slot::Mapped(_)),
+            PageState::Resident | PageState::LazyFree { mapped: true } => {
+                matches!(here, Slot::Mapped(_))
+            }
             PageState::Poisoned => here == Slot::Poisoned,
-            PageState::Empty | PageState::Limbo | PageState::Swapped => here == Slot::Empty,
+            PageState::Empty
+            | PageState::Limbo
+            | PageState::LazyFree { mapped: false }
+            | PageState::Swapped => here == Slot::Empty,
         };
         if !agree {
             breach!(at page, "the core takes {page} to be {core:?}, but it is {here:?}");

@@ -82,6 +82,12 @@ impl KernelSwap {
         })
     }
 
+    /// The cgroup's directory.
+    #[must_use]
+    pub fn group(&self) -> &Path {
+        &self.group
+    }
+
     /// One measurement in a fresh process.
     ///
     /// # Errors
@@ -128,5 +134,5 @@ pub fn work(group: &Path, work: &Work) -> io::Result<Phases> {
     unsafe { rustix::mm::madvise(start, length, Advice::LinuxNoHugepage)? };
     // SAFETY: the mapping is readable, writable, zeroed, used by nobody else, and never unmapped.
     let memory = unsafe { std::slice::from_raw_parts_mut(start.cast::<u8>(), length) };
-    Ok(phases::run(memory, work, || phases::usage().0))
+    Ok(phases::run(memory, work, || phases::usage().major_faults))
 }

@@ -12,7 +12,7 @@ use std::error::Error;
 ///
 /// # Errors
 /// When the manager cannot be built or the region not made, as the message says.
-pub fn work(order: u8, work: &Work) -> Result<Phases, Box<dyn Error>> {
+pub fn work(order: u8, work: &Work) -> Result<Phases, Box<dyn Error + Send + Sync>> {
     let order = Order::new(order).ok_or("an order is at most 9")?;
     let manager = Manager::builder()
         .ram(work.ram)

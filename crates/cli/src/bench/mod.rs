@@ -4,6 +4,7 @@ mod cgroup;
 mod data;
 mod guard;
 mod kernel_swap;
+mod lazyfree;
 mod millpond_side;
 mod phases;
 mod report;
@@ -21,6 +22,9 @@ use std::path::PathBuf;
 pub enum BenchCommand {
     /// A region twice the budget: fill, random reads, sequential read, verify; Millpond beside kernel swap to zram
     Swap(swap::SwapArgs),
+    /// Giving memory back lazily: cost, store reads, a program that allocates, reported sizes; Millpond beside the kernel
+    #[command(name = "lazyfree")]
+    LazyFree(lazyfree::LazyFreeArgs),
 }
 
 /// One measured process.
@@ -42,6 +46,9 @@ pub enum WorkerCommand {
         #[command(flatten)]
         work: Work,
     },
+    /// Lazy free
+    #[command(subcommand)]
+    LazyFree(lazyfree::LazyFreeWorker),
 }
 
 /// Why a side of the benchmark cannot run on this machine.
@@ -71,7 +78,7 @@ pub enum BenchError {
     Record(#[source] io::Error),
     /// Something could not be put back.
     #[error(
-        "cannot put back swap, zram or cgroup: {0}; start `millpond bench swap` again, it tries again first"
+        "cannot put back swap, zram or cgroup: {0}; start the benchmark again, it tries again first"
     )]
     PutBack(#[source] io::Error),
     /// The measured process cannot be started.
@@ -82,7 +89,7 @@ pub enum BenchError {
     Worker(String),
     /// The measured process itself: it cannot get its memory.
     #[error("cannot get the memory to measure: {0}")]
-    Memory(Box<dyn std::error::Error>),
+    Memory(Box<dyn std::error::Error + Send + Sync>),
     /// A signal asked for the end.
     #[error("ended by signal {0}")]
     Interrupted(i32),
@@ -102,13 +109,14 @@ impl BenchError {
     }
 }
 
-/// Measures. Answers 0, or 1 when a page was read back wrong.
+/// Measures. Answers 0, or 1 when memory was read back wrong.
 ///
 /// # Errors
 /// When there is no result.
 pub fn bench(command: &BenchCommand) -> Result<u8, BenchError> {
     match command {
         BenchCommand::Swap(args) => swap::swap(args),
+        BenchCommand::LazyFree(args) => lazyfree::lazyfree(args),
     }
 }
 
@@ -117,15 +125,19 @@ pub fn bench(command: &BenchCommand) -> Result<u8, BenchError> {
 /// # Errors
 /// When it cannot get its memory, or print.
 pub fn work(command: &WorkerCommand) -> Result<u8, BenchError> {
-    let phases = match command {
+    match command {
         WorkerCommand::Millpond { order, work } => {
-            millpond_side::work(*order, work).map_err(BenchError::Memory)?
+            say(&millpond_side::work(*order, work).map_err(BenchError::Memory)?)?;
         }
         WorkerCommand::KernelSwap { cgroup, work } => {
-            kernel_swap::work(cgroup, work).map_err(|error| BenchError::Memory(error.into()))?
+            let phases = kernel_swap::work(cgroup, work);
+            say(&phases.map_err(|error| BenchError::Memory(error.into()))?)?;
         }
-    };
-    serde_json::to_writer(io::stdout(), &phases)
-        .map_err(|error| BenchError::Print(error.into()))?;
+        WorkerCommand::LazyFree(command) => lazyfree::work(command)?,
+    }
     Ok(0)
+}
+
+fn say(measured: &impl serde::Serialize) -> Result<(), BenchError> {
+    serde_json::to_writer(io::stdout(), measured).map_err(|error| BenchError::Print(error.into()))
 }

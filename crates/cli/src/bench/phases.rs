@@ -66,7 +66,7 @@ pub fn run(memory: &mut [u8], work: &Work, major_faults: impl Fn() -> u64) -> Ph
         let wrong = |&(index, page): &(usize, &[u8])| !data::matches(page, index);
         wrong_pages = memory.chunks_exact(PAGE).enumerate().filter(wrong).count() as u64;
     });
-    let peak_rss_bytes = usage().1;
+    let peak_rss_bytes = usage().peak_rss_bytes;
     let peak_charged_bytes = None;
     Phases {
         fill,
@@ -97,13 +97,28 @@ fn timed(count: usize, work: impl FnOnce()) -> f64 {
     started.elapsed().as_secs_f64() * 1e6 / count as f64
 }
 
-/// Major faults of this process so far and its highest resident set in bytes, as the kernel counts them.
-pub fn usage() -> (u64, u64) {
+/// What the kernel has counted for this process so far.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage {
+    /// Faults that needed no I/O.
+    pub minor_faults: u64,
+    /// Faults that did.
+    pub major_faults: u64,
+    /// Highest resident set, in bytes.
+    pub peak_rss_bytes: u64,
+}
+
+/// Asks the kernel.
+pub fn usage() -> Usage {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` is writable and owned here, and all-zero bytes are valid for it.
     let usage = unsafe {
         libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
         usage.assume_init()
     };
-    (usage.ru_majflt as u64, (usage.ru_maxrss as u64) << 10)
+    Usage {
+        minor_faults: usage.ru_minflt as u64,
+        major_faults: usage.ru_majflt as u64,
+        peak_rss_bytes: (usage.ru_maxrss as u64) << 10,
+    }
 }

@@ -62,10 +62,25 @@ pub struct Skipped {
     pub kernel: Option<String>,
 }
 
+/// What the figures depend on.
 #[derive(Clone, Debug, Serialize)]
-struct Machine {
+pub struct Machine {
     kernel: String,
     cores: usize,
+}
+
+impl Machine {
+    /// Looks.
+    #[must_use]
+    pub fn look() -> Self {
+        Self {
+            kernel: rustix::system::uname()
+                .release()
+                .to_string_lossy()
+                .into_owned(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
 }
 
 /// How many times faster Millpond is than the kernel.
@@ -125,7 +140,9 @@ impl Side {
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+/// The middle one, or the mean of the two in the middle; not a number without values.
+#[must_use]
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     match values.len() {
@@ -150,13 +167,7 @@ impl SwapReport {
             .and_then(|kernel| ratio(&millpond, &kernel.side.median));
         Self {
             schema: "millpond-bench-swap/1",
-            machine: Machine {
-                kernel: rustix::system::uname()
-                    .release()
-                    .to_string_lossy()
-                    .into_owned(),
-                cores: std::thread::available_parallelism().map_or(1, usize::from),
-            },
+            machine: Machine::look(),
             region_bytes: work.pages * super::data::PAGE as u64,
             budget_bytes: work.ram,
             accesses: work.accesses,

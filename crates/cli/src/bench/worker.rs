@@ -4,9 +4,9 @@
 //! late would favour one side. Signals that ask the benchmark to end are blocked in the main thread and fetched by a thread of
 //! their own, which kills the worker; the main thread then sees its worker end, and returns through its guards.
 
-use super::phases::Phases;
 use super::{BenchError, guard};
 use rustix::process::{Pid, PidfdFlags, Signal};
+use serde::de::DeserializeOwned;
 use std::ffi::OsStr;
 use std::io;
 use std::mem::MaybeUninit;
@@ -82,17 +82,26 @@ impl Workers {
     ///
     /// # Errors
     /// When it cannot be started, fails, or somebody asked for the end.
-    pub fn measure<A: AsRef<OsStr>>(
+    pub fn measure<T: DeserializeOwned>(
         &self,
-        arguments: &[A],
+        arguments: &[impl AsRef<OsStr>],
         started: impl FnOnce(i32, u64) -> io::Result<()>,
-    ) -> Result<Phases, BenchError> {
+    ) -> Result<T, BenchError> {
         let mut command = Command::new("/proc/self/exe");
-        command
-            .arg("bench-worker")
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
+        command.arg("bench-worker").args(arguments);
+        self.measure_command(command, started)
+    }
+
+    /// As [`Workers::measure`], for a command that ends up as such a process or prints what it prints.
+    ///
+    /// # Errors
+    /// As [`Workers::measure`].
+    pub fn measure_command<T: DeserializeOwned>(
+        &self,
+        mut command: Command,
+        started: impl FnOnce(i32, u64) -> io::Result<()>,
+    ) -> Result<T, BenchError> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
         // SAFETY: the closure makes one system call and neither allocates nor locks, as is required after a fork.
         unsafe {
             command.pre_exec(|| {

@@ -1,0 +1,235 @@
+//! A program that lives on its allocator, and what lazy purging does for it.
+//!
+//! The program is after ebizzy's fashion, itself a stand-in for web servers: a table of chunks is filled once; then each thread
+//! takes a chunk at random, allocates a copy of it, looks a number up in the copy, and frees it. What is counted are
+//! records a second. It allocates by `malloc` alone, so it runs under any allocator: as it is (the C library's), and under
+//! `millpond run`, whose allocator gives unused memory back lazily or eagerly.
+//!
+//! Copies are between a quarter and the whole of a chunk, so that an allocator cannot hand out the same piece for ever.
+
+use super::memory::Failure;
+use crate::bench::phases::usage;
+use crate::bench::worker::Workers;
+use crate::bench::{BenchError, Skip, data};
+use crate::run::env;
+use serde::{Deserialize, Serialize};
+use std::hint::black_box;
+use std::process::Command;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Sizes of one measurement.
+#[derive(Clone, Debug, Serialize, clap::Args)]
+#[group(skip)]
+pub struct Sizes {
+    /// Numbers of threads that the program runs with
+    #[arg(id = "ebizzy-threads", long = "ebizzy-threads", value_delimiter = ',', default_value = "1,2,4", value_parser = clap::value_parser!(u16).range(1..=256), value_name = "N,...")]
+    pub threads: Vec<u16>,
+    /// The program's budget under `millpond run`
+    #[arg(id = "ebizzy-ram", long = "ebizzy-ram", default_value = "256M", value_parser = crate::size::parse_ram, value_name = "SIZE")]
+    pub budget_bytes: u64,
+    #[command(flatten)]
+    pub program: Program,
+}
+
+/// The program's own settings.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, clap::Args)]
+#[group(skip)]
+pub struct Program {
+    /// Chunks in the table
+    #[arg(id = "ebizzy-chunks", long = "ebizzy-chunks", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    pub chunks: u32,
+    /// Size of a chunk
+    #[arg(id = "ebizzy-chunk", long = "ebizzy-chunk", default_value = "512K", value_parser = super::parse_pages, value_name = "SIZE")]
+    pub chunk_bytes: u64,
+    /// How long each run lasts, in milliseconds
+    #[arg(id = "ebizzy-ms", long = "ebizzy-ms", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(10..=600_000), value_name = "MS")]
+    pub milliseconds: u64,
+}
+
+/// Whose allocator the program runs on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Allocator {
+    /// Millpond's, giving back lazily.
+    LazyPurge,
+    /// Millpond's, giving back eagerly.
+    EagerPurge,
+    /// The C library's, without Millpond.
+    Libc,
+}
+
+/// All of them, in the order in which a round runs them.
+pub const ALLOCATORS: [Allocator; 3] =
+    [Allocator::LazyPurge, Allocator::EagerPurge, Allocator::Libc];
+
+/// What the program found.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Copies made, searched and freed, a second.
+    pub records_per_second: f64,
+    /// Numbers that were not where they had to be.
+    pub wrong_records: u64,
+    /// Page faults that the kernel counts for the process, a record.
+    pub faults: f64,
+    /// Highest resident set of the process as the kernel counts it, in bytes.
+    pub peak_rss_bytes: u64,
+}
+
+impl Program {
+    fn to_arguments(self) -> Vec<String> {
+        let numbers = [
+            ("--ebizzy-chunks", self.chunks.into()),
+            ("--ebizzy-chunk", self.chunk_bytes),
+            ("--ebizzy-ms", self.milliseconds),
+        ];
+        super::options(&numbers)
+    }
+}
+
+/// Whether programs can be run under Millpond's allocator here.
+///
+/// # Errors
+/// Why not.
+pub fn can_run() -> Result<(), Skip> {
+    env::find_library().map_err(|error| Skip(error.to_string()))?;
+    crate::doctor::require_for_run().map_err(|error| Skip(error.to_string()))
+}
+
+/// Runs the program in a process of its own.
+///
+/// # Errors
+/// When it cannot be started, fails, or somebody asked for the end.
+pub fn measure(
+    workers: &Workers,
+    allocator: Allocator,
+    threads: u16,
+    sizes: &Sizes,
+) -> Result<Outcome, BenchError> {
+    let mut program = vec!["lazy-free".to_owned(), "ebizzy".to_owned()];
+    program.extend(super::options(&[("--threads", threads.into())]));
+    program.extend(sizes.program.to_arguments());
+    let purge = match allocator {
+        Allocator::Libc => return workers.measure(&program, |_, _| Ok(())),
+        Allocator::LazyPurge => "on",
+        Allocator::EagerPurge => "off",
+    };
+    let executable = std::env::current_exe().map_err(BenchError::Start)?;
+    let mut command = Command::new(&executable);
+    command
+        .env("MILLPOND_LAZY_PURGE", purge)
+        .args(["run", "--report", "none", "--ram"])
+        .arg(sizes.budget_bytes.to_string())
+        .arg("--")
+        .arg(executable)
+        .arg("bench-worker")
+        .args(program);
+    workers.measure_command(command, |_, _| Ok(()))
+}
+
+/// The program.
+///
+/// # Errors
+/// When its sizes do not fit this machine's addresses.
+pub fn work(threads: u16, program: &Program) -> Result<Outcome, Failure> {
+    let numbers = usize::try_from(program.chunk_bytes)? / size_of::<u64>();
+    let table: Vec<Vec<u64>> = (0..program.chunks)
+        .map(|chunk| (0..numbers).map(|index| number(chunk, index)).collect())
+        .collect();
+    let table = &table;
+    let (start, stop) = (
+        &Barrier::new(usize::from(threads) + 1),
+        &AtomicBool::new(false),
+    );
+    let (seconds, faults, counts) = std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads)
+            .map(|thread| {
+                scope.spawn(move || {
+                    start.wait();
+                    search(table, u64::from(thread), stop)
+                })
+            })
+            .collect();
+        start.wait();
+        let (started, before) = (Instant::now(), faults());
+        std::thread::sleep(Duration::from_millis(program.milliseconds));
+        stop.store(true, Ordering::Relaxed);
+        let counts: Vec<_> = running.into_iter().map(|thread| thread.join()).collect();
+        (started.elapsed().as_secs_f64(), faults() - before, counts)
+    });
+    let (mut records, mut wrong_records) = (0, 0);
+    for count in counts {
+        let (found, wrong) = count.map_err(|_| "a thread panicked")?;
+        records += found + wrong;
+        wrong_records += wrong;
+    }
+    Ok(Outcome {
+        records_per_second: records as f64 / seconds,
+        wrong_records,
+        faults: faults as f64 / (records as f64).max(1.0),
+        peak_rss_bytes: usage().peak_rss_bytes,
+    })
+}
+
+/// Ascending within a chunk, different between chunks.
+fn number(chunk: u32, index: usize) -> u64 {
+    ((index as u64) << 32) + u64::from(chunk)
+}
+
+/// Copies, searches, frees until `stop`; numbers found where they belong, and not.
+fn search(table: &[Vec<u64>], seed: u64, stop: &AtomicBool) -> (u64, u64) {
+    let numbers = table[0].len();
+    let mut chunks = data::random_pages(table.len(), 2 * seed + 1);
+    let mut places = data::random_pages(numbers, 2 * seed + 2);
+    let (mut found, mut wrong) = (0, 0);
+    while !stop.load(Ordering::Relaxed) {
+        let (Some(chunk), Some(size), Some(place)) = (chunks.next(), places.next(), places.next())
+        else {
+            break;
+        };
+        let size = size.max(numbers / 4);
+        let place = place % size;
+        let copy = black_box(table[chunk][..size].to_vec());
+        let is = copy.binary_search(&number(chunk as u32, place));
+        if is == Ok(place) {
+            found += 1;
+        } else {
+            wrong += 1;
+        }
+    }
+    (found, wrong)
+}
+
+/// Faults of any kind so far, as the kernel counts them.
+fn faults() -> u64 {
+    let usage = usage();
+    usage.minor_faults + usage.major_faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_finds_every_number_and_a_wrong_one_is_seen() {
+        let program = Program {
+            chunks: 3,
+            chunk_bytes: 64 << 10,
+            milliseconds: 30,
+        };
+        let outcome = work(2, &program).unwrap();
+        assert!(outcome.records_per_second > 0.0);
+        assert_eq!(outcome.wrong_records, 0);
+
+        let damaged = [vec![0; 512]];
+        let stop = AtomicBool::new(false);
+        let wrong = std::thread::scope(|scope| {
+            let searching = scope.spawn(|| search(&damaged, 0, &stop).1);
+            std::thread::sleep(Duration::from_millis(20));
+            stop.store(true, Ordering::Relaxed);
+            searching.join().unwrap()
+        });
+        assert!(wrong > 0);
+    }
+}

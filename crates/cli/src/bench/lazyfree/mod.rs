@@ -1,0 +1,366 @@
+//! `millpond bench lazyfree`: giving memory back lazily, Millpond's way beside the kernel's.
+//!
+//! | part | question | file |
+//! | --- | --- | --- |
+//! | `cycle` | what do freeing and using again cost while nobody is short of memory? | [`cycle`] |
+//! | `workers` | is what was freed ever read back from the store when memory is short? | [`workers`] |
+//! | `ebizzy` | what does a program gain whose allocator frees lazily? | [`ebizzy`] |
+//! | `rss` | are the reported sizes true? | [`rss`] |
+//!
+//! As in the swap benchmark each measurement is a fresh process, and the sides of a part take turns in every round.
+
+mod cycle;
+mod ebizzy;
+mod kernel;
+mod memory;
+mod ours;
+mod report;
+mod rss;
+mod workers;
+
+use super::data::PAGE;
+use super::guard::Guard;
+use super::kernel_swap::KernelSwap;
+use super::phases::Work;
+use super::worker::Workers;
+use super::{BenchError, Skip};
+use memory::{Failure, Side};
+use report::{Ebizzy, LazyFreeReport, Parts, Rss, Sides};
+use serde::Serialize;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// `millpond bench lazyfree`'s arguments.
+#[derive(clap::Args, Debug)]
+pub struct LazyFreeArgs {
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    /// Rounds of each side
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// Measure these parts alone
+    #[arg(long, value_name = "PART,...", value_delimiter = ',')]
+    only: Vec<Part>,
+    #[command(flatten)]
+    cycle: cycle::Sizes,
+    #[command(flatten)]
+    workers: workers::Sizes,
+    #[command(flatten)]
+    ebizzy: ebizzy::Sizes,
+    #[command(flatten)]
+    rss: rss::Sizes,
+}
+
+/// A part of the benchmark.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Part {
+    /// Free chunks and rewrite them, all in memory
+    Cycle,
+    /// Workers that fill and free twice the budget
+    Workers,
+    /// A program that allocates, under `millpond run`
+    Ebizzy,
+    /// Reported sizes beside the kernel's
+    Rss,
+}
+
+/// One measured process of this benchmark.
+#[derive(clap::Subcommand, Debug)]
+pub enum LazyFreeWorker {
+    /// Chunks in one way
+    Cycle {
+        /// The way
+        side: Side,
+        #[command(flatten)]
+        sizes: cycle::Sizes,
+    },
+    /// All workers in one way
+    Workers {
+        /// The way
+        side: Side,
+        /// The cgroup's directory, for the kernel's ways
+        #[arg(long)]
+        cgroup: Option<PathBuf>,
+        #[command(flatten)]
+        sizes: workers::Sizes,
+    },
+    /// The allocating program
+    Ebizzy {
+        /// Threads that allocate
+        #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
+        threads: u16,
+        #[command(flatten)]
+        program: ebizzy::Program,
+    },
+    /// Sizes at one order
+    Rss {
+        /// The order of the folios
+        #[arg(long, value_parser = clap::value_parser!(u8).range(0..=9))]
+        order: u8,
+        /// Size of the region
+        #[arg(long, value_parser = parse_pages)]
+        bytes: u64,
+    },
+}
+
+/// Measures, puts everything back, and prints. Answers 1 when memory held what it must not.
+///
+/// # Errors
+/// When a worker fails, something cannot be put back, or somebody asked for the end.
+pub fn lazyfree(args: &LazyFreeArgs) -> Result<u8, BenchError> {
+    let workers = Workers::new().map_err(BenchError::Start)?;
+    // Not root: nothing of the machine is changed, so no lock is needed either.
+    let mut guard = rustix::process::geteuid()
+        .is_root()
+        .then(Guard::acquire)
+        .transpose()?;
+    let mut bench = Bench {
+        args,
+        workers,
+        parts: Parts::default(),
+        load: load_average(),
+    };
+    for part in [Part::Cycle, Part::Workers, Part::Ebizzy, Part::Rss] {
+        if !args.only.is_empty() && !args.only.contains(&part) {
+            continue;
+        }
+        match part {
+            Part::Cycle => bench.cycle()?,
+            Part::Workers => bench.twelve_workers(guard.as_mut())?,
+            Part::Ebizzy => bench.ebizzy()?,
+            Part::Rss => bench.rss()?,
+        }
+    }
+    guard.map_or(Ok(()), Guard::finish)?;
+    bench.workers.check()?;
+    let load = [bench.load, load_average()];
+    let report = LazyFreeReport::new(args.rounds, load, bench.parts);
+    print(args.json, &report).map_err(BenchError::Print)?;
+    Ok(u8::from(!report.all_right()))
+}
+
+struct Bench<'a> {
+    args: &'a LazyFreeArgs,
+    workers: Workers,
+    parts: Parts,
+    load: Option<f64>,
+}
+
+impl Bench<'_> {
+    fn cycle(&mut self) -> Result<(), BenchError> {
+        let sizes = self.args.cycle;
+        let mut rounds = Rounds::new(&cycle::SIDES, self.args.rounds);
+        rounds.run(|side| {
+            let arguments = worker_of("cycle", side, sizes.to_arguments());
+            self.workers.measure(&arguments, |_, _| Ok(()))
+        })?;
+        self.parts.cycle = Some(Sides::new(sizes, rounds.done));
+        Ok(())
+    }
+
+    fn twelve_workers(&mut self, mut guard: Option<&mut Guard>) -> Result<(), BenchError> {
+        let sizes = self.args.workers;
+        let kernel = match set_up_kernel(&sizes, guard.as_deref_mut()) {
+            Ok(kernel) => Some(kernel),
+            Err(BenchError::Skipped(why)) => {
+                self.parts.skip("workers, the kernel's side", &why);
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        let mut sides = workers::OURS.to_vec();
+        if kernel.is_some() {
+            sides.extend(workers::KERNELS);
+        }
+        let mut rounds = Rounds::new(&sides, self.args.rounds);
+        rounds.run(|side| {
+            let mut arguments = worker_of("workers", side, sizes.to_arguments());
+            let group = kernel.as_ref().filter(|_| side.is_kernel());
+            if let Some(kernel) = group {
+                arguments.push("--cgroup".to_owned());
+                arguments.push(kernel.group().display().to_string());
+            }
+            self.workers.measure(&arguments, |pid, start| {
+                match (group, guard.as_deref_mut()) {
+                    (Some(_), Some(guard)) => guard.record(|made| made.worker = Some((pid, start))),
+                    _ => Ok(()),
+                }
+            })
+        })?;
+        self.parts.workers = Some(Sides::new(sizes, rounds.done));
+        Ok(())
+    }
+
+    fn ebizzy(&mut self) -> Result<(), BenchError> {
+        let sizes = &self.args.ebizzy;
+        let mut runs: Vec<_> = ebizzy::ALLOCATORS
+            .iter()
+            .flat_map(|&allocator| sizes.threads.iter().map(move |&n| (n, allocator)))
+            .collect();
+        runs.sort_by_key(|&(threads, _)| threads);
+        if let Err(why) = ebizzy::can_run() {
+            self.parts.skip("ebizzy under millpond run", &why);
+            runs.retain(|&(_, allocator)| allocator == ebizzy::Allocator::Libc);
+        }
+        let mut rounds = Rounds::new(&runs, self.args.rounds);
+        rounds.run(|(threads, allocator)| {
+            ebizzy::measure(&self.workers, allocator, threads, sizes)
+        })?;
+        self.parts.ebizzy = Some(Ebizzy::new(sizes.clone(), rounds.done));
+        Ok(())
+    }
+
+    fn rss(&mut self) -> Result<(), BenchError> {
+        let sizes = &self.args.rss;
+        let mut rounds = Rounds::new(&sizes.orders, self.args.rounds);
+        rounds.run(|order| {
+            let mut arguments = vec!["lazy-free".to_owned(), "rss".to_owned()];
+            let numbers = [("--order", order.into()), ("--bytes", sizes.memory_bytes)];
+            arguments.extend(options(&numbers));
+            self.workers.measure(&arguments, |_, _| Ok(()))
+        })?;
+        self.parts.rss = Some(Rss::new(sizes.memory_bytes, rounds.done));
+        Ok(())
+    }
+}
+
+/// What was measured of several sides that take turns.
+struct Rounds<S, T> {
+    count: u16,
+    done: Vec<(S, Vec<T>)>,
+}
+
+impl<S: Copy, T> Rounds<S, T> {
+    fn new(sides: &[S], count: u16) -> Self {
+        Self {
+            count,
+            done: sides.iter().map(|&side| (side, Vec::new())).collect(),
+        }
+    }
+
+    fn run(
+        &mut self,
+        mut measure: impl FnMut(S) -> Result<T, BenchError>,
+    ) -> Result<(), BenchError> {
+        for _ in 0..self.count {
+            for (side, rounds) in &mut self.done {
+                rounds.push(measure(*side)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn set_up_kernel(
+    sizes: &workers::Sizes,
+    guard: Option<&mut Guard>,
+) -> Result<KernelSwap, BenchError> {
+    let Some(guard) = guard else {
+        return Err(Skip("making swap and cgroups needs root".to_owned()).into());
+    };
+    let work = Work {
+        pages: sizes.pages(),
+        ram: sizes.budget_bytes,
+        accesses: 1,
+    };
+    KernelSwap::set_up(guard, &work)
+}
+
+fn worker_of(part: &str, side: Side, sizes: Vec<String>) -> Vec<String> {
+    let mut arguments = vec![
+        "lazy-free".to_owned(),
+        part.to_owned(),
+        side.name().to_owned(),
+    ];
+    arguments.extend(sizes);
+    arguments
+}
+
+fn options(numbers: &[(&str, u64)]) -> Vec<String> {
+    numbers
+        .iter()
+        .flat_map(|(name, value)| [(*name).to_owned(), value.to_string()])
+        .collect()
+}
+
+/// A size that is a whole number of pages, one at least.
+fn parse_pages(text: &str) -> Result<u64, String> {
+    let bytes = crate::size::parse(text).map_err(|error| error.to_string())?;
+    if bytes == 0 || bytes % PAGE as u64 != 0 {
+        return Err(format!("`{text}` is not a multiple of {PAGE} bytes"));
+    }
+    Ok(bytes)
+}
+
+/// Processes that wanted to run, averaged over the last minute: on a busy machine the figures mean less.
+fn load_average() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split(' ').next()?.parse().ok()
+}
+
+/// Is the measured process, and prints what it measured as JSON.
+///
+/// # Errors
+/// When it cannot get its memory, or print.
+pub fn work(command: &LazyFreeWorker) -> Result<(), BenchError> {
+    match command {
+        LazyFreeWorker::Cycle { side, sizes } => say(cycle::work(*side, sizes)),
+        LazyFreeWorker::Workers {
+            side,
+            cgroup,
+            sizes,
+        } => say(workers::work(*side, sizes, cgroup.as_deref())),
+        LazyFreeWorker::Ebizzy { threads, program } => say(ebizzy::work(*threads, program)),
+        LazyFreeWorker::Rss { order, bytes } => say(rss::work(*order, *bytes)),
+    }
+}
+
+fn say(measured: Result<impl Serialize, Failure>) -> Result<(), BenchError> {
+    let measured = measured.map_err(BenchError::Memory)?;
+    super::say(&measured)
+}
+
+fn print(json: bool, report: &LazyFreeReport) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    if json {
+        serde_json::to_writer_pretty(&mut stdout, report)?;
+        writeln!(stdout)
+    } else {
+        write!(stdout, "{report}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_whole_pages() {
+        assert_eq!(parse_pages("64K"), Ok(65536));
+        for text in ["0", "100", "1.5K", "x"] {
+            assert!(parse_pages(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_two_options_are_the_same() {
+        use clap::{Args, Subcommand};
+        LazyFreeArgs::augment_args(clap::Command::new("lazyfree")).debug_assert();
+        LazyFreeWorker::augment_subcommands(clap::Command::new("worker")).debug_assert();
+    }
+
+    #[test]
+    fn sides_take_turns() {
+        let mut order = Vec::new();
+        let mut rounds = Rounds::new(&['a', 'b'], 2);
+        rounds
+            .run(|side| {
+                order.push(side);
+                Ok(order.len())
+            })
+            .unwrap();
+        assert_eq!(order, ['a', 'b', 'a', 'b']);
+        assert_eq!(rounds.done, [('a', vec![1, 3]), ('b', vec![2, 4])]);
+    }
+}

@@ -1,0 +1,129 @@
+//! What was asked of lazy freeing, and what came of it.
+
+use super::Parts;
+use crate::bench::lazyfree::memory::Side;
+use serde::Serialize;
+
+/// Which way a wanted figure is meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// More is better.
+    AtLeast,
+    /// Less is better.
+    AtMost,
+}
+
+/// A wanted figure.
+#[derive(Clone, Debug, Serialize)]
+pub struct Target {
+    /// What it is.
+    pub what: String,
+    /// What was measured.
+    pub value: f64,
+    /// Which way `wanted` is meant.
+    pub bound: Bound,
+    /// What was wanted.
+    pub wanted: f64,
+    /// Whether it was reached.
+    pub met: bool,
+}
+
+impl Target {
+    fn new(what: String, value: f64, bound: Bound, wanted: f64) -> Self {
+        let met = match bound {
+            Bound::AtLeast => value >= wanted,
+            Bound::AtMost => value <= wanted,
+        };
+        Self {
+            what,
+            value,
+            bound,
+            wanted,
+            met,
+        }
+    }
+}
+
+/// All of them, as far as the parts were measured.
+#[must_use]
+pub fn targets(parts: &Parts) -> Vec<Target> {
+    let mut targets = Vec::new();
+    if let Some(cycle) = &parts.cycle {
+        for pattern in ["interleaved", "phased"] {
+            for (ours, kernel, wanted) in [
+                (Side::LazyFree, Side::KernelFree, 2.0),
+                (Side::LazyFree, Side::KernelDontneed, 10.0),
+                (Side::Volatile, Side::KernelFree, 3.0),
+            ] {
+                if let Some(value) = cycle.ratio(pattern, ours, kernel) {
+                    let what = format!("{ours} against {kernel}, {pattern}: times faster");
+                    targets.push(Target::new(what, value, Bound::AtLeast, wanted));
+                }
+            }
+        }
+    }
+    if let Some(workers) = &parts.workers
+        && let (Some(lazy), Some(eager)) = (
+            workers.median(Side::LazyFree),
+            workers.median(Side::Discard),
+        )
+    {
+        let more = excess(lazy.pswpin, eager.pswpin);
+        let share = lazy.pswpin as f64 / lazy.pages_touched as f64;
+        targets.extend([
+            Target::new(
+                "workers: store reads above those of eager freeing, as a part of these".to_owned(),
+                more,
+                Bound::AtMost,
+                0.01,
+            ),
+            Target::new(
+                "workers: store reads as a part of the pages touched".to_owned(),
+                share,
+                Bound::AtMost,
+                0.002,
+            ),
+        ]);
+    }
+    for order in parts.rss.iter().flat_map(|rss| &rss.orders) {
+        targets.push(Target::new(
+            format!("rss: error of the reported sizes at order {}", order.order),
+            order.measured.median.error,
+            Bound::AtMost,
+            0.01,
+        ));
+    }
+    targets
+}
+
+/// By how much `lazy` is above `eager`, as a part of `eager`.
+fn excess(lazy: u64, eager: u64) -> f64 {
+    if lazy <= eager {
+        0.0
+    } else {
+        (lazy - eager) as f64 / eager as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_hold_at_their_edge() {
+        let met = |value, bound| Target::new(String::new(), value, bound, 2.0).met;
+        assert!(met(2.0, Bound::AtLeast) && !met(1.99, Bound::AtLeast));
+        assert!(met(2.0, Bound::AtMost) && !met(2.01, Bound::AtMost));
+        assert!(!met(f64::NAN, Bound::AtLeast) && !met(f64::INFINITY, Bound::AtMost));
+    }
+
+    #[test]
+    fn an_excess_is_a_part_of_the_eager_figure() {
+        assert_eq!(
+            (excess(5, 10), excess(0, 0), excess(11, 10)),
+            (0.0, 0.0, 0.1)
+        );
+        assert_eq!(excess(1, 0), f64::INFINITY);
+    }
+}

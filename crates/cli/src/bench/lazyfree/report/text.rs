@@ -1,0 +1,169 @@
+//! The form for people: a table for each part, then what was wanted.
+
+use super::targets::{Bound, Target};
+use super::{AtOrder, Ebizzy, LazyFreeReport, PATTERNS, Rss, SideRounds, Sides, Skipped};
+use crate::bench::lazyfree::cycle::{self, Cycle};
+use crate::bench::lazyfree::{ebizzy, rss, workers};
+use crate::size::Human;
+use std::fmt;
+
+impl fmt::Display for LazyFreeReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "medians of {} rounds", self.rounds)?;
+        if let Some(cycle) = &self.parts.cycle {
+            cycle.fmt(f)?;
+        }
+        if let Some(workers) = &self.parts.workers {
+            workers.fmt(f)?;
+        }
+        if let Some(ebizzy) = &self.parts.ebizzy {
+            ebizzy.fmt(f)?;
+        }
+        if let Some(rss) = &self.parts.rss {
+            rss.fmt(f)?;
+        }
+        if !self.targets.is_empty() {
+            writeln!(f, "\nwanted")?;
+        }
+        for target in &self.targets {
+            let bound = match target.bound {
+                Bound::AtLeast => "at least",
+                Bound::AtMost => "at most",
+            };
+            let met = if target.met { "met" } else { "MISSED" };
+            let Target {
+                what,
+                value,
+                wanted,
+                ..
+            } = target;
+            writeln!(f, "  {what} {value:.4}, wanted {bound} {wanted}: {met}")?;
+        }
+        for Skipped { what, why } in &self.parts.skipped {
+            writeln!(f, "{what} skipped: {why}")?;
+        }
+        if !self.all_right() {
+            writeln!(f, "WRONG BYTES were read back; see the JSON form")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Sides<cycle::Sizes, Cycle> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = Human(self.sizes.chunk_bytes);
+        writeln!(f, "\nfree and rewrite, µs a chunk of {bytes}")?;
+        write!(f, "{:<28}", "")?;
+        for (pattern, _) in PATTERNS {
+            write!(f, "{pattern:>12}")?;
+        }
+        writeln!(f, "{:>12}", "faults")?;
+        for SideRounds { side, measured } in &self.sides {
+            write!(f, "{side:<28}")?;
+            for (_, time) in PATTERNS {
+                match time(&measured.median) {
+                    Some(time) => write!(f, "{time:>12.3}")?,
+                    None => write!(f, "{:>12}", "-")?,
+                }
+            }
+            writeln!(f, "{:>12.2}", measured.median.faults)?;
+        }
+        for SideRounds { side, measured } in &self.sides {
+            for why in &measured.median.skipped {
+                writeln!(f, "{side} skipped: {why}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Sides<workers::Sizes, workers::Outcome> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let workers::Sizes {
+            threads,
+            block_bytes,
+            budget_bytes,
+            times,
+        } = self.sizes;
+        let (block, budget) = (Human(block_bytes), Human(budget_bytes));
+        writeln!(
+            f,
+            "\n{threads} workers fill and free {block} each {times} times in {budget}, pages"
+        )?;
+        writeln!(
+            f,
+            "{:<28}{:>12}{:>12}{:>12}{:>12}",
+            "", "store reads", "of touched", "written", "seconds"
+        )?;
+        for SideRounds { side, measured } in &self.sides {
+            let median = &measured.median;
+            let share = median.pswpin as f64 / median.pages_touched as f64 * 100.0;
+            writeln!(
+                f,
+                "{side:<28}{:>12}{share:>10.3} %{:>12}{:>12.2}",
+                median.pswpin, median.pswpout, median.seconds
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Ebizzy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\nallocating program, records a second")?;
+        writeln!(
+            f,
+            "{:<12}{:>12}{:>12}{:>12}{:>14}",
+            "threads", "lazy purge", "eager purge", "C library", "lazy / eager"
+        )?;
+        for &threads in &self.sizes.threads {
+            write!(f, "{threads:<12}")?;
+            for allocator in ebizzy::ALLOCATORS {
+                match self.records(threads, allocator) {
+                    Some(records) => write!(f, "{records:>12.0}")?,
+                    None => write!(f, "{:>12}", "-")?,
+                }
+            }
+            match self
+                .lazy_over_eager
+                .iter()
+                .find(|gain| gain.threads == threads)
+            {
+                Some(gain) => writeln!(f, "{:>14.2}", gain.times)?,
+                None => writeln!(f, "{:>14}", "-")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Rss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\nhalf of a region lazily freed, KiB")?;
+        writeln!(
+            f,
+            "{:<12}{:>12}{:>12}{:>12}{:>12}{:>10}",
+            "order", "Rss", "tables", "resident", "lazyfree", "error"
+        )?;
+        for AtOrder { order, measured } in &self.orders {
+            let rss::Outcome {
+                rss_bytes,
+                metadata_bytes,
+                resident_bytes,
+                lazyfree_bytes,
+                error,
+                ..
+            } = &measured.median;
+            writeln!(
+                f,
+                "{order:<12}{:>12}{:>12}{:>12}{:>12}{:>8.2} %",
+                rss_bytes >> 10,
+                metadata_bytes >> 10,
+                resident_bytes >> 10,
+                lazyfree_bytes >> 10,
+                error * 100.0
+            )?;
+        }
+        Ok(())
+    }
+}

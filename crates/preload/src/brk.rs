@@ -48,13 +48,8 @@ impl Vmas {
             self.place(old..new, libc::PROT_READ | libc::PROT_WRITE)?;
         } else if new < old {
             self.clear(new..old)?;
-            self.map.insert(
-                new..old,
-                Kind::Managed {
-                    prot: libc::PROT_NONE,
-                    opened: false,
-                },
-            );
+            self.map
+                .insert(new..old, Kind::managed(libc::PROT_NONE, false));
         }
         self.heap.brk = wanted;
         Ok(())

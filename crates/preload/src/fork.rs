@@ -166,7 +166,9 @@ impl Needed {
         let mut ranges = Vec::new();
         for (start, end) in self.0 {
             for piece in map.pieces(start..end.min(map.bounds().end)) {
-                if let Some(Kind::Managed { prot, opened: true }) = piece.kind
+                if let Some(Kind::Managed {
+                    prot, opened: true, ..
+                }) = piece.kind
                     && prot & libc::PROT_READ != 0
                 {
                     ranges.push((piece.range.start, piece.range.len()));
@@ -293,6 +295,12 @@ fn child(unlock_streams: bool) {
             }
         });
         descriptors::learn(space);
+        // SAFETY: the VMA lock is held since before the fork.
+        if let Some(error) = unsafe { vma::held_for_fork(vma::Vmas::become_a_child) } {
+            let text =
+                format!("millpond: the child of a fork keeps what it should not have: {error}");
+            exit::fail_with(&text, exit::CANNOT_FORK);
+        }
         report::begin_in_child();
         release(unlock_streams);
     });

@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | start, phases | `init`, `settings` |
 //! | allocation: whose a block is, the exports, jemalloc's hooks, our own allocator | `owner`, `malloc`, `mallocx`, `jemalloc`, `internal_alloc` |
-//! | mappings: the account, and each call | `vma`, `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `brk` |
+//! | mappings: the account, and each call | `vma`, `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `process_madvise`, `brk` |
 //! | processes and threads | `fork`, `threads`, `exit`, `report` |
 //! | what makes locks safe here | `lock`, `signals`, `stack_switch`, `raw` |
 //!
@@ -39,6 +39,7 @@ mod mprotect;
 mod mremap;
 mod munmap;
 mod owner;
+mod process_madvise;
 mod raw;
 mod report;
 mod settings;

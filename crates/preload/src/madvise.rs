@@ -3,50 +3,104 @@
 //! Advice that changes what the program reads (`MADV_DONTNEED`, `MADV_FREE`, `MADV_REMOVE`, `MADV_WIPEONFORK` and so
 //! on) has to be done or refused. The kernel's own `MADV_DONTNEED` on managed memory would drop the mapped pages only:
 //! what was taken out would come back later. Hints may be taken as said and done nothing about.
+//!
+//! The answer is Linux's, in Linux's order: an unknown advice, an unaligned address or a range that wraps is refused
+//! before anything is done (all three by the kernel itself); then the range is gone through from its start, mapping by
+//! mapping. A hole is noted, what lies behind it is done all the same, and `ENOMEM` comes at the end. Any other error
+//! stops there, with everything before it done. Locked memory is such an error to all advice that takes pages away.
+//!
+//! | advice | on managed memory |
+//! | --- | --- |
+//! | `DONTNEED` | discarded: zeros at the next touch |
+//! | `FREE` | discarded too, which is one of the two things that a reader of such memory has to expect |
+//! | `COLD`, `PAGEOUT` | the manager's own |
+//! | `WILLNEED` | read in, at most a quarter of the budget: more would push out what the program uses now, and at last its own first part. Linux reads asynchronously and the call returns at once; here the caller waits for it. Pages that were never touched are made as well, since nobody can tell them from those that are out |
+//! | `POPULATE_READ`, `POPULATE_WRITE` | the kernel's: it touches, we serve |
+//! | `DONTFORK`, `WIPEONFORK` and their opposites | kept with the area, and done in the child by us ([`crate::fork`]) |
+//! | `DONTDUMP`, `DODUMP` | the kernel's |
+//! | `GUARD_INSTALL`, `GUARD_REMOVE`, `COLLAPSE`, `REMOVE` | refused with `EINVAL`. That is what the kernel says to the last (there is no file), and what kernels without the others say, so that callers have another way |
+//!
+//! Calls by `syscall()` or by an own instruction go past us, here and in [`crate::process_madvise`].
 
-use crate::vma::{self, Kind, PAGE, Range, Vmas};
+use crate::vma::{self, AtFork, Kind, PAGE, Range, Vmas};
 use crate::{raw, space};
 use core::ffi::{c_int, c_void};
 use rustix::io::Errno;
 
+/// What `WILLNEED` reads in at most: the budget over this.
+const WILLNEED_SHARE: u64 = 4;
+
 /// What to do about advice on managed memory.
+#[derive(Clone, Copy)]
 enum Treatment {
+    /// Zeros at the next touch.
     Discard,
+    /// The same, locked or not.
+    DiscardLocked,
+    /// Zeros or the old bytes at the next touch.
+    Free,
     PageOut,
     Cold,
+    /// What the child of a fork gets.
+    Fork(fn(&mut AtFork)),
     /// A hint, or what is so anyway.
     Accept,
     /// About the kernel's mapping: right as it is.
     Pass,
     /// Done with page faults, so without our lock.
-    PassUnlocked,
+    Populate,
+    /// The same, as far as it is worth it, and whether or not it succeeds.
+    WillNeed,
     Refuse,
 }
 
 fn treatment(advice: i32) -> Treatment {
     match advice {
-        libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_DONTNEED_LOCKED => Treatment::Discard,
+        libc::MADV_DONTNEED => Treatment::Discard,
+        libc::MADV_DONTNEED_LOCKED => Treatment::DiscardLocked,
+        libc::MADV_FREE => Treatment::Free,
         libc::MADV_PAGEOUT => Treatment::PageOut,
         libc::MADV_COLD => Treatment::Cold,
+        libc::MADV_DONTFORK => Treatment::Fork(|at_fork| at_fork.dont_copy = true),
+        libc::MADV_DOFORK => Treatment::Fork(|at_fork| at_fork.dont_copy = false),
+        libc::MADV_WIPEONFORK => Treatment::Fork(|at_fork| at_fork.wipe = true),
+        libc::MADV_KEEPONFORK => Treatment::Fork(|at_fork| at_fork.wipe = false),
         libc::MADV_NORMAL
         | libc::MADV_RANDOM
         | libc::MADV_SEQUENTIAL
-        | libc::MADV_WILLNEED
         | libc::MADV_HUGEPAGE
         | libc::MADV_NOHUGEPAGE
         | libc::MADV_MERGEABLE
-        | libc::MADV_UNMERGEABLE
-        | libc::MADV_DOFORK
-        | libc::MADV_KEEPONFORK => Treatment::Accept,
+        | libc::MADV_UNMERGEABLE => Treatment::Accept,
         libc::MADV_DONTDUMP | libc::MADV_DODUMP => Treatment::Pass,
-        libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => Treatment::PassUnlocked,
-        // Not to be had in the child of a fork, where all managed memory is inherited alike; programs that use these
-        // have another way for kernels without them. The rest is unknown or makes no sense on private memory.
+        libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => Treatment::Populate,
+        libc::MADV_WILLNEED => Treatment::WillNeed,
         _ => Treatment::Refuse,
     }
 }
 
-fn advise(addr: usize, len: usize, advice: i32) -> Result<(), Errno> {
+impl Treatment {
+    /// Whether Linux refuses it for locked memory.
+    fn takes_away(self) -> bool {
+        matches!(
+            self,
+            Self::Discard | Self::Free | Self::PageOut | Self::Cold
+        )
+    }
+}
+
+/// A part of the range.
+struct Part {
+    range: Range,
+    /// `None` for what is not the space's: the kernel knows what is there.
+    kind: Option<Option<Kind>>,
+}
+
+/// As the system call.
+///
+/// # Errors
+/// Those of the system call.
+pub fn advise(addr: usize, len: usize, advice: i32) -> Result<(), Errno> {
     let end = len
         .checked_next_multiple_of(PAGE)
         .and_then(|len| addr.checked_add(len));
@@ -55,68 +109,159 @@ fn advise(addr: usize, len: usize, advice: i32) -> Result<(), Errno> {
         // SAFETY: not the space's, or refused by the kernel.
         return unsafe { raw::madvise(addr, len, advice) };
     };
-    if let Treatment::PassUnlocked = treatment(advice) {
-        // SAFETY: populating changes no contents.
-        return unsafe { raw::madvise(addr, len, advice) };
+    // SAFETY: no bytes. The kernel says whether it knows the advice, and nothing else happens.
+    unsafe { raw::madvise(addr, 0, advice) }?;
+    match treatment(advice) {
+        Treatment::Populate => populate(addr..end, advice),
+        Treatment::WillNeed => will_need(addr..end),
+        treatment => {
+            vma::locked(move |vmas| vmas.advise(addr..end, advice, treatment)).unwrap_or(Ok(()))
+        }
     }
-    let range = addr..end;
-    vma::locked(move |vmas| vmas.advise(range, advice)).unwrap_or(Ok(()))
+}
+
+/// Faults pages in by the kernel, part by part. Unlike other advice it ends at the first hole.
+fn populate(range: Range, advice: i32) -> Result<(), Errno> {
+    let Range { start: mut at, end } = range;
+    while at < end {
+        let Some(part) = vma::locked(move |vmas| vmas.first_part(at..end)) else {
+            break;
+        };
+        if part.kind == Some(None) {
+            return Err(Errno::NOMEM);
+        }
+        at = part.range.end;
+        // SAFETY: populating changes no contents.
+        unsafe { raw::madvise(part.range.start, part.range.len(), advice) }?;
+    }
+    Ok(())
+}
+
+fn will_need(range: Range) -> Result<(), Errno> {
+    let Range { start: mut at, end } = range;
+    let ram = space::get().map_or(0, |space| space.snapshot().ram);
+    let mut room = usize::try_from(ram / WILLNEED_SHARE).unwrap_or(usize::MAX) & !(PAGE - 1);
+    let mut holes = Ok(());
+    while at < end {
+        let Some(part) = vma::locked(move |vmas| vmas.first_part(at..end)) else {
+            break;
+        };
+        at = part.range.end;
+        let (start, len) = (part.range.start, part.range.len());
+        match part.kind {
+            Some(None) => holes = Err(Errno::NOMEM),
+            Some(Some(Kind::Managed { prot, opened, .. })) => {
+                let len = len.min(room);
+                if opened && prot & libc::PROT_READ != 0 && len > 0 {
+                    room -= len;
+                    // It is a hint: what cannot be read in now is read in, or found lost, when it is touched.
+                    // SAFETY: populating changes no contents.
+                    let _ = unsafe { raw::madvise(start, len, libc::MADV_POPULATE_READ) };
+                }
+            }
+            // SAFETY: reading ahead changes no contents.
+            Some(Some(Kind::Foreign)) => unsafe { raw::madvise(start, len, libc::MADV_WILLNEED) }?,
+            // SAFETY: as above.
+            None => match unsafe { raw::madvise(start, len, libc::MADV_WILLNEED) } {
+                Err(Errno::NOMEM) => holes = Err(Errno::NOMEM),
+                result => result?,
+            },
+        }
+    }
+    holes
 }
 
 impl Vmas {
-    fn advise(&mut self, range: Range, advice: i32) -> Result<(), Errno> {
-        let (before, inside, after) = self.split(&range);
-        // The kernel goes on behind a hole and says at the end that there was one.
-        let mut holes = Ok(());
-        for outside in [before, after] {
-            if outside.is_empty() {
-                continue;
-            }
-            // SAFETY: the program's own mapping outside the space.
-            match unsafe { raw::madvise(outside.start, outside.len(), advice) } {
-                Err(Errno::NOMEM) => holes = Err(Errno::NOMEM),
-                result => result?,
-            }
+    /// What `range`, which is not empty, begins with.
+    fn first_part(&self, range: Range) -> Part {
+        let (before, inside, _) = self.split(&range);
+        if !before.is_empty() || inside.is_empty() {
+            let range = if before.is_empty() { range } else { before };
+            return Part { range, kind: None };
         }
-        for piece in self.map.pieces(inside) {
-            match piece.kind {
-                None => holes = Err(Errno::NOMEM),
-                Some(Kind::Foreign) => {
-                    // SAFETY: the program's own file or shared mapping.
-                    unsafe { raw::madvise(piece.range.start, piece.range.len(), advice) }?;
-                }
-                Some(Kind::Managed { opened, prot }) => {
-                    self.advise_managed(&piece.range, opened, prot, advice)?;
-                }
+        let piece = self.map.first_piece(inside);
+        Part {
+            range: piece.range,
+            kind: Some(piece.kind),
+        }
+    }
+
+    fn advise(&mut self, range: Range, advice: i32, treatment: Treatment) -> Result<(), Errno> {
+        let mut holes = Ok(());
+        let mut at = range.start;
+        while at < range.end {
+            let part = self.first_part(at..range.end);
+            at = part.range.end;
+            let (start, len) = (part.range.start, part.range.len());
+            match part.kind {
+                // SAFETY: the program's own mapping outside the space.
+                None => match unsafe { raw::madvise(start, len, advice) } {
+                    Err(Errno::NOMEM) => holes = Err(Errno::NOMEM),
+                    result => result?,
+                },
+                Some(None) => holes = Err(Errno::NOMEM),
+                // SAFETY: the program's own file or shared mapping.
+                Some(Some(Kind::Foreign)) => unsafe { raw::madvise(start, len, advice) }?,
+                Some(Some(kind)) => self
+                    .advise_managed(part.range, kind, advice, treatment)
+                    // No records: to the caller that is a lack which passes, and not a hole.
+                    .map_err(|error| match error {
+                        Errno::NOMEM => Errno::AGAIN,
+                        error => error,
+                    })?,
             }
         }
         holes
     }
 
     fn advise_managed(
-        &self,
-        range: &Range,
-        opened: bool,
-        prot: i32,
+        &mut self,
+        range: Range,
+        kind: Kind,
         advice: i32,
+        treatment: Treatment,
     ) -> Result<(), Errno> {
+        let Kind::Managed {
+            opened,
+            prot,
+            at_fork,
+        } = kind
+        else {
+            return Ok(());
+        };
+        let locked = if treatment.takes_away() {
+            vma::locked::first(&range)
+        } else {
+            None
+        };
+        let range = range.start..locked.unwrap_or(range.end);
         let (start, len) = (range.start, range.len());
-        match treatment(advice) {
-            Treatment::Discard if opened => self.discard(range.clone(), prot),
-            Treatment::PageOut if opened => {
-                self.space.advise_pageout(start, len);
-                Ok(())
+        let reached = opened && len > 0;
+        match treatment {
+            Treatment::Discard | Treatment::DiscardLocked if reached => {
+                self.discard(range, prot)?
             }
-            Treatment::Cold if opened => {
-                self.space.advise_cold(start, len);
-                Ok(())
+            Treatment::Free if reached => self.free_lazily(range)?,
+            Treatment::PageOut if reached => self.space.advise_pageout(start, len),
+            Treatment::Cold if reached => self.space.advise_cold(start, len),
+            Treatment::Fork(change) => {
+                let mut at_fork = at_fork;
+                change(&mut at_fork);
+                let kind = Kind::Managed {
+                    opened,
+                    prot,
+                    at_fork,
+                };
+                self.map.insert(range, kind);
             }
-            Treatment::Discard | Treatment::PageOut | Treatment::Cold | Treatment::Accept => Ok(()),
             // SAFETY: changes no contents.
-            Treatment::Pass | Treatment::PassUnlocked => unsafe {
-                raw::madvise(start, len, advice)
-            },
-            Treatment::Refuse => Err(Errno::INVAL),
+            Treatment::Pass => unsafe { raw::madvise(start, len, advice) }?,
+            Treatment::Refuse => return Err(Errno::INVAL),
+            _ => {}
+        }
+        match locked {
+            Some(_) => Err(Errno::INVAL),
+            None => Ok(()),
         }
     }
 }

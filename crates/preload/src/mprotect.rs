@@ -36,6 +36,11 @@ impl Vmas {
                 unsafe { raw::mprotect(outside.start, outside.len(), prot, key) }?;
             }
         }
+        let opened = |at_fork| Kind::Managed {
+            prot,
+            opened: true,
+            at_fork,
+        };
         for piece in self.map.pieces(inside) {
             let (start, len) = (piece.range.start, piece.range.len());
             match piece.kind {
@@ -44,19 +49,25 @@ impl Vmas {
                 // SAFETY: the program's own file or shared mapping.
                 Some(Kind::Foreign) => unsafe { raw::mprotect(start, len, prot, key) }?,
                 Some(Kind::Managed { opened: false, .. }) if prot == libc::PROT_NONE => {}
-                Some(Kind::Managed { opened: false, .. }) => {
+                Some(Kind::Managed {
+                    opened: false,
+                    at_fork,
+                    ..
+                }) => {
                     self.space.open(start, len)?;
                     self.set_protection(&piece.range, prot, key)
                         .inspect_err(|_| {
                             let _ = self.close(start..start + len);
                         })?;
-                    self.map
-                        .insert(piece.range, Kind::Managed { prot, opened: true });
+                    self.map.insert(piece.range, opened(at_fork));
                 }
-                Some(Kind::Managed { opened: true, .. }) => {
+                Some(Kind::Managed {
+                    opened: true,
+                    at_fork,
+                    ..
+                }) => {
                     self.reprotect(&piece.range, prot, key)?;
-                    self.map
-                        .insert(piece.range, Kind::Managed { prot, opened: true });
+                    self.map.insert(piece.range, opened(at_fork));
                 }
             }
         }

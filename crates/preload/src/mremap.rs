@@ -55,7 +55,8 @@ enum Next {
 struct Carry {
     from: Range,
     to: Range,
-    prot: i32,
+    /// What the new place becomes.
+    kind: Kind,
     keep_source: bool,
 }
 
@@ -147,7 +148,7 @@ impl Vmas {
         }
         match self.map.pieces(inside).as_slice() {
             [piece] => match piece.kind {
-                Some(Kind::Managed { prot, opened }) => self.remap_managed(request, prot, opened),
+                Some(kind @ Kind::Managed { .. }) => self.remap_managed(request, kind),
                 Some(Kind::Foreign) => self.remap_foreign(request),
                 None => Err(Errno::FAULT),
             },
@@ -155,7 +156,10 @@ impl Vmas {
         }
     }
 
-    fn remap_managed(&mut self, request: Request, prot: i32, opened: bool) -> Result<Next, Errno> {
+    fn remap_managed(&mut self, request: Request, kind: Kind) -> Result<Next, Errno> {
+        let Kind::Managed { prot, opened, .. } = kind else {
+            return Err(Errno::FAULT);
+        };
         let old = request.old_range();
         let stays = !request.has(MREMAP_FIXED) && !request.has(MREMAP_DONTUNMAP);
         let end = old.start.checked_add(request.new_len).ok_or(Errno::NOMEM)?;
@@ -167,6 +171,7 @@ impl Vmas {
         }
         if stays && self.map.is_free(&(old.end..end)) {
             self.extend(old.end..end, prot, opened)?;
+            self.map.insert(old.end..end, kind);
             return Ok(Next::Done(old.start));
         }
         if !request.has(MREMAP_MAYMOVE) {
@@ -189,7 +194,7 @@ impl Vmas {
         let carry = Carry {
             from: old.start..old.start + kept,
             to: target,
-            prot,
+            kind,
             keep_source: request.has(MREMAP_DONTUNMAP),
         };
         if kept < request.old_len {
@@ -212,7 +217,7 @@ impl Vmas {
         } else if opened {
             return self.place(range, prot);
         }
-        self.map.insert(range, Kind::Managed { prot, opened });
+        self.map.insert(range, Kind::managed(prot, opened));
         Ok(())
     }
 
@@ -242,9 +247,12 @@ impl Vmas {
         let Carry {
             from,
             to,
-            prot,
+            kind,
             keep_source,
         } = carry;
+        let Kind::Managed { prot, .. } = kind else {
+            return Ok(());
+        };
         let (before, inside, after) = self.split(&to);
         for outside in [before, after] {
             if !outside.is_empty() && prot != READ_WRITE {
@@ -257,7 +265,7 @@ impl Vmas {
                 if opened {
                     self.set_protection(&piece.range, prot, None)?;
                 }
-                self.map.insert(piece.range, Kind::Managed { prot, opened });
+                self.map.insert(piece.range, kind);
             }
         }
         if !keep_source {

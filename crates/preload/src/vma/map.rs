@@ -108,35 +108,29 @@ impl Map {
     pub fn pieces(&self, range: Range) -> Vec<Piece> {
         let mut pieces = Vec::new();
         let mut at = range.start;
-        let first = self
-            .areas
-            .range(..=range.start)
-            .next_back()
-            .map_or(range.start, |area| *area.0);
-        for (&start, area) in self.areas.range(first..range.end) {
-            if area.end <= at {
-                continue;
-            }
-            if start > at {
-                pieces.push(Piece {
-                    range: at..start,
-                    kind: None,
-                });
-            }
-            let piece = start.max(at)..area.end.min(range.end);
-            at = piece.end;
-            pieces.push(Piece {
-                range: piece,
-                kind: Some(area.kind),
-            });
-        }
-        if at < range.end {
-            pieces.push(Piece {
-                range: at..range.end,
-                kind: None,
-            });
+        while at < range.end {
+            let piece = self.first_piece(at..range.end);
+            at = piece.range.end;
+            pieces.push(piece);
         }
         pieces
+    }
+
+    /// The first piece of `range`, which is not empty.
+    pub fn first_piece(&self, range: Range) -> Piece {
+        let at = range.start;
+        let before = self.areas.range(..=at).next_back();
+        let (end, kind) = match before.filter(|(_, area)| area.end > at) {
+            Some((_, area)) => (area.end, Some(area.kind)),
+            None => {
+                let next = self.areas.range(at..range.end).next();
+                (next.map_or(range.end, |area| *area.0), None)
+            }
+        };
+        Piece {
+            range: at..end.min(range.end),
+            kind,
+        }
     }
 
     /// Whether nothing is mapped in `range` and it lies inside the bounds.

@@ -5,7 +5,9 @@
 //! lock of the space), no signal handler runs ([`crate::signals`]), and the thread stands on an unmanaged stack
 //! ([`crate::stack_switch`]). Order: jemalloc's locks, then this one, then those of the space.
 
+mod at_fork;
 pub mod gap;
+pub mod locked;
 pub mod map;
 mod pinned;
 #[cfg(test)]
@@ -28,6 +30,15 @@ pub const LEAF: usize = 2 << 20;
 /// Addresses, both page-aligned.
 pub type Range = core::ops::Range<usize>;
 
+/// What the child of a fork gets of an area other than a copy: Linux's `VM_DONTCOPY` and `VM_WIPEONFORK`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AtFork {
+    /// Nothing.
+    pub dont_copy: bool,
+    /// Zeros.
+    pub wipe: bool,
+}
+
 /// What an area is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -38,9 +49,22 @@ pub enum Kind {
         /// The space was told to open the pages: they may hold something. A reservation that was never accessible
         /// costs the space nothing.
         opened: bool,
+        /// What a child gets of it.
+        at_fork: AtFork,
     },
     /// A file, shared or special mapping that the program placed here with `MAP_FIXED`: the kernel's.
     Foreign,
+}
+
+impl Kind {
+    /// Managed memory of which a child gets a copy.
+    pub fn managed(prot: i32, opened: bool) -> Self {
+        Self::Managed {
+            prot,
+            opened,
+            at_fork: AtFork::default(),
+        }
+    }
 }
 
 /// What the VMA lock guards.
@@ -127,7 +151,7 @@ impl Vmas {
                 return Err(error);
             }
         }
-        self.map.insert(range, Kind::Managed { prot, opened });
+        self.map.insert(range, Kind::managed(prot, opened));
         Ok(())
     }
 

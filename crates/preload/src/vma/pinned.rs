@@ -73,8 +73,20 @@ impl Vmas {
         Ok(())
     }
 
+    /// Makes opened pages read as zeros or as before, which is the kernel's promise about `MADV_FREE`.
+    pub fn free_lazily(&self, range: Range) -> Result<(), Errno> {
+        for (part, pinned) in self.pinned.parts(range) {
+            // What stays in memory for good gains nothing by being free.
+            if !pinned {
+                self.space.discard(part.start, part.len())?;
+            }
+        }
+        Ok(())
+    }
+
     /// Forgets opened pages and takes access away.
     pub fn close(&self, range: Range) -> Result<(), Errno> {
+        super::locked::unlock(&range);
         for (part, pinned) in self.pinned.parts(range) {
             if pinned {
                 self.zero(&part)?;

@@ -18,18 +18,9 @@ fn range(first: usize, len: usize) -> Range {
 fn kind(n: u8) -> Kind {
     match n {
         0 => Kind::Foreign,
-        1 => Kind::Managed {
-            prot: 3,
-            opened: true,
-        },
-        2 => Kind::Managed {
-            prot: 0,
-            opened: false,
-        },
-        _ => Kind::Managed {
-            prot: 1,
-            opened: true,
-        },
+        1 => Kind::managed(3, true),
+        2 => Kind::managed(0, false),
+        _ => Kind::managed(1, true),
     }
 }
 

@@ -1,0 +1,214 @@
+//! `process_madvise`: advice about many ranges in one call.
+//!
+//! About another process it is the kernel's business, and so it is about this one as long as no range lies in the
+//! space. Otherwise the ranges are taken one after the other like calls of [`crate::madvise`], and the answer is the
+//! kernel's: the bytes of all ranges before the first that failed, or its error when that was the first.
+//!
+//! What is wrong with the arguments themselves is left to the kernel. It looks at flags, count, vector, descriptor and
+//! advice in this order, and the advice only when there is a byte to advise about. So a first call with an advice that
+//! nobody knows has no effect, and fails with `EINVAL` when all the rest is right.
+//!
+//! Whether a descriptor means this process is answered by the kernel as well: about its own memory a process may give
+//! any advice, about another's only hints, and a call without ranges says which it is. Before Linux 6.13 there were only
+//! hints; then `/proc` names the process.
+
+use crate::madvise::advise;
+use crate::signals::Blocked;
+use crate::stack_switch::on_safe_stack;
+use crate::{raw, space};
+use core::ffi::{CStr, c_int, c_uint, c_void};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+/// No kernel knows it.
+const NO_ADVICE: i32 = -1;
+/// Ranges that the kernel takes in one call (`IOV_MAX`).
+const MAX_RANGES: usize = 1024;
+/// Bytes that the kernel takes in one call (`MAX_RW_COUNT`): the rest of a longer vector is not looked at.
+const MAX_BYTES: usize = i32::MAX as usize & !(crate::vma::PAGE - 1);
+
+/// One entry of a vector, as the C library has it.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Entry {
+    base: usize,
+    len: usize,
+}
+
+/// The arguments of one call.
+#[derive(Clone, Copy)]
+struct Request {
+    pidfd: i32,
+    vector: usize,
+    count: usize,
+    advice: i32,
+    flags: u32,
+}
+
+impl Request {
+    fn to_kernel(self) -> Result<usize, Errno> {
+        let args = [
+            self.pidfd as usize,
+            self.vector,
+            self.count,
+            self.advice as usize,
+            self.flags as usize,
+            0,
+        ];
+        // SAFETY: the program asked for it, and no managed page is concerned (or the advice is none).
+        unsafe { raw::syscall(libc::SYS_process_madvise, args) }
+    }
+
+    fn without_ranges(self, advice: i32) -> Self {
+        Self {
+            vector: 0,
+            count: 0,
+            advice,
+            ..self
+        }
+    }
+
+    /// Whether the descriptor means this process, and this kernel takes the advice by this call.
+    fn is_for_us(self) -> bool {
+        let takes = |advice| self.without_ranges(advice).to_kernel().is_ok();
+        takes(libc::MADV_DONTNEED) || names_us(self.pidfd) && takes(self.advice)
+    }
+
+    /// The vector, cut where the kernel cuts it. Nothing behind a negative length is read.
+    ///
+    /// # Safety
+    /// The kernel has read the vector, or as far as a negative length.
+    unsafe fn entries(self) -> impl Iterator<Item = Result<Entry, Errno>> {
+        let mut room = MAX_BYTES;
+        (0..self.count).map(move |n| {
+            // SAFETY: one of the entries that the caller speaks for.
+            let Entry { base, len } =
+                unsafe { (self.vector as *const Entry).add(n).read_unaligned() };
+            if len > isize::MAX as usize {
+                return Err(Errno::INVAL);
+            }
+            let len = len.min(room);
+            room -= len;
+            Ok(Entry { base, len })
+        })
+    }
+}
+
+fn process_advise(request: Request) -> Result<usize, Errno> {
+    if space::get().is_none() {
+        return request.to_kernel();
+    }
+    let all_but_advice = Request {
+        advice: NO_ADVICE,
+        ..request
+    };
+    match all_but_advice.to_kernel() {
+        Err(Errno::INVAL) if request.flags == 0 && request.count <= MAX_RANGES => {}
+        result => return result,
+    }
+    // SAFETY: the kernel has read the vector, or found a length in it that is negative and read no further.
+    let entries = unsafe { request.entries() };
+    let mut overlaps = false;
+    for entry in entries {
+        let entry = entry?;
+        overlaps |= space::overlaps(entry.base, entry.len);
+    }
+    if !overlaps || !request.is_for_us() {
+        return request.to_kernel();
+    }
+    on_safe_stack(move || {
+        // The vector may lie in the memory that the advice is about.
+        let _blocked = Blocked::new();
+        // SAFETY: as above.
+        let entries: Vec<Entry> = unsafe { request.entries() }.collect::<Result<_, _>>()?;
+        let mut done = 0;
+        for entry in &entries {
+            match advise(entry.base, entry.len, request.advice) {
+                Ok(()) => done += entry.len,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    })
+}
+
+/// Whether `/proc` says that the descriptor means this process.
+fn names_us(pidfd: i32) -> bool {
+    let mut path = *b"/proc/self/fdinfo/\0\0\0\0\0\0\0\0\0\0\0\0";
+    let Ok(()) = std::io::Write::write_fmt(&mut &mut path[18..29], format_args!("{pidfd}")) else {
+        return false;
+    };
+    let Ok(path) = CStr::from_bytes_until_nul(&path) else {
+        return false;
+    };
+    let mut buffer = [0u8; 512];
+    let read = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .and_then(|file| rustix::io::read(&file, &mut buffer[..]))
+        .unwrap_or(0);
+    let text = core::str::from_utf8(&buffer[..read]).unwrap_or("");
+    let pid = text.lines().find_map(|line| line.strip_prefix("Pid:"));
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    pid.and_then(|pid| pid.trim().parse().ok()) == Some(own)
+}
+
+/// As `process_madvise` of the C library (2.36 and later).
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn process_madvise(
+    pidfd: c_int,
+    vector: *const c_void,
+    count: usize,
+    advice: c_int,
+    flags: c_uint,
+) -> isize {
+    let request = Request {
+        pidfd,
+        vector: vector as usize,
+        count,
+        advice,
+        flags,
+    };
+    match process_advise(request) {
+        Ok(bytes) => bytes as isize,
+        Err(error) => {
+            raw::set_errno(error);
+            -1
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::{Pid, PidfdFlags, getpid, getppid, pidfd_open};
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn proc_tells_our_own_descriptor_from_others() {
+        let open = |pid: Pid| pidfd_open(pid, PidfdFlags::empty()).unwrap();
+        assert!(names_us(open(getpid()).as_raw_fd()));
+        assert!(!names_us(open(getppid().unwrap()).as_raw_fd()));
+        assert!(!names_us(0));
+        assert!(!names_us(-1));
+    }
+
+    #[test]
+    fn a_long_vector_is_cut_where_the_kernel_cuts_it() {
+        let vector = [1 << 30, 1 << 30, 5].map(|len| Entry { base: 0, len });
+        let request = Request {
+            pidfd: 0,
+            vector: vector.as_ptr() as usize,
+            count: vector.len(),
+            advice: 0,
+            flags: 0,
+        };
+        // SAFETY: the vector is there.
+        let lens: Vec<usize> = unsafe { request.entries() }
+            .map(|entry| entry.unwrap().len)
+            .collect();
+        assert_eq!(lens, [1 << 30, (1 << 30) - crate::vma::PAGE, 0]);
+    }
+}

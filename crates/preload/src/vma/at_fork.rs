@@ -1,0 +1,34 @@
+//! Areas that a child of a fork does not get, or gets empty (`MADV_DONTFORK`, `MADV_WIPEONFORK`).
+//!
+//! Managed memory is inherited as a whole, so the child itself drops what it should not have, before the program's code
+//! runs in it.
+
+use super::{AtFork, Kind, Vmas};
+use rustix::io::Errno;
+
+impl Vmas {
+    /// In a new child, whose space serves it already. Answers why that failed, if it did.
+    pub fn become_a_child(&mut self) -> Option<Errno> {
+        for piece in self.map.pieces(self.map.bounds()) {
+            let Some(Kind::Managed {
+                prot,
+                opened,
+                at_fork: AtFork { dont_copy, wipe },
+            }) = piece.kind
+            else {
+                continue;
+            };
+            let result = if dont_copy {
+                self.clear(piece.range)
+            } else if wipe && opened {
+                self.discard(piece.range, prot)
+            } else {
+                Ok(())
+            };
+            if let Err(error) = result {
+                return Some(error);
+            }
+        }
+        None
+    }
+}

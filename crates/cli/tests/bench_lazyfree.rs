@@ -158,10 +158,10 @@ fn the_allocating_program_runs_with_and_without_millpond() {
                 .as_array()
                 .unwrap()
                 .len(),
-            2
+            4
         ),
     }
-    assert_eq!(runs.len(), if skipped.is_empty() { 6 } else { 2 });
+    assert_eq!(runs.len(), if skipped.is_empty() { 10 } else { 2 });
     for run in runs {
         let median = &run["median"];
         assert!(

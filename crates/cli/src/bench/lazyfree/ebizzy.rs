@@ -5,8 +5,11 @@
 //! records a second. It allocates by `malloc` alone, so it runs under any allocator: as it is (the C library's), and under
 //! `millpond run`, whose allocator gives unused memory back lazily or eagerly.
 //!
+//! The allocators are measured as they are set up, and giving back at once ([`Decay`]).
+//!
 //! Copies are between a quarter and the whole of a chunk, so that an allocator cannot hand out the same piece for ever.
 
+use super::decay::Decay;
 use super::memory::Failure;
 use crate::bench::phases::usage;
 use crate::bench::worker::Workers;
@@ -26,6 +29,15 @@ pub struct Sizes {
     /// Numbers of threads that the program runs with
     #[arg(id = "ebizzy-threads", long = "ebizzy-threads", value_delimiter = ',', default_value = "1,2,4", value_parser = clap::value_parser!(u16).range(1..=256), value_name = "N,...")]
     pub threads: Vec<u16>,
+    /// How long Millpond's allocator keeps unused memory, in milliseconds, or as it is set up (own)
+    #[arg(
+        id = "ebizzy-decays",
+        long = "ebizzy-decays",
+        value_delimiter = ',',
+        default_value = "own,0",
+        value_name = "MS,..."
+    )]
+    pub decays: Vec<Decay>,
     /// The program's budget under `millpond run`
     #[arg(id = "ebizzy-ram", long = "ebizzy-ram", default_value = "256M", value_parser = crate::size::parse_ram, value_name = "SIZE")]
     pub budget_bytes: u64,
@@ -44,7 +56,7 @@ pub struct Program {
     #[arg(id = "ebizzy-chunk", long = "ebizzy-chunk", default_value = "512K", value_parser = super::parse_pages, value_name = "SIZE")]
     pub chunk_bytes: u64,
     /// How long each run lasts, in milliseconds
-    #[arg(id = "ebizzy-ms", long = "ebizzy-ms", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(10..=600_000), value_name = "MS")]
+    #[arg(id = "ebizzy-ms", long = "ebizzy-ms", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(10..=600_000), value_name = "MS")]
     pub milliseconds: u64,
 }
 
@@ -60,9 +72,16 @@ pub enum Allocator {
     Libc,
 }
 
-/// All of them, in the order in which a round runs them.
-pub const ALLOCATORS: [Allocator; 3] =
-    [Allocator::LazyPurge, Allocator::EagerPurge, Allocator::Libc];
+/// One way of running the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Run {
+    /// Threads that allocate.
+    pub threads: u16,
+    /// How long the allocator keeps unused memory.
+    pub decay: Decay,
+    /// The allocator.
+    pub allocator: Allocator,
+}
 
 /// What the program found.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -75,6 +94,29 @@ pub struct Outcome {
     pub faults: f64,
     /// Highest resident set of the process as the kernel counts it, in bytes.
     pub peak_rss_bytes: u64,
+}
+
+impl Sizes {
+    /// All ways, in the order in which a round runs them; without Millpond's when `libc_only`.
+    #[must_use]
+    pub fn runs(&self, libc_only: bool) -> Vec<Run> {
+        let mut runs = Vec::new();
+        for &threads in &self.threads {
+            let mut run = |decay, allocator| {
+                runs.push(Run {
+                    threads,
+                    decay,
+                    allocator,
+                });
+            };
+            for &decay in self.decays.iter().filter(|_| !libc_only) {
+                run(decay, Allocator::LazyPurge);
+                run(decay, Allocator::EagerPurge);
+            }
+            run(Decay::Own, Allocator::Libc);
+        }
+        runs
+    }
 }
 
 impl Program {
@@ -97,20 +139,16 @@ pub fn can_run() -> Result<(), Skip> {
     crate::doctor::require_for_run().map_err(|error| Skip(error.to_string()))
 }
 
-/// Runs the program in a process of its own.
+/// Does one run in a process of its own.
 ///
 /// # Errors
 /// When it cannot be started, fails, or somebody asked for the end.
-pub fn measure(
-    workers: &Workers,
-    allocator: Allocator,
-    threads: u16,
-    sizes: &Sizes,
-) -> Result<Outcome, BenchError> {
+pub fn measure(workers: &Workers, run: Run, sizes: &Sizes) -> Result<Outcome, BenchError> {
     let mut program = vec!["lazy-free".to_owned(), "ebizzy".to_owned()];
-    program.extend(super::options(&[("--threads", threads.into())]));
+    program.extend(super::options(&[("--threads", run.threads.into())]));
+    program.extend(["--decay".to_owned(), run.decay.to_string()]);
     program.extend(sizes.program.to_arguments());
-    let purge = match allocator {
+    let purge = match run.allocator {
         Allocator::Libc => return workers.measure(&program, |_, _| Ok(())),
         Allocator::LazyPurge => "on",
         Allocator::EagerPurge => "off",
@@ -131,8 +169,9 @@ pub fn measure(
 /// The program.
 ///
 /// # Errors
-/// When its sizes do not fit this machine's addresses.
-pub fn work(threads: u16, program: &Program) -> Result<Outcome, Failure> {
+/// When its sizes do not fit this machine's addresses, or the allocator has no say in `decay`.
+pub fn work(threads: u16, decay: Decay, program: &Program) -> Result<Outcome, Failure> {
+    decay.set()?;
     let numbers = usize::try_from(program.chunk_bytes)? / size_of::<u64>();
     let table: Vec<Vec<u64>> = (0..program.chunks)
         .map(|chunk| (0..numbers).map(|index| number(chunk, index)).collect())
@@ -218,7 +257,7 @@ mod tests {
             chunk_bytes: 64 << 10,
             milliseconds: 30,
         };
-        let outcome = work(2, &program).unwrap();
+        let outcome = work(2, Decay::Own, &program).unwrap();
         assert!(outcome.records_per_second > 0.0);
         assert_eq!(outcome.wrong_records, 0);
 

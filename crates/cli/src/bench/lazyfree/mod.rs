@@ -10,6 +10,7 @@
 //! As in the swap benchmark each measurement is a fresh process, and the sides of a part take turns in every round.
 
 mod cycle;
+mod decay;
 mod ebizzy;
 mod kernel;
 mod memory;
@@ -90,6 +91,9 @@ pub enum LazyFreeWorker {
         /// Threads that allocate
         #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
         threads: u16,
+        /// How long the allocator keeps unused memory
+        #[arg(long)]
+        decay: decay::Decay,
         #[command(flatten)]
         program: ebizzy::Program,
     },
@@ -194,19 +198,12 @@ impl Bench<'_> {
 
     fn ebizzy(&mut self) -> Result<(), BenchError> {
         let sizes = &self.args.ebizzy;
-        let mut runs: Vec<_> = ebizzy::ALLOCATORS
-            .iter()
-            .flat_map(|&allocator| sizes.threads.iter().map(move |&n| (n, allocator)))
-            .collect();
-        runs.sort_by_key(|&(threads, _)| threads);
-        if let Err(why) = ebizzy::can_run() {
+        let can_run = ebizzy::can_run();
+        let mut rounds = Rounds::new(&sizes.runs(can_run.is_err()), self.args.rounds);
+        if let Err(why) = can_run {
             self.parts.skip("ebizzy under millpond run", &why);
-            runs.retain(|&(_, allocator)| allocator == ebizzy::Allocator::Libc);
         }
-        let mut rounds = Rounds::new(&runs, self.args.rounds);
-        rounds.run(|(threads, allocator)| {
-            ebizzy::measure(&self.workers, allocator, threads, sizes)
-        })?;
+        rounds.run(|run| ebizzy::measure(&self.workers, run, sizes))?;
         self.parts.ebizzy = Some(Ebizzy::new(sizes.clone(), rounds.done));
         Ok(())
     }
@@ -311,7 +308,11 @@ pub fn work(command: &LazyFreeWorker) -> Result<(), BenchError> {
             cgroup,
             sizes,
         } => say(workers::work(*side, sizes, cgroup.as_deref())),
-        LazyFreeWorker::Ebizzy { threads, program } => say(ebizzy::work(*threads, program)),
+        LazyFreeWorker::Ebizzy {
+            threads,
+            decay,
+            program,
+        } => say(ebizzy::work(*threads, *decay, program)),
         LazyFreeWorker::Rss { order, bytes } => say(rss::work(*order, *bytes)),
     }
 }

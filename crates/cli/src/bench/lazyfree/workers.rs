@@ -8,6 +8,9 @@
 //! So the figure is store reads (`pswpin`): lazy freeing should have no more of them than eager freeing, which lets go of
 //! everything. Without any freeing each round reads back what the round before left in the store.
 //!
+//! A block is filled by `memset`, as in that loop. Pages of one repeated byte cost both stores next to nothing, so the seconds say
+//! little about a store's price; the reads say how often it would be paid.
+//!
 //! The counters are taken before the blocks are looked at for wrong bytes, because looking reads the store as well. The
 //! kernel's sides run in a memory cgroup and swap to zram; their counters are the machine's, which has to be quiet.
 

@@ -9,7 +9,7 @@
 //! | `rounds` | rounds of each side |
 //! | `cycle` | `sizes`, `sides` (each `side`, `median`, `rounds`; microseconds a chunk, see [`Cycle`]), `ratios` |
 //! | `workers` | `sizes`, `sides` (as above, see [`workers::Outcome`]) |
-//! | `ebizzy` | `sizes`, `runs` (each `threads`, `allocator`, `median`, `rounds`), `lazy_over_eager` by number of threads |
+//! | `ebizzy` | `sizes`, `runs` (each `threads`, `decay`, `allocator`, `median`, `rounds`), `lazy_over_eager` (each `threads`, `decay`, `times`) |
 //! | `rss` | `memory_bytes`, `orders` (each `order`, `median`, `rounds`) |
 //! | `targets` | what was wanted: `what`, `value`, `wanted` (at least or at most, as `bound` says), `met` |
 //! | `skipped` | `what` was left out and `why` |
@@ -21,7 +21,8 @@ mod targets;
 mod text;
 
 use super::cycle::{self, Cycle};
-use super::ebizzy::{self, Allocator};
+use super::decay::Decay;
+use super::ebizzy::{self, Allocator, Run};
 use super::memory::Side;
 use super::{rss, workers};
 use crate::bench::Skip;
@@ -217,14 +218,14 @@ impl Sides<cycle::Sizes, Cycle> {
 #[derive(Clone, Debug, Serialize)]
 pub struct Ebizzy {
     sizes: ebizzy::Sizes,
-    runs: Vec<Run>,
+    runs: Vec<RunRounds>,
     lazy_over_eager: Vec<Gain>,
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct Run {
-    threads: u16,
-    allocator: Allocator,
+struct RunRounds {
+    #[serde(flatten)]
+    run: Run,
     #[serde(flatten)]
     measured: Measured<ebizzy::Outcome>,
 }
@@ -232,43 +233,45 @@ struct Run {
 #[derive(Clone, Debug, Serialize)]
 struct Gain {
     threads: u16,
+    decay: Decay,
     times: f64,
 }
 
 impl Ebizzy {
     /// Sums the rounds up.
     #[must_use]
-    pub fn new(
-        sizes: ebizzy::Sizes,
-        rounds: Vec<((u16, Allocator), Vec<ebizzy::Outcome>)>,
-    ) -> Self {
-        let runs = rounds
-            .into_iter()
-            .map(|((threads, allocator), rounds)| Run {
-                threads,
-                allocator,
-                measured: rounds.into(),
-            });
+    pub fn new(sizes: ebizzy::Sizes, rounds: Vec<(Run, Vec<ebizzy::Outcome>)>) -> Self {
+        let runs = rounds.into_iter().map(|(run, rounds)| RunRounds {
+            run,
+            measured: rounds.into(),
+        });
         let mut part = Self {
             sizes,
             runs: runs.collect(),
             lazy_over_eager: Vec::new(),
         };
-        let gains = part.sizes.threads.iter().filter_map(|&threads| {
-            let lazy = part.records(threads, Allocator::LazyPurge)?;
-            let times = lazy / part.records(threads, Allocator::EagerPurge)?;
-            Some(Gain { threads, times })
+        let of = |run| part.median(run).map(|median| median.records_per_second);
+        let gains = part.runs.iter().filter_map(|&RunRounds { run, .. }| {
+            if run.allocator != Allocator::LazyPurge {
+                return None;
+            }
+            let eager = Run {
+                allocator: Allocator::EagerPurge,
+                ..run
+            };
+            Some(Gain {
+                threads: run.threads,
+                decay: run.decay,
+                times: of(run)? / of(eager)?,
+            })
         });
         part.lazy_over_eager = gains.collect();
         part
     }
 
-    fn records(&self, threads: u16, allocator: Allocator) -> Option<f64> {
-        let run = self
-            .runs
-            .iter()
-            .find(|run| run.threads == threads && run.allocator == allocator)?;
-        Some(run.measured.median.records_per_second)
+    fn median(&self, run: Run) -> Option<&ebizzy::Outcome> {
+        let found = self.runs.iter().find(|found| found.run == run)?;
+        Some(&found.measured.median)
     }
 }
 
@@ -457,6 +460,7 @@ mod tests {
         };
         let sizes = ebizzy::Sizes {
             threads: vec![2],
+            decays: vec![Decay::Own],
             budget_bytes: 1,
             program: ebizzy::Program {
                 chunks: 1,
@@ -464,12 +468,16 @@ mod tests {
                 milliseconds: 10,
             },
         };
-        let runs = vec![
-            ((2, Allocator::LazyPurge), vec![outcome(0)]),
-            ((2, Allocator::EagerPurge), vec![outcome(1)]),
-        ];
+        let runs = sizes.runs(false);
+        let rounds = runs.into_iter().map(|run| {
+            let wrong_records = u64::from(run.allocator == Allocator::EagerPurge);
+            (run, vec![outcome(wrong_records)])
+        });
+        let part = Ebizzy::new(sizes, rounds.collect());
+        assert_eq!(part.lazy_over_eager.len(), 1);
+        assert_eq!(part.lazy_over_eager[0].times, 1.0);
         let parts = Parts {
-            ebizzy: Some(Ebizzy::new(sizes, runs)),
+            ebizzy: Some(part),
             ..Parts::default()
         };
         let report = LazyFreeReport::new(1, [None; 2], parts);

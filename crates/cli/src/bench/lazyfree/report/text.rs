@@ -1,9 +1,12 @@
 //! The form for people: a table for each part, then what was wanted.
 
 use super::targets::{Bound, Target};
-use super::{AtOrder, Ebizzy, LazyFreeReport, PATTERNS, Rss, SideRounds, Sides, Skipped};
+use super::{
+    AtOrder, Ebizzy, Gain, LazyFreeReport, PATTERNS, Rss, RunRounds, SideRounds, Sides, Skipped,
+};
 use crate::bench::lazyfree::cycle::{self, Cycle};
-use crate::bench::lazyfree::{ebizzy, rss, workers};
+use crate::bench::lazyfree::ebizzy::Allocator;
+use crate::bench::lazyfree::{rss, workers};
 use crate::size::Human;
 use std::fmt;
 
@@ -113,25 +116,32 @@ impl fmt::Display for Ebizzy {
         writeln!(f, "\nallocating program, records a second")?;
         writeln!(
             f,
-            "{:<12}{:>12}{:>12}{:>12}{:>14}",
-            "threads", "lazy purge", "eager purge", "C library", "lazy / eager"
+            "{:<10}{:>12}{:>14}{:>12}{:>10}",
+            "threads", "kept, ms", "", "records", "faults"
         )?;
-        for &threads in &self.sizes.threads {
-            write!(f, "{threads:<12}")?;
-            for allocator in ebizzy::ALLOCATORS {
-                match self.records(threads, allocator) {
-                    Some(records) => write!(f, "{records:>12.0}")?,
-                    None => write!(f, "{:>12}", "-")?,
-                }
-            }
-            match self
-                .lazy_over_eager
-                .iter()
-                .find(|gain| gain.threads == threads)
-            {
-                Some(gain) => writeln!(f, "{:>14.2}", gain.times)?,
-                None => writeln!(f, "{:>14}", "-")?,
-            }
+        for RunRounds { run, measured } in &self.runs {
+            let allocator = match run.allocator {
+                Allocator::LazyPurge => "lazy purge",
+                Allocator::EagerPurge => "eager purge",
+                Allocator::Libc => "C library",
+            };
+            let median = &measured.median;
+            writeln!(
+                f,
+                "{:<10}{:>12}{allocator:>14}{:>12.0}{:>10.2}",
+                run.threads, run.decay, median.records_per_second, median.faults
+            )?;
+        }
+        for Gain {
+            threads,
+            decay,
+            times,
+        } in &self.lazy_over_eager
+        {
+            writeln!(
+                f,
+                "{threads} threads, memory kept {decay} ms: lazily purged {times:.2} times faster"
+            )?;
         }
         Ok(())
     }

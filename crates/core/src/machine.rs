@@ -140,6 +140,12 @@ impl Core {
         PageCount(self.limit.saturating_sub(self.mapped + self.limbo))
     }
 
+    /// Pages that faults can still take before the limit without any frame that is there.
+    #[must_use]
+    pub fn unused(&self) -> PageCount {
+        PageCount(self.limit.saturating_sub(self.frames_in_use()))
+    }
+
     /// Whether background reclaim should begin.
     #[must_use]
     pub fn below_low_mark(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use super::Driver;
 use millpond_core::{
-    Access, Commands, Event, Order, Outcome, PageIndex, Reclaimer, Refusal, Reply,
+    Access, Commands, Event, Order, Outcome, PageCount, PageIndex, Reclaimer, Refusal, Reply,
 };
 use millpond_mmu::{Delivery, FaultSink, Resolution};
 use std::sync::atomic::Ordering;
@@ -101,9 +101,11 @@ impl Driver {
                 Reply::Wait { .. } if patience == Patience::Leave => return Ok(Resolution::Asleep),
                 Reply::Wait { .. } => drop(self.wait_settled(core)),
                 Reply::Reclaim { pages } => {
+                    // What is missing, and what is there but too little by itself: a large folio needs both at once.
+                    let want = PageCount(core.unused().0 + pages.0);
                     drop(core);
                     self.carry_out(&mut commands);
-                    self.reclaim_for(pages, Reclaimer::Direct);
+                    self.reclaim_for(want, Reclaimer::Direct);
                 }
                 Reply::Refused(Refusal::Poisoned { .. }) => return Err(FaultError::Lost),
                 Reply::Refused(Refusal::OutOfRecords) => return Err(FaultError::OutOfRecords),

@@ -15,8 +15,8 @@ use std::time::Instant;
 const DIRECT_BATCH: u32 = 128;
 
 impl Driver {
-    /// Reclaims until `pages` more are available than when it began to be short, or nothing can be reclaimed now; in that
-    /// case waits a moment for what other threads have in flight.
+    /// Reclaims until `pages` are available, or nothing can be reclaimed now; in that case waits a moment for what other
+    /// threads have in flight.
     pub(crate) fn reclaim_for(&self, pages: PageCount, by: Reclaimer) {
         let started = Instant::now();
         let want = PageCount(pages.0.max(DIRECT_BATCH));

@@ -1,6 +1,8 @@
 //! What the tests on real memory share.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod page_model;
+
 use millpond::{Delivery, Manager, ManagerBuilder, StoreKind, TakeOutMethod};
 use std::time::Duration;
 

@@ -210,7 +210,7 @@ impl Core {
     fn check_list_of(&self, id: FolioId, folio: &Folio) -> Result<(), String> {
         let stuck = folio.pins > 0 || folio.immovable;
         let right = match (folio.state, folio.list) {
-            (State::Resident, ListName::Unevictable) => stuck,
+            (State::Resident, ListName::Unevictable) => stuck && !folio.lazy,
             (State::Resident, ListName::Active | ListName::Inactive) => !stuck && !folio.lazy,
             (State::Limbo, ListName::Limbo) => !folio.lazy,
             (State::Resident | State::Limbo, ListName::LazyFree) => folio.lazy && !stuck,
@@ -223,6 +223,10 @@ impl Core {
             folio.state,
             folio.pins,
             folio.list
+        );
+        ensure!(
+            !folio.lazy || folio.slot.is_none(),
+            "{id:?} was lazily freed, but keeps a slot"
         );
         ensure!(
             folio.pins == 0 || folio.state == State::Resident,

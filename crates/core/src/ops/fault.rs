@@ -6,8 +6,8 @@
 //! 1. a spare frame of the right order: memory that the program gave up a moment ago;
 //! 2. new pages from the kernel, while the frames in use stay within the limit;
 //! 3. the same after giving spare frames of other orders back;
-//! 4. none: the caller reclaims and asks again. A store that takes nothing makes reclaim pointless; then the limit
-//!    is exceeded and counted, because the alternatives are to lose data or to hang.
+//! 4. none: the caller reclaims and asks again. A store that takes nothing makes reclaim pointless once nothing lazily
+//!    freed is left; then the limit is exceeded and counted, because the alternatives are to lose data or to hang.
 
 use crate::addr::PageCount;
 use crate::addr::{Frame, Order, PageIndex, PageRange};
@@ -210,7 +210,7 @@ impl Core {
         }
         match missing(self) {
             0 => Memory::Fresh,
-            _ if self.store_blocked => {
+            _ if self.store_blocked && self.lru.lazyfree.pages() == 0 => {
                 self.stat.over_limit += 1;
                 Memory::Fresh
             }

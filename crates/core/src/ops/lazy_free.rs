@@ -77,8 +77,9 @@ impl Core {
         match folio.state {
             State::Limbo if mode == FreeMode::Zeroed => self.discard_limbo(id, out),
             State::Limbo => self.mark_limbo(id, out),
-            // Its mapping forbids both ways; it stays as it is, which is within the contract but for one mode.
-            _ if folio.immovable && mode != FreeMode::Zeroed => {}
+            // Its mapping forbids both ways: it stays as it is, which is within the contract but for one mode.
+            _ if folio.immovable && mode == FreeMode::Zeroed => self.zap(id, out),
+            _ if folio.immovable => {}
             _ if mode != FreeMode::Shared && folio.order.pages().0 <= CLEAR_PAGES => {
                 self.start_clear(id, out);
             }
@@ -200,15 +201,36 @@ impl Core {
             if let Errand::For(by) = errand {
                 self.count_scan(n, by);
             }
-            if folio.state == State::Limbo {
+            let given = out.len();
+            let leaves = if folio.state == State::Limbo {
                 let frame = self.drop_limbo(id, out);
                 self.lazily_dropped(frame, errand, out);
-            } else if !self.start_take_out_if_blank(id, errand, out) {
+                true
+            } else {
+                self.start_take_out_if_blank(id, errand, out)
+            };
+            if leaves {
+                dropped += n;
+            } else if out.len() > given {
+                // A place in the pool is being made free for it.
                 break;
+            } else {
+                self.without_a_place(id);
             }
-            dropped += n;
         }
         dropped
+    }
+
+    /// The pool has no place for a mapped folio. It makes way for those in limbo, which give places; when there are none it
+    /// loses its mark, so that nobody waits for memory that cannot be dropped. It is zeros, and leaves without a write.
+    fn without_a_place(&mut self, id: FolioId) {
+        self.unlist(id);
+        if self.lazy_limbo > 0 {
+            self.list(id, ListName::LazyFree);
+        } else {
+            self.unmark(id);
+            self.list(id, ListName::Inactive);
+        }
     }
 
     fn start_take_out_if_blank(&mut self, id: FolioId, errand: Errand, out: &mut Commands) -> bool {
@@ -271,7 +293,10 @@ impl Core {
     /// Each folio looked at goes to the young end, so a whole round leaves the order as it was.
     pub(crate) fn recount_lazyfree(&mut self, left: PageCount, out: &mut Commands) -> Reply {
         let mut seen = 0;
-        while seen < left.0 && out.len() < RECLAIM_BATCH {
+        for _ in 0..RECLAIM_SCAN {
+            if seen >= left.0 || out.len() >= RECLAIM_BATCH {
+                break;
+            }
             let Some(id) = self.lru.lazyfree.oldest() else {
                 break;
             };

@@ -121,11 +121,14 @@ impl VolatileBook {
         Ok(self.remove(index))
     }
 
-    /// Forgets every range that begins in `range`: the region is dropped.
-    pub fn forget(&mut self, range: PageRange) {
+    /// Forgets every range that begins in `range`: the region is dropped. True when one of them was purged, so that
+    /// its purge may still be under way.
+    pub fn forget(&mut self, range: PageRange) -> bool {
+        let mut purged = false;
         while let Some((_, &index)) = self.by_start.range(range.start.0..range.end().0).next() {
-            self.remove(index);
+            purged |= self.remove(index);
         }
+        purged
     }
 
     /// The range that has been volatile for longest counts as purged from now on: the caller drops its contents. Neither
@@ -250,7 +253,7 @@ mod tests {
                         purged.extend(oldest);
                     }
                     _ => {
-                        book.forget(at);
+                        prop_assert_eq!(book.forget(at), purged.contains(&place));
                         live.retain(|&p| p != place);
                         purged.retain(|&p| p != place);
                     }

@@ -117,13 +117,7 @@ impl Driver {
         if !self.volatile().unmark(range)? {
             return Ok(Contents::Survived);
         }
-        {
-            // A purge that took the range before now must not drop what is written to it from now on.
-            let _quiet = SignalsBlocked::new();
-            while self.purging.load(Ordering::SeqCst) > 0 {
-                drop(self.wait_settled(self.lock()));
-            }
-        }
+        self.wait_for_purges();
         // A purge passes over what it would have to wait for.
         let _ = self.operate(range, |range| Event::Discard { range });
         Ok(Contents::Purged)
@@ -131,7 +125,18 @@ impl Driver {
 
     /// The region is dropped: nobody will ask for its volatile ranges.
     pub(crate) fn forget_volatile(&self, range: PageRange) {
-        self.volatile().forget(range);
+        let purged = self.volatile().forget(range);
+        if purged {
+            self.wait_for_purges();
+        }
+    }
+
+    /// A purge that took a range from the book before now must not drop what is written there from now on.
+    fn wait_for_purges(&self) {
+        let _quiet = SignalsBlocked::new();
+        while self.purging.load(Ordering::SeqCst) > 0 {
+            drop(self.wait_settled(self.lock()));
+        }
     }
 
     /// Purges the oldest volatile range. False when there is none, or the book is in use. For threads inside the gate.

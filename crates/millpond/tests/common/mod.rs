@@ -1,6 +1,8 @@
 //! What the tests on real memory share.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+#[cfg(target_arch = "x86_64")]
+pub mod calls;
 pub mod page_model;
 
 use millpond::{Delivery, Manager, ManagerBuilder, StoreKind, TakeOutMethod};

@@ -1,0 +1,375 @@
+//! Row 1.11: volatile ranges. The owner says when the contents can go and asks whether they did; in between nothing is
+//! watched. All or nothing for each range, oldest first.
+
+mod common;
+
+use common::{MIB, PAGE, Rng, page_is, small, stress_time, ways, write_page};
+use millpond::{Contents, Manager, Order, Region, VolatileError};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+const FOLIO: usize = 16 * PAGE;
+
+fn order(order: u8) -> Order {
+    Order::new(order).unwrap()
+}
+
+/// Writes every page of `range` with numbers from `salt` on.
+fn fill(region: &mut Region, range: Range<usize>, salt: u64) {
+    for (n, page) in region.as_mut_slice()[range].chunks_mut(PAGE).enumerate() {
+        write_page(page, salt + n as u64);
+    }
+}
+
+fn holds(region: &Region, range: Range<usize>, salt: u64) -> bool {
+    let pages = region.as_slice()[range].chunks(PAGE).enumerate();
+    pages
+        .into_iter()
+        .all(|(n, page)| page_is(page, salt + n as u64))
+}
+
+fn is_zero(region: &Region, range: Range<usize>) -> bool {
+    region.as_slice()[range].iter().all(|&byte| byte == 0)
+}
+
+/// Marks a range that nobody looks at.
+fn mark(region: &Region, range: Range<usize>) {
+    // SAFETY: the tests hold no reference to bytes of a range while it is volatile.
+    unsafe { region.mark_volatile(range).unwrap() }
+}
+
+/// Uses `bytes` of new memory, one page after the other.
+fn press(manager: &Manager, bytes: usize) {
+    let mut region = manager.region_with(bytes, order(4)).unwrap();
+    for page in region.as_mut_slice().chunks_mut(PAGE) {
+        page[0] = 1;
+    }
+}
+
+#[test]
+fn volatile_contents_survive_while_memory_suffices() {
+    for (delivery, method) in ways() {
+        let manager = small().delivery(delivery).take_out(method).build().unwrap();
+        let mut region = manager.region(4 * MIB).unwrap();
+        fill(&mut region, 0..4 * MIB, 7);
+        mark(&region, 0..4 * MIB);
+        assert_eq!(
+            region.mark_nonvolatile(0..4 * MIB).unwrap(),
+            Contents::Survived
+        );
+        assert!(holds(&region, 0..4 * MIB, 7));
+        assert_eq!(manager.stats().volatile_purges, 0);
+    }
+}
+
+#[test]
+fn under_pressure_the_oldest_ranges_go_first_and_whole_without_store_io() {
+    const RANGE: usize = MIB;
+    for (delivery, method) in ways() {
+        for folios in [0, 4] {
+            let manager = small().delivery(delivery).take_out(method).build().unwrap();
+            let mut region = manager.region_with(12 * RANGE, order(folios)).unwrap();
+            fill(&mut region, 0..12 * RANGE, 0);
+            // Marked neither in the order of their addresses nor in that of their making.
+            let by_age: Vec<usize> = (0..12).map(|n| n * 5 % 12).collect();
+            for &n in &by_age {
+                mark(&region, n * RANGE..(n + 1) * RANGE);
+            }
+            press(&manager, 8 * MIB);
+            let mut purged = Vec::new();
+            for &n in &by_age {
+                let range = n * RANGE..(n + 1) * RANGE;
+                match region.mark_nonvolatile(range.clone()).unwrap() {
+                    Contents::Survived => {
+                        purged.push(false);
+                        assert!(holds(&region, range, (n * RANGE / PAGE) as u64));
+                    }
+                    Contents::Purged => {
+                        purged.push(true);
+                        assert!(is_zero(&region, range));
+                    }
+                }
+            }
+            let stats = manager.stats();
+            let gone = purged.iter().filter(|&&gone| gone).count();
+            let name = format!("{delivery:?} {method:?} order {folios}: {purged:?}");
+            assert!(purged.is_sorted_by(|a, b| a >= b), "{name}");
+            assert_eq!(gone as u64, stats.volatile_purges, "{name}");
+            // 8 MiB were wanted and 4 were left: not much less and not much more had to go.
+            assert!((3..=8).contains(&gone), "{name}");
+            assert_eq!((stats.vm.pswpout, stats.vm.pswpin), (0, 0), "{name}");
+        }
+    }
+}
+
+/// A part of the contents may be in limbo or in the store when it is purged: that is forgotten with the rest.
+#[test]
+fn what_is_in_the_store_is_purged_with_the_rest() {
+    let manager = small().build().unwrap();
+    let mut region = manager.region_with(4 * MIB, order(4)).unwrap();
+    fill(&mut region, 0..4 * MIB, 3);
+    // Half of it goes to the store, a quarter into limbo.
+    region
+        .advise(0..2 * MIB, millpond::Advice::PageOut)
+        .unwrap();
+    press(&manager, 14 * MIB);
+    region
+        .advise(2 * MIB..3 * MIB, millpond::Advice::PageOut)
+        .unwrap();
+    assert!(region.stats().swapped > 0);
+    mark(&region, 0..4 * MIB);
+    press(&manager, 30 * MIB);
+    assert_eq!(
+        region.mark_nonvolatile(0..4 * MIB).unwrap(),
+        Contents::Purged
+    );
+    assert_eq!(region.stats().swapped, 0);
+    assert!(is_zero(&region, 0..4 * MIB));
+    assert_eq!(manager.stats().volatile_purges, 1);
+}
+
+#[test]
+fn ranges_that_cannot_be_marked_are_named_and_nothing_changes() {
+    let manager = small().build().unwrap();
+    let len = MIB;
+    let mut region = manager.region(len).unwrap();
+    fill(&mut region, 0..len, 1);
+    // SAFETY: nobody looks at the bytes of volatile ranges.
+    let mark = |range| unsafe { region.mark_volatile(range) };
+    let bad = |start, end| VolatileError::BadRange { start, end, len };
+    for (start, end) in [
+        (0, 0),
+        (PAGE, PAGE),
+        (2 * PAGE, PAGE),
+        (0, len + PAGE),
+        (len, len + PAGE),
+        (usize::MAX - PAGE + 1, PAGE),
+    ] {
+        assert_eq!(mark(start..end).unwrap_err(), bad(start, end));
+        assert_eq!(
+            region.mark_nonvolatile(start..end).unwrap_err(),
+            bad(start, end)
+        );
+    }
+    for (start, end) in [(1, PAGE), (0, PAGE + 1), (PAGE - 1, 2 * PAGE)] {
+        let unaligned = VolatileError::Unaligned { start, end };
+        assert_eq!(mark(start..end).unwrap_err(), unaligned);
+        assert_eq!(region.mark_nonvolatile(start..end).unwrap_err(), unaligned);
+    }
+    let guard = region.pin(5 * PAGE..6 * PAGE).unwrap();
+    let pinned = VolatileError::Pinned { offset: 5 * PAGE };
+    assert_eq!(mark(0..8 * PAGE).unwrap_err(), pinned);
+    assert_eq!(mark(0..5 * PAGE), Ok(()));
+    assert_eq!(region.mark_nonvolatile(0..5 * PAGE), Ok(Contents::Survived));
+    drop(guard);
+
+    mark(4 * PAGE..8 * PAGE).unwrap();
+    for (start, end, offset) in [(4, 8, 4), (0, 5, 4), (7, 9, 7), (5, 6, 5), (0, 256, 4)] {
+        let overlaps = VolatileError::Overlaps {
+            offset: offset * PAGE,
+        };
+        assert_eq!(mark(start * PAGE..end * PAGE).unwrap_err(), overlaps);
+    }
+    for (start, end) in [(4, 7), (5, 8), (0, 4), (4, 12)] {
+        let (start, end) = (start * PAGE, end * PAGE);
+        let unknown = VolatileError::NotVolatile { start, end };
+        assert_eq!(region.mark_nonvolatile(start..end).unwrap_err(), unknown);
+    }
+    assert_eq!(
+        region.mark_nonvolatile(4 * PAGE..8 * PAGE),
+        Ok(Contents::Survived)
+    );
+    let again = region.mark_nonvolatile(4 * PAGE..8 * PAGE);
+    assert!(matches!(again, Err(VolatileError::NotVolatile { .. })));
+    assert!(holds(&region, 0..len, 1));
+}
+
+/// Marking and unmarking cost two operations on a book, whatever the length.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn marking_and_unmarking_make_no_system_call() {
+    for (delivery, method) in ways() {
+        let manager = small().delivery(delivery).take_out(method).build().unwrap();
+        let mut region = manager.region_with(8 * MIB, order(4)).unwrap();
+        fill(&mut region, 0..8 * MIB, 0);
+        // The book's own memory is there from now on.
+        let objects = || {
+            (0..8 * MIB)
+                .step_by(FOLIO)
+                .map(|start| start..start + FOLIO)
+        };
+        let round = || {
+            objects().for_each(|range| mark(&region, range));
+            objects().for_each(|range| {
+                assert_eq!(region.mark_nonvolatile(range), Ok(Contents::Survived));
+            });
+            mark(&region, 0..8 * MIB);
+            assert_eq!(region.mark_nonvolatile(0..8 * MIB), Ok(Contents::Survived));
+        };
+        round();
+        let Some(calls) = common::calls::system_calls_of(round) else {
+            return;
+        };
+        assert_eq!(calls, [], "{delivery:?} {method:?}");
+        // Nothing was done to the memory either.
+        let calls = common::calls::system_calls_of(|| assert!(holds(&region, 0..8 * MIB, 0)));
+        assert_eq!(calls, Some(vec![]));
+        assert!(
+            common::calls::system_calls_of(|| assert!(manager.stats().ram > 0)) != Some(vec![]),
+            "system calls are not seen"
+        );
+    }
+}
+
+#[test]
+fn a_dropped_region_takes_its_marks_with_it() {
+    for (delivery, method) in ways() {
+        let manager = small()
+            .address_space(64 << 20)
+            .delivery(delivery)
+            .take_out(method)
+            .build()
+            .unwrap();
+        let place = {
+            let mut region = manager.region(8 * MIB).unwrap();
+            fill(&mut region, 0..8 * MIB, 1);
+            mark(&region, 0..4 * MIB);
+            mark(&region, 4 * MIB..8 * MIB);
+            region.as_ptr() as usize
+        };
+        // The same addresses, as a region that was never marked.
+        let mut region = manager.region(8 * MIB).unwrap();
+        assert_eq!(region.as_ptr() as usize, place);
+        fill(&mut region, 0..8 * MIB, 2);
+        press(&manager, 24 * MIB);
+        assert_eq!(manager.stats().volatile_purges, 0);
+        assert!(holds(&region, 0..8 * MIB, 2));
+        mark(&region, 2 * MIB..6 * MIB);
+        assert!(region.mark_nonvolatile(2 * MIB..6 * MIB).is_ok());
+    }
+}
+
+/// Found by reading. A thread that purges a range does so piece by piece. When the region was dropped meanwhile, and another
+/// was made at its addresses, the rest of the purge dropped what the other held.
+#[test]
+fn a_purge_under_way_does_not_reach_the_next_region_at_these_addresses() {
+    const LEN: usize = 24 * MIB;
+    const TAIL: Range<usize> = LEN - MIB..LEN;
+    let manager = small()
+        .ram(32 << 20)
+        .address_space(256 << 20)
+        .build()
+        .unwrap();
+    let end = Instant::now() + stress_time();
+    let purges = || manager.stats().volatile_purges;
+    let (mut met, mut salt) = (0, 0);
+    while Instant::now() < end {
+        salt += 1;
+        // Many small folios: a purge of them takes many pieces.
+        let mut region = manager.region_with(LEN, order(0)).unwrap();
+        for page in region.as_mut_slice().chunks_mut(PAGE) {
+            page[0] = 1;
+        }
+        mark(&region, 0..LEN);
+        let (place, before) = (region.as_ptr(), (purges(), region.stats().resident));
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| press(&manager, 24 * MIB));
+            // Threads that want the processors too, so that the one that purges is interrupted now and then.
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !stop.load(Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            while region.stats().resident + 64 * PAGE as u64 > before.1 && purges() == before.0 {
+                std::hint::spin_loop();
+            }
+            met += u64::from(purges() == before.0);
+            drop(region);
+            let mut next = manager.region_with(LEN, order(0)).unwrap();
+            assert_eq!(next.as_ptr(), place);
+            fill(&mut next, TAIL, salt);
+            while purges() == before.0 {
+                std::hint::spin_loop();
+            }
+            stop.store(true, Relaxed);
+            assert!(
+                holds(&next, TAIL, salt),
+                "pages of another region were purged"
+            );
+        });
+    }
+    println!("{met} purges met in {salt} rounds");
+    assert!(met > 0, "no purge was under way: nothing was tested");
+}
+
+/// A cache that is twice the budget, from several threads: each object is marked when it is not looked at. What survived is
+/// right to the byte, what did not is zeros, and what was not marked is there.
+#[test]
+fn a_cache_of_volatile_objects_never_shows_half_an_object() {
+    const OBJECT: usize = 10 * PAGE;
+    const OBJECTS: usize = 32 * MIB / OBJECT;
+    const THREADS: usize = 3;
+    let time = stress_time() / (ways().len() * 2) as u32;
+    for (delivery, method) in ways() {
+        for folios in [0, 4] {
+            let name = format!("{delivery:?} {method:?} order {folios}");
+            let manager = small().delivery(delivery).take_out(method).build().unwrap();
+            let region = manager
+                .region_with(OBJECTS * OBJECT, order(folios))
+                .unwrap();
+            let base = region.as_ptr() as usize;
+            let (survived, purged) = (AtomicU64::new(0), AtomicU64::new(0));
+            let end = Instant::now() + time;
+            let use_cache = |me: usize| {
+                let mut rng = Rng(0xcac4e + me as u64);
+                // What each of this thread's objects holds, and whether it is volatile.
+                let mut known = vec![(0u64, false); OBJECTS / THREADS];
+                while Instant::now() < end {
+                    let n = rng.below(known.len());
+                    let object = n * THREADS + me;
+                    let range = object * OBJECT..(object + 1) * OBJECT;
+                    let (value, volatile) = &mut known[n];
+                    if *volatile {
+                        match region.mark_nonvolatile(range.clone()).unwrap() {
+                            Contents::Survived => survived.fetch_add(1, Relaxed),
+                            Contents::Purged => {
+                                *value = 0;
+                                purged.fetch_add(1, Relaxed)
+                            }
+                        };
+                    }
+                    // SAFETY: the object is this thread's, and not volatile now.
+                    let words = unsafe {
+                        let start = (base + range.start) as *mut u64;
+                        std::slice::from_raw_parts_mut(start, OBJECT / 8)
+                    };
+                    let wrong = words.iter().position(|word| word != value);
+                    assert_eq!(
+                        wrong, None,
+                        "{name}: object {object}, {value}, volatile: {volatile}"
+                    );
+                    if rng.below(2) == 0 {
+                        *value += 1 + rng.next() % 1000;
+                        words.fill(*value);
+                    }
+                    *volatile = rng.below(8) > 0;
+                    if *volatile {
+                        mark(&region, range);
+                    }
+                }
+            };
+            std::thread::scope(|scope| {
+                for me in 0..THREADS {
+                    scope.spawn(move || use_cache(me));
+                }
+            });
+            let (survived, purged) = (survived.into_inner(), purged.into_inner());
+            println!("{name}: {survived} survived, {purged} purged");
+            assert!(survived > 0 && purged > 0, "{name} tested nothing");
+        }
+    }
+}

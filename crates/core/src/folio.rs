@@ -116,6 +116,15 @@ impl Folio {
         PageRange::new(self.start, self.order.pages())
     }
 
+    /// Of a folio that is only partly in `range`: an end of the range that it straddles, the first if both.
+    pub(crate) fn edge(&self, range: PageRange) -> PageIndex {
+        if self.start < range.start {
+            range.start
+        } else {
+            range.end()
+        }
+    }
+
     /// Of a folio being taken out: whether limbo will hold it.
     pub(crate) fn goes_to_limbo(&self) -> bool {
         matches!(self.errand, Errand::None | Errand::PageOut)

@@ -5,8 +5,8 @@
 //! first, which happens at most at the two ends. Pins refuse the whole call before anything is changed.
 //!
 //! *Purge* is the same without patience, for memory whose owner has agreed that it may go at any time: what is in
-//! flight, pinned or only partly in the range is passed over, and what is mapped is taken out, so that its frames serve
-//! the next faults without the kernel.
+//! flight, pinned, or in limbo and only partly in the range is passed over, and what is mapped is taken out, so that its
+//! frames serve the next faults without the kernel.
 
 use super::walk::Step;
 use crate::addr::{Order, PageCount, PageIndex, PageRange};
@@ -65,12 +65,7 @@ impl Core {
         if folio.state == State::Limbo {
             return Some(Step::Stop(Reply::NeedsResident { page }));
         }
-        let edge = if folio.start < range.start {
-            range.start
-        } else {
-            range.end()
-        };
-        Some(match self.split_at(id, edge, out) {
+        Some(match self.split_at(id, folio.edge(range), out) {
             true => Step::To(page),
             false => Step::Stop(Reply::Refused(Refusal::OutOfRecords)),
         })
@@ -122,24 +117,34 @@ impl Core {
     }
 
     pub(crate) fn purge(&mut self, range: PageRange, out: &mut Commands) -> Reply {
-        self.walk(range, out, |core, page, out| match core.leaves.get(page) {
-            Entry::Folio(id) => {
-                let end = core.folios.get(id).range().end();
-                core.purge_folio(id, range, out);
-                Step::To(end)
-            }
-            _ => {
-                core.forget_page(page, out);
-                Step::To(page.plus(1))
-            }
+        self.walk(range, out, |core, page, out| {
+            Step::To(match core.leaves.get(page) {
+                Entry::Folio(id) => core.purge_folio(id, page, range, out),
+                _ => {
+                    core.forget_page(page, out);
+                    page.plus(1)
+                }
+            })
         })
     }
 
-    fn purge_folio(&mut self, id: FolioId, range: PageRange, out: &mut Commands) {
+    /// Answers where to go on: at the same page when the folio was split there.
+    fn purge_folio(
+        &mut self,
+        id: FolioId,
+        page: PageIndex,
+        range: PageRange,
+        out: &mut Commands,
+    ) -> PageIndex {
         let folio = *self.folios.get(id);
-        if folio.in_flight() || folio.list == ListName::Unevictable || !range.covers(folio.range())
-        {
-            return;
+        let end = folio.range().end();
+        if folio.in_flight() || folio.list == ListName::Unevictable {
+            return end;
+        }
+        if !range.covers(folio.range()) {
+            let splits =
+                folio.state == State::Resident && self.split_at(id, folio.edge(range), out);
+            return if splits { page } else { end };
         }
         if folio.state == State::Limbo {
             self.discard_limbo(id, out);
@@ -149,6 +154,7 @@ impl Core {
             self.list(id, ListName::Inactive);
             self.start_take_out(id, Errand::Drop, out);
         }
+        end
     }
 
     /// The first page of `range` that is pinned.

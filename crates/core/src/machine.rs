@@ -140,10 +140,11 @@ impl Core {
         PageCount(self.limit.saturating_sub(self.mapped + self.limbo))
     }
 
-    /// Pages that faults can still take before the limit without any frame that is there.
+    /// How much must be available for what now misses `missing` pages: these, and what is unused beside them.
     #[must_use]
-    pub fn unused(&self) -> PageCount {
-        PageCount(self.limit.saturating_sub(self.frames_in_use()))
+    pub fn wanted(&self, missing: PageCount) -> PageCount {
+        let wanted = u64::from(missing.0) + u64::from(self.limit);
+        PageCount(wanted.saturating_sub(u64::from(self.frames_in_use())) as u32)
     }
 
     /// Whether background reclaim should begin.

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{MIB, PAGE, Rng, page_is, small, stress_time, ways, write_page};
-use millpond::{Contents, Manager, Order, Region, VolatileError};
+use millpond::{Contents, Manager, Order, Region, StoreKind, VolatileError};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
@@ -249,6 +249,36 @@ fn marking_and_unmarking_make_no_system_call() {
             common::calls::system_calls_of(|| assert!(manager.stats().ram > 0)) != Some(vec![]),
             "system calls are not seen"
         );
+    }
+}
+
+/// Row 1.9 for volatile ranges: where there is no store, and it has been found out, they go all the same.
+#[test]
+fn without_a_store_volatile_memory_is_taken_before_the_budget_is_exceeded() {
+    for (delivery, method) in ways() {
+        let manager = small()
+            .store(StoreKind::None)
+            .delivery(delivery)
+            .take_out(method)
+            .build()
+            .unwrap();
+        let mut region = manager.region(12 * MIB).unwrap();
+        fill(&mut region, 0..12 * MIB, 5);
+        // More than there is room for: the budget is exceeded by what cannot go anywhere.
+        let mut more = manager.region(6 * MIB).unwrap();
+        fill(&mut more, 0..6 * MIB, 6);
+        let before = manager.stats().vm;
+        assert!(before.over_limit > 0);
+        mark(&region, 0..12 * MIB);
+        let mut wanted = manager.region(4 * MIB).unwrap();
+        fill(&mut wanted, 0..4 * MIB, 7);
+        let after = manager.stats();
+        let name = format!("{delivery:?} {method:?}");
+        assert_eq!(after.vm.over_limit, before.over_limit, "{name}");
+        assert_eq!(after.volatile_purges, 1, "{name}");
+        assert_eq!(region.mark_nonvolatile(0..12 * MIB), Ok(Contents::Purged));
+        assert!(is_zero(&region, 0..12 * MIB));
+        assert!(holds(&more, 0..6 * MIB, 6) && holds(&wanted, 0..4 * MIB, 7));
     }
 }
 

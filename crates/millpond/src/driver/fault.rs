@@ -2,7 +2,8 @@
 
 use super::Driver;
 use millpond_core::{
-    Access, Commands, Event, Order, Outcome, PageCount, PageIndex, Reclaimer, Refusal, Reply,
+    Access, Commands, Event, LEAF_PAGES, Order, Outcome, PageCount, PageIndex, Reclaimer, Refusal,
+    Reply,
 };
 use millpond_mmu::{Delivery, FaultSink, Resolution};
 use std::sync::atomic::Ordering;
@@ -61,6 +62,15 @@ impl Driver {
         let mut max_order = Order::MAX;
         loop {
             let mut core = self.lock();
+            // A store that takes nothing lets faults exceed the limit. What its owner can do without goes before that.
+            let exceeds = core.store_blocked() && core.available().0 < LEAF_PAGES;
+            if exceeds && core.lazyfree_pages() == PageCount::ZERO {
+                drop(core);
+                if self.purge_oldest_volatile() {
+                    continue;
+                }
+                core = self.lock();
+            }
             let reply = core.handle(
                 Event::Fault {
                     page,
@@ -102,7 +112,7 @@ impl Driver {
                 Reply::Wait { .. } => drop(self.wait_settled(core)),
                 Reply::Reclaim { pages } => {
                     // What is missing, and what is there but too little by itself: a large folio needs both at once.
-                    let want = PageCount(core.unused().0 + pages.0);
+                    let want = core.wanted(pages);
                     drop(core);
                     self.carry_out(&mut commands);
                     self.reclaim_for(want, Reclaimer::Direct);

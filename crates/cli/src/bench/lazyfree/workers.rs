@@ -1,7 +1,8 @@
 //! Twelve workers in half the memory that they need: does freed memory ever come back from the store?
 //!
-//! Each worker fills a block of its own and frees it, five times over. Together the blocks are twice the budget, so at any
-//! moment much of what is in the store belongs to a block that is about to be freed, or has been. Reading that back is
+//! Each worker fills a block of its own and frees it, five times over. Together the blocks are twice the budget, so when all
+//! are filled half of them is in the store, and then all are freed: nobody frees before the last has filled, or a worker
+//! that the scheduler favours would be through before another begins, and the store would stay empty. Reading freed pages back is
 //! work for nothing: the next thing that happens to the page is that it is overwritten. The kernel once kept lazily freed pages'
 //! places in swap, and read 879,585 pages back in a loop like this one; letting go of them at once left 1,878.
 //!
@@ -119,20 +120,27 @@ fn run<M: Memory>(
     counters: impl Fn() -> Result<[u64; 3], Failure>,
 ) -> Result<Outcome, Failure> {
     let before = counters()?;
-    let all = Barrier::new(blocks.len() + 1);
+    let all = Barrier::new(blocks.len());
     let (seconds, ended) = std::thread::scope(|scope| {
+        let started = Instant::now();
         let threads: Vec<_> = (0u16..)
             .zip(&mut blocks)
             .map(|(worker, block)| {
                 let all = &all;
                 scope.spawn(move || {
-                    all.wait();
-                    fill_and_free(block, worker, sizes.times)
+                    let mut done = Ok(());
+                    for time in 0..sizes.times {
+                        let bytes = block.bytes();
+                        bytes.fill(value(worker, time));
+                        let whole = 0..bytes.len();
+                        all.wait();
+                        // Whoever has failed still keeps step, so that nobody waits for ever.
+                        done = done.and_then(|()| block.free(whole));
+                    }
+                    done
                 })
             })
             .collect();
-        all.wait();
-        let started = Instant::now();
         let ended: Result<Vec<()>, Failure> = threads
             .into_iter()
             .map(|thread| thread.join().map_err(|_| "a worker panicked")?)
@@ -157,16 +165,6 @@ fn run<M: Memory>(
         pages_touched: sizes.pages() * u64::from(sizes.times),
         wrong_pages: wrong_pages.sum(),
     })
-}
-
-fn fill_and_free(block: &mut impl Memory, worker: u16, times: u32) -> Result<(), Failure> {
-    for time in 0..times {
-        let bytes = block.bytes();
-        bytes.fill(value(worker, time));
-        let whole = 0..bytes.len();
-        block.free(whole)?;
-    }
-    Ok(())
 }
 
 /// Never zero; of two rounds of one worker never the same.

@@ -64,26 +64,24 @@ pub fn targets(parts: &Parts) -> Vec<Target> {
         }
     }
     if let Some(workers) = &parts.workers
-        && let (Some(lazy), Some(eager)) = (
+        && let (Some(lazy), Some(eager), Some(keep)) = (
             workers.median(Side::LazyFree),
             workers.median(Side::Discard),
+            workers.median(Side::Keep),
         )
     {
-        let more = excess(lazy.pswpin, eager.pswpin);
+        let more = excess(lazy.pswpin, eager.pswpin, keep.pswpin);
         let share = lazy.pswpin as f64 / lazy.pages_touched as f64;
+        let most = |what: &str, value, wanted| {
+            Target::new(format!("workers: {what}"), value, Bound::AtMost, wanted)
+        };
         targets.extend([
-            Target::new(
-                "workers: store reads above those of eager freeing, as a part of these".to_owned(),
+            most(
+                "store reads above those of eager freeing, as a part of those without freeing",
                 more,
-                Bound::AtMost,
                 0.01,
             ),
-            Target::new(
-                "workers: store reads as a part of the pages touched".to_owned(),
-                share,
-                Bound::AtMost,
-                0.002,
-            ),
+            most("store reads as a part of the pages touched", share, 0.002),
         ]);
     }
     for order in parts.rss.iter().flat_map(|rss| &rss.orders) {
@@ -97,13 +95,10 @@ pub fn targets(parts: &Parts) -> Vec<Target> {
     targets
 }
 
-/// By how much `lazy` is above `eager`, as a part of `eager`.
-fn excess(lazy: u64, eager: u64) -> f64 {
-    if lazy <= eager {
-        0.0
-    } else {
-        (lazy - eager) as f64 / eager as f64
-    }
+/// By how much `lazy` is above `eager`, as a part of `keep`: eager freeing often reads nothing at all, and a part of nothing
+/// would make one folio a failure.
+fn excess(lazy: u64, eager: u64, keep: u64) -> f64 {
+    lazy.saturating_sub(eager) as f64 / keep as f64
 }
 
 #[cfg(test)]
@@ -119,11 +114,8 @@ mod tests {
     }
 
     #[test]
-    fn an_excess_is_a_part_of_the_eager_figure() {
-        assert_eq!(
-            (excess(5, 10), excess(0, 0), excess(11, 10)),
-            (0.0, 0.0, 0.1)
-        );
-        assert_eq!(excess(1, 0), f64::INFINITY);
+    fn an_excess_is_a_part_of_what_is_read_without_freeing() {
+        assert_eq!((excess(5, 10, 100), excess(11, 10, 100)), (0.0, 0.01));
+        assert!(!excess(0, 0, 0).is_finite(), "nothing was in the store");
     }
 }

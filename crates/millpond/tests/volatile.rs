@@ -3,48 +3,16 @@
 
 mod common;
 
-use common::{MIB, PAGE, Rng, page_is, small, stress_time, ways, write_page};
-use millpond::{Contents, Manager, Order, Region, StoreKind, VolatileError};
+use common::{FOLIO, MIB, PAGE, Rng, fill, holds, is_zero, order, press, small, stress_time, ways};
+use millpond::{Contents, Region, StoreKind, VolatileError};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
-
-const FOLIO: usize = 16 * PAGE;
-
-fn order(order: u8) -> Order {
-    Order::new(order).unwrap()
-}
-
-/// Writes every page of `range` with numbers from `salt` on.
-fn fill(region: &mut Region, range: Range<usize>, salt: u64) {
-    for (n, page) in region.as_mut_slice()[range].chunks_mut(PAGE).enumerate() {
-        write_page(page, salt + n as u64);
-    }
-}
-
-fn holds(region: &Region, range: Range<usize>, salt: u64) -> bool {
-    let pages = region.as_slice()[range].chunks(PAGE).enumerate();
-    pages
-        .into_iter()
-        .all(|(n, page)| page_is(page, salt + n as u64))
-}
-
-fn is_zero(region: &Region, range: Range<usize>) -> bool {
-    region.as_slice()[range].iter().all(|&byte| byte == 0)
-}
 
 /// Marks a range that nobody looks at.
 fn mark(region: &Region, range: Range<usize>) {
     // SAFETY: the tests hold no reference to bytes of a range while it is volatile.
     unsafe { region.mark_volatile(range).unwrap() }
-}
-
-/// Uses `bytes` of new memory, one page after the other.
-fn press(manager: &Manager, bytes: usize) {
-    let mut region = manager.region_with(bytes, order(4)).unwrap();
-    for page in region.as_mut_slice().chunks_mut(PAGE) {
-        page[0] = 1;
-    }
 }
 
 #[test]

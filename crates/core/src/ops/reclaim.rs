@@ -21,8 +21,11 @@ use crate::machine::Core;
 
 impl Core {
     pub(crate) fn reclaim(&mut self, pages: PageCount, by: Reclaimer, out: &mut Commands) -> Reply {
+        let given = out.len();
         let lazy = self.drop_lazyfree(pages.0, Errand::For(by), out);
-        if lazy >= pages.0 {
+        // Small folios fill a batch before there are enough of them: the next batch goes on with these.
+        let goes_on = out.len() > given && self.lru.lazyfree.pages() > 0;
+        if lazy >= pages.0 || goes_on {
             return Reply::Done;
         }
         let pages = PageCount(pages.0 - lazy);

@@ -3,13 +3,22 @@
 
 #[cfg(target_arch = "x86_64")]
 pub mod calls;
+pub mod lazily;
 pub mod page_model;
 
-use millpond::{Delivery, Manager, ManagerBuilder, StoreKind, TakeOutMethod};
+use millpond::{Delivery, Manager, ManagerBuilder, Order, Region, StoreKind, TakeOutMethod};
+use std::ops::Range;
 use std::time::Duration;
 
 pub const MIB: usize = 1 << 20;
 pub const PAGE: usize = millpond::PAGE_SIZE;
+/// A folio of order 4.
+pub const FOLIO: usize = 16 * PAGE;
+
+/// The pages of so many bytes.
+pub fn pages(bytes: usize) -> u64 {
+    (bytes / PAGE) as u64
+}
 
 /// How long stress tests run: MILLPOND_STRESS_SECS, or 3 seconds.
 pub fn stress_time() -> Duration {
@@ -70,6 +79,34 @@ pub fn page_is(page: &[u8], number: u64) -> bool {
     let mut right = [0; PAGE];
     write_page(&mut right, number);
     page == right
+}
+
+pub fn order(order: u8) -> Order {
+    Order::new(order).unwrap()
+}
+
+/// Writes every page of `range`, with numbers from `salt` on.
+pub fn fill(region: &mut Region, range: Range<usize>, salt: u64) {
+    let pages = region.as_mut_slice()[range].chunks_mut(PAGE).enumerate();
+    pages.for_each(|(n, page)| write_page(page, salt + n as u64));
+}
+
+/// Whether `range` holds what [`fill`] wrote.
+pub fn holds(region: &Region, range: Range<usize>, salt: u64) -> bool {
+    let mut pages = region.as_slice()[range].chunks(PAGE).enumerate();
+    pages.all(|(n, page)| page_is(page, salt + n as u64))
+}
+
+pub fn is_zero(region: &Region, range: Range<usize>) -> bool {
+    region.as_slice()[range].iter().all(|&byte| byte == 0)
+}
+
+/// Uses `bytes` of new memory, one page after the other, and gives it back.
+pub fn press(manager: &Manager, bytes: usize) {
+    let mut region = manager.region_with(bytes, order(4)).unwrap();
+    for page in region.as_mut_slice().chunks_mut(PAGE) {
+        page[0] = 1;
+    }
 }
 
 /// A figure of `/proc/PID/smaps_rollup`, in bytes.

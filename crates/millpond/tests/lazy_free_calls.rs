@@ -1,0 +1,304 @@
+//! How lazy free is asked for, on real memory: what is refused (row 1.8), many ranges by one call and what that costs
+//! (row 1.10), and by address.
+
+mod common;
+
+use common::lazily::{Free, each_case, old_or_zeros, settle};
+use common::{FOLIO, MIB, PAGE, fill, holds, order, pages, press, small, ways};
+use millpond::space::{Space, SpaceOptions};
+use millpond::{Advice, LazyFreeError, OnStoreFull, StoreKind, TakeOutMethod};
+use rustix::io::Errno;
+use std::ops::Range;
+
+/// Row 1.8.
+#[test]
+fn ranges_that_cannot_be_freed_are_named_and_nothing_changes() {
+    each_case(&[4], |builder, case| {
+        let manager = builder.build().unwrap();
+        let len = MIB;
+        let mut region = manager.region(len).unwrap();
+        fill(&mut region, 0..len, 1);
+        let before = (manager.stats().vm, region.stats());
+        let mut refused = Vec::new();
+        for (start, end) in [
+            (0, 0),
+            (PAGE, PAGE),
+            (2 * PAGE, PAGE),
+            (0, len + PAGE),
+            (len, len + PAGE),
+            (len, usize::MAX),
+        ] {
+            refused.push((start..end, LazyFreeError::BadRange { start, end, len }));
+        }
+        // A range that wraps: its end is before its start.
+        let start = usize::MAX - PAGE + 1;
+        refused.push((
+            start..PAGE,
+            LazyFreeError::BadRange {
+                start,
+                end: PAGE,
+                len,
+            },
+        ));
+        for (start, end) in [(1, PAGE), (0, PAGE + 1), (PAGE - 1, 2 * PAGE)] {
+            refused.push((start..end, LazyFreeError::Unaligned { start, end }));
+        }
+        for (range, error) in refused {
+            assert!(
+                error.to_string().contains(&range.start.to_string()),
+                "{error}"
+            );
+            let one = case.free.try_one(&mut region, range.clone());
+            assert_eq!(one, Err(error.clone()), "{}", case.name);
+            // A good range before it is not freed either.
+            let vector = case.free.try_vector(&mut region, &[0..FOLIO, range]);
+            assert_eq!(vector, Err(error), "{}", case.name);
+        }
+        assert_eq!(
+            (manager.stats().vm, region.stats()),
+            before,
+            "{}",
+            case.name
+        );
+        assert!(holds(&region, 0..len, 1), "{}", case.name);
+        assert_eq!(case.free.try_vector(&mut region, &[]), Ok(()));
+    });
+    // The region's own end need not be a page's.
+    let manager = small().build().unwrap();
+    let mut region = manager.region(PAGE + 100).unwrap();
+    region.as_mut_slice().fill(1);
+    region.lazy_free(0..PAGE + 100).unwrap();
+    assert_eq!(manager.stats().lazyfree_bytes(), 2 * PAGE as u64);
+}
+
+/// Row 1.8: pinned, somewhere in one of many ranges.
+#[test]
+fn what_is_pinned_is_not_freed_and_says_where() {
+    each_case(&[4], |builder, case| {
+        if case.free == Free::Exclusive {
+            // A guard borrows the region, so only a leaked one can be there.
+            let manager = builder.build().unwrap();
+            let mut region = manager.region(MIB).unwrap();
+            fill(&mut region, 0..MIB, 1);
+            std::mem::forget(region.pin(5 * PAGE..6 * PAGE).unwrap());
+            let pinned = Err(LazyFreeError::Pinned { offset: 5 * PAGE });
+            assert_eq!(region.lazy_free(0..MIB), pinned);
+            assert!(holds(&region, 0..MIB, 1));
+            return;
+        }
+        let manager = builder.build().unwrap();
+        let mut region = manager.region(MIB).unwrap();
+        fill(&mut region, 0..MIB, 1);
+        let guard = region.pin(5 * PAGE..6 * PAGE).unwrap();
+        let before = (manager.stats().vm, region.stats());
+        let pinned = Err(LazyFreeError::Pinned { offset: 5 * PAGE });
+        let ranges = [8 * FOLIO..9 * FOLIO, 4 * PAGE..8 * PAGE];
+        // SAFETY: nobody refers to the bytes.
+        unsafe {
+            assert_eq!(region.lazy_free_shared(0..MIB), pinned, "{}", case.name);
+            assert_eq!(
+                region.lazy_free_shared_vectored(&ranges),
+                pinned,
+                "{}",
+                case.name
+            );
+        }
+        assert_eq!(
+            (manager.stats().vm, region.stats()),
+            before,
+            "{}",
+            case.name
+        );
+        drop(guard);
+        assert!(holds(&region, 0..MIB, 1), "{}", case.name);
+        case.free.one(&mut region, 0..MIB);
+        assert_eq!(
+            manager.stats().lazyfree_bytes(),
+            MIB as u64,
+            "{}",
+            case.name
+        );
+    });
+}
+
+/// Row 1.10: using an exclusively freed block again costs no fault, counted by the kernel and by us.
+#[test]
+fn rewriting_an_exclusively_freed_block_faults_not_once() {
+    for (delivery, method) in ways() {
+        let manager = small().delivery(delivery).take_out(method).build().unwrap();
+        let mut region = manager.region_with(8 * MIB, order(4)).unwrap();
+        region.as_mut_slice().fill(1);
+        let chunks: Vec<_> = (0..8 * MIB)
+            .step_by(2 * FOLIO)
+            .map(|at| at..at + FOLIO)
+            .collect();
+        settle(&region);
+        let mut rounds = |rounds: u8| {
+            for round in 0..rounds {
+                region.lazy_free_vectored(&chunks).unwrap();
+                for chunk in &chunks {
+                    region.as_mut_slice()[chunk.clone()].fill(round);
+                }
+            }
+        };
+        // The first round may fault, for code and stack that nobody has used before.
+        rounds(1);
+        let before = (manager.stats().vm.pgfault, faults_of_this_thread());
+        rounds(19);
+        let after = (manager.stats().vm.pgfault, faults_of_this_thread());
+        assert_eq!(before, after, "{delivery:?} {method:?}");
+        let vm = manager.stats().vm;
+        assert_eq!(
+            vm.pglazyfree,
+            20 * pages(4 * MIB),
+            "{delivery:?} {method:?}"
+        );
+        assert_eq!(
+            (vm.pglazyfreed, vm.folio_split),
+            (0, 0),
+            "{delivery:?} {method:?}"
+        );
+    }
+}
+
+/// Minor and major ones, as the kernel counts them.
+fn faults_of_this_thread() -> i64 {
+    // SAFETY: all zeros is a `rusage`, which is written by the call.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage), 0);
+        usage.ru_minflt + usage.ru_majflt
+    }
+}
+
+/// Row 1.10: many ranges in one call. Exclusively freed ones make no system call that has to do with memory (signals are
+/// blocked and unblocked around it); captured neighbours leave by one.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn one_call_for_many_ranges_is_one_round() {
+    use common::calls::system_calls_of;
+    for (delivery, method) in ways() {
+        let builder = || {
+            small()
+                .delivery(delivery)
+                .take_out(method)
+                .background_reclaim(false)
+        };
+        let manager = builder().build().unwrap();
+        let mut region = manager.region_with(8 * MIB, order(4)).unwrap();
+        region.as_mut_slice().fill(1);
+        let apart: Vec<_> = (0..40)
+            .map(|n| 2 * n * FOLIO..(2 * n + 1) * FOLIO)
+            .collect();
+        let mut free = |ranges: &[Range<usize>]| {
+            system_calls_of(|| region.lazy_free_vectored(ranges).unwrap())
+        };
+        let Some(one) = free(&apart[..1]) else { return };
+        let many = free(&apart).unwrap();
+        assert_eq!(one, many, "{delivery:?} {method:?}");
+        let others: Vec<_> = many
+            .iter()
+            .filter(|&&call| call != libc::SYS_rt_sigprocmask)
+            .collect();
+        assert_eq!(others, Vec::<&i64>::new(), "{delivery:?} {method:?}");
+
+        // 40 neighbours of 64 KiB are 2.5 MiB, of which one call of the kernel moves 2.
+        let mut region = manager.region_with(8 * MIB, order(4)).unwrap();
+        region.as_mut_slice().fill(1);
+        let side_by_side: Vec<_> = (0..40).map(|n| n * FOLIO..(n + 1) * FOLIO).collect();
+        let calls =
+            system_calls_of(|| Free::Shared.try_vector(&mut region, &side_by_side).unwrap());
+        let ioctls = calls
+            .unwrap()
+            .into_iter()
+            .filter(|&call| call == libc::SYS_ioctl)
+            .count();
+        if method == TakeOutMethod::Auto {
+            assert!((1..=4).contains(&ioctls), "{delivery:?}: {ioctls} calls");
+        }
+        assert_eq!(region.stats().lazyfree, 40 * FOLIO as u64);
+    }
+}
+
+/// Row 1.10: more ranges than one list of commands can hold, in any order, twice the same, in all states.
+#[test]
+fn vectors_of_any_length_free_all_their_ranges() {
+    each_case(&[0, 4], |builder, case| {
+        let manager = builder.build().unwrap();
+        let mut region = manager.region_with(10 * MIB, order(case.order)).unwrap();
+        fill(&mut region, 0..10 * MIB, 1);
+        region.advise(8 * MIB..9 * MIB, Advice::PageOut).unwrap();
+        let mut ranges: Vec<_> = (0..200)
+            .map(|n| {
+                let at = n * 7 % 200 * 12 * PAGE;
+                at..at + 5 * PAGE
+            })
+            .collect();
+        ranges.push(ranges[0].clone());
+        ranges.push(0..23 * PAGE);
+        case.free.try_vector(&mut region, &ranges).unwrap();
+        press(&manager, 18 * MIB);
+        for at in (0..200).map(|n| n * 12 * PAGE).skip(2) {
+            assert!(old_or_zeros(&region, at..at + 5 * PAGE, 1 + pages(at)).is_some());
+            let rest = at + 5 * PAGE..at + 12 * PAGE;
+            assert!(
+                holds(&region, rest.clone(), 1 + pages(rest.start)),
+                "{}",
+                case.name
+            );
+        }
+        let vm = manager.stats().vm;
+        assert!(vm.pglazyfree > 0 && vm.nr_lazyfree == 0, "{}", case.name);
+    });
+}
+
+/// The same for programs that know nothing, with Linux's errno; and the third contract: zeros at once.
+#[test]
+fn a_space_frees_lazily_by_address() {
+    let space = Space::create(SpaceOptions {
+        ram: 24 << 20,
+        store: StoreKind::compressed_ram(),
+        on_store_full: OnStoreFull::Exceed,
+        order: order(4),
+        address_space: 1 << 30,
+        on_tick: None,
+    });
+    let space = space.unwrap();
+    let (base, len) = (space.base(), 32 * MIB);
+    space.open(base, len).unwrap();
+    // SAFETY: only this test uses the space.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(base as *mut u8, len) };
+    type Call = fn(&Space, usize, usize) -> Result<(), Errno>;
+    let calls: [Call; 3] = [
+        Space::lazy_free,
+        Space::lazy_free_shared,
+        Space::lazy_free_zeroed,
+    ];
+    for (n, free) in calls.into_iter().enumerate() {
+        bytes.fill(7);
+        for (addr, len) in [
+            (base + 1, PAGE),
+            (base, PAGE - 1),
+            (base, 0),
+            (0, PAGE),
+            (base - PAGE, PAGE),
+            (base, usize::MAX - PAGE + 1),
+            (base + space.len(), PAGE),
+        ] {
+            assert_eq!(free(space, addr, len), Err(Errno::INVAL), "{addr:#x} {len}");
+        }
+        // Parts of it are resident, in limbo and in the store, and both ends are inside folios.
+        space.advise_pageout(base + 20 * MIB, MIB);
+        free(space, base + PAGE, len - 2 * PAGE).unwrap();
+        assert_eq!((bytes[0], bytes[len - 1]), (7, 7));
+        let middle = &bytes[PAGE..len - PAGE];
+        assert!(
+            middle
+                .chunks(PAGE)
+                .all(|page| page.iter().all(|&b| b == 0) || page.iter().all(|&b| b == 7))
+        );
+        if n == 2 {
+            assert!(middle.iter().all(|&byte| byte == 0), "zeros at once");
+        }
+    }
+}

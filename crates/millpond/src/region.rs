@@ -242,9 +242,11 @@ impl Region {
         })
     }
 
-    /// How much of the region is where. Takes time in proportion to its length.
+    /// How much of the region is where. Takes time in proportion to its length, and looks at lazily freed memory as
+    /// [`Manager::stats`](crate::Manager::stats) does.
     #[must_use]
     pub fn stats(&self) -> RegionStats {
+        self.pond.driver.recount_lazyfree();
         let mut stats = RegionStats::default();
         self.pond.driver.each_state(self.range, |state| {
             let sum = match state {

@@ -109,6 +109,21 @@ pub fn press(manager: &Manager, bytes: usize) {
     }
 }
 
+/// Runs `work` of the test with this name in a process of its own, so that the process's figures are its figures.
+pub fn alone(test: &str, work: impl FnOnce()) {
+    const CHILD: &str = "MILLPOND_TEST_ALONE";
+    if std::env::var_os(CHILD).is_some() {
+        return work();
+    }
+    let run = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{said}");
+}
+
 /// A figure of `/proc/PID/smaps_rollup`, in bytes.
 pub fn smaps_rollup(pid: u32, field: &str) -> u64 {
     figure(pid, "smaps_rollup", field)

@@ -23,9 +23,10 @@ impl Core {
     pub(crate) fn reclaim(&mut self, pages: PageCount, by: Reclaimer, out: &mut Commands) -> Reply {
         let given = out.len();
         let lazy = self.drop_lazyfree(pages.0, Errand::For(by), out);
-        // Small folios fill a batch before there are enough of them: the next batch goes on with these.
-        let goes_on = out.len() > given && self.lru.lazyfree.pages() > 0;
-        if lazy >= pages.0 || goes_on {
+        // Small folios fill a batch before there are enough of them: the next batch goes on with these. (Those that were
+        // in limbo give no command.)
+        let progress = lazy > 0 || out.len() > given;
+        if lazy >= pages.0 || progress && self.lru.lazyfree.pages() > 0 {
             return Reply::Done;
         }
         let pages = PageCount(pages.0 - lazy);

@@ -64,21 +64,34 @@ impl Core {
     }
 
     /// Protection of `range` is about to change, or has: folios end at its ends from now on, so that each lies in one
-    /// mapping, and those that could not move get another chance.
+    /// mapping, and those that could not move get another chance. Lazily freed ones that are mapped lose their mark, since
+    /// they may not be readable any more: who wants to know whether they were used again reads them.
     pub(crate) fn protected(&mut self, range: PageRange, out: &mut Commands) -> Reply {
         if !self.range_ok(range) {
             return Reply::Refused(Refusal::BadRange);
+        }
+        let mut looked_at = None;
+        self.for_each_folio(range, |core, id| {
+            let folio = core.folios.get_mut(id);
+            if folio.lazy && folio.in_flight() {
+                folio.waited_for = true;
+                looked_at = Some(folio.start);
+            }
+        });
+        if let Some(page) = looked_at {
+            return Reply::Wait { page };
         }
         if let Some(reply) = self.split_edges(range, out) {
             return reply;
         }
         self.for_each_folio(range, |core, id| {
             let folio = core.folios.get_mut(id);
-            let relist = folio.immovable && folio.state == State::Resident;
+            let relist = (folio.immovable || folio.lazy) && folio.state == State::Resident;
             folio.immovable = false;
             // One that is on its way somewhere is on no list, and gets on one when it has arrived.
             if relist {
                 core.unlist(id);
+                core.unmark(id);
                 core.list(id, ListName::Inactive);
             }
         });

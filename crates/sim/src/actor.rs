@@ -9,7 +9,8 @@
 //! weather and the store, and asks for what must be refused.
 
 use millpond_core::{
-    Access, Advice, Event, Order, PageCount, PageIndex, PageRange, Reclaimer, Refusal, Reply,
+    Access, Advice, Event, FreeMode, LEAF_PAGES, Order, PageCount, PageIndex, PageRange, Reclaimer,
+    Refusal, Reply,
 };
 
 use crate::mmu::{LINES, Slot};
@@ -106,6 +107,32 @@ pub enum Op {
         /// Where it stands.
         stage: ProtectStage,
     },
+    /// Lazily free some ranges by one call, then drop what is beyond the cap.
+    Free {
+        /// The ranges.
+        ranges: Ranges,
+        /// How.
+        mode: FreeMode,
+        /// Where it stands.
+        stage: FreeStage,
+    },
+    /// Look at all lazily freed memory.
+    Recount {
+        /// Pages that were not looked at yet.
+        left: PageCount,
+    },
+    /// Mark a range volatile.
+    Mark {
+        /// The range.
+        range: PageRange,
+    },
+    /// Take the mark back.
+    Unmark {
+        /// The range.
+        range: PageRange,
+        /// Where it stands.
+        stage: UnmarkStage,
+    },
     /// Discard all of a region, then drop it. The range names the region.
     Drop {
         /// The region's pages.
@@ -132,11 +159,79 @@ pub enum ProtectStage {
     },
 }
 
+/// Ranges of one call; the empty ones at the end do not count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Ranges(pub [PageRange; 4]);
+
+impl Ranges {
+    /// The range at `nth`, if there are so many.
+    #[must_use]
+    pub fn get(&self, nth: usize) -> Option<PageRange> {
+        self.0.get(nth).copied().filter(|range| !range.is_empty())
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = PageRange> + '_ {
+        (0..).map_while(|nth| self.get(nth))
+    }
+}
+
+/// How far a lazy free has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FreeStage {
+    /// Nothing was asked yet.
+    Begin,
+    /// This much of a range is left, and the ranges after it.
+    Go {
+        /// Which range.
+        nth: usize,
+        /// What the core has not said to have done of it.
+        rest: PageRange,
+    },
+    /// The last commands are under way.
+    Settle {
+        /// It was not refused.
+        whole: bool,
+    },
+    /// What is beyond the cap is being dropped.
+    Trim,
+}
+
+/// How far the end of a volatile mark has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UnmarkStage {
+    /// The book is to be asked.
+    Ask,
+    /// It was purged; purges under way are waited for.
+    Purging,
+    /// What the purge passed over is being discarded.
+    Discard {
+        /// What the core has not said to have done.
+        rest: PageRange,
+    },
+    /// The discard's last commands are under way.
+    Settle,
+}
+
+/// How far the purge of a volatile range has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PurgeStage {
+    /// This part is left.
+    Drop {
+        /// What the core has not said to have done.
+        rest: PageRange,
+    },
+    /// The last commands are under way.
+    Settle,
+}
+
 /// How far the end of a region has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DropStage {
     /// Others still work in it.
     Quiet,
+    /// Purges under way are waited for: one may have taken a range of it before it was forgotten.
+    Purging,
     /// It is being discarded, this part is left.
     Discard {
         /// What the core has not said to have done.
@@ -166,6 +261,10 @@ pub struct Actor {
     pub fault: Option<Fault>,
     /// Pages that it has to reclaim before that.
     pub reclaim: Option<PageCount>,
+    /// The purge that it is in the middle of, before anything else.
+    pub purge: Option<PurgeStage>,
+    /// It has purged since it began to reclaim.
+    pub purged: bool,
     /// Its commands under way.
     pub outstanding: u32,
     /// An install of its own was answered with "split": faults page by page until it moves on.
@@ -193,8 +292,11 @@ impl World {
     /// A rule is broken.
     pub fn step_actor(&mut self, i: usize) -> Check {
         self.actors[i].blocked = Blocked::No;
+        if let Some(stage) = self.actors[i].purge {
+            return self.step_purge(i, stage);
+        }
         if let Some(pages) = self.actors[i].reclaim.take() {
-            return self.reclaim(i, pages, Reclaimer::Direct);
+            return self.reclaim_directly(i, pages);
         }
         if let Some(fault) = self.actors[i].fault.take() {
             return self.handle_fault(i, fault);
@@ -325,6 +427,12 @@ impl World {
             max_order,
         };
         self.one_more_round(i, &event)?;
+        // A store that takes nothing lets faults exceed the limit. What is volatile goes before that.
+        let exceeds = self.core.store_blocked() && self.core.available().0 < LEAF_PAGES;
+        if exceeds && self.begin_purge(i)? {
+            self.actors[i].fault = Some(fault);
+            return Ok(());
+        }
         if self.mmu.is_mapped(page) {
             Coverage::count(&mut self.coverage.injected, "late fault");
         }
@@ -339,7 +447,7 @@ impl World {
                 if pages.0 == 0 {
                     breach!(at page, "a fault asks for no pages to be reclaimed");
                 }
-                self.actors[i].reclaim = Some(pages);
+                self.actors[i].reclaim = Some(self.core.wanted(pages));
                 self.actors[i].fault = Some(fault);
             }
             // The operation meets the poison by itself, or discards it.
@@ -367,7 +475,7 @@ impl World {
         Ok(())
     }
 
-    fn wait_at(&mut self, i: usize, page: PageIndex, strict: Ear) -> Check {
+    pub(crate) fn wait_at(&mut self, i: usize, page: PageIndex, strict: Ear) -> Check {
         if !self.is_under_way(page) {
             breach!(at page, "actor {i} is to wait at {page}, where nothing is under way");
         }
@@ -380,10 +488,11 @@ impl World {
         Ok(())
     }
 
-    fn one_more_round(&mut self, i: usize, event: &Event) -> Check {
+    pub(crate) fn one_more_round(&mut self, i: usize, event: &Event) -> Check {
         self.actors[i].rounds += 1;
         if self.actors[i].rounds > MAX_ROUNDS {
-            breach!("actor {i} gets nowhere: {event:?} was asked {MAX_ROUNDS} times");
+            let stats = self.core.stats();
+            breach!("actor {i} gets nowhere: {event:?} was asked {MAX_ROUNDS} times; {stats:?}");
         }
         Ok(())
     }

@@ -58,6 +58,14 @@ impl World {
                 locked,
                 stage,
             } => self.step_protect(i, range, locked, stage),
+            Op::Free {
+                ranges,
+                mode,
+                stage,
+            } => self.step_free(i, ranges, mode, stage),
+            Op::Recount { left } => self.step_recount(i, left),
+            Op::Mark { range } => self.step_mark(i, range),
+            Op::Unmark { range, stage } => self.step_unmark(i, range, stage),
             Op::Drop { range, stage } => self.step_drop(i, range, stage),
         }
     }
@@ -74,7 +82,7 @@ impl World {
 
     fn step_discard(&mut self, i: usize, range: PageRange, rest: PageRange, done: bool) -> Check {
         if done {
-            self.oracle.discard_ends(i, range, true)?;
+            self.oracle.discard_ends(i, true)?;
             self.finish(i);
             return Ok(());
         }
@@ -99,7 +107,7 @@ impl World {
             }
             Some(Reply::Refused(Refusal::Pinned { page })) => {
                 self.expect_pinned(page, rest)?;
-                self.oracle.discard_ends(i, range, false)?;
+                self.oracle.discard_ends(i, false)?;
                 self.finish(i);
             }
             Some(other) => breach!("a discard of {rest} is answered with {other:?}"),
@@ -107,7 +115,7 @@ impl World {
         Ok(())
     }
 
-    fn rest_of(&self, range: PageRange, from: PageIndex) -> Check<PageRange> {
+    pub(crate) fn rest_of(&self, range: PageRange, from: PageIndex) -> Check<PageRange> {
         if from < range.start || from >= range.end() {
             breach!(at from, "the rest of {range} is said to begin at {from}");
         }
@@ -115,7 +123,7 @@ impl World {
     }
 
     /// A refusal because of a pin is only right when there is one, at least in the folio.
-    fn expect_pinned(&self, page: PageIndex, range: PageRange) -> Check {
+    pub(crate) fn expect_pinned(&self, page: PageIndex, range: PageRange) -> Check {
         if !range.contains(page) || !self.mmu.is_pinned(page) {
             breach!(at page, "{range} is refused because of a pin of {page}, which is not pinned");
         }
@@ -252,7 +260,9 @@ impl World {
                 self.actors[i].blocked = Blocked::Until(self.step + 20);
                 DropStage::Quiet
             }
-            DropStage::Quiet => {
+            DropStage::Quiet if self.forget_volatile(range)? => DropStage::Purging,
+            DropStage::Purging if self.must_wait_for_purges(i) => DropStage::Purging,
+            DropStage::Quiet | DropStage::Purging => {
                 self.oracle.discard_begins(i, range);
                 DropStage::Discard { rest: range }
             }
@@ -278,7 +288,7 @@ impl World {
 
     fn drop_region(&mut self, i: usize, place: usize) -> Check {
         let region = self.regions[place];
-        self.oracle.discard_ends(i, region.range, true)?;
+        self.oracle.discard_ends(i, true)?;
         let reply = self.send(i, Event::DropRegion { region: region.id })?;
         if reply != Reply::Done {
             breach!("dropping {region:?} after its discard is answered with {reply:?}");

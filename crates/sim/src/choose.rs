@@ -7,10 +7,12 @@
 
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
-    Advice, Event, Order, PageCount, PageIndex, PageRange, Refusal, RegionId, Reply,
+    Advice, Event, FreeMode, Order, PageCount, PageIndex, PageRange, Refusal, RegionId, Reply,
 };
 
-use crate::actor::{Blocked, DropStage, OPERATOR, Op, ProtectStage};
+use crate::actor::{
+    Blocked, DropStage, FreeStage, OPERATOR, Op, ProtectStage, Ranges, UnmarkStage,
+};
 use crate::mmu::overlap;
 use crate::profile::ARENA_PAGES;
 use crate::report::{Check, Coverage, Entry, breach};
@@ -75,7 +77,9 @@ impl World {
     /// # Errors
     /// A rule is broken.
     pub fn choose(&mut self, i: usize) -> Check {
-        if self.rng.chance(4) && self.regions.len() < MAX_REGIONS {
+        // While a purge is under way its region is worth dropping, and the addresses worth using again.
+        let (birth, death) = if self.purging > 0 { (100, 30) } else { (4, 2) };
+        if self.rng.chance(birth) && self.regions.len() < MAX_REGIONS {
             let (pages, order) = self.draw_region();
             return self.create_region(i, pages, order);
         }
@@ -94,7 +98,10 @@ impl World {
             Some(r) if self.rng.chance(self.profile.crowding) => r,
             _ => self.rng.pick(&open),
         };
-        if self.rng.chance(2) && open.len() > 2 {
+        if self.rng.chance(death) && open.len() > 2 {
+            let purged = self.volatile.iter().rfind(|v| v.purged);
+            let has_it = |r: &usize| purged.is_some_and(|v| self.regions[*r].range.covers(v.range));
+            let r = open.iter().copied().find(has_it).unwrap_or(r);
             self.regions[r].closing = true;
             let range = self.regions[r].range;
             self.actors[i].op = Some(Op::Drop {
@@ -104,7 +111,11 @@ impl World {
             return Ok(());
         }
         let region = self.regions[r];
-        let op = self.draw_op(region);
+        let op = if self.rng.chance(self.profile.freeing) {
+            self.draw_free_op(region)
+        } else {
+            self.draw_op(region)
+        };
         if let Op::Discard { range, .. } = op {
             self.oracle.discard_begins(i, range);
         }
@@ -114,17 +125,74 @@ impl World {
         Ok(())
     }
 
-    fn draw_op(&mut self, region: SimRegion) -> Op {
-        let folio = 1 << region.order;
-        let writes = self.profile.writes;
-        // Where the threads meet: a few folios, for a while.
+    /// Where an operation in `region` goes: all of it, or where the threads meet, which is a few folios, for a while.
+    fn draw_home(&mut self, region: SimRegion) -> PageRange {
         if !region.range.covers(self.hot) || self.hot.is_empty() || self.rng.chance(20) {
             let page = self.page_of(region.range);
-            let len = (3 * folio).min(region.range.end().0 - page.0);
+            let len = (3 << region.order).min(region.range.end().0 - page.0);
             self.hot = PageRange::new(page, PageCount(len));
         }
         let crowd = self.rng.chance(self.profile.crowding);
-        let home = if crowd { self.hot } else { region.range };
+        if crowd { self.hot } else { region.range }
+    }
+
+    /// An operation about memory that is not wanted.
+    fn draw_free_op(&mut self, region: SimRegion) -> Op {
+        let folio = 1 << region.order;
+        let home = self.draw_home(region);
+        let mine = |v: &&crate::volatile::Volatile| !v.leaving && region.range.covers(v.range);
+        let marked: Vec<_> = self.volatile.iter().filter(mine).copied().collect();
+        // They are purged in the order of the list, so this is the one that was begun last.
+        let purged = marked.iter().rfind(|v| v.purged).map(|v| v.range);
+        match self.rng.below(100) {
+            // Its owner asks while it is being purged.
+            _ if self.purging > 0 && purged.is_some() && self.rng.chance(500) => {
+                self.draw_unmark(purged.expect("there is one"))
+            }
+            0..60 => {
+                let mut ranges = Ranges::default();
+                let wide = self.rng.chance(50);
+                for nth in 0..self.rng.pick(&[1, 1, 2, 4]) {
+                    let crowd = self.rng.chance(500);
+                    let within = if crowd { home } else { region.range };
+                    let most = if wide { u32::MAX } else { 4 * folio };
+                    ranges.0[nth] = self.part(within, most);
+                }
+                let modes = [FreeMode::Shared, FreeMode::Exclusive, FreeMode::Zeroed];
+                Op::Free {
+                    ranges,
+                    mode: self.rng.pick(&modes),
+                    stage: FreeStage::Begin,
+                }
+            }
+            60..76 => Op::Mark {
+                range: self.part(home, 8 * folio),
+            },
+            76..96 if !marked.is_empty() => {
+                let volatile = self.rng.pick(&marked);
+                self.draw_unmark(volatile.range)
+            }
+            76..96 => Op::Mark {
+                range: self.part(region.range, 64 * folio),
+            },
+            _ => Op::Recount {
+                left: self.core.lazyfree_pages(),
+            },
+        }
+    }
+
+    fn draw_unmark(&mut self, range: PageRange) -> Op {
+        let mut known = self.volatile.iter_mut();
+        let volatile = known.find(|v| v.range == range).expect("it is volatile");
+        volatile.leaving = true;
+        let stage = UnmarkStage::Ask;
+        Op::Unmark { range, stage }
+    }
+
+    fn draw_op(&mut self, region: SimRegion) -> Op {
+        let folio = 1 << region.order;
+        let writes = self.profile.writes;
+        let home = self.draw_home(region);
         match self.rng.below(100) {
             0..45 => {
                 let range = self.part(home, 16 * folio);
@@ -258,7 +326,7 @@ impl World {
         let outside = PageRange::new(PageIndex(ARENA_PAGES - 1), PageCount(2));
         let empty = PageRange::new(PageIndex(0), PageCount(0));
         let unknown = RegionId(u32::MAX);
-        let event = match self.rng.below(8) {
+        let event = match self.rng.below(10) {
             0 => Event::Discard { range: outside },
             1 => Event::Pin { range: empty },
             2 => Event::Unpin { range: outside },
@@ -271,7 +339,12 @@ impl World {
                 pages: PageCount(ARENA_PAGES + 1),
                 order: Order::ZERO,
             },
-            6 => match self.regions.iter().find(|r| self.holds_a_page(r)) {
+            6 => Event::Purge { range: empty },
+            7 => Event::LazyFree {
+                range: outside,
+                mode: FreeMode::Exclusive,
+            },
+            8 => match self.regions.iter().find(|r| self.holds_a_page(r)) {
                 Some(region) => Event::DropRegion { region: region.id },
                 None => return Ok(()),
             },

@@ -3,7 +3,7 @@
 //! The real core runs between a simulated memory, a simulated store and simulated threads. A seeded scheduler decides who
 //! moves next, so every interleaving that the driver's contract allows can happen, and each happens again when the
 //! seed is run again. Three judges watch: the contract of each command ([`mmu`], [`store`], [`schedule`]), what every
-//! page must read as ([`oracle`]), and the whole state with the budget ([`world`]); at the end everything must come
+//! page must read as ([`oracle`]), and the whole state with the budget (`judge`); at the end everything must come
 //! to rest ([`run`]).
 //!
 //! ```
@@ -15,6 +15,9 @@
 pub mod actor;
 mod acts;
 mod choose;
+mod effects;
+mod free;
+mod judge;
 pub mod mmu;
 pub mod names;
 pub mod oracle;
@@ -25,6 +28,7 @@ mod run;
 pub mod schedule;
 pub mod seeds;
 pub mod store;
+mod volatile;
 pub mod world;
 
 pub use profile::{Options, Sabotage};

@@ -28,6 +28,9 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = Options::default().check_every,
           value_parser = clap::value_parser!(u64).range(1..))]
     check_every: u64,
+    /// Operations about memory that is not wanted (lazy free, volatile ranges), per mille, instead of what the seed draws.
+    #[arg(long, value_name = "PER_MILLE")]
+    freeing: Option<u32>,
     /// Print no log for a seed that passes.
     #[arg(long)]
     quiet: bool,
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
     let options = Options {
         events: args.events,
         check_every: args.check_every,
+        freeing: args.freeing,
         ..Options::default()
     };
     let mut total = Coverage::default();
@@ -86,9 +90,12 @@ fn tell(run: &Run, args: &Args, total: &mut Coverage) -> bool {
         "seed {}: FAILED after {} events: {}",
         run.seed, run.events, failure.what
     );
+    let freeing = args.freeing.map(|n| format!(" --freeing {n}"));
     println!(
-        "replay: cargo run -p millpond-sim -- {} --events {} --check-every 1",
-        run.seed, args.events
+        "replay: cargo run -p millpond-sim -- {} --events {} --check-every 1{}",
+        run.seed,
+        args.events,
+        freeing.unwrap_or_default()
     );
     false
 }

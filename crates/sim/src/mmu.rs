@@ -56,6 +56,12 @@ pub enum MmuSabotage {
     KeepOld,
     /// A zap leaves the pages in the frame's shadow: they come back with the next zeros.
     Resurrect,
+    /// Zeroing in place forgets the last page.
+    ForgetPage,
+    /// What was zeroed in place comes back when another folio is.
+    UndoClear,
+    /// What is thought to be zeros is not looked at.
+    DropWritten,
 }
 
 /// Arena, frame pool and protections.
@@ -73,6 +79,7 @@ pub struct SimMmu {
     pub sabotage: Option<MmuSabotage>,
     sabotaged: u64,
     shadow: Option<Content>,
+    cleared: Option<(PageIndex, Content)>,
 }
 
 impl SimMmu {
@@ -90,6 +97,7 @@ impl SimMmu {
             sabotage: None,
             sabotaged: 0,
             shadow: None,
+            cleared: None,
         }
     }
 

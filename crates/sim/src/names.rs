@@ -6,11 +6,14 @@
 use millpond_core::{Command, Event, FreeMode, Outcome, Refusal, Reply};
 
 /// Every command, by name.
-pub const COMMANDS: [&str; 10] = [
+pub const COMMANDS: [&str; 13] = [
     "Zero",
     "Load",
     "Rescue",
     "TakeOut",
+    "Clear",
+    "Look",
+    "TakeOutIfBlank",
     "Save",
     "Zap",
     "FreeFrame",
@@ -19,12 +22,16 @@ pub const COMMANDS: [&str; 10] = [
     "Poison",
 ];
 /// Every outcome, by name.
-pub const OUTCOMES: [&str; 13] = [
+pub const OUTCOMES: [&str; 17] = [
     "Installed",
     "InstallSplit",
     "InstallGone",
     "LoadFailed",
     "TakenOut",
+    "TakenOutBlank",
+    "Cleared",
+    "Blank",
+    "Written",
     "TakeOutBusy",
     "TakeOutImmovable",
     "Stored",
@@ -35,7 +42,7 @@ pub const OUTCOMES: [&str; 13] = [
     "Zapped",
 ];
 /// Every event, by name.
-pub const EVENTS: [&str; 14] = [
+pub const EVENTS: [&str; 20] = [
     "CreateRegion",
     "DropRegion",
     "Fault",
@@ -44,6 +51,12 @@ pub const EVENTS: [&str; 14] = [
     "SlotReleased",
     "Reclaim",
     "Discard",
+    "LazyFree shared",
+    "LazyFree exclusive",
+    "LazyFree zeroed",
+    "TrimLazyFree",
+    "RecountLazyFree",
+    "Purge",
     "Pin",
     "Unpin",
     "Advise",
@@ -54,13 +67,14 @@ pub const EVENTS: [&str; 14] = [
 
 /// Replies and refusals that a run must produce. Not all: addresses and records are plenty here, and the order of
 /// checks hides some refusals behind others.
-pub const REPLIES: [&str; 14] = [
+pub const REPLIES: [&str; 15] = [
     "Done",
     "More",
     "Wait",
     "NeedsResident",
     "Present",
     "Reclaim",
+    "Seen",
     "Region",
     "BadRange",
     "UnknownRegion",
@@ -71,7 +85,7 @@ pub const REPLIES: [&str; 14] = [
     "Poisoned",
 ];
 /// Every fault that the simulated world can inject.
-pub const INJECTED: [&str; 8] = [
+pub const INJECTED: [&str; 10] = [
     "gone",
     "copied",
     "busy",
@@ -80,6 +94,16 @@ pub const INJECTED: [&str; 8] = [
     "save failed",
     "impossible",
     "late fault",
+    "book in use",
+    "no place to drop",
+];
+/// Every answer of a call that more than the core has a part in.
+pub const ANSWERS: [&str; 5] = [
+    "free refused",
+    "mark refused",
+    "survived",
+    "purged",
+    "purged, but pinned",
 ];
 
 /// The name of an event's variant.

@@ -1,23 +1,34 @@
 //! What every page must read as.
 //!
-//! The oracle sees only what a program sees: writes, reads, and when a discard was asked for and when it was said to be
+//! The oracle sees only what a program sees: writes, reads, and when an operation was asked for and when it was said to be
 //! done. It never looks at frames or slots, so nothing that the core believes can talk it into a wrong answer.
 //!
-//! Outside discards a page has exactly one right content. Under a discard the pages become zero at a moment that the
-//! program cannot know, perhaps more than once (a discard that is answered with "more" starts over), so a page then has
-//! a small set of *candidates*: what it holds when nothing was dropped yet, and what it holds when the last drop came
-//! before the first, second, … of the writes since. Each candidate knows which of the running discards it has seen;
-//! when a discard ends, the candidates that have not seen it go. A read removes the candidates that it contradicts. No
+//! Usually a page has exactly one right content. Three things make it a small set of *candidates*:
+//!
+//! - under a *discard* the pages become zero at a moment that the program cannot know, perhaps more than once (a discard
+//!   that is answered with "more" starts over). So a page may hold what it held when nothing was dropped yet, or what it
+//!   holds when the last drop came before the first, second, … of the writes since. Each candidate knows which of the
+//!   running discards it has seen; when a discard ends, the candidates that have not seen it go;
+//! - under a *lazy free* it is the same, but nothing has to have been dropped when the call ends. From then on the page is
+//!   *freed*: it may become zero at any moment until it is written to. A write leaves as many candidates as there were, and
+//!   lets no further one arise: what was written is never lost. A lazy free that promises zeros is a discard here;
+//! - while a range is *volatile* it may be purged at any moment, and what is written meanwhile may be lost. When it is
+//!   said to have survived, the candidates that were purged go; when it is said to be purged, a discard has come first.
+//!
+//! A read removes the candidates that it contradicts, so a page that has shown zeros does not show old bytes again. No
 //! candidate left is a failure, and nothing weaker: old bytes after the end of a discard, a lost write, bytes of another
 //! page are all that.
 //!
 //! A failed load makes the pages of its folio *losable*: the core may poison them, and only them. A poisoned page must stay an
-//! error until a discard.
+//! error until a discard or a lazy free.
 
 use millpond_core::{PageCount, PageIndex, PageRange};
 
 use crate::mmu::{BLANK, Content};
 use crate::report::{Check, breach};
+
+#[cfg(test)]
+mod tests;
 
 /// One thing that a page may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,16 +36,43 @@ struct Candidate {
     content: Content,
     /// The running discards (by actor) that it has seen.
     seen: u32,
+    /// The purge of the volatile range has come.
+    purged: bool,
 }
+
+/// Zeros, because of something that is not a purge.
+const DROPPED: Candidate = Candidate {
+    content: BLANK,
+    seen: u32::MAX,
+    purged: false,
+};
+/// Zeros, because of a purge.
+const PURGED: Candidate = Candidate {
+    purged: true,
+    ..DROPPED
+};
 
 #[derive(Clone, Debug)]
 struct Page {
     /// The usual case, without a heap: exactly this.
     only: Content,
-    /// Used instead of `only` when not empty.
+    /// Used instead of `only` when not empty. Never empty while the page may become zero by itself.
     candidates: Vec<Candidate>,
+    /// Lazily freed, and not written to since.
+    freed: bool,
     losable: bool,
     lost: bool,
+    /// A load failed while something was running that makes a lost page zeros: it may have failed after that.
+    lost_anew: bool,
+}
+
+/// What may make a page zero now.
+#[derive(Clone, Copy, Debug)]
+struct Threats {
+    /// A discard or a lazy free that runs.
+    running: bool,
+    /// It is volatile.
+    volatile: bool,
 }
 
 /// The expected contents of the arena.
@@ -42,6 +80,8 @@ struct Page {
 pub struct Oracle {
     pages: Vec<Page>,
     discards: Vec<(usize, PageRange)>,
+    frees: Vec<(usize, PageRange)>,
+    volatile: Vec<PageRange>,
 }
 
 impl Oracle {
@@ -51,23 +91,32 @@ impl Oracle {
         let blank = Page {
             only: BLANK,
             candidates: Vec::new(),
+            freed: false,
             losable: false,
             lost: false,
+            lost_anew: false,
         };
         Self {
             pages: vec![blank; arena.0 as usize],
             discards: Vec::new(),
+            frees: Vec::new(),
+            volatile: Vec::new(),
         }
     }
 
-    fn running(&self, page: PageIndex) -> bool {
-        self.discards.iter().any(|(_, range)| range.contains(page))
+    fn threats(&self, page: PageIndex) -> Threats {
+        let mut running = self.discards.iter().chain(&self.frees);
+        Threats {
+            running: running.any(|(_, range)| range.contains(page)),
+            volatile: self.volatile.iter().any(|range| range.contains(page)),
+        }
     }
 
     /// A write landed in a mapped page.
     pub fn write(&mut self, page: PageIndex, line: usize, value: u64) {
-        let running = self.running(page);
+        let threats = self.threats(page);
         let p = &mut self.pages[page.0 as usize];
+        p.freed = false;
         if p.candidates.is_empty() {
             p.only[line] = value;
             return;
@@ -75,13 +124,7 @@ impl Oracle {
         for candidate in &mut p.candidates {
             candidate.content[line] = value;
         }
-        if running {
-            p.candidates.push(Candidate {
-                content: BLANK,
-                seen: u32::MAX,
-            });
-        }
-        tidy(p);
+        p.settle(threats);
     }
 
     /// A read of a mapped page gave `seen`.
@@ -89,7 +132,7 @@ impl Oracle {
     /// # Errors
     /// The page cannot hold that.
     pub fn read(&mut self, page: PageIndex, seen: Content) -> Check {
-        let running = self.running(page);
+        let threats = self.threats(page);
         let p = &mut self.pages[page.0 as usize];
         if p.candidates.is_empty() {
             if p.only != seen {
@@ -102,35 +145,21 @@ impl Oracle {
         if p.candidates.is_empty() {
             breach!(at page, "{page} reads {seen:x?}, must be one of {could:x?}");
         }
-        if running {
-            p.candidates.push(Candidate {
-                content: BLANK,
-                seen: u32::MAX,
-            });
-        }
-        tidy(p);
+        p.settle(threats);
         Ok(())
     }
 
-    /// `actor` asks for a discard of `range`.
+    /// `actor` asks for a discard of `range`; once for each range of one call.
     pub fn discard_begins(&mut self, actor: usize, range: PageRange) {
         self.discards.push((actor, range));
         for page in range.pages() {
+            let threats = self.threats(page);
             let p = &mut self.pages[page.0 as usize];
-            if p.candidates.is_empty() {
-                p.candidates.push(Candidate {
-                    content: p.only,
-                    seen: u32::MAX,
-                });
-            }
+            p.several();
             for candidate in &mut p.candidates {
                 candidate.seen &= !(1 << actor);
             }
-            p.candidates.push(Candidate {
-                content: BLANK,
-                seen: u32::MAX,
-            });
-            tidy(p);
+            p.settle(threats);
         }
     }
 
@@ -138,32 +167,101 @@ impl Oracle {
     ///
     /// # Errors
     /// A page cannot have been dropped: a read in between has shown old contents, and none after could have changed them.
-    pub fn discard_ends(&mut self, actor: usize, range: PageRange, whole: bool) -> Check {
-        self.discards.retain(|(a, _)| *a != actor);
-        for page in range.pages() {
-            let running = self.running(page);
-            let p = &mut self.pages[page.0 as usize];
-            if whole {
-                p.candidates.retain(|c| c.seen & (1 << actor) != 0);
-                p.lost = false;
-                p.losable = false;
-            }
-            match p.candidates.as_slice() {
-                [] => breach!(at page, "{page} was not dropped by the discard of {range}"),
-                [only] if !running => {
-                    p.only = only.content;
-                    p.candidates.clear();
+    pub fn discard_ends(&mut self, actor: usize, whole: bool) -> Check {
+        for range in take_of(&mut self.discards, actor) {
+            for page in range.pages() {
+                let threats = self.threats(page);
+                let p = &mut self.pages[page.0 as usize];
+                if whole {
+                    p.several();
+                    p.candidates.retain(|c| c.seen & (1 << actor) != 0);
+                    p.found_again(threats);
+                    if p.candidates.is_empty() {
+                        breach!(at page, "{page} was not dropped by the discard of {range}");
+                    }
                 }
-                _ => {}
+                p.settle(threats);
             }
         }
         Ok(())
     }
 
+    /// `actor` lazily frees `range`; once for each range of one call.
+    pub fn free_begins(&mut self, actor: usize, range: PageRange) {
+        self.frees.push((actor, range));
+        for page in range.pages() {
+            let threats = self.threats(page);
+            let p = &mut self.pages[page.0 as usize];
+            p.several();
+            p.settle(threats);
+        }
+    }
+
+    /// The lazy free of `actor` is over, all of it or (when not `whole`) perhaps only a part.
+    pub fn free_ends(&mut self, actor: usize, whole: bool) {
+        for range in take_of(&mut self.frees, actor) {
+            for page in range.pages() {
+                let threats = self.threats(page);
+                let p = &mut self.pages[page.0 as usize];
+                p.several();
+                p.freed = true;
+                if whole {
+                    p.found_again(threats);
+                }
+                p.settle(threats);
+            }
+        }
+    }
+
+    /// `range` is volatile from now on. It overlaps no other that is.
+    pub fn volatile_begins(&mut self, range: PageRange) {
+        self.volatile.push(range);
+        for page in range.pages() {
+            let threats = self.threats(page);
+            let p = &mut self.pages[page.0 as usize];
+            p.several();
+            p.settle(threats);
+        }
+    }
+
+    /// `range` is not volatile any more; when it `survived`, nothing was purged.
+    ///
+    /// # Errors
+    /// A page of what survived was purged nonetheless: a read has shown it.
+    pub fn volatile_ends(&mut self, range: PageRange, survived: bool) -> Check {
+        self.volatile.retain(|other| *other != range);
+        for page in range.pages() {
+            let threats = self.threats(page);
+            let p = &mut self.pages[page.0 as usize];
+            p.several();
+            if survived {
+                p.candidates.retain(|c| !c.purged);
+                if p.candidates.is_empty() {
+                    breach!(at page, "{range} is said to have survived, but {page} was purged");
+                }
+            }
+            p.settle(threats);
+        }
+        Ok(())
+    }
+
+    /// Whether `page` may be zeros, as far as is known.
+    #[must_use]
+    pub fn may_be_zeros(&self, page: PageIndex) -> bool {
+        let p = &self.pages[page.0 as usize];
+        match p.candidates.as_slice() {
+            [] => p.only == BLANK,
+            several => several.iter().any(|c| c.content == BLANK),
+        }
+    }
+
     /// A load for `range` failed.
     pub fn load_failed(&mut self, range: PageRange) {
         for page in range.pages() {
-            self.pages[page.0 as usize].losable = true;
+            let running = self.threats(page).running;
+            let p = &mut self.pages[page.0 as usize];
+            p.losable = true;
+            p.lost_anew |= running;
         }
     }
 
@@ -188,7 +286,7 @@ impl Oracle {
     /// It is not.
     pub fn saw_poison(&self, page: PageIndex) -> Check {
         if !self.pages[page.0 as usize].lost {
-            breach!(at page, "{page} is reported as lost, but was never poisoned since its last discard");
+            breach!(at page, "{page} is reported as lost, but was never poisoned since it was last freed");
         }
         Ok(())
     }
@@ -200,83 +298,59 @@ impl Oracle {
     }
 }
 
-/// Leaves no candidate twice, and none at all when there is only one that every discard is content with.
-fn tidy(p: &mut Page) {
-    let mut kept: Vec<Candidate> = Vec::with_capacity(p.candidates.len());
-    for candidate in &p.candidates {
-        if !kept.contains(candidate) {
-            kept.push(*candidate);
+impl Page {
+    /// What it holds becomes a candidate, where it was the only thing.
+    fn several(&mut self) {
+        if self.candidates.is_empty() {
+            self.candidates.push(Candidate {
+                content: self.only,
+                ..DROPPED
+            });
         }
     }
-    p.candidates = kept;
+
+    /// Something that ends the loss of a page has ended.
+    fn found_again(&mut self, threats: Threats) {
+        if !self.lost_anew {
+            self.lost = false;
+            self.losable = false;
+        }
+        self.lost_anew &= threats.running;
+    }
+
+    /// Adds what the page may become by itself; leaves no candidate twice, and none at all when there is only one that
+    /// nothing threatens.
+    fn settle(&mut self, threats: Threats) {
+        let dropped = threats.running || self.freed;
+        self.candidates.extend(dropped.then_some(DROPPED));
+        self.candidates.extend(threats.volatile.then_some(PURGED));
+        for candidate in &mut self.candidates {
+            candidate.purged &= threats.volatile;
+            candidate.seen |= if threats.running { 0 } else { u32::MAX };
+        }
+        let mut kept: Vec<Candidate> = Vec::with_capacity(self.candidates.len());
+        for candidate in &self.candidates {
+            if !kept.contains(candidate) {
+                kept.push(*candidate);
+            }
+        }
+        self.candidates = kept;
+        if let [one] = self.candidates[..]
+            && !threats.running
+            && !threats.volatile
+        {
+            self.only = one.content;
+            // Zeros that may become zeros are zeros.
+            self.freed = false;
+            self.candidates = Vec::new();
+        }
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const P: PageIndex = PageIndex(5);
-    const R: PageRange = PageRange::new(PageIndex(4), PageCount(2));
-
-    #[test]
-    fn a_lost_write_is_noticed() {
-        let mut oracle = Oracle::new(PageCount(8));
-        oracle.write(P, 1, 7);
-        assert!(oracle.read(P, [0, 7, 0, 0]).is_ok());
-        assert!(oracle.read(P, BLANK).is_err());
-    }
-
-    #[test]
-    fn under_a_discard_old_and_zero_are_right_but_never_old_again() {
-        let mut oracle = Oracle::new(PageCount(8));
-        oracle.write(P, 0, 7);
-        oracle.discard_begins(2, R);
-        oracle.read(P, [7, 0, 0, 0]).unwrap();
-        oracle.read(P, BLANK).unwrap();
-        assert!(oracle.read(P, [7, 0, 0, 0]).is_err());
-    }
-
-    #[test]
-    fn old_bytes_after_a_discard_are_noticed() {
-        let mut oracle = Oracle::new(PageCount(8));
-        oracle.write(P, 0, 7);
-        oracle.discard_begins(2, R);
-        oracle.discard_ends(2, R, true).unwrap();
-        assert!(oracle.read(P, [7, 0, 0, 0]).is_err());
-    }
-
-    #[test]
-    fn a_write_beside_a_discard_may_stay_or_go() {
-        for after in [[0, 8, 0, 0], BLANK] {
-            let mut oracle = Oracle::new(PageCount(8));
-            oracle.write(P, 0, 7);
-            oracle.discard_begins(2, R);
-            oracle.write(P, 1, 8);
-            oracle.discard_ends(2, R, true).unwrap();
-            oracle.read(P, after).unwrap();
-            oracle.read(P, after).unwrap();
-        }
-        let mut oracle = Oracle::new(PageCount(8));
-        oracle.write(P, 0, 7);
-        oracle.discard_begins(2, R);
-        oracle.write(P, 1, 8);
-        oracle.discard_ends(2, R, true).unwrap();
-        assert!(
-            oracle.read(P, [7, 8, 0, 0]).is_err(),
-            "the first write was before the discard"
-        );
-    }
-
-    #[test]
-    fn only_failed_loads_excuse_poison() {
-        let mut oracle = Oracle::new(PageCount(8));
-        assert!(oracle.poisoned(R).is_err());
-        oracle.load_failed(R);
-        oracle.poisoned(R).unwrap();
-        oracle.saw_poison(P).unwrap();
-        oracle.discard_begins(1, R);
-        oracle.discard_ends(1, R, true).unwrap();
-        assert!(oracle.saw_poison(P).is_err());
-        oracle.read(P, BLANK).unwrap();
-    }
+/// Takes out what belongs to `actor`.
+fn take_of(running: &mut Vec<(usize, PageRange)>, actor: usize) -> Vec<PageRange> {
+    let mine = running.iter().filter(|(a, _)| *a == actor);
+    let ranges = mine.map(|(_, range)| *range).collect();
+    running.retain(|(a, _)| *a != actor);
+    ranges
 }

@@ -45,6 +45,8 @@ pub struct Profile {
     pub writes: u32,
     /// Writes that write zero.
     pub zeros: u32,
+    /// Operations that are about memory that is not wanted: lazy free and volatile ranges.
+    pub freeing: u32,
     /// Threads hear only what the contract promises: faults of installs and `Wake`, other calls of `Wake`. Otherwise
     /// they hear of every completion at their page.
     pub strict_wake: bool,
@@ -66,6 +68,11 @@ impl Profile {
             config.high_mark = config.low_mark + rng.between(1, 60) as u16;
             config.limbo_share = rng.between(0, 200) as u16;
         }
+        config.lazyfree_max = match rng.below(4) {
+            0 => PageCount(rng.below(2000)),
+            1 => PageCount(0),
+            _ => config.lazyfree_max,
+        };
         let footprint = rng.between(2 * MIN_LIMIT_PAGES, 3 * MIN_LIMIT_PAGES);
         let store_pages = match rng.below(4) {
             0 => u64::from(rng.between(0, 2 * MIN_LIMIT_PAGES)),
@@ -90,6 +97,7 @@ impl Profile {
             crowding: rng.pick(&[100, 400, 700]),
             writes: rng.pick(&[200, 600, 950]),
             zeros: rng.pick(&[0, 100, 900]),
+            freeing: rng.pick(&[0, 60, 200, 500]),
             strict_wake: rng.chance(500),
         }
     }
@@ -104,6 +112,8 @@ pub enum Sabotage {
     StaleStore(u32),
     /// `Wake` is not passed on, and completions wake nobody.
     SwallowWakes,
+    /// Whoever takes back a volatile mark or drops a region does not wait for purges under way.
+    HastyOwner,
 }
 
 /// What the caller wants of a run.
@@ -113,6 +123,8 @@ pub struct Options {
     pub events: u64,
     /// The core's own whole-state check runs after every so many events.
     pub check_every: u64,
+    /// [`Profile::freeing`], instead of what the seed draws.
+    pub freeing: Option<u32>,
     /// What to break.
     pub sabotage: Option<Sabotage>,
 }
@@ -122,6 +134,7 @@ impl Default for Options {
         Self {
             events: 30_000,
             check_every: 64,
+            freeing: None,
             sabotage: None,
         }
     }

@@ -107,7 +107,9 @@ pub fn command_folio(command: &Command) -> Option<FolioId> {
     }
 }
 
-fn event_range(event: &Event) -> Option<PageRange> {
+/// The pages that an event speaks of.
+#[must_use]
+pub fn event_range(event: &Event) -> Option<PageRange> {
     match *event {
         Event::Fault { page, .. } => Some(PageRange::new(page, millpond_core::PageCount(1))),
         Event::Discard { range }
@@ -214,7 +216,7 @@ fn line((step, entry): &(u64, Entry)) -> String {
     }
 }
 
-/// How often each kind of event, reply, command, outcome and injected fault was seen.
+/// How often each kind of event, reply, command, outcome, injected fault and answer was seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
     /// Events, by variant.
@@ -227,6 +229,8 @@ pub struct Coverage {
     pub outcomes: BTreeMap<&'static str, u64>,
     /// Faults of the simulated world, by kind.
     pub injected: BTreeMap<&'static str, u64>,
+    /// What calls came to that are answered by more than the core.
+    pub answers: BTreeMap<&'static str, u64>,
 }
 
 impl Coverage {
@@ -243,6 +247,7 @@ impl Coverage {
             (&mut self.commands, &other.commands),
             (&mut self.outcomes, &other.outcomes),
             (&mut self.injected, &other.injected),
+            (&mut self.answers, &other.answers),
         ];
         for (mine, theirs) in pairs {
             for (name, n) in theirs {
@@ -265,6 +270,7 @@ impl fmt::Display for Coverage {
         section("replies", &self.replies)?;
         section("commands", &self.commands)?;
         section("outcomes", &self.outcomes)?;
-        section("injected", &self.injected)
+        section("injected", &self.injected)?;
+        section("answers", &self.answers)
     }
 }

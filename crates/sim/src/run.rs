@@ -8,9 +8,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use millpond_core::limits::MAX_PINS;
-use millpond_core::{Event, PageCount, PageRange, Reclaimer, Refusal, Reply};
+use millpond_core::{Event, FreeMode, PageCount, PageRange, Reclaimer, Refusal, Reply};
 
-use crate::actor::{Actor, BACKGROUND, Blocked, DropStage, OPERATOR, Op, ProtectStage};
+use crate::actor::{
+    Actor, BACKGROUND, Blocked, DropStage, FreeStage, OPERATOR, Op, ProtectStage, Ranges,
+    UnmarkStage,
+};
 use crate::profile::Options;
 use crate::report::{Check, Coverage, Failure, Log, breach};
 use crate::store::Weather;
@@ -168,7 +171,8 @@ impl World {
             return Ok(false);
         }
         let actor = &self.actors[i];
-        if actor.op.is_some() || actor.fault.is_some() || actor.reclaim.is_some() {
+        let busy = actor.op.is_some() || actor.fault.is_some();
+        if busy || actor.reclaim.is_some() || actor.purge.is_some() {
             self.step_actor(i)?;
             return Ok(true);
         }
@@ -195,7 +199,7 @@ impl World {
         if missing == 0 {
             self.reclaiming = false;
         }
-        if self.reclaiming {
+        if self.reclaiming && !self.begin_purge(BACKGROUND)? {
             self.reclaim(BACKGROUND, PageCount(missing), Reclaimer::Background)?;
         }
         Ok(self.reclaiming)
@@ -217,7 +221,10 @@ impl World {
             _ => false,
         };
         let idle = |a: &Actor| (a.op.is_none() || protects(a)) && a.fault.is_none();
-        self.schedule.is_empty() && self.actors.iter().all(idle) && (self.siege || !self.reclaiming)
+        self.schedule.is_empty()
+            && self.purging == 0
+            && self.actors.iter().all(idle)
+            && (self.siege || !self.reclaiming)
     }
 
     fn until_rest(&mut self, what: &str) -> Check {
@@ -243,6 +250,8 @@ impl World {
         self.store.capacity = u64::MAX;
         self.expect(Event::RetryStore, Reply::Done)?;
         self.until_rest("the work of the threads")?;
+        self.unmark_everything()?;
+        self.count_freed_memory()?;
         self.read_everything()?;
         self.pin_to_the_brim()?;
         self.reach_high_mark()?;
@@ -301,6 +310,38 @@ impl World {
         Ok(())
     }
 
+    /// Each volatile range has survived or is zeros.
+    fn unmark_everything(&mut self) -> Check {
+        while let Some(volatile) = self.volatile.first_mut() {
+            let (range, stage) = (volatile.range, UnmarkStage::Ask);
+            volatile.leaving = true;
+            self.actors[LAST].op = Some(Op::Unmark { range, stage });
+            self.until_rest("taking back a volatile range")?;
+        }
+        match self.book.pages() {
+            0 => Ok(()),
+            pages => breach!("{pages} pages are volatile after all marks were taken back"),
+        }
+    }
+
+    /// What is said to be lazily freed is, and nothing is left above the cap.
+    fn count_freed_memory(&mut self) -> Check {
+        let left = self.core.lazyfree_pages();
+        self.actors[LAST].op = Some(Op::Recount { left });
+        self.until_rest("a recount")?;
+        self.check_recounted()?;
+        self.actors[LAST].op = Some(Op::Free {
+            ranges: Ranges::default(),
+            mode: FreeMode::Shared,
+            stage: FreeStage::Trim,
+        });
+        self.until_rest("a trim")?;
+        match self.core.lazyfree_over().0 {
+            0 => Ok(()),
+            over => breach!("{over} lazily freed pages are above the cap at rest"),
+        }
+    }
+
     /// A page can be pinned [`MAX_PINS`] times, not once more, and is then let go as often.
     fn pin_to_the_brim(&mut self) -> Check {
         let mut pages = self.regions.iter().flat_map(|r| r.range.pages());
@@ -349,6 +390,7 @@ impl World {
         let gone = [
             ("nr_mapped", stats.nr_mapped),
             ("nr_limbo", stats.nr_limbo),
+            ("nr_lazyfree", stats.nr_lazyfree),
             ("nr_swapped", stats.nr_swapped),
             ("nr_active", stats.nr_active),
             ("nr_inactive", stats.nr_inactive),

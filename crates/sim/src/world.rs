@@ -1,24 +1,18 @@
 //! The world around the core: everything that happens goes through here, and is checked here.
 //!
-//! [`World::send`] is the only call of `Core::handle`. It logs, counts, puts the commands where they belong and then checks
-//! what must hold at every moment: the core's own invariants (every few events: they cost as much as the
-//! state is big), agreement between the core's idea of a page and the memory's, and the budget. [`World::advance`]
-//! carries out one command or tells one completion.
-//!
-//! The budget rule: populated memory is at most the limit and the folios in flight. When the limit is lowered, or the core
-//! says that it served a fault above the limit, memory may be above for a time; the allowance then follows the memory
-//! down and never up again.
+//! [`World::hold`] is the only call of `Core::handle`: it logs, counts and collects the commands, as a driver does that holds
+//! the core's lock. [`World::give_out`] lets go: it puts the commands where they belong and has what must hold at every
+//! moment checked. [`World::send`] is both. [`World::advance`] carries out one command or tells one completion.
 
 use std::collections::BTreeMap;
 
-use millpond_core::check::PageState;
+use millpond_core::volatile::VolatileBook;
 use millpond_core::{
-    Command, Commands, Core, Event, FolioId, InstallError, Outcome, PageCount, PageIndex,
-    PageRange, Placed, RegionId, Reply, TakeOutError,
+    Command, Commands, Core, Event, FolioId, Outcome, PageIndex, PageRange, RegionId, Reply,
 };
 
 use crate::actor::{Actor, Blocked, Ear};
-use crate::mmu::{SimMmu, Slot};
+use crate::mmu::SimMmu;
 use crate::names;
 use crate::oracle::Oracle;
 use crate::profile::{Options, Profile, Sabotage};
@@ -26,6 +20,7 @@ use crate::report::{Check, Coverage, Entry, Log, breach, command_folio, command_
 use crate::rng::Rng;
 use crate::schedule::{self, Pending, Schedule};
 use crate::store::SimStore;
+use crate::volatile::Volatile;
 
 /// A region of the simulated program.
 #[derive(Clone, Copy, Debug)]
@@ -85,11 +80,21 @@ pub struct World {
     pub reclaiming: bool,
     /// The last value written: each write is a new one.
     pub stamp: u64,
+    /// The book of volatile ranges that the core's crate keeps for the driver.
+    pub book: VolatileBook,
+    /// Volatile ranges, oldest first, as their owners know them.
+    pub volatile: Vec<Volatile>,
+    /// Purges under way.
+    pub purging: u32,
     /// Where each folio was when a command last said so; saves do not say.
-    folio_at: BTreeMap<FolioId, PageRange>,
-    allowance: u64,
-    over_limit: u64,
-    commands: Commands,
+    pub(crate) folio_at: BTreeMap<FolioId, PageRange>,
+    /// Pages that were lazily freed and not used since, as the core said when it last had to do with them.
+    pub(crate) marked: Vec<bool>,
+    pub(crate) allowance: u64,
+    pub(crate) over_limit: u64,
+    /// Events until which the whole state was checked.
+    pub(crate) checked: u64,
+    pub(crate) commands: Commands,
 }
 
 impl World {
@@ -99,7 +104,8 @@ impl World {
     /// The core refuses the configuration.
     pub fn new(seed: u64, options: Options) -> Check<Self> {
         let mut rng = Rng::new(seed);
-        let profile = Profile::draw(&mut rng);
+        let mut profile = Profile::draw(&mut rng);
+        profile.freeing = options.freeing.unwrap_or(profile.freeing);
         let config = profile.config;
         let core = match Core::new(config) {
             Ok(core) => core,
@@ -133,9 +139,14 @@ impl World {
             hot: PageRange::default(),
             reclaiming: false,
             stamp: 0,
+            book: VolatileBook::new(),
+            volatile: Vec::new(),
+            purging: 0,
             folio_at: BTreeMap::new(),
+            marked: vec![false; config.arena.0 as usize],
             allowance: u64::from(config.limit.0),
             over_limit: 0,
+            checked: 0,
             commands: Commands::new(),
         })
     }
@@ -145,10 +156,21 @@ impl World {
     /// # Errors
     /// A rule is broken.
     pub fn send(&mut self, by: usize, event: Event) -> Check<Reply> {
+        let reply = self.hold(by, event)?;
+        self.give_out(by)?;
+        Ok(reply)
+    }
+
+    /// The same, but the commands are kept until [`World::give_out`]: nothing can come in between.
+    ///
+    /// # Errors
+    /// A rule is broken.
+    pub fn hold(&mut self, by: usize, event: Event) -> Check<Reply> {
         self.log.push(self.step, Entry::Sent(by, event));
         self.events += 1;
         Coverage::count(&mut self.coverage.events, names::event(&event));
-        self.commands.clear();
+        let held = self.commands.len();
+        let before = self.core.stats();
         let reply = self.core.handle(event, &mut self.commands);
         Coverage::count(&mut self.coverage.replies, names::reply(&reply));
         self.log.push(self.step, Entry::Answered(reply));
@@ -156,7 +178,7 @@ impl World {
             self.limit = u64::from(pages.0);
             self.allowance = self.allowance.max(self.limit);
         }
-        let commands: Vec<Command> = self.commands.iter().collect();
+        let commands: Vec<Command> = self.commands.iter().skip(held).collect();
         if matches!(reply, Reply::Refused(_)) && !commands.is_empty() {
             breach!("{event:?} is refused, yet gives {commands:?}");
         }
@@ -164,11 +186,23 @@ impl World {
             Coverage::count(&mut self.coverage.commands, names::command(command));
             self.log.push(self.step, Entry::Asked(*command));
         }
+        self.check_marks(&event, &commands)?;
+        self.find_lost_marks(&event, &before);
+        self.check_order(&event, &commands, &before)?;
+        Ok(reply)
+    }
+
+    /// Puts the commands that were collected under way.
+    ///
+    /// # Errors
+    /// A rule is broken.
+    pub fn give_out(&mut self, by: usize) -> Check {
+        let commands: Vec<Command> = self.commands.iter().collect();
+        self.commands.clear();
         for command in commands {
             self.take_in(by, command)?;
         }
-        self.check_state()?;
-        Ok(reply)
+        self.check_state()
     }
 
     /// Puts a command under way, or carries it out when it needs no answer.
@@ -297,7 +331,7 @@ impl World {
     }
 
     /// Lets those who wait at a page of `at` try again, if they hear of what happened.
-    fn wake(&mut self, at: PageRange, told: Ear) {
+    pub(crate) fn wake(&mut self, at: PageRange, told: Ear) {
         for actor in &mut self.actors {
             if let Blocked::OnPage { page, ear } = actor.blocked
                 && at.contains(page)
@@ -308,243 +342,10 @@ impl World {
         }
     }
 
-    fn inject(&mut self, per_mille: u32, what: &'static str) -> bool {
-        let hit = !self.calm && self.rng.chance(per_mille);
-        if hit {
-            Coverage::count(&mut self.coverage.injected, what);
-        }
-        hit
-    }
-
-    /// The effect of a command on memory and store.
-    fn carry_out(&mut self, command: Command) -> Check<Option<Outcome>> {
-        let outcome = match command {
-            Command::Zero { at, frame, .. } => {
-                if self.inject(self.profile.gone, "gone") {
-                    return Ok(Some(Outcome::InstallGone {
-                        frame_kept: frame.is_some(),
-                    }));
-                }
-                let copy = self.inject(self.profile.copies, "copied");
-                let result = self.mmu.install_zero(at, frame, copy)?;
-                self.installed(at, result, frame.is_some())
-            }
-            Command::Load {
-                part,
-                at,
-                frame,
-                fresh,
-                ..
-            } => {
-                if part.order != frame.order() {
-                    breach!(at at.start, "load of {part:?} into {frame}");
-                }
-                let contents = self.store.load(part, &mut self.rng)?;
-                let failed = contents.is_none();
-                // The kernel may even have had no pages for a fresh frame.
-                let frame_kept = !(failed && fresh && self.rng.chance(300));
-                if frame_kept {
-                    self.mmu.fill(frame, fresh, contents)?;
-                }
-                if failed {
-                    Coverage::count(&mut self.coverage.injected, "load failed");
-                    self.oracle.load_failed(at);
-                    return Ok(Some(Outcome::LoadFailed { frame_kept }));
-                }
-                self.place(at, frame)?
-            }
-            Command::Rescue { at, frame, .. } => self.place(at, frame)?,
-            Command::TakeOut { at, frame, .. } => {
-                let busy = self.inject(self.profile.busy, "busy");
-                match self.mmu.take_out(at, frame, busy)? {
-                    Ok(()) => Outcome::TakenOut,
-                    Err(TakeOutError::Busy) => Outcome::TakeOutBusy,
-                    Err(TakeOutError::Immovable) => Outcome::TakeOutImmovable,
-                }
-            }
-            Command::Save {
-                frame,
-                slot,
-                previous,
-                ..
-            } => {
-                let outcome =
-                    self.store
-                        .save(slot, previous, self.mmu.frame(frame)?, &mut self.rng)?;
-                match outcome {
-                    Outcome::StoreFull => {
-                        Coverage::count(&mut self.coverage.injected, "store full");
-                    }
-                    Outcome::StoreFailed => {
-                        Coverage::count(&mut self.coverage.injected, "save failed");
-                    }
-                    _ => {}
-                }
-                outcome
-            }
-            Command::TakeOutIfBlank { at, frame, .. } => {
-                if !self.mmu.is_blank(at, true)? {
-                    return Ok(Some(Outcome::Written));
-                }
-                let busy = self.inject(self.profile.busy, "busy");
-                match self.mmu.take_out(at, frame, busy)? {
-                    Ok(()) if self.mmu.frame_is_blank(frame)? => Outcome::TakenOutBlank,
-                    Ok(()) => Outcome::TakenOut,
-                    Err(TakeOutError::Busy) => Outcome::TakeOutBusy,
-                    Err(TakeOutError::Immovable) => Outcome::TakeOutImmovable,
-                }
-            }
-            Command::Clear { at, .. } => {
-                self.mmu.clear(at)?;
-                Outcome::Cleared
-            }
-            Command::Look { at, .. } => match self.mmu.is_blank(at, false)? {
-                true => Outcome::Blank,
-                false => Outcome::Written,
-            },
-            Command::Zap { at, .. } => {
-                self.mmu.zap(at)?;
-                Outcome::Zapped
-            }
-            Command::Release { slot } => {
-                self.store.release(slot)?;
-                return Ok(None);
-            }
-            other => unreachable!("{other:?} is carried out at once"),
-        };
-        Ok(Some(outcome))
-    }
-
-    fn place(&mut self, at: PageRange, frame: millpond_core::Frame) -> Check<Outcome> {
-        if self.inject(self.profile.gone, "gone") {
-            return Ok(Outcome::InstallGone { frame_kept: true });
-        }
-        let copy = self.inject(self.profile.copies, "copied");
-        let result = self.mmu.install(frame, at, copy)?;
-        Ok(self.installed(at, result, true))
-    }
-
-    fn installed(
-        &mut self,
-        at: PageRange,
-        result: Result<Placed, InstallError>,
-        had_frame: bool,
-    ) -> Outcome {
-        match result {
-            Ok(placed) => {
-                self.wake(at, Ear::Installs);
-                Outcome::Installed {
-                    frame_kept: had_frame && placed == Placed::Copied,
-                }
-            }
-            Err(InstallError::Split) => Outcome::InstallSplit {
-                frame_kept: had_frame,
-            },
-            Err(InstallError::Gone) => Outcome::InstallGone {
-                frame_kept: had_frame,
-            },
-        }
-    }
-
     fn expect_in_region(&self, at: PageRange) -> Check {
         if self.regions.iter().any(|r| r.range.covers(at)) {
             return Ok(());
         }
         breach!(at at.start, "{at} lies in no live region")
-    }
-
-    fn check_state(&mut self) -> Check {
-        self.check_budget()?;
-        if self.events.is_multiple_of(self.options.check_every) {
-            self.check_all()?;
-        }
-        Ok(())
-    }
-
-    fn check_budget(&mut self) -> Check {
-        let stats = self.core.stats();
-        let memory = self.mmu.mapped() + self.mmu.populated();
-        let in_flight = self.schedule.pages();
-        let over = stats.over_limit - self.over_limit;
-        self.over_limit = stats.over_limit;
-        if over > 0 {
-            self.allowance = self.allowance.max(memory + in_flight) + 512 * over;
-        }
-        if memory > self.allowance + in_flight {
-            breach!(
-                "{memory} pages of memory ({} mapped, {} in frames) with {in_flight} in flight: {} are allowed (limit {})",
-                self.mmu.mapped(),
-                self.mmu.populated(),
-                self.allowance,
-                self.limit
-            );
-        }
-        self.allowance = self.limit.max(self.allowance.min(memory + in_flight));
-        Ok(())
-    }
-
-    /// The core's own invariants, and its agreement with the memory about every page.
-    ///
-    /// # Errors
-    /// What does not hold.
-    pub fn check_all(&self) -> Check {
-        if let Err(what) = self.core.check() {
-            breach!("core.check(): {what}");
-        }
-        for region in &self.regions {
-            for page in region.range.pages() {
-                self.check_page(page)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn check_page(&self, page: PageIndex) -> Check {
-        let (core, here) = (self.core.page_state(page), self.mmu.page(page));
-        let agree = match core {
-            PageState::InFlight => true,
-            PageState::Resident | PageState::LazyFree { mapped: true } => {
-                matches!(here, Slot::Mapped(_))
-            }
-            PageState::Poisoned => here == Slot::Poisoned,
-            PageState::Empty
-            | PageState::Limbo
-            | PageState::LazyFree { mapped: false }
-            | PageState::Swapped => here == Slot::Empty,
-        };
-        if !agree {
-            breach!(at page, "the core takes {page} to be {core:?}, but it is {here:?}");
-        }
-        Ok(())
-    }
-
-    /// What must hold when nothing is under way: the gauges are the memory's and the store's own numbers.
-    ///
-    /// # Errors
-    /// What does not hold.
-    pub fn check_gauges(&self) -> Check {
-        self.check_all()?;
-        let stats = self.core.stats();
-        let gauges = [
-            ("nr_mapped", stats.nr_mapped, self.mmu.mapped()),
-            (
-                "nr_limbo + nr_free_frames",
-                stats.nr_limbo + stats.nr_free_frames,
-                self.mmu.populated(),
-            ),
-            ("nr_limit", stats.nr_limit, self.limit),
-        ];
-        for (name, said, is) in gauges {
-            if said != is {
-                breach!("{name} is {said}, must be {is}: {stats:?}");
-            }
-        }
-        Ok(())
-    }
-
-    /// Pages of the high mark.
-    #[must_use]
-    pub fn high_mark(&self) -> PageCount {
-        PageCount((self.limit * u64::from(self.profile.config.high_mark) / 1024) as u32)
     }
 }

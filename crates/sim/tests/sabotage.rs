@@ -7,14 +7,17 @@ use millpond_sim::mmu::MmuSabotage;
 use millpond_sim::{Options, Sabotage, run};
 
 fn verdict(sabotage: Sabotage) -> String {
-    let options = Options {
+    verdict_of(Options {
         events: 5000,
         sabotage: Some(sabotage),
         ..Options::default()
-    };
+    })
+}
+
+fn verdict_of(options: Options) -> String {
     let failures = (1..=12).filter_map(|seed| run(seed, options).failure);
     let what = failures.map(|failure| failure.what).next();
-    what.unwrap_or_else(|| panic!("{sabotage:?} was not noticed"))
+    what.unwrap_or_else(|| panic!("{:?} was not noticed", options.sabotage))
 }
 
 #[test]
@@ -48,4 +51,38 @@ fn a_lost_wake_up_is_noticed() {
         what.contains("nobody can move") || what.contains("does not come to"),
         "{what}"
     );
+}
+
+#[test]
+fn a_page_that_zeroing_forgot_is_noticed() {
+    let what = verdict(Sabotage::Mmu(MmuSabotage::ForgetPage));
+    assert!(
+        what.contains("reads") || what.contains("was not dropped"),
+        "{what}"
+    );
+}
+
+#[test]
+fn bytes_back_after_zeros_were_seen_are_noticed() {
+    let what = verdict(Sabotage::Mmu(MmuSabotage::UndoClear));
+    assert!(
+        what.contains("reads") || what.contains("was not dropped"),
+        "{what}"
+    );
+}
+
+#[test]
+fn a_drop_of_what_was_written_to_is_noticed() {
+    let what = verdict(Sabotage::Mmu(MmuSabotage::DropWritten));
+    assert!(what.contains("reads"), "{what}");
+}
+
+#[test]
+fn a_purge_after_the_mark_was_taken_back_is_noticed() {
+    let what = verdict_of(Options {
+        freeing: Some(500),
+        sabotage: Some(Sabotage::HastyOwner),
+        ..Options::default()
+    });
+    assert!(what.contains("reads"), "{what}");
 }

@@ -23,6 +23,7 @@ fn the_fixed_seeds_pass_and_see_everything() {
         (&names::OUTCOMES[..], &seen.outcomes),
         (&names::REPLIES[..], &seen.replies),
         (&names::INJECTED[..], &seen.injected),
+        (&names::ANSWERS[..], &seen.answers),
     ] {
         for name in all {
             assert!(

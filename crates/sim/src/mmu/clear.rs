@@ -2,7 +2,7 @@
 
 use millpond_core::{Frame, PageRange};
 
-use super::{BLANK, Content, SimMmu, Slot};
+use super::{BLANK, Content, MmuSabotage, SimMmu, Slot};
 use crate::report::{Check, breach};
 
 /// Words of a page that a glance sees.
@@ -22,6 +22,12 @@ impl SimMmu {
             if !self.is_mapped(page) {
                 breach!(at page, "{at} is cleared, but {page} is {:?}", self.page(page));
             }
+        }
+        if self.sabotage == Some(MmuSabotage::UndoClear) {
+            self.undo_the_last_clear(at);
+        }
+        let forgets = self.sabotage == Some(MmuSabotage::ForgetPage);
+        for page in at.pages().take((at.len.0 - u32::from(forgets)) as usize) {
             self.pages[page.0 as usize] = Slot::Mapped(BLANK);
         }
         Ok(())
@@ -41,7 +47,7 @@ impl SimMmu {
             let seen = if glance { GLANCE } else { content.len() };
             blank &= content[..seen] == BLANK[..seen];
         }
-        Ok(blank)
+        Ok(blank || self.sabotage == Some(MmuSabotage::DropWritten))
     }
 
     /// Whether the populated `frame` holds zeros.
@@ -50,6 +56,20 @@ impl SimMmu {
     /// It is a hole.
     pub fn frame_is_blank(&self, frame: Frame) -> Check<bool> {
         let is_blank = |page: &Content| *page == BLANK;
-        Ok(self.frame(frame)?.iter().all(is_blank))
+        let blank = self.frame(frame)?.iter().all(is_blank);
+        Ok(blank || self.sabotage == Some(MmuSabotage::DropWritten))
+    }
+
+    /// The page that was zeroed last holds what it held before, unless it was used since; one of `at` is the next.
+    fn undo_the_last_clear(&mut self, at: PageRange) {
+        if let Some((page, content)) = self.cleared.take()
+            && self.page(page) == Slot::Mapped(BLANK)
+        {
+            self.pages[page.0 as usize] = Slot::Mapped(content);
+        }
+        self.cleared = at.pages().find_map(|page| match self.page(page) {
+            Slot::Mapped(content) if content != BLANK => Some((page, content)),
+            _ => None,
+        });
     }
 }

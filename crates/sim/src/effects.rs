@@ -1,0 +1,147 @@
+//! What commands do to the simulated memory and store, and what goes wrong with it.
+
+use millpond_core::{Command, InstallError, Outcome, PageRange, Placed, TakeOutError};
+
+use crate::actor::Ear;
+use crate::report::{Check, Coverage, breach};
+use crate::world::World;
+
+impl World {
+    /// The effect of a command on memory and store.
+    pub(crate) fn carry_out(&mut self, command: Command) -> Check<Option<Outcome>> {
+        let outcome = match command {
+            Command::Zero { at, frame, .. } => {
+                if self.inject(self.profile.gone, "gone") {
+                    return Ok(Some(Outcome::InstallGone {
+                        frame_kept: frame.is_some(),
+                    }));
+                }
+                let copy = self.inject(self.profile.copies, "copied");
+                let result = self.mmu.install_zero(at, frame, copy)?;
+                self.installed(at, result, frame.is_some())
+            }
+            Command::Load {
+                part,
+                at,
+                frame,
+                fresh,
+                ..
+            } => {
+                if part.order != frame.order() {
+                    breach!(at at.start, "load of {part:?} into {frame}");
+                }
+                let contents = self.store.load(part, &mut self.rng)?;
+                let failed = contents.is_none();
+                // The kernel may even have had no pages for a fresh frame.
+                let frame_kept = !(failed && fresh && self.rng.chance(300));
+                if frame_kept {
+                    self.mmu.fill(frame, fresh, contents)?;
+                }
+                if failed {
+                    Coverage::count(&mut self.coverage.injected, "load failed");
+                    self.oracle.load_failed(at);
+                    return Ok(Some(Outcome::LoadFailed { frame_kept }));
+                }
+                self.place(at, frame)?
+            }
+            Command::Rescue { at, frame, .. } => self.place(at, frame)?,
+            Command::TakeOut { at, frame, .. } => {
+                let busy = self.inject(self.profile.busy, "busy");
+                match self.mmu.take_out(at, frame, busy)? {
+                    Ok(()) => Outcome::TakenOut,
+                    Err(TakeOutError::Busy) => Outcome::TakeOutBusy,
+                    Err(TakeOutError::Immovable) => Outcome::TakeOutImmovable,
+                }
+            }
+            Command::Save {
+                frame,
+                slot,
+                previous,
+                ..
+            } => {
+                let outcome =
+                    self.store
+                        .save(slot, previous, self.mmu.frame(frame)?, &mut self.rng)?;
+                match outcome {
+                    Outcome::StoreFull => {
+                        Coverage::count(&mut self.coverage.injected, "store full");
+                    }
+                    Outcome::StoreFailed => {
+                        Coverage::count(&mut self.coverage.injected, "save failed");
+                    }
+                    _ => {}
+                }
+                outcome
+            }
+            Command::TakeOutIfBlank { at, frame, .. } => {
+                if !self.mmu.is_blank(at, true)? {
+                    return Ok(Some(Outcome::Written));
+                }
+                let busy = self.inject(self.profile.busy, "busy");
+                match self.mmu.take_out(at, frame, busy)? {
+                    Ok(()) if self.mmu.frame_is_blank(frame)? => Outcome::TakenOutBlank,
+                    Ok(()) => Outcome::TakenOut,
+                    Err(TakeOutError::Busy) => Outcome::TakeOutBusy,
+                    Err(TakeOutError::Immovable) => Outcome::TakeOutImmovable,
+                }
+            }
+            Command::Clear { at, .. } => {
+                self.mmu.clear(at)?;
+                Outcome::Cleared
+            }
+            Command::Look { at, .. } => match self.mmu.is_blank(at, false)? {
+                true => Outcome::Blank,
+                false => Outcome::Written,
+            },
+            Command::Zap { at, .. } => {
+                self.mmu.zap(at)?;
+                Outcome::Zapped
+            }
+            Command::Release { slot } => {
+                self.store.release(slot)?;
+                return Ok(None);
+            }
+            other => unreachable!("{other:?} is carried out at once"),
+        };
+        Ok(Some(outcome))
+    }
+
+    fn place(&mut self, at: PageRange, frame: millpond_core::Frame) -> Check<Outcome> {
+        if self.inject(self.profile.gone, "gone") {
+            return Ok(Outcome::InstallGone { frame_kept: true });
+        }
+        let copy = self.inject(self.profile.copies, "copied");
+        let result = self.mmu.install(frame, at, copy)?;
+        Ok(self.installed(at, result, true))
+    }
+
+    fn installed(
+        &mut self,
+        at: PageRange,
+        result: Result<Placed, InstallError>,
+        had_frame: bool,
+    ) -> Outcome {
+        match result {
+            Ok(placed) => {
+                self.wake(at, Ear::Installs);
+                Outcome::Installed {
+                    frame_kept: had_frame && placed == Placed::Copied,
+                }
+            }
+            Err(InstallError::Split) => Outcome::InstallSplit {
+                frame_kept: had_frame,
+            },
+            Err(InstallError::Gone) => Outcome::InstallGone {
+                frame_kept: had_frame,
+            },
+        }
+    }
+
+    fn inject(&mut self, per_mille: u32, what: &'static str) -> bool {
+        let hit = !self.calm && self.rng.chance(per_mille);
+        if hit {
+            Coverage::count(&mut self.coverage.injected, what);
+        }
+        hit
+    }
+}

@@ -1,0 +1,167 @@
+//! Lazy free, step by step, as the driver does it.
+//!
+//! One call frees several ranges. As many of them as the list of commands has room for are asked for under one lock, so
+//! that their commands are carried out together; here that is one step. What does not fit, or has to wait, comes in later
+//! ones. When all commands are answered the call is over for its caller's contents, and what is beyond the cap is
+//! dropped before it returns.
+
+use millpond_core::{Event, FreeMode, PageCount, PageRange, Refusal, Reply};
+
+use crate::actor::{Ear, Fault, FreeStage, Op, Ranges};
+use crate::report::{Check, Coverage, breach};
+use crate::world::World;
+
+impl World {
+    /// One step of a lazy free.
+    ///
+    /// # Errors
+    /// A rule is broken.
+    pub(crate) fn step_free(
+        &mut self,
+        i: usize,
+        ranges: Ranges,
+        mode: FreeMode,
+        stage: FreeStage,
+    ) -> Check {
+        let stage = match stage {
+            FreeStage::Begin => match self.begin_free(i, ranges, mode)? {
+                Some((nth, rest)) => self.go_on_freeing(i, ranges, mode, nth, rest)?,
+                None => {
+                    self.finish(i);
+                    return Ok(());
+                }
+            },
+            FreeStage::Go { nth, rest } => self.go_on_freeing(i, ranges, mode, nth, rest)?,
+            FreeStage::Settle { whole } => {
+                if mode == FreeMode::Zeroed {
+                    self.oracle.discard_ends(i, whole)?;
+                } else {
+                    self.oracle.free_ends(i, whole);
+                }
+                if !whole {
+                    self.finish(i);
+                    return Ok(());
+                }
+                FreeStage::Trim
+            }
+            FreeStage::Trim => return self.step_trim(i),
+        };
+        self.actors[i].op = Some(Op::Free {
+            ranges,
+            mode,
+            stage,
+        });
+        Ok(())
+    }
+
+    /// A pin anywhere refuses the whole call. `None` then; else where to begin.
+    fn begin_free(
+        &mut self,
+        i: usize,
+        ranges: Ranges,
+        mode: FreeMode,
+    ) -> Check<Option<(usize, PageRange)>> {
+        let core = &self.core;
+        let pinned = ranges
+            .iter()
+            .find_map(|range| Some((core.first_pinned(range)?, range)));
+        if let Some((page, range)) = pinned {
+            self.expect_pinned(page, range)?;
+            Coverage::count(&mut self.coverage.answers, "free refused");
+            return Ok(None);
+        }
+        for range in ranges.iter() {
+            if let Some(page) = range.pages().find(|page| self.mmu.is_pinned(*page)) {
+                breach!(at page, "{page} is pinned, but nothing of {range} is said to be");
+            }
+            if mode == FreeMode::Zeroed {
+                self.oracle.discard_begins(i, range);
+            } else {
+                self.oracle.free_begins(i, range);
+            }
+        }
+        Ok(ranges.get(0).map(|range| (0, range)))
+    }
+
+    /// One hold of the lock.
+    fn go_on_freeing(
+        &mut self,
+        i: usize,
+        ranges: Ranges,
+        mode: FreeMode,
+        nth: usize,
+        rest: PageRange,
+    ) -> Check<FreeStage> {
+        let (mut nth, mut range) = (nth, rest);
+        let reply = loop {
+            let event = Event::LazyFree { range, mode };
+            self.one_more_round(i, &event)?;
+            let reply = self.hold(i, event)?;
+            self.check_freed(range, mode, reply)?;
+            match (reply, ranges.get(nth + 1)) {
+                (Reply::Done, Some(next)) => (nth, range) = (nth + 1, next),
+                _ => break reply,
+            }
+        };
+        self.give_out(i)?;
+        self.settle(i);
+        let given = self.actors[i].outstanding > 0;
+        let mut rest = range;
+        match reply {
+            Reply::Done => {
+                self.actors[i].rounds = 0;
+                return Ok(FreeStage::Settle { whole: true });
+            }
+            Reply::More { from } => rest = self.rest_of(range, from)?,
+            Reply::Wait { .. } if given => {}
+            Reply::Wait { page } => self.wait_at(i, page, Ear::Wakes)?,
+            Reply::NeedsResident { page } => {
+                let access = millpond_core::Access::Read;
+                self.actors[i].fault = Some(Fault { page, access });
+            }
+            Reply::Refused(Refusal::Pinned { page }) => {
+                self.expect_pinned(page, range)?;
+                return Ok(FreeStage::Settle { whole: false });
+            }
+            other => breach!("a lazy free ({mode:?}) of {range} is answered with {other:?}"),
+        }
+        Ok(FreeStage::Go { nth, rest })
+    }
+
+    /// The next batch of what is beyond the cap.
+    fn step_trim(&mut self, i: usize) -> Check {
+        if self.core.lazyfree_over() == PageCount::ZERO {
+            self.finish(i);
+            return Ok(());
+        }
+        self.one_more_round(i, &Event::TrimLazyFree)?;
+        let reply = self.send(i, Event::TrimLazyFree)?;
+        if reply != Reply::Done {
+            breach!("a trim is answered with {reply:?}");
+        }
+        if self.actors[i].outstanding == 0 {
+            // The rest is on its way for somebody else.
+            self.finish(i);
+        }
+        self.settle(i);
+        Ok(())
+    }
+
+    /// The next batch of a recount.
+    pub(crate) fn step_recount(&mut self, i: usize, left: PageCount) -> Check {
+        let event = Event::RecountLazyFree { left };
+        self.one_more_round(i, &event)?;
+        let reply = self.send(i, event)?;
+        let Reply::Seen { pages } = reply else {
+            breach!("a recount is answered with {reply:?}");
+        };
+        let left = PageCount(left.0.saturating_sub(pages.0));
+        if pages == PageCount::ZERO || left == PageCount::ZERO {
+            self.finish(i);
+        } else {
+            self.actors[i].op = Some(Op::Recount { left });
+        }
+        self.settle(i);
+        Ok(())
+    }
+}

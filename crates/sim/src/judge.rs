@@ -1,0 +1,301 @@
+//! What must hold at every moment, and at rest.
+//!
+//! At every moment: the budget, the counters of lazily freed memory, what reclaim may do with it, and (every few events: they
+//! cost as much as the state is big) the core's own invariants and its agreement with memory and oracle about each page.
+//!
+//! The budget rule: populated memory is at most the limit and the folios in flight. When the limit is lowered, or the core
+//! says that it served a fault above the limit, memory may be above for a time; the allowance then follows the memory
+//! down and never up again.
+//!
+//! What was lazily freed is dropped and never saved, so reclaim may neither save nor take out to limbo a page that was
+//! marked; and what the core would drop unseen, because it is marked and not mapped, may be zeros as far as the
+//! program knows.
+
+use millpond_core::check::PageState;
+use millpond_core::{Command, Event, FreeMode, PageCount, PageIndex, PageRange, Reply, VmStat};
+
+use crate::mmu::{BLANK, Slot};
+use crate::report::{Check, Coverage, breach, command_folio, command_range, event_range};
+use crate::world::{SimRegion, World};
+
+impl World {
+    pub(crate) fn check_state(&mut self) -> Check {
+        self.check_budget()?;
+        self.check_counters()?;
+        if self.events - self.checked >= self.options.check_every {
+            self.checked = self.events;
+            self.check_all()?;
+        }
+        Ok(())
+    }
+
+    /// Each lazily freed page is dropped, used again, or still waits; some are discarded or lazily freed once more.
+    fn check_counters(&self) -> Check {
+        let stats = self.core.stats();
+        if stats.pglazyfree < stats.pglazyfreed + stats.pglazyfree_reused + stats.nr_lazyfree {
+            breach!("more lazily freed pages went and are there than came: {stats:?}");
+        }
+        Ok(())
+    }
+
+    /// What `event` gave does not contradict the marks; the marks are then brought up to date.
+    ///
+    /// # Errors
+    /// Reclaim saves or keeps what was lazily freed and not used since.
+    pub(crate) fn check_marks(&mut self, event: &Event, given: &[Command]) -> Check {
+        let uses = !matches!(
+            event,
+            Event::Reclaim { .. }
+                | Event::TrimLazyFree
+                | Event::RecountLazyFree { .. }
+                | Event::Advise { .. }
+        );
+        let concerned = |command: &Command| {
+            command_range(command)
+                .or_else(|| command_folio(command).and_then(|f| self.folio_at.get(&f).copied()))
+        };
+        let mut changed: Vec<PageRange> = given.iter().filter_map(concerned).collect();
+        for command in given {
+            let keeps = matches!(command, Command::Save { .. } | Command::TakeOut { .. });
+            let marked = |at: PageRange| at.pages().find(|page| self.marked[page.0 as usize]);
+            if let (true, false, Some(page)) = (keeps, uses, concerned(command).and_then(marked)) {
+                breach!(at page, "{event:?} gives {command:?}, but {page} was lazily freed");
+            }
+        }
+        let told = match *event {
+            Event::Completed { folio, .. } => self.folio_at.get(&folio).copied(),
+            _ => event_range(event),
+        };
+        changed.extend(told);
+        for page in changed.iter().flat_map(|range| range.pages()) {
+            if let Some(marked) = self.marked.get_mut(page.0 as usize) {
+                *marked = matches!(self.core.page_state(page), PageState::LazyFree { .. });
+            }
+        }
+        Ok(())
+    }
+
+    /// A mapped folio that reclaim has no place for in the pool loses its mark without a command that would tell. It shows
+    /// in the counts: fewer are marked, and not as many were dropped.
+    pub(crate) fn find_lost_marks(&mut self, event: &Event, before: &VmStat) {
+        if !matches!(event, Event::Reclaim { .. } | Event::TrimLazyFree) {
+            return;
+        }
+        let now = self.core.stats();
+        if before.nr_lazyfree - now.nr_lazyfree > now.pglazyfreed - before.pglazyfreed {
+            Coverage::count(&mut self.coverage.injected, "no place to drop");
+            for page in (0..).map(PageIndex).take(self.marked.len()) {
+                let state = self.core.page_state(page);
+                self.marked[page.0 as usize] = matches!(state, PageState::LazyFree { .. });
+            }
+        }
+    }
+
+    /// Reclaim that finds lazily freed memory to drop turns to other memory only when none of it is left; and a lazy free
+    /// splits folios only at its ends.
+    ///
+    /// # Errors
+    /// It does otherwise.
+    pub(crate) fn check_order(&self, event: &Event, given: &[Command], before: &VmStat) -> Check {
+        let now = self.core.stats();
+        match *event {
+            Event::Reclaim { .. } => {
+                let others =
+                    |c: &Command| matches!(c, Command::Save { .. } | Command::TakeOut { .. });
+                let freed = |c: &Command| matches!(c, Command::TakeOutIfBlank { .. });
+                let drops = now.pglazyfreed > before.pglazyfreed || given.iter().any(freed);
+                if let (true, Some(other), Some(page)) =
+                    (drops, given.iter().find(|c| others(c)), self.freed_page())
+                {
+                    breach!(at page, "{event:?} gives {other:?} before {page}, which was lazily freed");
+                }
+            }
+            Event::LazyFree { range, .. } if now.folio_split > before.folio_split => {
+                let of = |r: &&SimRegion| r.range.covers(range);
+                let order = self.regions.iter().find(of).map_or(0, |r| r.order);
+                if (range.start.0 | range.end().0).trailing_zeros() >= u32::from(order) {
+                    breach!(at range.start, "{event:?} splits a folio, but none straddles its ends");
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A page that waits to be dropped.
+    fn freed_page(&self) -> Option<PageIndex> {
+        let mut pages = self.regions.iter().flat_map(|region| region.range.pages());
+        pages.find(|page| matches!(self.core.page_state(*page), PageState::LazyFree { .. }))
+    }
+
+    /// What a lazy free of `range` that was answered with `reply` has passed is in the store no more, nor in limbo unmarked;
+    /// of what must read as zeros nothing is left but what is in flight.
+    ///
+    /// # Errors
+    /// A page was passed over.
+    pub(crate) fn check_freed(&self, range: PageRange, mode: FreeMode, reply: Reply) -> Check {
+        for page in passed(range, reply) {
+            let state = self.core.page_state(page);
+            let right = match state {
+                PageState::Empty | PageState::InFlight => true,
+                // What cannot move or has no room in the pool stays as it is.
+                PageState::LazyFree { .. } | PageState::Resident => mode != FreeMode::Zeroed,
+                PageState::Limbo | PageState::Swapped | PageState::Poisoned => false,
+            };
+            if !right {
+                breach!(at page, "{page} is {state:?} after a lazy free ({mode:?}) of {range} went past it");
+            }
+        }
+        Ok(())
+    }
+
+    /// What a purge of `range` that was answered with `reply` has passed is in the store no more.
+    ///
+    /// # Errors
+    /// A page was passed over.
+    pub(crate) fn check_purged(&self, range: PageRange, reply: Reply) -> Check {
+        let stored = |page: &PageIndex| self.core.page_state(*page) == PageState::Swapped;
+        match passed(range, reply).find(stored) {
+            Some(page) => {
+                breach!(at page, "{page} is in the store after a purge of {range} went past it")
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn check_budget(&mut self) -> Check {
+        let stats = self.core.stats();
+        let memory = self.mmu.mapped() + self.mmu.populated();
+        let in_flight = self.schedule.pages();
+        let over = stats.over_limit - self.over_limit;
+        self.over_limit = stats.over_limit;
+        if over > 0 {
+            self.expect_nothing_freed()?;
+            self.allowance = self.allowance.max(memory + in_flight) + 512 * over;
+        }
+        if memory > self.allowance + in_flight {
+            breach!(
+                "{memory} pages of memory ({} mapped, {} in frames) with {in_flight} in flight: {} are allowed (limit {})",
+                self.mmu.mapped(),
+                self.mmu.populated(),
+                self.allowance,
+                self.limit
+            );
+        }
+        self.allowance = self.limit.max(self.allowance.min(memory + in_flight));
+        Ok(())
+    }
+
+    /// A fault was served above the limit: then nothing is left that could have been dropped without the store.
+    fn expect_nothing_freed(&self) -> Check {
+        match self.freed_page() {
+            Some(page) => {
+                breach!(at page, "a fault was served above the limit, while {page} is lazily freed")
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The core's own invariants, and its agreement with memory and oracle about every page.
+    ///
+    /// # Errors
+    /// What does not hold.
+    pub fn check_all(&self) -> Check {
+        if let Err(what) = self.core.check() {
+            breach!("core.check(): {what}");
+        }
+        for region in &self.regions {
+            for page in region.range.pages() {
+                self.check_page(page)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_page(&self, page: PageIndex) -> Check {
+        let (core, here) = (self.core.page_state(page), self.mmu.page(page));
+        let agree = match core {
+            PageState::InFlight => true,
+            PageState::Resident | PageState::LazyFree { mapped: true } => {
+                matches!(here, Slot::Mapped(_))
+            }
+            PageState::Poisoned => here == Slot::Poisoned,
+            PageState::Empty
+            | PageState::Limbo
+            | PageState::LazyFree { mapped: false }
+            | PageState::Swapped => here == Slot::Empty,
+        };
+        if !agree {
+            breach!(at page, "the core takes {page} to be {core:?}, but it is {here:?}");
+        }
+        if core == (PageState::LazyFree { mapped: false }) && !self.oracle.may_be_zeros(page) {
+            breach!(at page, "{page} would be dropped at any time, but was written to since it was freed");
+        }
+        Ok(())
+    }
+
+    /// What must hold when nothing is under way: the gauges are the memory's and the store's own numbers.
+    ///
+    /// # Errors
+    /// What does not hold.
+    pub fn check_gauges(&self) -> Check {
+        self.check_all()?;
+        let stats = self.core.stats();
+        let (mut freed, mut freed_mapped) = (0, 0);
+        for page in self.regions.iter().flat_map(|region| region.range.pages()) {
+            if let PageState::LazyFree { mapped } = self.core.page_state(page) {
+                freed += 1;
+                freed_mapped += u64::from(mapped);
+            }
+        }
+        let gauges = [
+            ("nr_lazyfree", stats.nr_lazyfree, freed),
+            ("nr_lazyfree_mapped", stats.nr_lazyfree_mapped, freed_mapped),
+            ("nr_mapped", stats.nr_mapped, self.mmu.mapped()),
+            (
+                "nr_limbo + nr_free_frames",
+                stats.nr_limbo + stats.nr_free_frames,
+                self.mmu.populated(),
+            ),
+            ("nr_limit", stats.nr_limit, self.limit),
+        ];
+        for (name, said, is) in gauges {
+            if said != is {
+                breach!("{name} is {said}, must be {is}: {stats:?}");
+            }
+        }
+        Ok(())
+    }
+
+    /// What must hold after a recount with nobody else about: what is said to be free and could have been written to
+    /// unseen was not.
+    ///
+    /// # Errors
+    /// It was.
+    pub fn check_recounted(&self) -> Check {
+        for page in self.regions.iter().flat_map(|region| region.range.pages()) {
+            let state = self.core.page_state(page);
+            let here = self.mmu.page(page);
+            if state == (PageState::LazyFree { mapped: true }) && here != Slot::Mapped(BLANK) {
+                breach!(at page, "{page} is {state:?} after a recount, but is {here:?}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Pages of the high mark.
+    #[must_use]
+    pub fn high_mark(&self) -> PageCount {
+        PageCount((self.limit * u64::from(self.profile.config.high_mark) / 1024) as u32)
+    }
+}
+
+/// The pages of `range` that an event that was answered with `reply` has dealt with.
+fn passed(range: PageRange, reply: Reply) -> impl Iterator<Item = PageIndex> {
+    let end = match reply {
+        Reply::Done => range.end(),
+        Reply::More { from } => from,
+        _ => range.start,
+    };
+    range.pages().take_while(move |page| *page < end)
+}

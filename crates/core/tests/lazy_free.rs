@@ -1,0 +1,588 @@
+//! Lazy free and purges, decision by decision: events by hand, commands answered by hand. The same rows on real memory
+//! are in `millpond/tests`.
+
+use millpond_core::limits::{MIN_LIMIT_PAGES, RECLAIM_BATCH};
+use millpond_core::{
+    Access, Advice, Command, Commands, Config, Core, Event, FolioId, FreeMode, LEAF_PAGES, Order,
+    Outcome, PageCount, PageIndex, PageRange, PageState, Reclaimer, Refusal, Reply,
+};
+
+const NEW: Outcome = Outcome::Installed { frame_kept: false };
+const SHARED: FreeMode = FreeMode::Shared;
+const EXCLUSIVE: FreeMode = FreeMode::Exclusive;
+const CLEARED: PageState = PageState::LazyFree { mapped: true };
+const CAPTURED: PageState = PageState::LazyFree { mapped: false };
+
+/// A core, whose whole state is checked after every event.
+struct Bench(Core);
+
+impl Bench {
+    fn new() -> Self {
+        Self::with_cap(u32::MAX)
+    }
+
+    fn with_cap(pages: u32) -> Self {
+        let config = Config::new(PageCount(32 * LEAF_PAGES), PageCount(MIN_LIMIT_PAGES));
+        let lazyfree_max = PageCount(pages);
+        Self(
+            Core::new(Config {
+                lazyfree_max,
+                ..config
+            })
+            .unwrap(),
+        )
+    }
+
+    fn send(&mut self, event: Event) -> (Reply, Vec<Command>) {
+        let mut out = Commands::new();
+        let reply = self.0.handle(event, &mut out);
+        self.0
+            .check()
+            .unwrap_or_else(|what| panic!("after {event:?}: {what}"));
+        (reply, out.iter().collect())
+    }
+
+    fn tell(&mut self, folio: FolioId, outcome: Outcome) -> Vec<Command> {
+        self.send(Event::Completed { folio, outcome }).1
+    }
+
+    /// A region whose pages are all resident.
+    fn filled(&mut self, pages: u32, order: u8) -> PageRange {
+        let range = self.region(pages, order);
+        self.touch(range);
+        range
+    }
+
+    fn region(&mut self, pages: u32, order: u8) -> PageRange {
+        let (pages, order) = (PageCount(pages), Order::new(order).unwrap());
+        match self.send(Event::CreateRegion { pages, order }).0 {
+            Reply::Region { range, .. } => range,
+            reply => panic!("{reply:?}"),
+        }
+    }
+
+    fn fault(&mut self, page: PageIndex) -> (Reply, Vec<Command>) {
+        let (access, max_order) = (Access::Write, Order::MAX);
+        self.send(Event::Fault {
+            page,
+            access,
+            max_order,
+        })
+    }
+
+    fn touch(&mut self, range: PageRange) {
+        for page in range.pages() {
+            let commands = self.fault(page).1;
+            self.work(commands);
+        }
+    }
+
+    /// Carries commands out as a world does in which everything works and nobody writes.
+    fn work(&mut self, commands: Vec<Command>) {
+        for command in commands {
+            let next = match command {
+                Command::Zero { folio, .. }
+                | Command::Load { folio, .. }
+                | Command::Rescue { folio, .. } => self.tell(folio, NEW),
+                Command::TakeOut { folio, .. } => self.tell(folio, Outcome::TakenOut),
+                Command::TakeOutIfBlank { folio, .. } => self.tell(folio, Outcome::TakenOutBlank),
+                Command::Clear { folio, .. } => self.tell(folio, Outcome::Cleared),
+                Command::Look { folio, .. } => self.tell(folio, Outcome::Blank),
+                Command::Save { folio, .. } => self.tell(folio, Outcome::Stored),
+                Command::Zap { folio, .. } => self.tell(folio, Outcome::Zapped),
+                Command::FreeFrame { frame } => self.send(Event::FrameFreed { frame }).1,
+                Command::Release { slot } => self.send(Event::SlotReleased { slot }).1,
+                Command::Wake { .. } | Command::Poison { .. } => continue,
+            };
+            self.work(next);
+        }
+    }
+
+    /// Sends an event for all of `range`, as often as it takes. Answers all commands but the releases and frees.
+    fn all(&mut self, mut range: PageRange, event: impl Fn(PageRange) -> Event) -> Vec<Command> {
+        let mut given = Vec::new();
+        loop {
+            let (reply, commands) = self.send(event(range));
+            given.extend(&commands);
+            self.work(commands);
+            match reply {
+                Reply::Done => return given,
+                Reply::More { from } => {
+                    range = PageRange::new(from, PageCount(range.end().0 - from.0));
+                }
+                Reply::NeedsResident { page } => {
+                    let commands = self.fault(page).1;
+                    self.work(commands);
+                }
+                reply => panic!("{reply:?}"),
+            }
+        }
+    }
+
+    fn free(&mut self, range: PageRange, mode: FreeMode) -> Vec<Command> {
+        self.all(range, |range| Event::LazyFree { range, mode })
+    }
+
+    fn page_out(&mut self, range: PageRange) {
+        let advice = Advice::PageOut;
+        self.all(range, |range| Event::Advise { range, advice });
+    }
+
+    fn reclaim(&mut self, pages: u32) -> Vec<Command> {
+        let (pages, by) = (PageCount(pages), Reclaimer::Direct);
+        self.send(Event::Reclaim { pages, by }).1
+    }
+
+    /// Everything goes to the store, which is what is in `range`.
+    fn swap_out(&mut self, range: PageRange) {
+        self.page_out(range);
+        while self.0.stats().nr_limbo > 0 {
+            let commands = self.reclaim(range.len.0);
+            self.work(commands);
+        }
+        assert_eq!(self.state(range, 0), PageState::Swapped);
+    }
+
+    fn state(&self, range: PageRange, page: u32) -> PageState {
+        self.0.page_state(range.start.plus(page))
+    }
+}
+
+fn part(range: PageRange, pages: std::ops::Range<u32>) -> PageRange {
+    PageRange::new(
+        range.start.plus(pages.start),
+        PageCount(pages.end - pages.start),
+    )
+}
+
+/// Row 1.1: a folio that was cleared and is not zeros any more is in use, whether the glance finds it out, the look at what was
+/// captured, or a recount; and then its contents stay.
+#[test]
+fn a_write_to_a_cleared_folio_is_found_out_wherever_it_is_looked_for() {
+    for order in [0, 4] {
+        let mut bench = Bench::new();
+        let range = bench.filled(3 << order, order);
+        let given = bench.free(range, EXCLUSIVE);
+        assert_eq!(given.len(), 3);
+        assert!(given.iter().all(|c| matches!(c, Command::Clear { .. })));
+        let n = 1 << order;
+
+        let commands = bench.reclaim(2 * n);
+        let [
+            Command::TakeOutIfBlank { folio: first, .. },
+            Command::TakeOutIfBlank { folio: second, .. },
+        ] = commands[..]
+        else {
+            panic!("{commands:?}");
+        };
+        // The glance shows it: it stays mapped.
+        bench.tell(first, Outcome::Written);
+        assert_eq!(bench.state(range, 0), PageState::Resident);
+        // The look at what was captured: it is in limbo, like anything in use that was taken out.
+        bench.tell(second, Outcome::TakenOut);
+        assert_eq!(bench.state(range, n), PageState::Limbo);
+        // A recount.
+        let pages = PageCount(n);
+        let (reply, commands) = bench.send(Event::RecountLazyFree { left: pages });
+        assert_eq!(reply, Reply::Seen { pages });
+        let [Command::Look { folio: third, .. }] = commands[..] else {
+            panic!("{commands:?}");
+        };
+        bench.tell(third, Outcome::Written);
+        assert_eq!(bench.state(range, 2 * n), PageState::Resident);
+
+        let stats = bench.0.stats();
+        let counts = (stats.pglazyfree, stats.pglazyfreed, stats.pglazyfree_reused);
+        assert_eq!(counts, (3 * u64::from(n), 0, 3 * u64::from(n)));
+        assert_eq!(stats.nr_lazyfree, 0);
+        let (_, commands) = bench.fault(range.start.plus(n));
+        assert!(
+            matches!(commands[..], [Command::Rescue { .. }]),
+            "{commands:?}"
+        );
+    }
+}
+
+/// Row 1.1: a captured folio comes back as it was when it is touched, and is not free any more.
+#[test]
+fn a_touch_brings_a_captured_folio_back_and_takes_the_mark_away() {
+    let mut bench = Bench::new();
+    let range = bench.filled(16, 4);
+    let given = bench.free(range, SHARED);
+    assert!(matches!(given[..], [Command::TakeOut { .. }]), "{given:?}");
+    assert_eq!(bench.state(range, 9), CAPTURED);
+    let (_, commands) = bench.fault(range.start.plus(9));
+    assert!(
+        matches!(commands[..], [Command::Rescue { .. }]),
+        "{commands:?}"
+    );
+    assert_eq!(bench.0.stats().nr_lazyfree, 0);
+    bench.work(commands);
+    assert_eq!(bench.state(range, 0), PageState::Resident);
+    bench.reclaim(16);
+    assert_eq!(bench.0.stats().pglazyfreed, 0);
+}
+
+/// A thread may fault beside a clear or a look, at a page that another has just mapped. It waits for nothing: the pages are there.
+#[test]
+fn nobody_waits_for_a_folio_that_is_cleared_or_looked_at() {
+    let mut bench = Bench::new();
+    let range = bench.filled(4, 2);
+    let (_, clear) = bench.send(Event::LazyFree {
+        range,
+        mode: EXCLUSIVE,
+    });
+    assert_eq!(bench.fault(range.start), (Reply::Present, vec![]));
+    bench.work(clear);
+    let left = PageCount(4);
+    let (_, look) = bench.send(Event::RecountLazyFree { left });
+    assert_eq!(bench.fault(range.start), (Reply::Present, vec![]));
+    bench.work(look);
+    assert_eq!(bench.state(range, 3), CLEARED);
+}
+
+/// Row 1.2: dropping gives no command to the store; what was captured goes without any command at all, and its frame serves
+/// the next fault.
+#[test]
+fn dropping_makes_spare_frames_and_no_store_io() {
+    for mode in [EXCLUSIVE, SHARED] {
+        let mut bench = Bench::new();
+        let range = bench.filled(64, 4);
+        bench.free(range, mode);
+        let commands = bench.reclaim(64);
+        match mode {
+            SHARED => assert_eq!(commands, []),
+            _ => assert!(
+                commands
+                    .iter()
+                    .all(|c| matches!(c, Command::TakeOutIfBlank { .. })),
+                "{commands:?}"
+            ),
+        }
+        bench.work(commands);
+        let stats = bench.0.stats();
+        let counts = (stats.pglazyfree, stats.pglazyfreed, stats.pgsteal_direct);
+        assert_eq!(counts, (64, 64, 64), "{mode:?}");
+        assert_eq!((stats.nr_mapped, stats.nr_free_frames), (0, 64), "{mode:?}");
+        assert_eq!(bench.state(range, 0), PageState::Empty);
+        let (_, commands) = bench.fault(range.start);
+        assert!(
+            matches!(commands[..], [Command::Zero { frame: Some(_), .. }]),
+            "{commands:?}"
+        );
+    }
+}
+
+/// Row 1.3: a slot is released by the free itself, at the last of its pages and not before.
+#[test]
+fn slots_are_released_by_the_free_itself() {
+    for mode in [EXCLUSIVE, SHARED] {
+        let mut bench = Bench::new();
+        let range = bench.filled(16, 4);
+        bench.swap_out(range);
+        assert_eq!(bench.free(part(range, 3..16), mode), []);
+        assert_eq!(bench.state(range, 3), PageState::Empty);
+        assert_eq!(bench.state(range, 2), PageState::Swapped);
+        let given = bench.free(part(range, 0..3), mode);
+        assert!(matches!(given[..], [Command::Release { .. }]), "{given:?}");
+        assert_eq!(bench.0.slots_in_use(), 0);
+        assert_eq!(bench.0.stats().pglazyfree, 0, "nothing was in memory");
+    }
+}
+
+/// Row 1.3: what is in memory again may still have a slot; it loses it too.
+#[test]
+fn the_store_forgets_what_it_still_had_of_a_resident_folio() {
+    for mode in [EXCLUSIVE, SHARED] {
+        let mut bench = Bench::new();
+        let range = bench.filled(16, 4);
+        bench.swap_out(range);
+        bench.touch(range);
+        assert_eq!(bench.0.slots_in_use(), 1);
+        let given = bench.free(range, mode);
+        assert!(
+            given.iter().any(|c| matches!(c, Command::Release { .. })),
+            "{given:?}"
+        );
+        assert_eq!(bench.0.slots_in_use(), 0);
+    }
+}
+
+/// Row 1.4: off the active list, and before inactive folios however old, whatever the orders: a batch that is full of small
+/// folios takes no others out beside them.
+#[test]
+fn freed_folios_go_before_all_others_and_oldest_first() {
+    for (order, mode) in [
+        (0, EXCLUSIVE),
+        (0, SHARED),
+        (2, EXCLUSIVE),
+        (4, EXCLUSIVE),
+        (9, SHARED),
+    ] {
+        let mut bench = Bench::new();
+        let cold = bench.filled(64, 0);
+        let hot = bench.filled(1024, order);
+        bench.page_out(hot);
+        bench.touch(hot);
+        assert_eq!(bench.0.stats().nr_active, u64::from(hot.len.0));
+        // The upper half is freed first.
+        let half = hot.len.0 / 2;
+        let (older, younger) = (part(hot, half..2 * half), part(hot, 0..half));
+        bench.free(older, mode);
+        bench.free(younger, mode);
+        let stats = bench.0.stats();
+        assert_eq!((stats.nr_active, stats.nr_inactive), (0, 64));
+        while bench.0.lazyfree_pages() > PageCount(half) {
+            let commands = bench.reclaim(128);
+            assert!(commands.len() <= RECLAIM_BATCH, "{commands:?}");
+            bench.work(commands);
+            let stats = bench.0.stats();
+            assert_eq!(
+                (stats.nr_inactive, stats.nr_limbo),
+                (64, stats.nr_lazyfree - stats.nr_lazyfree_mapped)
+            );
+        }
+        assert_eq!(bench.0.page_state(older.start), PageState::Empty);
+        assert!(matches!(
+            bench.0.page_state(PageIndex(younger.end().0 - 1)),
+            PageState::LazyFree { .. }
+        ));
+        assert_eq!(bench.0.page_state(cold.start), PageState::Resident);
+    }
+}
+
+/// Row 1.5.
+#[test]
+fn a_clean_folio_that_was_read_back_leaves_by_a_save() {
+    let mut bench = Bench::new();
+    let range = bench.filled(16, 4);
+    bench.swap_out(range);
+    bench.touch(range);
+    bench.page_out(range);
+    let commands = bench.reclaim(16);
+    assert!(
+        matches!(
+            commands[..],
+            [Command::Save {
+                previous: Some(_),
+                ..
+            }]
+        ),
+        "{commands:?}"
+    );
+}
+
+/// Row 1.7.
+#[test]
+fn a_folio_is_split_only_where_an_end_is_inside_it() {
+    for mode in [EXCLUSIVE, SHARED] {
+        let mut bench = Bench::new();
+        let range = bench.filled(96, 4);
+        let mut splits = |pages: std::ops::Range<u32>| {
+            let before = bench.0.stats();
+            bench.free(part(range, pages.clone()), mode);
+            let after = bench.0.stats();
+            assert_eq!(
+                after.pglazyfree - before.pglazyfree,
+                u64::from(pages.end - pages.start)
+            );
+            after.folio_split - before.folio_split
+        };
+        assert_eq!(
+            [0..16, 40..64, 68..72].map(&mut splits),
+            [0, 1, 2],
+            "{mode:?}"
+        );
+        let states: Vec<_> = [39, 40, 67, 68, 71, 72, 95]
+            .map(|page| matches!(bench.state(range, page), PageState::LazyFree { .. }))
+            .into();
+        assert_eq!(
+            states,
+            [false, true, false, true, true, false, false],
+            "{mode:?}"
+        );
+    }
+}
+
+/// Row 1.7: part of a captured folio is freed again, so all of it must come back to be split; the other part is in use then.
+#[test]
+fn a_part_of_a_captured_folio_comes_back_to_be_split() {
+    let mut bench = Bench::new();
+    let range = bench.filled(16, 4);
+    bench.free(range, SHARED);
+    bench.free(part(range, 0..8), SHARED);
+    assert_eq!(bench.state(range, 0), CAPTURED);
+    assert_eq!(bench.state(range, 8), PageState::Resident);
+}
+
+/// Row 1.8.
+#[test]
+fn refused_ranges_change_nothing() {
+    for mode in [EXCLUSIVE, SHARED, FreeMode::Zeroed] {
+        let mut bench = Bench::new();
+        let range = bench.filled(16, 4);
+        let pinned = part(range, 9..10);
+        assert_eq!(bench.send(Event::Pin { range: pinned }).0, Reply::Done);
+        let before = bench.0.stats();
+        let page = pinned.start;
+        let outside = PageRange::new(PageIndex(32 * LEAF_PAGES - 1), PageCount(2));
+        let empty = PageRange::new(range.start, PageCount(0));
+        for (range, refusal) in [
+            (range, Refusal::Pinned { page }),
+            (part(range, 8..10), Refusal::Pinned { page }),
+            (outside, Refusal::BadRange),
+            (empty, Refusal::BadRange),
+        ] {
+            let answer = bench.send(Event::LazyFree { range, mode });
+            assert_eq!(answer, (Reply::Refused(refusal), vec![]), "{mode:?}");
+        }
+        assert_eq!(bench.0.stats(), before, "{mode:?}");
+        assert_eq!(bench.send(Event::Unpin { range: pinned }).0, Reply::Done);
+        bench.free(range, mode);
+        assert_eq!(bench.0.stats().nr_lazyfree, 16, "{mode:?}");
+    }
+}
+
+/// Zeros at once: small folios are cleared, everything else is dropped.
+#[test]
+fn what_must_be_zeros_is_cleared_or_dropped() {
+    let mut bench = Bench::new();
+    let small = bench.filled(16, 4);
+    let large = bench.filled(512, 9);
+    let limbo = bench.filled(16, 4);
+    bench.page_out(limbo);
+    let mode = FreeMode::Zeroed;
+    assert!(matches!(
+        bench.free(small, mode)[..],
+        [Command::Clear { .. }]
+    ));
+    assert!(matches!(bench.free(large, mode)[..], [Command::Zap { .. }]));
+    assert_eq!(bench.free(limbo, mode), []);
+    let states = [small, large, limbo].map(|range| bench.state(range, 0));
+    assert_eq!(states, [CLEARED, PageState::Empty, PageState::Empty]);
+}
+
+/// Row 1.12: only as much as is over the cap goes, oldest first, and its frames go back to the kernel.
+#[test]
+fn the_cap_drops_the_oldest_and_gives_the_frames_back() {
+    for mode in [EXCLUSIVE, SHARED] {
+        let mut bench = Bench::with_cap(32);
+        let range = bench.filled(64, 4);
+        bench.free(range, mode);
+        assert_eq!(bench.0.lazyfree_over(), PageCount(32));
+        while bench.0.lazyfree_over() > PageCount::ZERO {
+            let (_, commands) = bench.send(Event::TrimLazyFree);
+            assert!(!commands.is_empty());
+            bench.work(commands);
+        }
+        let states = [0, 16, 32, 48].map(|page| bench.state(range, page));
+        let kept = if mode == SHARED { CAPTURED } else { CLEARED };
+        assert_eq!(states, [PageState::Empty, PageState::Empty, kept, kept]);
+        let stats = bench.0.stats();
+        assert_eq!(
+            (stats.pglazyfreed, stats.nr_free_frames),
+            (32, 0),
+            "{mode:?}"
+        );
+        assert_eq!(bench.send(Event::TrimLazyFree).1, [], "{mode:?}");
+    }
+}
+
+/// A cleared folio that cannot move is not dropped, and is not counted as free any more.
+#[test]
+fn a_cleared_folio_that_cannot_be_taken_out_stays() {
+    for outcome in [Outcome::TakeOutBusy, Outcome::TakeOutImmovable] {
+        let mut bench = Bench::new();
+        let range = bench.filled(1, 0);
+        bench.free(range, EXCLUSIVE);
+        let commands = bench.reclaim(1);
+        let [Command::TakeOutIfBlank { folio, .. }] = commands[..] else {
+            panic!("{commands:?}");
+        };
+        bench.tell(folio, outcome);
+        assert_eq!(bench.state(range, 0), PageState::Resident);
+        let stats = bench.0.stats();
+        assert_eq!((stats.nr_lazyfree, stats.pglazyfreed), (0, 0));
+    }
+}
+
+/// News of a protection takes the mark from what would be read to see whether it was used, and waits for a look under way.
+/// See `memory_that_became_inaccessible_is_not_looked_at` in `millpond/tests/lazy_free_calls.rs`.
+#[test]
+fn protected_memory_is_not_looked_at() {
+    let mut bench = Bench::new();
+    let range = bench.filled(64, 4);
+    bench.free(part(range, 0..32), EXCLUSIVE);
+    bench.free(part(range, 32..64), SHARED);
+    let commands = bench.reclaim(16);
+    let [Command::TakeOutIfBlank { folio, at, .. }] = commands[..] else {
+        panic!("{commands:?}");
+    };
+    let all = Event::Protected { range };
+    assert_eq!(bench.send(all), (Reply::Wait { page: at.start }, vec![]));
+    // It is told when the look has ended.
+    let wake = Command::Wake { at };
+    assert_eq!(bench.tell(folio, Outcome::TakenOutBlank), [wake]);
+    assert_eq!(bench.send(all).0, Reply::Done);
+    let states = [0, 16, 32].map(|page| bench.state(range, page));
+    assert_eq!(states, [PageState::Empty, PageState::Resident, CAPTURED]);
+    assert_eq!(bench.0.stats().pglazyfree_reused, 0);
+}
+
+/// Row 1.11: a purge takes what it can at once, wherever it is, and splits folios at the ends of its range.
+#[test]
+fn a_purge_takes_a_range_wherever_it_is() {
+    let mut bench = Bench::new();
+    let range = bench.region(80, 4);
+    bench.touch(part(range, 0..16));
+    bench.swap_out(part(range, 0..16));
+    bench.touch(part(range, 16..80));
+    bench.page_out(part(range, 16..32));
+    bench.free(part(range, 32..48), EXCLUSIVE);
+    let purged = part(range, 0..68);
+    let given = bench.all(purged, |range| Event::Purge { range });
+    let io = |c: &Command| matches!(c, Command::Save { .. } | Command::Load { .. });
+    assert!(!given.iter().any(io), "{given:?}");
+    assert!(
+        purged
+            .pages()
+            .all(|page| bench.0.page_state(page) == PageState::Empty)
+    );
+    assert!((68..80).all(|page| bench.state(range, page) == PageState::Resident));
+    // All frames serve the next faults.
+    assert_eq!(bench.0.stats().nr_free_frames, 52);
+    assert_eq!(
+        (bench.0.slots_in_use(), bench.0.stats().pglazyfreed),
+        (0, 0)
+    );
+}
+
+/// Row 1.11: a purge waits for nobody. What is in flight, pinned, or in limbo and only partly in the range is passed over; who
+/// asks for the range again discards it.
+#[test]
+fn a_purge_passes_over_what_it_would_have_to_wait_for() {
+    let mut bench = Bench::new();
+    let range = bench.filled(64, 4);
+    let pinned = part(range, 0..4);
+    bench.send(Event::Pin { range: pinned });
+    bench.page_out(part(range, 48..64));
+    let (advice, flying) = (Advice::PageOut, part(range, 16..32));
+    let (_, commands) = bench.send(Event::Advise {
+        range: flying,
+        advice,
+    });
+    let purge = Event::Purge {
+        range: part(range, 0..56),
+    };
+    let (reply, given) = bench.send(purge);
+    assert_eq!(reply, Reply::Done);
+    bench.work(given);
+    bench.work(commands);
+    let states = [0, 4, 16, 32, 48, 56].map(|page| bench.state(range, page));
+    use PageState::{Empty, Limbo, Resident};
+    assert_eq!(states, [Resident, Empty, Limbo, Empty, Limbo, Limbo]);
+    bench.send(Event::Unpin { range: pinned });
+    bench.all(part(range, 0..56), |range| Event::Discard { range });
+    assert_eq!(bench.state(range, 55), Empty);
+    assert_eq!(bench.state(range, 56), Resident);
+}

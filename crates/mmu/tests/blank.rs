@@ -1,0 +1,172 @@
+//! Zeroing pages where they are, and looking whether they are zeros: what lazy free of exclusively used memory rests on.
+
+mod common;
+
+use common::{Random, Tiny, each_kind, in_child};
+use millpond_core::{Mmu, PAGE_SIZE, PageCount, PageIndex, PageRange};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+fn bytes(tiny: &Tiny, range: PageRange) -> &'static mut [u8] {
+    let at = tiny.uffd.addr_of(range.start);
+    // SAFETY: inside the arena, which outlives the test's use of it; one slice at a time.
+    unsafe { std::slice::from_raw_parts_mut(at, range.len.bytes() as usize) }
+}
+
+/// All pages of the first `folios` folios, mapped and filled.
+fn filled(tiny: &Tiny, folios: usize) -> PageRange {
+    let last = tiny.range(folios - 1).end();
+    let range = PageRange::new(PageIndex(0), PageCount(last.0));
+    bytes(tiny, range).fill(0xa5);
+    (0..folios).for_each(|folio| tiny.settle(folio));
+    range
+}
+
+#[test]
+fn clearing_zeroes_every_byte_of_the_range_and_no_other() {
+    each_kind(|delivery, method| {
+        for order in [0, 4, 9] {
+            let tiny = Tiny::new(delivery, method, 2, order);
+            let all = filled(&tiny, tiny.folios());
+            for at in [PageRange::new(PageIndex(3), PageCount(1)), tiny.range(1)] {
+                bytes(&tiny, all).fill(0xa5);
+                tiny.uffd.clear(at);
+                let cleared = |page: usize| at.contains(PageIndex(page as u32));
+                for (n, page) in bytes(&tiny, all).chunks(PAGE_SIZE).enumerate() {
+                    let expected = if cleared(n) { 0 } else { 0xa5 };
+                    assert!(
+                        page.iter().all(|&byte| byte == expected),
+                        "page {n} of {at:?}"
+                    );
+                }
+            }
+            tiny.end();
+        }
+    });
+}
+
+/// What was cleared is mapped, so writing to it again faults not once: neither for us nor for the kernel.
+#[test]
+fn cleared_pages_are_written_without_a_fault() {
+    each_kind(|delivery, method| {
+        let tiny = Tiny::new(delivery, method, 1, 4);
+        let all = filled(&tiny, tiny.folios());
+        // SAFETY: zeros are a `rusage`, which the call writes.
+        let faults = || unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &mut usage), 0);
+            usage.ru_minflt + usage.ru_majflt
+        };
+        let round = || {
+            let before = (faults(), tiny.faults.load(Relaxed));
+            tiny.uffd.clear(all);
+            bytes(&tiny, all).fill(1);
+            assert!(!tiny.uffd.is_blank(all, false));
+            (faults() - before.0, tiny.faults.load(Relaxed) - before.1)
+        };
+        round();
+        assert_eq!(round(), (0, 0), "{delivery:?} {method:?}");
+        tiny.end();
+    });
+}
+
+#[test]
+fn a_look_finds_a_single_byte_wherever_it_is_and_a_glance_the_first_ones_of_each_page() {
+    each_kind(|delivery, method| {
+        let tiny = Tiny::new(delivery, method, 1, 4);
+        filled(&tiny, 2);
+        let at = tiny.range(1);
+        tiny.uffd.clear(at);
+        assert!(tiny.uffd.is_blank(at, false) && tiny.uffd.is_blank(at, true));
+        let len = at.len.bytes() as usize;
+        let mut random = Random(0xb1a);
+        let places = (0..len).step_by(509).chain([len - 1]);
+        for place in places.chain((0..200).map(|_| random.below(len))) {
+            bytes(&tiny, at)[place] = 1 << (place % 8);
+            assert!(!tiny.uffd.is_blank(at, false), "byte {place}");
+            // A glance may miss what is further in, and must not miss what programs write first.
+            if place % PAGE_SIZE < 16 {
+                assert!(!tiny.uffd.is_blank(at, true), "byte {place}");
+            }
+            bytes(&tiny, at)[place] = 0;
+            assert!(tiny.uffd.is_blank(at, false), "byte {place}");
+        }
+        // A page alone, between others that are not blank.
+        bytes(&tiny, at).fill(1);
+        let page = PageRange::new(at.start.plus(7), PageCount(1));
+        tiny.uffd.clear(page);
+        assert!(tiny.uffd.is_blank(page, false) && !tiny.uffd.is_blank(at, true));
+        tiny.end();
+    });
+}
+
+/// A program may write while somebody looks: the answer is that of before or after, and what it writes stays.
+#[test]
+fn looking_beside_a_writer_disturbs_nobody() {
+    each_kind(|delivery, method| {
+        let tiny = Tiny::new(delivery, method, 1, 0);
+        filled(&tiny, 1);
+        let at = tiny.range(0);
+        tiny.uffd.clear(at);
+        let (stop, word) = (AtomicBool::new(false), tiny.counter(0, 100));
+        let (mut blank, mut written) = (0, 0);
+        let count = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut count = 0;
+                while !stop.load(Relaxed) {
+                    count += 1;
+                    word.store(count, Relaxed);
+                    assert_eq!(word.load(Relaxed), count);
+                    word.store(0, Relaxed);
+                }
+                count
+            });
+            while (blank < 1000 || written < 1000) && !writer.is_finished() {
+                match tiny.uffd.is_blank(at, false) {
+                    true => blank += 1,
+                    false => written += 1,
+                }
+            }
+            stop.store(true, Relaxed);
+            writer.join().unwrap()
+        });
+        assert!(count > 0 && blank >= 1000 && written >= 1000);
+        tiny.end();
+    });
+}
+
+/// Clearing does what the program's own writes would do: a child that shares the pages keeps what it had.
+#[test]
+fn clearing_leaves_a_childs_pages_alone() {
+    each_kind(|delivery, method| {
+        let tiny = Tiny::new(delivery, method, 1, 4);
+        let all = filled(&tiny, 2);
+        let mut pipe = [0; 2];
+        // SAFETY: the array has room for both ends.
+        assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+        let [cleared, say_so] = pipe;
+        let status = in_child(
+            || tiny.uffd.before_fork(),
+            || {
+                tiny.uffd.after_fork_in_parent();
+                tiny.uffd.clear(all);
+                // SAFETY: these descriptors are the test's own.
+                unsafe { libc::close(say_so) };
+            },
+            || {
+                // Until the parent has closed the other end, and so has cleared its pages.
+                // SAFETY: as above; one byte has room.
+                let end = unsafe {
+                    libc::close(say_so);
+                    libc::read(cleared, [0u8].as_mut_ptr().cast(), 1)
+                };
+                let kept = bytes(&tiny, all).iter().all(|&byte| byte == 0xa5);
+                i32::from(end != 0 || !kept)
+            },
+        );
+        // SAFETY: as above.
+        unsafe { libc::close(cleared) };
+        assert_eq!(status, 0, "{delivery:?} {method:?}");
+        assert!(tiny.uffd.is_blank(all, false));
+        tiny.end();
+    });
+}

@@ -149,8 +149,8 @@ pub enum ProtectStage {
     Announce,
     /// The memory is to be protected now.
     Apply {
-        /// The core was told before.
-        announced: bool,
+        /// The event by which the core was told before.
+        announced: Option<u64>,
     },
     /// In force, for a while.
     Held {

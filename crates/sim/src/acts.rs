@@ -210,7 +210,12 @@ impl World {
         if let ProtectStage::Apply { announced } = stage {
             let note = Entry::World("protected", u64::from(locked), range);
             self.log.push(self.step, note);
-            self.mmu.protections.push(Protection { range, locked });
+            self.mmu.protections.push(Protection {
+                range,
+                locked,
+                announced,
+            });
+            let announced = announced.is_some();
             let stage = ProtectStage::Held { announced };
             self.actors[i].op = Some(Op::Protect {
                 range,
@@ -234,7 +239,8 @@ impl World {
         match self.ask(i, Event::Protected { range })? {
             None => {}
             Some(Reply::Done) if stage == ProtectStage::Announce => {
-                let stage = ProtectStage::Apply { announced: true };
+                let announced = Some(self.events);
+                let stage = ProtectStage::Apply { announced };
                 self.actors[i].op = Some(Op::Protect {
                     range,
                     locked,

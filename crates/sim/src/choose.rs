@@ -249,7 +249,7 @@ impl World {
                 let stage = if self.rng.chance(600) {
                     ProtectStage::Announce
                 } else {
-                    ProtectStage::Apply { announced: false }
+                    ProtectStage::Apply { announced: None }
                 };
                 let range = self.part(home, 64);
                 Op::Protect {

@@ -74,6 +74,7 @@ impl World {
                 outcome
             }
             Command::TakeOutIfBlank { at, frame, .. } => {
+                self.expect_readable(at)?;
                 if !self.mmu.is_blank(at, true)? {
                     return Ok(Some(Outcome::Written));
                 }
@@ -89,10 +90,13 @@ impl World {
                 self.mmu.clear(at)?;
                 Outcome::Cleared
             }
-            Command::Look { at, .. } => match self.mmu.is_blank(at, false)? {
-                true => Outcome::Blank,
-                false => Outcome::Written,
-            },
+            Command::Look { at, .. } => {
+                self.expect_readable(at)?;
+                match self.mmu.is_blank(at, false)? {
+                    true => Outcome::Blank,
+                    false => Outcome::Written,
+                }
+            }
             Command::Zap { at, .. } => {
                 self.mmu.zap(at)?;
                 Outcome::Zapped

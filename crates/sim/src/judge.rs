@@ -104,8 +104,8 @@ impl World {
                     |c: &Command| matches!(c, Command::Save { .. } | Command::TakeOut { .. });
                 let freed = |c: &Command| matches!(c, Command::TakeOutIfBlank { .. });
                 let drops = now.pglazyfreed > before.pglazyfreed || given.iter().any(freed);
-                if let (true, Some(other), Some(page)) =
-                    (drops, given.iter().find(|c| others(c)), self.freed_page())
+                if let (true, Some(other)) = (drops, given.iter().find(|c| others(c)))
+                    && let Some(page) = self.freed_page()
                 {
                     breach!(at page, "{event:?} gives {other:?} before {page}, which was lazily freed");
                 }
@@ -124,8 +124,31 @@ impl World {
 
     /// A page that waits to be dropped.
     fn freed_page(&self) -> Option<PageIndex> {
+        if self.core.lazyfree_pages() == PageCount::ZERO {
+            return None;
+        }
         let mut pages = self.regions.iter().flat_map(|region| region.range.pages());
         pages.find(|page| matches!(self.core.page_state(*page), PageState::LazyFree { .. }))
+    }
+
+    /// Whether a page was used again is found out by reading it, which must not be done once a program has said that it
+    /// will take the right to read away. What is freed after it said so is its own mistake.
+    ///
+    /// # Errors
+    /// A page of `at` is read nonetheless.
+    pub(crate) fn expect_readable(&self, at: PageRange) -> Check {
+        for protection in &self.mmu.protections {
+            let taken = |page: &PageIndex| {
+                protection.range.contains(*page)
+                    && protection
+                        .announced
+                        .is_some_and(|event| self.cleared[page.0 as usize] < event)
+            };
+            if let Some(page) = at.pages().find(taken) {
+                breach!(at page, "{page} is looked at, but the program has announced a protection");
+            }
+        }
+        Ok(())
     }
 
     /// What a lazy free of `range` that was answered with `reply` has passed is in the store no more, nor in limbo unmarked;

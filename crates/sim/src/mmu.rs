@@ -45,6 +45,8 @@ pub struct Protection {
     pub range: PageRange,
     /// Whether its pages refuse to move; otherwise only its edges matter.
     pub locked: bool,
+    /// The event at which the program has said that it would come, if it has.
+    pub announced: Option<u64>,
 }
 
 /// Ways to break the simulated memory on purpose, to see that the checks notice.
@@ -500,6 +502,7 @@ mod tests {
         mmu.protections.push(Protection {
             range: at(3, 2),
             locked: true,
+            announced: None,
         });
         assert_eq!(
             mmu.install_zero(at(0, 4), None, false).unwrap(),

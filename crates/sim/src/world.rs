@@ -90,6 +90,8 @@ pub struct World {
     pub(crate) folio_at: BTreeMap<FolioId, PageRange>,
     /// Pages that were lazily freed and not used since, as the core said when it last had to do with them.
     pub(crate) marked: Vec<bool>,
+    /// The event that told when each page was last zeroed in place.
+    pub(crate) cleared: Vec<u64>,
     pub(crate) allowance: u64,
     pub(crate) over_limit: u64,
     /// Events until which the whole state was checked.
@@ -143,6 +145,7 @@ impl World {
             volatile: Vec::new(),
             purging: 0,
             folio_at: BTreeMap::new(),
+            cleared: vec![0; config.arena.0 as usize],
             marked: vec![false; config.arena.0 as usize],
             allowance: u64::from(config.limit.0),
             over_limit: 0,
@@ -296,6 +299,10 @@ impl World {
             if matches!(outcome, Outcome::InstallSplit { .. }) {
                 actor.split = true;
             }
+        }
+        if let Command::Clear { at, .. } = command {
+            let pages = at.start.0 as usize..at.end().0 as usize;
+            self.cleared[pages].fill(self.events);
         }
         let reply = self.send(owner, answer)?;
         if reply != Reply::Done {

@@ -79,6 +79,15 @@ fields! {
     DirectReclaims = "direct_reclaims",
     /// Wall time since the process's slot was claimed, in nanoseconds.
     Wall = "wall_ns",
+    /// Bytes in RAM that were lazily freed and, as far as is known, not used since: there for the taking. They are in
+    /// `Rss`, which the kernel counts.
+    LazyFree = "lazyfree_bytes",
+    /// Pages lazily freed while they were in memory.
+    PgLazyFree = "pglazyfree",
+    /// Lazily freed pages that were dropped because memory was wanted.
+    PgLazyFreed = "pglazyfreed",
+    /// Lazily freed pages that were used again before that.
+    PgLazyFreeReused = "pglazyfree_reused",
 }
 
 const _: () = assert!(Field::ALL.len() <= FIELD_ROOM);

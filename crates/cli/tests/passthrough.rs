@@ -228,13 +228,14 @@ fn the_settings_are_in_the_environment() {
         return;
     }
     let script = "echo $MILLPOND_RAM; echo $MILLPOND_STORE; echo $MILLPOND_ON_STORE_FULL; echo $MILLPOND_ORDER; \
-                  echo $LD_PRELOAD; exec 3>&- 4>&- 5>&- 6>&-; test -w $MILLPOND_BOARD && echo board";
+                  echo $MILLPOND_LAZY_PURGE; echo $LD_PRELOAD; exec 3>&- 4>&- 5>&- 6>&-; test -w $MILLPOND_BOARD && echo board";
     let mut command = run(
         &[
             "--report=none",
             "--store=file:swap",
             "--on-store-full=abort",
             "--order=3",
+            "--lazy-purge=off",
         ],
         &["sh", "-c", script],
     );
@@ -246,12 +247,12 @@ fn the_settings_are_in_the_environment() {
     let text = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
-        lines[..4],
-        ["67108864", "file:/tmp/swap", "abort", "3"],
+        lines[..5],
+        ["67108864", "file:/tmp/swap", "abort", "3", "off"],
         "{text}"
     );
     assert!(
-        lines[4].ends_with("libmillpond_preload.so") && lines[5] == "board",
+        lines[5].ends_with("libmillpond_preload.so") && lines[6] == "board",
         "{text}"
     );
 }

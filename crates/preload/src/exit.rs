@@ -27,6 +27,7 @@ pub fn fail_with(text: &str, status: i32) -> ! {
 }
 
 extern "C" fn at_exit() {
+    report::recount();
     report::publish(State::Exited);
 }
 

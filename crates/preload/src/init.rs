@@ -90,6 +90,7 @@ fn start(settings: &Settings, ram: u64) -> Result<(), String> {
     vma::begin(space);
     fork::register()?;
     exit::register();
+    space::set_lazy(settings.lazy_purge);
     jemalloc::start(processors(), true)?;
     if let Some(board) = &settings.board {
         report::begin(board, &program_name());

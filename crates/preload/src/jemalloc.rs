@@ -1,20 +1,61 @@
 //! The program's allocator: jemalloc, with its extents from the space.
 //!
-//! jemalloc asks for memory in extents through hooks. All automatic arenas get ours before their first use. What it no
-//! longer needs it keeps as address space and has discarded (`purge_forced`), so the space's areas stay few and large.
-//! Its own bookkeeping comes by `mmap`, which is ours too and gives managed memory: it counts against the budget like
-//! the rest.
+//! jemalloc asks for memory in extents through hooks. What it no longer needs it keeps as address space, so the space's
+//! areas stay few and large. Its own bookkeeping comes by `mmap`, which is ours too and gives managed memory: it counts
+//! against the budget like the rest. There are as many arenas as processors, because each keeps free pages of its own.
 //!
-//! Unused pages go back after two seconds instead of jemalloc's ten: in a tight budget they push out pages that are
-//! used. There are as many arenas as processors, because each keeps free pages of its own.
+//! # What the hooks promise, and when they are called
+//! Read in jemalloc 5.3.1 (`extent.c`, `pac.c`, `ehooks.h`). A hook answers `false` when it has done its work. An extent
+//! that the program gave back is *dirty*: nobody was told. Dirty extents are used again first. What was not used again
+//! for `dirty_decay_ms` (which passes as the program allocates and frees, there is no thread) is purged:
+//!
+//! - with `muzzy_decay_ms` above 0 by `purge_lazy`, after which any contents are right, and the extent is *muzzy*: used
+//!   again before fresh memory, and purged once more when the muzzy time is over;
+//! - otherwise, and then: `dalloc` is asked to take the addresses as well; if it will not, `decommit`; if that will not,
+//!   `purge_forced`; if that fails, `purge_lazy` at last. The extent is *retained*.
+//!
+//! A successful `decommit` or `purge_forced` makes the extent *zeroed*: `calloc` gives it out as it is, however much
+//! later, so it must read as zeros until somebody writes. After `decommit` it is not touched before `commit` succeeded.
+//! Extents from the oversize arena (8 MiB and more) are purged as soon as they are freed. `split` and `merge` are asked
+//! before extents are divided or joined; both halves are pages of one area to us, so the answer is always yes.
+//!
+//! # What they do here
+//! | hook | lazy purging | without |
+//! | --- | --- | --- |
+//! | `purge_lazy` | lazily freed | refused |
+//! | `purge_forced` | lazily freed as zeros ([`Space::lazy_free_zeroed`](millpond::space::Space::lazy_free_zeroed)) | discarded |
+//! | `decommit` | refused | refused |
+//! | `commit` | nothing to do | nothing to do |
+//! | `dalloc` | refused | refused |
+//!
+//! Lazily freed memory keeps its frames until there is pressure, then they go without a write. A folio up to 64 KiB is
+//! cleared where it is, so that using it again is no fault; it is zeros from then on and satisfies both purges. jemalloc owns
+//! the extent while it purges it, which is what clearing in place asks for. `decommit` would do the same work as
+//! `purge_forced`, and extents of which one is committed and the other is not are never joined: fresh ones are committed.
+//! So it is refused and `commit` is not called.
+//!
+//! # How long pages stay dirty
+//! A dirty page is cheaper to use again than a purged one, and is in the way under pressure: nobody knows that it is
+//! worthless, so it is written to the store.
 
-use crate::vma::{self, PAGE};
+use crate::space;
+use crate::stack_switch::on_safe_stack;
+use crate::vma::{self, Kind, PAGE};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_uint, c_void};
 use std::io::Write;
 use tikv_jemalloc_sys as je;
 
-/// Read by jemalloc when it starts, before the environment variable `_RJEM_MALLOC_CONF`.
+/// jemalloc's own default for allocations that get an arena of their own.
+const OVERSIZE: usize = 8 << 20;
+
+/// For how long pages stay dirty, in milliseconds.
+const DIRTY_MS: u32 = 2000;
+/// For how long pages stay muzzy: where clearing in place serves both purges, the second is work for nothing.
+const MUZZY_MS: u32 = 0;
+
+/// Read by jemalloc when it starts. It would read an environment variable of this name as well, but the C library has no
+/// environment yet.
 #[cfg_attr(not(test), unsafe(export_name = "_rjem_malloc_conf"))]
 pub static CONF: Conf = Conf(UnsafeCell::new(core::ptr::null()));
 
@@ -29,23 +70,23 @@ static HOOKS: je::extent_hooks_t = je::extent_hooks_s {
     alloc: Some(alloc),
     dalloc: Some(retain),
     destroy: Some(destroy),
-    commit: Some(opt_out),
-    decommit: Some(opt_out),
-    purge_lazy: Some(opt_out),
-    purge_forced: Some(purge),
+    commit: Some(accept),
+    decommit: Some(refuse),
+    purge_lazy: Some(purge_lazy),
+    purge_forced: Some(purge_forced),
     split: Some(split),
     merge: Some(merge),
 };
 
-/// Starts jemalloc. With `managed`, all its arenas take their memory from the space.
+/// Starts jemalloc. With `managed`, all its arenas take theirs from the space.
 ///
 /// # Errors
 /// What jemalloc did not accept.
 pub fn start(arenas: usize, managed: bool) -> Result<(), String> {
     let conf = format!(
         "narenas:{arenas},dss:disabled,retain:true,thp:never,metadata_thp:disabled,\
-         background_thread:false,dirty_decay_ms:2000,muzzy_decay_ms:0,\
-         zero_realloc:free\0"
+         background_thread:false,dirty_decay_ms:{DIRTY_MS},muzzy_decay_ms:{MUZZY_MS},\
+         oversize_threshold:{OVERSIZE},zero_realloc:free\0"
     );
     let conf: &'static [u8] = Vec::leak(conf.into_bytes());
     // SAFETY: one thread, and jemalloc has not been called yet.
@@ -53,29 +94,39 @@ pub fn start(arenas: usize, managed: bool) -> Result<(), String> {
     if !managed {
         return Ok(());
     }
-    for arena in 0..arena_count()? {
-        let mut name = [0u8; 48];
-        let mut rest = &mut name[..];
-        write!(rest, "arena.{arena}.extent_hooks").map_err(|error| error.to_string())?;
-        let name = CStr::from_bytes_until_nul(&name).map_err(|error| error.to_string())?;
-        let mut hooks = &raw const HOOKS;
-        // SAFETY: this control takes a pointer to a pointer to hooks that live for ever.
-        let result = unsafe {
-            je::mallctl(
-                name.as_ptr(),
-                core::ptr::null_mut(),
-                core::ptr::null_mut(),
-                (&raw mut hooks).cast(),
-                size_of_val(&hooks),
-            )
-        };
-        if result != 0 {
-            return Err(format!(
-                "jemalloc refuses extent hooks for arena {arena}: error {result}"
-            ));
-        }
+    let count = arena_count()?;
+    for arena in 0..count {
+        set_hooks(arena)?;
     }
-    Ok(())
+    // The arena for large allocations comes into being with the first of them, and takes hooks only then.
+    // SAFETY: a block of this size, given back at once.
+    unsafe { je::free(je::malloc(OVERSIZE)) };
+    set_hooks(count)
+}
+
+fn set_hooks(arena: c_uint) -> Result<(), String> {
+    let mut name = [0u8; 48];
+    let mut rest = &mut name[..];
+    write!(rest, "arena.{arena}.extent_hooks").map_err(|error| error.to_string())?;
+    let name = CStr::from_bytes_until_nul(&name).map_err(|error| error.to_string())?;
+    let mut hooks = &raw const HOOKS;
+    // SAFETY: this control takes a pointer to a pointer to hooks that live for ever.
+    let result = unsafe {
+        je::mallctl(
+            name.as_ptr(),
+            core::ptr::null_mut(),
+            core::ptr::null_mut(),
+            (&raw mut hooks).cast(),
+            size_of_val(&hooks),
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(format!(
+            "jemalloc refuses extent hooks for arena {arena}: error {result}"
+        ))
+    }
 }
 
 fn arena_count() -> Result<c_uint, String> {
@@ -153,7 +204,18 @@ unsafe extern "C" fn destroy(
     let _ = vma::locked(move |vmas| vmas.clear(start..start + size));
 }
 
-unsafe extern "C" fn opt_out(
+unsafe extern "C" fn accept(
+    _: *mut je::extent_hooks_t,
+    _: *mut c_void,
+    _: usize,
+    _: usize,
+    _: usize,
+    _: c_uint,
+) -> bool {
+    false
+}
+
+unsafe extern "C" fn refuse(
     _: *mut je::extent_hooks_t,
     _: *mut c_void,
     _: usize,
@@ -164,7 +226,19 @@ unsafe extern "C" fn opt_out(
     true
 }
 
-unsafe extern "C" fn purge(
+/// Whether all of the range is readable and writable as far as we know: a program that changes the protection of a part
+/// of a block may free it so, and what cannot be written cannot be cleared.
+fn is_plain(start: usize, len: usize) -> bool {
+    vma::locked(move |vmas| {
+        let piece = vmas.map.first_piece(start..start + len);
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        piece.range.end == start + len
+            && matches!(piece.kind, Some(Kind::Managed { prot: own, opened: true, .. }) if own == prot)
+    })
+    .unwrap_or(false)
+}
+
+unsafe extern "C" fn purge_lazy(
     _: *mut je::extent_hooks_t,
     at: *mut c_void,
     _: usize,
@@ -173,6 +247,27 @@ unsafe extern "C" fn purge(
     _: c_uint,
 ) -> bool {
     let start = at as usize + offset;
+    let Some(space) = space::get().filter(|_| space::is_lazy() && is_plain(start, len)) else {
+        return true;
+    };
+    on_safe_stack(move || space.lazy_free(start, len).is_err())
+}
+
+unsafe extern "C" fn purge_forced(
+    _: *mut je::extent_hooks_t,
+    at: *mut c_void,
+    _: usize,
+    offset: usize,
+    len: usize,
+    _: c_uint,
+) -> bool {
+    let start = at as usize + offset;
+    if let Some(space) = space::get().filter(|_| space::is_lazy() && is_plain(start, len))
+        && on_safe_stack(move || space.lazy_free_zeroed(start, len).is_ok())
+    {
+        return false;
+    }
+    // Eagerly, or it was a stack and stays in memory: then it is zeroed by hand.
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     vma::locked(move |vmas| vmas.discard(start..start + len, prot).is_err()).unwrap_or(true)
 }

@@ -12,7 +12,7 @@
 //! | advice | on managed memory |
 //! | --- | --- |
 //! | `DONTNEED` | discarded: zeros at the next touch |
-//! | `FREE` | discarded too, which is one of the two things that a reader of such memory has to expect |
+//! | `FREE` | lazily freed: the old bytes or zeros at the next touch, and the frames are kept until there is pressure. Other threads may write meanwhile, so pages are captured and a touch brings them back. Without lazy purging (`MILLPOND_LAZY_PURGE=off`): discarded |
 //! | `COLD`, `PAGEOUT` | the manager's own |
 //! | `WILLNEED` | read in, at most a quarter of the budget: more would push out what the program uses now, and at last its own first part. Linux reads asynchronously and the call returns at once; here the caller waits for it. Pages that were never touched are made as well, since nobody can tell them from those that are out |
 //! | `POPULATE_READ`, `POPULATE_WRITE` | the kernel's: it touches, we serve |
@@ -20,7 +20,9 @@
 //! | `DONTDUMP`, `DODUMP` | the kernel's |
 //! | `GUARD_INSTALL`, `GUARD_REMOVE`, `COLLAPSE`, `REMOVE` | refused with `EINVAL`. That is what the kernel says to the last (there is no file), and what kernels without the others say, so that callers have another way |
 //!
-//! Calls by `syscall()` or by an own instruction go past us, here and in [`crate::process_madvise`].
+//! Calls by `syscall()` or by an own instruction go past us, here and in [`crate::process_madvise`]. Hints do no harm then,
+//! but after a `MADV_DONTNEED` of that kind about managed memory the next toucher waits for ever: the space believes that
+//! the page is there.
 
 use crate::vma::{self, AtFork, Kind, PAGE, Range, Vmas};
 use crate::{raw, space};

@@ -4,6 +4,7 @@
 //! with its memory; what was counted before the fork is taken off, so that the sum over all processes is right.
 
 use crate::space;
+use crate::stack_switch::on_safe_stack;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
 use millpond::Stats;
@@ -14,7 +15,7 @@ use std::path::Path;
 const PAGE: u64 = 4096;
 
 /// Counters that only grow.
-const CUMULATIVE: [Field; 11] = [
+const CUMULATIVE: [Field; 14] = [
     Field::MinorFaults,
     Field::MajorFaults,
     Field::BytesOut,
@@ -26,6 +27,9 @@ const CUMULATIVE: [Field; 11] = [
     Field::OverLimit,
     Field::DirectReclaims,
     Field::Reclaim,
+    Field::PgLazyFree,
+    Field::PgLazyFreed,
+    Field::PgLazyFreeReused,
 ];
 
 /// Where and since when this process reports.
@@ -112,6 +116,14 @@ pub fn publish(state: State) {
     reporter.slot.publish(state, &fields);
 }
 
+/// Looks whether lazily freed memory was used again, which its bytes tell. That takes too long for every tick, and for
+/// the child of a fork, which ends by `_exit` and has written to little.
+pub fn recount() {
+    if let (Some(_), Some(space)) = (reporter(), space::get()) {
+        on_safe_stack(move || space.recount_lazyfree());
+    }
+}
+
 /// What the manager calls about ten times a second.
 pub fn tick() {
     publish(State::Running);
@@ -153,6 +165,10 @@ fn fields(stats: &Stats) -> Fields {
         (Field::OverLimit, vm.over_limit),
         (Field::OverLimitBytes, over),
         (Field::DirectReclaims, vm.allocstall),
+        (Field::LazyFree, stats.lazyfree_bytes()),
+        (Field::PgLazyFree, vm.pglazyfree),
+        (Field::PgLazyFreed, vm.pglazyfreed),
+        (Field::PgLazyFreeReused, vm.pglazyfree_reused),
     ];
     let mut fields = Fields::default();
     for (field, value) in values {

@@ -43,6 +43,8 @@ pub struct Settings {
     pub force_tmpfs: bool,
     /// A fixed order of folios, 0 to 9.
     pub order: Option<u8>,
+    /// Memory that the program frees is kept until it is wanted.
+    pub lazy_purge: bool,
 }
 
 impl Settings {
@@ -58,6 +60,7 @@ impl Settings {
             board: None,
             force_tmpfs: false,
             order: None,
+            lazy_purge: true,
         };
         for variable in variables {
             let Some(rest) = variable.strip_prefix(b"MILLPOND_") else {
@@ -105,6 +108,11 @@ impl Settings {
                 Ok(order) if order <= 9 => self.order = Some(order),
                 _ => return bad("ORDER", "a number from 0 to 9"),
             },
+            b"LAZY_PURGE" => match value {
+                b"on" => self.lazy_purge = true,
+                b"off" => self.lazy_purge = false,
+                _ => return bad("LAZY_PURGE", "on or off"),
+            },
             _ => {}
         }
         Ok(())
@@ -144,6 +152,7 @@ mod tests {
             "MILLPOND_ON_STORE_FULL=abort",
             "MILLPOND_BOARD=/b",
             "MILLPOND_ORDER=4",
+            "MILLPOND_LAZY_PURGE=off",
         ])
         .unwrap();
         assert_eq!(settings.ram, Some(64 << 20));
@@ -153,6 +162,7 @@ mod tests {
             (settings.board, settings.order),
             (Some("/b".into()), Some(4))
         );
+        assert!(!settings.lazy_purge);
     }
 
     #[test]
@@ -162,6 +172,7 @@ mod tests {
             "MILLPOND_STORE=tape",
             "MILLPOND_STORE=file:",
             "MILLPOND_ORDER=10",
+            "MILLPOND_LAZY_PURGE=1",
         ] {
             let error = parse(&[variable]).unwrap_err();
             assert!(error.starts_with(variable), "{error}");
@@ -170,6 +181,7 @@ mod tests {
 
     #[test]
     fn without_a_budget_there_is_none() {
-        assert_eq!(parse(&["MILLPOND_STORE=zram"]).unwrap().ram, None);
+        let settings = parse(&["MILLPOND_STORE=zram"]).unwrap();
+        assert_eq!((settings.ram, settings.lazy_purge), (None, true));
     }
 }

@@ -1,12 +1,24 @@
 //! The one space of this process, and the quick questions about it.
 
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 
 pub use millpond::space::Space;
 
 static SPACE: AtomicPtr<Space> = AtomicPtr::new(core::ptr::null_mut());
 static BASE: AtomicUsize = AtomicUsize::new(0);
 static LEN: AtomicUsize = AtomicUsize::new(0);
+
+static LAZY: AtomicBool = AtomicBool::new(true);
+
+/// Whether memory that the program frees is kept until it is wanted.
+pub fn is_lazy() -> bool {
+    LAZY.load(Relaxed)
+}
+
+/// Says whether memory that the program frees is kept until it is wanted.
+pub fn set_lazy(lazy: bool) {
+    LAZY.store(lazy, Relaxed);
+}
 
 /// Makes `space` the process's.
 pub fn set(space: &'static Space) {

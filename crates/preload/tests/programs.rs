@@ -4,6 +4,7 @@
 //! They need a C compiler, and userfaultfd with faults from the kernel handed over (root, or access to
 //! `/dev/userfaultfd`); without either the tests say so and pass.
 
+use millpond_board::{Board, Field};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -89,6 +90,12 @@ fn run(program: &Path, arguments: &[&str], preloaded: bool) -> Output {
             .env("LD_PRELOAD", library())
             .env("MILLPOND_RAM", RAM);
     }
+    finish(command)
+}
+
+/// Runs a command to its end, which must come.
+fn finish(mut command: Command) -> Output {
+    let program = PathBuf::from(command.get_program());
     command
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped());
@@ -182,6 +189,53 @@ fn process_madvise_answers_as_the_kernel_does() {
     if let Some([ours, kernel]) = tables("process_advise_table") {
         are_equal(&ours, &kernel);
     }
+}
+
+/// Memory that the allocator gave back, and what the report says of it.
+#[test]
+fn freed_memory_is_kept_until_it_is_wanted() {
+    if !is_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("lazy_malloc", directory.path());
+    // 16 KiB, the largest folio that is cleared in place, and one that is not.
+    for (order, lazy) in [("2", "on"), ("4", "on"), ("5", "on"), ("2", "off")] {
+        let path = directory.path().join(format!("board-{order}-{lazy}"));
+        let board = Board::create(&path).unwrap();
+        let mut command = Command::new(&program);
+        command
+            .env("LD_PRELOAD", library())
+            .env("MILLPOND_RAM", RAM);
+        command
+            .env("MILLPOND_LAZY_PURGE", lazy)
+            .env("MILLPOND_ORDER", order);
+        command.env("MILLPOND_BOARD", &path);
+        let output = finish(command);
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "order {order}, {lazy}: {output:?}");
+        assert_eq!(complaint, "");
+        let seen = board.slots().next().unwrap().fields;
+        let [freed, dropped] = [Field::PgLazyFree, Field::PgLazyFreed].map(|field| seen.get(field));
+        if lazy == "on" {
+            assert!(
+                freed > 1000 && dropped > 1000 && dropped <= freed,
+                "{seen:?}"
+            );
+            assert!(
+                seen.get(Field::LazyFree) <= seen.get(Field::Rss),
+                "{seen:?}"
+            );
+        } else {
+            assert_eq!((freed, dropped, seen.get(Field::LazyFree)), (0, 0, 0));
+        }
+    }
+}
+
+/// The reclaimer read lazily freed memory that had become a guard page meanwhile, and the process died of SIGSEGV.
+#[test]
+fn freed_memory_may_become_inaccessible_when_it_is_used_again() {
+    is_right("lazily_freed_then_protected", &[]);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! the supervisor's own descriptor: `/proc/PID/fd/N` can be opened as long as the supervisor lives, by programs that
 //! have closed all their descriptors too.
 
-use super::{OnStoreFull, StoreChoice};
+use super::RunArgs;
 use millpond_board::{Board, BoardError};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
@@ -116,29 +116,22 @@ impl SharedBoard {
 }
 
 /// The variables that the program gets beside its own.
-pub fn variables(
-    library: &Path,
-    ram: u64,
-    store: &StoreChoice,
-    on_store_full: OnStoreFull,
-    order: Option<u8>,
-    force_tmpfs: bool,
-    board: &Path,
-) -> Vec<(&'static str, OsString)> {
+pub fn variables(args: &RunArgs, library: &Path, board: &Path) -> Vec<(&'static str, OsString)> {
     let mut variables = vec![
         (
             "LD_PRELOAD",
             preload_list(library, std::env::var_os("LD_PRELOAD")),
         ),
-        ("MILLPOND_RAM", ram.to_string().into()),
-        ("MILLPOND_STORE", store.to_variable()),
-        ("MILLPOND_ON_STORE_FULL", on_store_full.word().into()),
+        ("MILLPOND_RAM", args.ram.to_string().into()),
+        ("MILLPOND_STORE", args.store.to_variable()),
+        ("MILLPOND_ON_STORE_FULL", args.on_store_full.word().into()),
+        ("MILLPOND_LAZY_PURGE", args.lazy_purge.word().into()),
         ("MILLPOND_BOARD", board.into()),
     ];
-    if let Some(order) = order {
+    if let Some(order) = args.order {
         variables.push(("MILLPOND_ORDER", order.to_string().into()));
     }
-    if force_tmpfs {
+    if args.force_tmpfs {
         variables.push(("MILLPOND_FORCE_TMPFS", "1".into()));
     }
     variables

@@ -52,6 +52,10 @@ pub struct RunArgs {
     /// Order of the folios, 0 (4 KiB) to 9 (2 MiB), instead of Millpond's own choice
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=9))]
     order: Option<u8>,
+    /// Keep memory that the program frees until it is wanted elsewhere, so that using it again costs nothing; off gives it
+    /// back at once
+    #[arg(long, value_name = "WHEN", default_value = "on")]
+    lazy_purge: Switch,
     /// The program and its arguments
     #[arg(
         required = true,
@@ -80,6 +84,15 @@ pub enum OnStoreFull {
     Exceed,
     /// Stop the program
     Abort,
+}
+
+/// Whether something is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Switch {
+    /// Yes
+    On,
+    /// No
+    Off,
 }
 
 /// Where the report goes.
@@ -132,6 +145,15 @@ impl OnStoreFull {
         match self {
             Self::Exceed => "exceed",
             Self::Abort => "abort",
+        }
+    }
+}
+
+impl Switch {
+    fn word(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
         }
     }
 }
@@ -212,15 +234,7 @@ pub fn run(args: &RunArgs) -> Result<u8, RunError> {
     }
     let report_file = open_report(&args.report)?;
     let shared = SharedBoard::create()?;
-    let variables = env::variables(
-        &library,
-        args.ram,
-        &args.store,
-        args.on_store_full,
-        args.order,
-        args.force_tmpfs,
-        &shared.path(),
-    );
+    let variables = env::variables(args, &library, &shared.path());
     let outcome =
         supervise::supervise(&file, &args.command, &variables).map_err(|error| RunError::Exec {
             path: file.clone(),

@@ -13,8 +13,11 @@ use std::fmt::{self, Write as _};
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-/// Counters that add up over processes.
-const SUMS: [Field; 15] = [
+/// Bytes in a page.
+const PAGE: u64 = 4096;
+
+/// Counters that add up over processes. What is lazily freed is a gauge: as it was when each process ended.
+const SUMS: [Field; 19] = [
     Field::Touched,
     Field::MinorFaults,
     Field::MajorFaults,
@@ -30,6 +33,10 @@ const SUMS: [Field; 15] = [
     Field::OverLimit,
     Field::OverLimitBytes,
     Field::DirectReclaims,
+    Field::LazyFree,
+    Field::PgLazyFree,
+    Field::PgLazyFreed,
+    Field::PgLazyFreeReused,
 ];
 
 /// The report of one `millpond run`. Field names are those of the JSON form.
@@ -246,6 +253,16 @@ impl fmt::Display for Report {
             "  reclaim         {reclaim}, {} direct",
             Thousands(self.sum(Field::DirectReclaims))
         )?;
+        let freed = self.sum(Field::PgLazyFree);
+        if freed > 0 {
+            writeln!(
+                f,
+                "  lazily freed    {}, {} of it dropped when memory was short; {} resident at the end",
+                Human(freed * PAGE),
+                Human(self.sum(Field::PgLazyFreed) * PAGE),
+                Human(self.sum(Field::LazyFree))
+            )?;
+        }
         for (field, meaning) in [
             (
                 Field::StoreFailed,
@@ -338,11 +355,17 @@ mod tests {
                 (Field::PeakRss, 63 << 20),
                 (Field::MajorFaults, 7),
                 (Field::FaultP50, 9),
+                (Field::LazyFree, 3 << 20),
+                (Field::PgLazyFree, 1024),
+                (Field::PgLazyFreed, 256),
             ],
             &[
                 (Field::PeakRss, 20 << 20),
                 (Field::MajorFaults, 1),
                 (Field::FaultP50, 1_000_000),
+                (Field::LazyFree, 1 << 20),
+                (Field::PgLazyFree, 512),
+                (Field::PgLazyFreeReused, 128),
             ],
         ]);
         let report = Report::new("work".into(), 64 << 20, "zram".into(), &outcome(0), &slots);
@@ -353,6 +376,14 @@ mod tests {
         assert_eq!(json["compression_ratio"], Value::Null);
         assert_eq!(json["processes"][1]["major_faults"], 1);
         assert_eq!(json["exit_code"], 0);
+        assert_eq!(json["lazyfree_bytes"], 4 << 20);
+        assert_eq!(
+            (&json["pglazyfree"], &json["pglazyfreed"]),
+            (&1536.into(), &256.into())
+        );
+        assert_eq!(json["processes"][0]["lazyfree_bytes"], 3 << 20);
+        let line = "lazily freed    6 MiB, 1 MiB of it dropped when memory was short; 4 MiB resident at the end";
+        assert!(report.to_string().contains(line), "{report}");
     }
 
     #[test]

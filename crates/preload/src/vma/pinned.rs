@@ -5,6 +5,7 @@
 //! use of the addresses. As the pages are in memory, zeroing them here by hand cannot fault.
 
 use super::{Range, Vmas};
+use crate::space;
 use libc::{PROT_NONE, PROT_READ, PROT_WRITE};
 use rustix::io::Errno;
 
@@ -77,7 +78,12 @@ impl Vmas {
     pub fn free_lazily(&self, range: Range) -> Result<(), Errno> {
         for (part, pinned) in self.pinned.parts(range) {
             // What stays in memory for good gains nothing by being free.
-            if !pinned {
+            if pinned {
+                continue;
+            }
+            if space::is_lazy() {
+                self.space.lazy_free_shared(part.start, part.len())?;
+            } else {
                 self.space.discard(part.start, part.len())?;
             }
         }

@@ -170,6 +170,19 @@ fn the_allocating_program_runs_with_and_without_millpond() {
         );
         assert_eq!(median["wrong_records"], 0, "{run}");
     }
+    if skipped.is_empty() {
+        let faults = |allocator: &str| {
+            let found = runs.iter().find(|run| {
+                run["threads"] == 1 && run["decay"] == "0" && run["allocator"] == allocator
+            });
+            found.unwrap()["median"]["faults"].as_f64().unwrap()
+        };
+        let (lazy, eager) = (faults("lazy_purge"), faults("eager_purge"));
+        assert!(
+            lazy < eager / 4.0,
+            "memory that is used again faults: {lazy} and {eager} a record"
+        );
+    }
 }
 
 #[test]

@@ -156,8 +156,7 @@ pub fn measure(workers: &Workers, run: Run, sizes: &Sizes) -> Result<Outcome, Be
     let executable = std::env::current_exe().map_err(BenchError::Start)?;
     let mut command = Command::new(&executable);
     command
-        .env("MILLPOND_LAZY_PURGE", purge)
-        .args(["run", "--report", "none", "--ram"])
+        .args(["run", "--report", "none", "--lazy-purge", purge, "--ram"])
         .arg(sizes.budget_bytes.to_string())
         .arg("--")
         .arg(executable)

@@ -140,7 +140,7 @@ impl fmt::Display for Ebizzy {
         {
             writeln!(
                 f,
-                "{threads} threads, memory kept {decay} ms: lazily purged {times:.2} times faster"
+                "lazy over eager purge, threads {threads}, kept {decay}: {times:.2}"
             )?;
         }
         Ok(())

@@ -143,7 +143,7 @@ impl Core {
     /// Every folio owns all its entries, is listed where its state says, and the page counts add up.
     fn check_folios(&self) -> Result<(), String> {
         let (mut mapped, mut limbo, mut taking_out, mut pins, mut flights) = (0, 0, 0, 0, 0);
-        let mut lazy = [0, 0];
+        let (mut lazy, mut lazy_leaving) = ([0, 0], 0);
         for (id, folio) in self.folios.iter() {
             let pages = folio.order.pages().0;
             ensure!(
@@ -168,6 +168,11 @@ impl Core {
             }
             if folio.lazy {
                 lazy[usize::from(folio.state.is_mapped())] += pages;
+                lazy_leaving += if folio.state == State::TakingOut {
+                    pages
+                } else {
+                    0
+                };
             }
             pins += u32::from(folio.pins);
             flights += u32::from(folio.in_flight());
@@ -193,6 +198,11 @@ impl Core {
             "lazily freed (in limbo, mapped): said [{}, {}], are {lazy:?}",
             self.lazy_limbo,
             self.lazy_mapped
+        );
+        ensure!(
+            lazy_leaving == self.lazy_leaving,
+            "lazily freed and leaving: said {}, are {lazy_leaving}",
+            self.lazy_leaving
         );
         ensure!(
             pins == self.pins,

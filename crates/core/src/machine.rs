@@ -42,7 +42,9 @@ pub struct Core {
     pub(crate) taking_out: u32,
     /// Of the mapped pages, those that were lazily freed.
     pub(crate) lazy_mapped: u32,
-    /// The same of those in limbo.
+    /// Of these, those that are being taken out to be dropped.
+    pub(crate) lazy_leaving: u32,
+    /// Pages in limbo that were lazily freed.
     pub(crate) lazy_limbo: u32,
     /// Commands that name a folio and have not been answered.
     pub(crate) flights: u32,
@@ -82,6 +84,7 @@ impl Core {
             limbo: 0,
             taking_out: 0,
             lazy_mapped: 0,
+            lazy_leaving: 0,
             lazy_limbo: 0,
             flights: 0,
             releasing: 0,

@@ -19,16 +19,13 @@ struct Bench(Core);
 
 impl Bench {
     fn new() -> Self {
-        Self::with_places(None)
+        Self::with(|_| ())
     }
 
-    /// The pool has so many places for frames of each order.
-    fn with_places(places: Option<u32>) -> Self {
+    fn with(change: impl FnOnce(&mut Config)) -> Self {
         let arena = PageCount(32 * LEAF_PAGES);
         let mut config = Config::new(arena, PageCount(LIMIT));
-        if let Some(places) = places {
-            config.pool.frames = [places; 10];
-        }
+        change(&mut config);
         Self(Core::new(config).unwrap())
     }
 
@@ -427,7 +424,7 @@ fn what_cannot_move_and_must_be_zeros_is_dropped() {
 /// want of a place. Every fault asked for memory for ever. Now what has no place makes way for what gives one.
 #[test]
 fn lazily_freed_memory_is_dropped_behind_what_has_no_place() {
-    let mut bench = Bench::with_places(Some(4));
+    let mut bench = Bench::with(|config| config.pool.frames = [4; 10]);
     let region = bench.region(3, 0);
     let range = region.1;
     let first = PageRange::new(range.start, PageCount(1));
@@ -479,7 +476,7 @@ fn the_limit_is_not_exceeded_while_lazily_freed_memory_is_there() {
 /// the pool's places full, is not waited for. It loses its mark.
 #[test]
 fn lazily_freed_memory_without_a_place_is_not_waited_for() {
-    let mut bench = Bench::with_places(Some(4));
+    let mut bench = Bench::with(|config| config.pool.frames = [4; 10]);
     let limbo = block_the_store(&mut bench);
     let full = bench.region(LIMIT - 2, 0);
     let more = bench.region(1, 0);
@@ -521,6 +518,27 @@ fn all_lazily_freed_memory_goes_before_any_other() {
         }
         bench.end(&[used, free]);
     }
+}
+
+/// Seed 4504639. Each thread that frees lazily drops what is beyond the cap. What another thread had begun to drop was counted
+/// once more, so that several threads dropped several times the excess.
+#[test]
+fn what_is_being_dropped_is_not_beyond_the_cap() {
+    const CAP: u32 = 20;
+    let mut bench = Bench::with(|config| config.lazyfree_max = PageCount(CAP));
+    let region = bench.region(CAP + 10, 0);
+    bench.touch(region.1, NEW);
+    bench.lazy_free(region.1, FreeMode::Exclusive);
+    assert_eq!(bench.0.lazyfree_over(), PageCount(10));
+    let (_, commands) = bench.send(Event::TrimLazyFree);
+    assert_eq!(commands.len(), 10);
+    assert_eq!(bench.0.lazyfree_over(), PageCount::ZERO);
+    assert_eq!(bench.send(Event::TrimLazyFree).1, []);
+    for command in commands {
+        bench.answer(command, NEW);
+    }
+    assert_eq!(bench.0.stats().nr_lazyfree, u64::from(CAP));
+    bench.end(&[region]);
 }
 
 /// Found by reading. One event of a recount went past all lazily freed folios in limbo, which give no command: a million of

@@ -142,6 +142,9 @@ impl Core {
             return false;
         }
         folio.lazy = false;
+        if folio.state == State::TakingOut {
+            self.lazy_leaving -= pages;
+        }
         match folio.state.is_mapped() {
             true => self.lazy_mapped -= pages,
             false => self.lazy_limbo -= pages,
@@ -179,11 +182,11 @@ impl Core {
         PageCount(self.lazy_mapped + self.lazy_limbo)
     }
 
-    /// Lazily freed pages beyond the cap.
+    /// Lazily freed pages beyond the cap that are not on their way out yet.
     #[must_use]
     pub fn lazyfree_over(&self) -> PageCount {
-        let held = self.lazyfree_pages().0;
-        PageCount(held.saturating_sub(self.config.lazyfree_max.0))
+        let stay = self.lazyfree_pages().0 - self.lazy_leaving;
+        PageCount(stay.saturating_sub(self.config.lazyfree_max.0))
     }
 
     /// Drops the oldest lazily freed folios until `pages` pages are free or on their way. `errand` says for what.
@@ -247,6 +250,7 @@ impl Core {
             .expect("holes were counted");
         self.unlist(id);
         self.begin(id, State::TakingOut);
+        self.lazy_leaving += folio.order.pages().0;
         let record = self.folios.get_mut(id);
         record.frame = Some(frame);
         record.errand = errand;

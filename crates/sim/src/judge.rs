@@ -12,7 +12,9 @@
 //! program knows.
 
 use millpond_core::check::PageState;
-use millpond_core::{Command, Event, FreeMode, PageCount, PageIndex, PageRange, Reply, VmStat};
+use millpond_core::{
+    Command, Event, FreeMode, LEAF_PAGES, PageCount, PageIndex, PageRange, Reply, VmStat,
+};
 
 use crate::mmu::{BLANK, Slot};
 use crate::report::{Check, Coverage, breach, command_folio, command_range, event_range};
@@ -108,6 +110,21 @@ impl World {
                     && let Some(page) = self.freed_page()
                 {
                     breach!(at page, "{event:?} gives {other:?} before {page}, which was lazily freed");
+                }
+            }
+            Event::TrimLazyFree if now != *before || !given.is_empty() => {
+                let pages = self.regions.iter().flat_map(|region| region.range.pages());
+                let left = pages.filter(|page| {
+                    matches!(self.core.page_state(*page), PageState::LazyFree { .. })
+                });
+                let cap = self.profile.config.lazyfree_max.0;
+                let looked_at = self.schedule.iter().map(|p| match p.command {
+                    Command::Look { at, .. } => at.len.0,
+                    _ => 0,
+                });
+                let left = left.count() as u32 + looked_at.sum::<u32>();
+                if left + LEAF_PAGES <= cap {
+                    breach!("a trim to {cap} pages leaves {left}: {given:?}");
                 }
             }
             Event::LazyFree { range, .. } if now.folio_split > before.folio_split => {

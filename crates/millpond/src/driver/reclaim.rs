@@ -33,8 +33,14 @@ impl Driver {
                 }
                 core = self.lock();
             }
+            let before = core.available();
             if !enough {
                 core.handle(Event::Reclaim { pages: want, by }, &mut commands);
+            }
+            // What was lazily freed and captured is dropped without a command.
+            if commands.is_empty() && core.available() > before {
+                progress = true;
+                continue;
             }
             if commands.is_empty() {
                 // Nothing was done here, so what is missing is in flight elsewhere.
@@ -58,7 +64,7 @@ impl Driver {
         let _inside = self.gate.enter();
         let started = Instant::now();
         let mut commands = Commands::new();
-        {
+        let dropped = {
             let mut core = self.lock();
             let pages = core.below_high_mark();
             if pages == PageCount::ZERO {
@@ -71,6 +77,7 @@ impl Driver {
                 }
                 core = self.lock();
             }
+            let before = core.available();
             core.handle(
                 Event::Reclaim {
                     pages,
@@ -78,8 +85,9 @@ impl Driver {
                 },
                 &mut commands,
             );
-        }
-        let progress = !commands.is_empty();
+            core.available() > before
+        };
+        let progress = dropped || !commands.is_empty();
         self.carry_out(&mut commands);
         self.wake_waiters();
         self.adjust_limit();

@@ -8,7 +8,7 @@ pub mod page_model;
 
 use millpond::{Delivery, Manager, ManagerBuilder, Order, Region, StoreKind, TakeOutMethod};
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub const MIB: usize = 1 << 20;
 pub const PAGE: usize = millpond::PAGE_SIZE;
@@ -26,6 +26,22 @@ pub fn stress_time() -> Duration {
         .ok()
         .and_then(|s| s.parse().ok());
     Duration::from_secs(seconds.unwrap_or(3))
+}
+
+/// Whether a stress is over: when its time is up; on a machine that is busy elsewhere, not before it has shown something.
+pub fn is_over(end: Instant, has_shown: bool) -> bool {
+    const GRACE: Duration = Duration::from_secs(20);
+    let now = Instant::now();
+    now >= end && (has_shown || now >= end + GRACE)
+}
+
+/// Whether `what` becomes true within some seconds.
+pub fn eventually(mut what: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !what() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    what()
 }
 
 /// Every way in which faults and pages can travel here.

@@ -209,7 +209,7 @@ fn one_call_for_many_ranges_is_one_round() {
             .collect();
         assert_eq!(others, Vec::<&i64>::new(), "{delivery:?} {method:?}");
 
-        // 40 neighbours of 64 KiB are 2.5 MiB, of which one call of the kernel moves 2.
+        // 40 neighbours of 64 KiB are 2.5 MiB, of which one call of the kernel moves 2. It may stop early, and is repeated.
         let mut region = manager.region_with(8 * MIB, order(4)).unwrap();
         region.as_mut_slice().fill(1);
         let side_by_side: Vec<_> = (0..40).map(|n| n * FOLIO..(n + 1) * FOLIO).collect();
@@ -221,7 +221,7 @@ fn one_call_for_many_ranges_is_one_round() {
             .filter(|&call| call == libc::SYS_ioctl)
             .count();
         if method == TakeOutMethod::Auto {
-            assert!((1..=4).contains(&ioctls), "{delivery:?}: {ioctls} calls");
+            assert!((1..=10).contains(&ioctls), "{delivery:?}: {ioctls} calls");
         }
         assert_eq!(region.stats().lazyfree, 40 * FOLIO as u64);
     }

@@ -7,11 +7,11 @@
 mod common;
 
 use common::page_model::{Frees, PageModel, WORDS, Words, read, word};
-use common::{MIB, PAGE, Rng, small, stress_time, ways};
+use common::{MIB, PAGE, Rng, is_over, small, stress_time, ways};
 use millpond::{Advice, Manager, Order, Region};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What the threads of one race share.
 struct Race {
@@ -22,11 +22,8 @@ struct Race {
 }
 
 impl Race {
-    /// When the time is up; on a machine that is busy elsewhere, not before the race has shown something.
     fn is_over(&self) -> bool {
-        const GRACE: Duration = Duration::from_secs(20);
-        let now = Instant::now();
-        now >= self.end && (self.drops.load(Relaxed) > 0 || now >= self.end + GRACE)
+        is_over(self.end, self.drops.load(Relaxed) > 0)
     }
 
     fn saw(&self, drop: bool) {

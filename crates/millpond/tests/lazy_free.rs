@@ -1,4 +1,4 @@
-//! Lazy free on real memory, the rows of the table one by one: what becomes of the memory. How it is asked for is in
+//! Lazy free on real memory, the rows of docs/TESTING.md one by one: what becomes of the memory. How it is asked for is in
 //! `lazy_free_calls.rs`, races are in `lazy_free_races.rs`, what is reported of it in `lazy_accounting.rs`, volatile
 //! ranges in `volatile.rs`.
 

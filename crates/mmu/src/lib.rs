@@ -19,6 +19,7 @@ mod lease;
 mod pool;
 pub mod report;
 mod reservation;
+mod staging;
 mod sys;
 mod uffd;
 

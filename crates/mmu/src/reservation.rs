@@ -2,7 +2,8 @@
 //!
 //! Alignment to 2 MiB lets a leaf of 512 pages be one page-table page, so that moving and unmapping a leaf
 //! never touches a neighbour's table. `MADV_NOHUGEPAGE` keeps the kernel from putting a huge page over a range
-//! of which userfaultfd was told single pages. `MADV_DONTFORK` is the rule and inheritance the exception: a
+//! of which userfaultfd was told single pages; huge pages of ours are made elsewhere (`staging.rs`) and moved in, which the
+//! advice does not hinder. `MADV_DONTFORK` is the rule and inheritance the exception: a
 //! child that is made behind our back (a raw `clone`) dies by SIGSEGV at its first touch, where with an inherited
 //! mapping it would silently read zeros for every page that is out.
 
@@ -77,6 +78,26 @@ impl Reservation {
             )
         }?;
         self.advise_new(start, len)
+    }
+
+    /// Maps a part anew as ordinary memory: empty, without page tables, readable and writable, inherited by children, and
+    /// of huge pages where the kernel has them. On an error the part must not be used any more.
+    pub(crate) fn renew_huge(&self, start: usize, len: usize) -> Result<(), Errno> {
+        assert!(
+            start >= self.base && start + len <= self.base + self.len,
+            "renew outside the reservation"
+        );
+        // SAFETY: as in `restore`.
+        unsafe {
+            mmap_anonymous(
+                start as *mut c_void,
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                FLAGS | MapFlags::FIXED,
+            )
+        }?;
+        // SAFETY: the advice changes which page sizes the kernel picks, not contents.
+        unsafe { madvise(start as *mut c_void, len, Advice::LinuxHugepage) }
     }
 
     /// Sets the protection of a part.

@@ -15,6 +15,8 @@ use millpond_core::PAGE_SIZE;
 const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
 /// `PAGE_IS_PRESENT | PAGE_IS_SWAPPED` of `PAGEMAP_SCAN`.
 const SCAN_THERE: u64 = (1 << 3) | (1 << 4);
+/// `PAGE_IS_HUGE` of `PAGEMAP_SCAN`: mapped by one entry for 2 MiB.
+const SCAN_HUGE: u64 = 1 << 6;
 
 /// Opens this process's page map. A descriptor keeps speaking of the process that opened it: a child needs its own.
 pub(crate) fn open() -> Result<OwnedFd, Errno> {
@@ -40,21 +42,35 @@ pub(crate) fn runs(
     end: usize,
     visit: &mut dyn FnMut(usize, usize),
 ) -> Result<(), Errno> {
-    match scan(pagemap, start, end, visit) {
+    match scan(pagemap, start, end, SCAN_THERE, visit) {
         Err(Errno::NOTTY | Errno::INVAL) => read_entries(pagemap, start, end, visit),
         other => other,
     }
 }
 
+/// How many bytes of `start..end` are mapped by huge pages. Only `PAGEMAP_SCAN` tells.
+pub(crate) fn huge_bytes(
+    pagemap: BorrowedFd<'_>,
+    start: usize,
+    end: usize,
+) -> Result<usize, Errno> {
+    let mut bytes = 0;
+    scan(pagemap, start, end, SCAN_HUGE, &mut |from, to| {
+        bytes += to - from;
+    })?;
+    Ok(bytes)
+}
+
 /// Whether the kernel has `PAGEMAP_SCAN` (Linux 6.7).
 pub(crate) fn has_scan(pagemap: BorrowedFd<'_>) -> bool {
-    scan(pagemap, 0, PAGE_SIZE, &mut |_, _| {}).is_ok()
+    scan(pagemap, 0, PAGE_SIZE, SCAN_THERE, &mut |_, _| {}).is_ok()
 }
 
 fn scan(
     pagemap: BorrowedFd<'_>,
     mut start: usize,
     end: usize,
+    categories: u64,
     visit: &mut dyn FnMut(usize, usize),
 ) -> Result<(), Errno> {
     let mut regions = [page_region {
@@ -74,8 +90,8 @@ fn scan(
             max_pages: 0,
             category_inverted: 0,
             category_mask: 0,
-            category_anyof_mask: SCAN_THERE,
-            return_mask: SCAN_THERE,
+            category_anyof_mask: categories,
+            return_mask: categories,
         };
         // SAFETY: `vec` and `vec_len` name the array above, which outlives the call; nothing else is written
         // but the argument itself.
@@ -184,6 +200,7 @@ mod tests {
             map_fd(&map),
             start,
             end,
+            SCAN_THERE,
             &mut |a, b| match by_scan.last_mut() {
                 Some(last) if last.1 == a => last.1 = b,
                 _ => by_scan.push((a, b)),

@@ -29,6 +29,7 @@ use super::Uffd;
 use super::cost::{Choice, Method};
 use crate::pool::Lease;
 use crate::report;
+use crate::reservation::HUGE;
 use crate::sys::advise::{self, Span};
 
 impl Uffd {
@@ -51,7 +52,12 @@ impl Uffd {
         let timed = choice.filter(|(_, choice)| choice.timed);
         let since = timed.map(|_| Instant::now());
         let (start, len) = (self.at(at.start), at.len.bytes() as usize);
-        match self.copy_around(start, self.zeros.addr(), len) {
+        let huge = if len == HUGE {
+            self.place_zeros(start)
+        } else {
+            0
+        };
+        match self.copy_around(start + huge, self.zeros.addr(), len - huge) {
             Ok(()) => {
                 if let (Some((frame, choice)), Some(since)) = (timed, since) {
                     self.costs.took(frame.order(), choice.method, since);
@@ -61,7 +67,7 @@ impl Uffd {
             Err(done) => {
                 // What was mapped before the mapping changed is zeros, or what the program wrote since then into
                 // a page that it was unmapping at the same time.
-                self.drop_pages(start, done);
+                self.drop_pages(start, huge + done);
                 Err(refusal(len))
             }
         }
@@ -100,15 +106,22 @@ impl Uffd {
         let since = choice.timed.then(Instant::now);
 
         // Phase 1: move what can be moved.
-        let moved = match choice.method {
-            Method::Move => self.move_some(dst, src, len, 0).0,
-            Method::Copy => 0,
+        if len == HUGE {
+            self.make_room(dst);
+        }
+        let (moved, error) = match choice.method {
+            Method::Move => self.move_some(dst, src, len, 0),
+            Method::Copy => (0, None),
         };
-        // Phase 2: copy the rest.
-        if moved < len
-            && let Err(copied) = self.copy_across(dst + moved, src + moved, len - moved)
+        // Phase 2: copy the rest, into a huge page when it is one that is shared after a fork.
+        let mut done = moved;
+        if len == HUGE && moved == 0 && error == Some(Errno::BUSY) {
+            done = self.place_copy(dst, src);
+        }
+        if done < len
+            && let Err(copied) = self.copy_across(dst + done, src + done, len - done)
         {
-            self.take_back(dst, src, moved, copied);
+            self.take_back(dst, src, moved, done - moved + copied);
             return Err(refusal(len));
         }
         if let Some(since) = since

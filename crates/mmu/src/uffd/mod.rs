@@ -14,6 +14,7 @@
 mod blank;
 mod cost;
 mod fork;
+mod huge;
 mod install;
 mod take_out;
 mod transfer;
@@ -40,6 +41,7 @@ use crate::delivery::{Attached, Delivery};
 use crate::error::MmuError;
 use crate::pool::Pool;
 use crate::reservation::{HUGE, Reservation};
+use crate::staging::Staging;
 use crate::sys::{FdCell, advise, descriptor, ioctl, pagemap};
 
 /// How pages are captured on their way out.
@@ -73,6 +75,8 @@ pub struct Uffd {
     arena: Reservation,
     pool: Pool,
     zeros: Zeros,
+    /// Huge pages need `UFFDIO_MOVE`.
+    staging: Option<Staging>,
     uffd: FdCell,
     pagemap: FdCell,
     pidfd: FdCell,
@@ -115,6 +119,7 @@ impl Uffd {
             arena,
             pool: Pool::new(&config.pool)?,
             zeros: Zeros::new()?,
+            staging: if can_move { Staging::new()? } else { None },
             uffd: FdCell::new(Some(uffd)),
             pagemap: FdCell::new(Some(open_pagemap()?)),
             pidfd: FdCell::new(open_pidfd()),
@@ -212,6 +217,14 @@ impl Uffd {
                 "/proc/self/pagemap cannot be read ({errno}): nothing is counted"
             ));
         }
+    }
+
+    /// How many pages of the range are mapped by huge pages now, each as a part of one. 0 where the kernel does not tell
+    /// (before Linux 6.7).
+    #[must_use]
+    pub fn huge_pages(&self, range: PageRange) -> PageCount {
+        let bytes = pagemap::huge_bytes(self.pagemap(), self.at(range.start), self.at(range.end()));
+        PageCount((bytes.unwrap_or(0) >> PAGE_SHIFT) as u32)
     }
 
     /// Whether pages are taken out by `UFFDIO_MOVE`.

@@ -15,7 +15,8 @@
 //! step), so memory that the program made unreadable is an answer and not a crash.
 //!
 //! Several folios that lie next to each other both in the arena and in the pool go in one call with one TLB
-//! shootdown, up to 2 MiB. A call that fails is finished folio by folio.
+//! shootdown, up to 2 MiB. A call that fails is finished folio by folio. A folio of 2 MiB is a call of its own, so that a
+//! huge page is moved whole (`huge.rs`).
 
 use core::ffi::c_void;
 
@@ -109,6 +110,9 @@ impl Uffd {
         len: usize,
         mut done: usize,
     ) -> Result<(), TakeOutError> {
+        if len == HUGE && done == 0 {
+            self.drop_table(dst);
+        }
         let mut unshared = false;
         loop {
             let (moved, error) =

@@ -14,6 +14,7 @@ use millpond_core::PAGE_SIZE;
 
 use super::Uffd;
 use crate::report;
+use crate::reservation::HUGE;
 use crate::sys::{ioctl, pagemap};
 
 impl Uffd {
@@ -85,8 +86,14 @@ impl Uffd {
         (done, None)
     }
 
-    /// Gives zeroed pages to a hole in the pool.
+    /// Gives zeroed pages to a hole in the pool: a huge one where that is possible.
     pub(super) fn populate(&self, at: usize, len: usize) {
+        let huge = if len == HUGE {
+            self.place_zeros_in_frame(at)
+        } else {
+            0
+        };
+        let (at, len) = (at + huge, len - huge);
         // SAFETY: `at` is a leased frame that holds nothing, and the zeros are mapped for 2 MiB.
         match unsafe { self.copy_some(at, self.zeros.addr(), len) } {
             (_, None) => {}

@@ -10,7 +10,7 @@
 
 use std::time::Instant;
 
-use millpond_core::{Frame, PageRange};
+use millpond_core::{Frame, Order, PageRange};
 
 use super::Uffd;
 use crate::pool::Lease;
@@ -48,7 +48,10 @@ impl Uffd {
                 len: lease.len(),
             }));
         }
-        self.costs.freed(pages, since);
+        // A huge page is freed in 8 µs: it says nothing about the price of small ones.
+        if frames.iter().all(|frame| frame.order() < Order::MAX) {
+            self.costs.freed(pages, since);
+        }
     }
 
     /// See [`Mmu::poison`](millpond_core::Mmu::poison).

@@ -1,0 +1,224 @@
+//! Where new huge pages are made: a few slots of 2 MiB of ordinary memory that nobody else knows of.
+//!
+//! The kernel gives a huge page to a fault in an empty, aligned range that may have one. Neither the arena nor the pool
+//! can have such faults, because userfaultfd stops them. So the page is made here, by a fault of our own, and moved to
+//! where it is wanted; moving an entry of 2 MiB costs what moving one of 4 KiB does.
+//!
+//! A slot is one caller's for the time of one move: a bit is taken, and nobody waits. Whoever finds none free does
+//! without a huge page. An idle slot is empty and has no page table, else the next fault there would get a small page.
+//! The move of a whole huge page leaves it so. After anything else the slot is mapped anew, which frees the table on every
+//! kernel (`MADV_DONTNEED` does so from Linux 6.14 on and only on some machines).
+//!
+//! *When there are none to be had.* Huge pages can be forbidden for the machine or the process, and memory can be
+//! fragmented. Nothing is asked beforehand: the settings are many and do not tell about fragmentation. A failed attempt
+//! costs some 10 µs, beside 370 for the copy that takes its place, but where the kernel is allowed to compact memory
+//! for a fault (`defrag`), it can cost milliseconds. So after each failure in a row twice as many requests are refused at
+//! once, up to 255, and one success ends that.
+
+use core::ffi::c_void;
+use core::mem::ManuallyDrop;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+use rustix::mm::{Advice, madvise};
+
+use millpond_core::PAGE_SIZE;
+
+use crate::error::MmuError;
+use crate::reservation::{HUGE, Reservation};
+use crate::sys::pagemap;
+
+/// Callers at once. Each takes a fault's time; more than processors would not help.
+const SLOTS: u32 = 16;
+/// Failures in a row that are counted: the longest rest is 2 to this power, less one.
+const STRIKES: u32 = 8;
+
+pub(crate) struct Staging {
+    memory: Reservation,
+    /// A bit for each slot.
+    taken: AtomicU32,
+    /// Failures in a row.
+    strikes: AtomicU32,
+    /// Requests that are still to be refused.
+    resting: AtomicU32,
+}
+
+impl Staging {
+    /// Reserves the slots. `None` when the kernel knows no huge pages, or would split each that arrives: a fault leaves
+    /// an empty page table at its leaf.
+    pub(crate) fn new() -> Result<Option<Self>, MmuError> {
+        if offer() == Ok(Offer::Once) {
+            return Ok(None);
+        }
+        let memory = Reservation::new("huge pages' slots", SLOTS as usize * HUGE)?;
+        let usable = memory.renew_huge(memory.base(), memory.len()).is_ok();
+        Ok(usable.then_some(Self {
+            memory,
+            taken: AtomicU32::new(0),
+            strikes: AtomicU32::new(0),
+            resting: AtomicU32::new(0),
+        }))
+    }
+
+    /// A slot with a new page of zeros at its start: the whole slot when the kernel had a huge page, which the caller
+    /// finds out. `None` when all slots are taken, during the rest after failures, and when there is no memory.
+    pub(crate) fn page(&self) -> Option<Slot<'_>> {
+        let less = |n: u32| n.checked_sub(1);
+        if self
+            .resting
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+            .is_ok()
+        {
+            return None;
+        }
+        let slot = self.take()?;
+        // SAFETY: the slot is ours and empty; writing to its first page is what asks for a huge one.
+        let page = unsafe {
+            madvise(
+                slot.addr() as *mut c_void,
+                PAGE_SIZE,
+                Advice::LinuxPopulateWrite,
+            )
+        };
+        page.is_ok().then_some(slot)
+    }
+
+    fn take(&self) -> Option<Slot<'_>> {
+        let free = |taken: u32| {
+            let index = taken.trailing_ones();
+            (index < SLOTS).then_some(taken | 1 << index)
+        };
+        let before = self
+            .taken
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, free)
+            .ok()?;
+        Some(Slot {
+            staging: self,
+            index: before.trailing_ones(),
+        })
+    }
+
+    fn give_back(&self, index: u32) {
+        self.taken.fetch_and(!(1 << index), Ordering::Release);
+    }
+}
+
+/// One slot, until its page has [`gone`](Self::gone). To drop it instead is to say that it was not of use: what it holds
+/// is lost, and the next requests are refused.
+pub(crate) struct Slot<'a> {
+    staging: &'a Staging,
+    index: u32,
+}
+
+impl Slot<'_> {
+    pub(crate) fn addr(&self) -> usize {
+        self.staging.memory.base() + self.index as usize * HUGE
+    }
+
+    /// The slot's page was moved away as a whole.
+    pub(crate) fn gone(self) {
+        let this = ManuallyDrop::new(self);
+        if this.staging.strikes.load(Ordering::Relaxed) > 0 {
+            this.staging.strikes.store(0, Ordering::Relaxed);
+        }
+        this.staging.give_back(this.index);
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        let strikes = self.staging.strikes.load(Ordering::Relaxed);
+        self.staging
+            .strikes
+            .store((strikes + 1).min(STRIKES), Ordering::Relaxed);
+        self.staging
+            .resting
+            .store((2 << strikes.min(STRIKES - 1)) - 1, Ordering::Relaxed);
+        // A slot that cannot be mapped anew stays taken for good.
+        if self.staging.memory.renew_huge(self.addr(), HUGE).is_ok() {
+            self.staging.give_back(self.index);
+        }
+    }
+}
+
+/// What the kernel does for whoever asks for huge pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Offer {
+    /// None is given, now or ever.
+    Nothing,
+    /// They are given where there was nothing before, and only there.
+    Once,
+    /// They are given in place of small pages too, when these were dropped: the kernel frees empty page tables.
+    Always,
+}
+
+/// Asks for two huge pages in a mapping made for the purpose.
+pub(crate) fn offer() -> Result<Offer, Errno> {
+    let memory = Reservation::new("huge page to try", HUGE).map_err(|_| Errno::NOMEM)?;
+    let map = pagemap::open()?;
+    let (start, end) = (memory.base(), memory.base() + HUGE);
+    // SAFETY: the mapping is this function's, and what it holds is of no interest.
+    let advise = |len, advice| unsafe { madvise(start as *mut c_void, len, advice) };
+    let touch = || -> Result<bool, Errno> {
+        advise(PAGE_SIZE, Advice::LinuxPopulateWrite)?;
+        Ok(pagemap::huge_bytes(map.as_fd(), start, end)? == HUGE)
+    };
+    match memory.renew_huge(start, HUGE) {
+        Err(Errno::INVAL) => return Ok(Offer::Nothing),
+        other => other?,
+    }
+    if !touch()? {
+        return Ok(Offer::Nothing);
+    }
+    advise(HUGE, Advice::LinuxDontNeed)?;
+    advise(HUGE, Advice::LinuxNoHugepage)?;
+    touch()?;
+    advise(HUGE, Advice::LinuxDontNeed)?;
+    advise(HUGE, Advice::LinuxHugepage)?;
+    Ok(if touch()? { Offer::Always } else { Offer::Once })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_caller_has_a_slot_of_its_own_and_none_waits() {
+        let Some(staging) = Staging::new().unwrap() else {
+            eprintln!("skipped: the kernel has no huge pages");
+            return;
+        };
+        let slots: Vec<_> = (0..SLOTS).map(|_| staging.page().unwrap()).collect();
+        for (n, slot) in slots.iter().enumerate() {
+            assert_eq!(slot.addr(), staging.memory.base() + n * HUGE);
+        }
+        assert!(staging.page().is_none());
+        for slot in slots {
+            slot.gone();
+        }
+        assert!(staging.page().is_some());
+    }
+
+    #[test]
+    fn failures_are_followed_by_longer_rests_and_a_success_by_none() {
+        let Some(staging) = Staging::new().unwrap() else {
+            eprintln!("skipped: the kernel has no huge pages");
+            return;
+        };
+        for rest in [1, 3, 7, 15, 31, 63, 127, 255, 255] {
+            drop(staging.page().unwrap());
+            for n in 0..rest {
+                assert!(staging.page().is_none(), "{n} of {rest}");
+            }
+        }
+        let slot = staging.page().unwrap();
+        // SAFETY: the slot is mapped and this test's. It was mapped anew, so nothing is left of earlier pages.
+        unsafe { assert_eq!((slot.addr() as *const u8).read(), 0) };
+        slot.gone();
+        staging.page().unwrap().gone();
+        drop(staging.page().unwrap());
+        assert!(staging.page().is_none());
+        assert!(staging.page().is_some());
+    }
+}

@@ -1,0 +1,149 @@
+//! Leaves as huge pages, their parts, and what the kernel itself says about them.
+
+use std::io::Read;
+
+use millpond_core::{
+    Frame, LEAF_PAGES, Mmu, Order, PAGE_SIZE, PageCount, PageIndex, PageRange, Placed,
+};
+use millpond_mmu::{Delivery, TakeOutMethod, Uffd, capabilities};
+
+use super::config;
+
+const HUGE: usize = 2 << 20;
+
+/// A Uffd of `leaves` open leaves, without delivery; `None`, with a line that says why, when there are no huge pages.
+pub fn memory(leaves: u32) -> Option<Uffd> {
+    for needed in [
+        "userfaultfd for faults in user mode",
+        "UFFDIO_MOVE",
+        "huge pages",
+    ] {
+        let one = capabilities()
+            .list
+            .iter()
+            .find(|one| one.name == needed)
+            .unwrap();
+        if !one.present {
+            eprintln!("skipped: no {needed}: {}", one.detail);
+            return None;
+        }
+    }
+    let uffd = Uffd::new(config(Delivery::InThread, TakeOutMethod::Move, leaves)).unwrap();
+    uffd.open(PageRange::new(PageIndex(0), PageCount(leaves * LEAF_PAGES)))
+        .unwrap();
+    Some(uffd)
+}
+
+pub fn leaf(n: u32) -> PageRange {
+    PageRange::new(PageIndex(n * LEAF_PAGES), PageCount(LEAF_PAGES))
+}
+
+pub fn huge_frame(n: u32) -> Frame {
+    Frame::new(Order::MAX, n)
+}
+
+/// The `n`th folio of an order in a leaf.
+pub fn part(of: PageRange, order: u8, n: u32) -> PageRange {
+    let pages = PageCount(1 << order);
+    PageRange::new(PageIndex(of.start.0 + n * pages.0), pages)
+}
+
+pub fn frame(order: u8, n: u32) -> Frame {
+    Frame::new(Order::new(order).unwrap(), n)
+}
+
+/// Each page gets a word of its own, at a place of its own.
+pub fn write(uffd: &Uffd, range: PageRange, seed: u64) {
+    for page in range.pages() {
+        // SAFETY: the page is mapped, and only this thread uses it.
+        unsafe { word(uffd, page).write_volatile(seed + u64::from(page.0)) };
+    }
+}
+
+pub fn reads(uffd: &Uffd, range: PageRange, seed: u64) -> bool {
+    range.pages().all(|page| {
+        // SAFETY: as above.
+        unsafe { word(uffd, page).read_volatile() == seed + u64::from(page.0) }
+    })
+}
+
+/// Installs, and makes the frame a hole again where its bytes were copied.
+pub fn install(uffd: &Uffd, frame: Frame, at: PageRange) {
+    if uffd.install(frame, at).unwrap() == Placed::Copied {
+        uffd.free_frames(&[frame]);
+    }
+}
+
+fn word(uffd: &Uffd, page: PageIndex) -> *mut u64 {
+    let place = page.0 as usize % (PAGE_SIZE / 8) * 8;
+    uffd.addr_of(page).wrapping_add(place).cast()
+}
+
+pub fn all_zero(uffd: &Uffd, range: PageRange) -> bool {
+    uffd.is_blank(range, false)
+}
+
+pub fn present(uffd: &Uffd, range: PageRange) -> u32 {
+    let mut pages = 0;
+    uffd.present_pages(range, &mut |run| pages += run.len.0);
+    pages
+}
+
+/// Asks that the leaf is one huge page; when it is not, asks the kernel by another way whether there still are any.
+#[track_caller]
+pub fn assert_huge(uffd: &Uffd, at: PageRange) {
+    let pages = uffd.huge_pages(at).0;
+    if pages < at.len.0 && !kernel_has_huge_pages() {
+        eprintln!("skipped one look: the kernel has run out of huge pages");
+        return;
+    }
+    assert_eq!(
+        pages, at.len.0,
+        "pages of {at} that are part of a huge page"
+    );
+}
+
+/// Whether a fresh mapping gets a huge page.
+pub fn kernel_has_huge_pages() -> bool {
+    // SAFETY: all that is done here is done to a mapping of this function's own.
+    unsafe {
+        let raw = libc::mmap(
+            std::ptr::null_mut(),
+            2 * HUGE,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        );
+        let at = (raw as usize).next_multiple_of(HUGE) as *mut libc::c_void;
+        libc::madvise(at, HUGE, libc::MADV_HUGEPAGE);
+        at.cast::<u8>().write_volatile(1);
+        let huge = anon_huge_kib(at as usize) == 2048;
+        libc::munmap(raw, 2 * HUGE);
+        huge
+    }
+}
+
+/// What the kernel says about the mapping that begins at, or holds, the address.
+fn anon_huge_kib(at: usize) -> usize {
+    let mut text = String::new();
+    std::fs::File::open("/proc/self/smaps")
+        .and_then(|mut file| file.read_to_string(&mut text))
+        .unwrap();
+    let mut inside = false;
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        let first = words.next().unwrap_or("");
+        if let Some((from, to)) = first.split_once('-')
+            && let (Ok(from), Ok(to)) = (
+                usize::from_str_radix(from, 16),
+                usize::from_str_radix(to, 16),
+            )
+        {
+            inside = from <= at && at < to;
+        } else if inside && first == "AnonHugePages:" {
+            return words.next().unwrap().parse().unwrap();
+        }
+    }
+    panic!("no mapping at {at:#x}");
+}

@@ -1,0 +1,275 @@
+//! Folios of 2 MiB as huge pages: that they are, and that they stay it on every way in and out.
+
+mod common;
+
+use std::sync::Barrier;
+use std::sync::atomic::Ordering::Relaxed;
+
+use common::huge::*;
+use common::{Tiny, each_kind};
+use millpond_core::{Mmu, PageCount, PageIndex, PageRange, Placed};
+use millpond_mmu::{Delivery, TakeOutMethod};
+
+#[test]
+fn a_first_touch_is_one_huge_page_and_travels_as_one() {
+    if memory(1).is_none() {
+        return;
+    }
+    each_kind(|delivery, method| {
+        if method == TakeOutMethod::Copy {
+            return;
+        }
+        let tiny = Tiny::new(delivery, method, 4, 9);
+        for round in 0..50 {
+            for folio in 0..4 {
+                tiny.counter(folio, 77).fetch_add(1, Relaxed);
+                tiny.settle(folio);
+                if round == 0 {
+                    assert_eq!(tiny.counter(folio, 78).load(Relaxed), 0);
+                }
+                assert_huge(&tiny.uffd, tiny.range(folio));
+                assert!(tiny.evict(folio));
+            }
+        }
+        for folio in 0..4 {
+            assert_eq!(tiny.counter(folio, 77).load(Relaxed), 50);
+        }
+        tiny.end();
+    });
+}
+
+#[test]
+fn used_frames_and_loaded_ones_are_mapped_as_huge_pages() {
+    let Some(uffd) = memory(3) else { return };
+    uffd.install_zero(leaf(0), None).unwrap();
+    assert_huge(&uffd, leaf(0));
+    assert!(all_zero(&uffd, leaf(0)));
+    write(&uffd, leaf(0), 1 << 40);
+    uffd.take_out(leaf(0), huge_frame(0)).unwrap();
+    assert_eq!(present(&uffd, leaf(0)), 0);
+
+    // What was taken out is cleared and used elsewhere.
+    assert_eq!(
+        uffd.install_zero(leaf(1), Some(huge_frame(0))),
+        Ok(Placed::Moved)
+    );
+    assert_huge(&uffd, leaf(1));
+    assert!(all_zero(&uffd, leaf(1)));
+
+    // The place is a hole again: a load gives it new pages.
+    uffd.fill(huge_frame(0), true, &mut |bytes| {
+        assert!(bytes.iter().all(|&byte| byte == 0));
+        bytes.fill(7);
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(uffd.install(huge_frame(0), leaf(2)), Ok(Placed::Moved));
+    assert_huge(&uffd, leaf(2));
+    // SAFETY: the page was just mapped.
+    assert_eq!(unsafe { uffd.addr_of(PageIndex(3 * 512 - 1)).read() }, 7);
+
+    // Dropped and touched for the first time again.
+    uffd.zap(&[leaf(1), leaf(2)]);
+    assert_eq!(present(&uffd, leaf(1)) + present(&uffd, leaf(2)), 0);
+    uffd.install_zero(leaf(2), None).unwrap();
+    assert_huge(&uffd, leaf(2));
+    assert!(all_zero(&uffd, leaf(2)));
+}
+
+#[test]
+fn neighbours_of_other_orders_do_not_break_a_huge_page() {
+    let Some(uffd) = memory(4) else { return };
+    for n in 1..4 {
+        uffd.install_zero(leaf(n), None).unwrap();
+        write(&uffd, leaf(n), u64::from(n) << 32);
+    }
+    let half = part(leaf(0), 8, 1);
+    uffd.install_zero(half, None).unwrap();
+    write(&uffd, half, 9 << 32);
+    // The last frame of order 8 lies before the first of order 9, as the half leaf does before the next.
+    let work = [
+        (half, frame(8, 7)),
+        (leaf(1), huge_frame(0)),
+        (leaf(2), huge_frame(1)),
+        (leaf(3), huge_frame(3)),
+    ];
+    let mut results = [Ok(()); 4];
+    uffd.take_out_all(&work, &mut results);
+    assert_eq!(results, [Ok(()); 4]);
+    for (at, frame) in work {
+        install(&uffd, frame, at);
+    }
+    assert!(reads(&uffd, half, 9 << 32));
+    for n in 1..4 {
+        assert!(reads(&uffd, leaf(n), u64::from(n) << 32));
+        assert_huge(&uffd, leaf(n));
+    }
+}
+
+#[test]
+fn a_leaf_that_held_small_folios_gets_a_huge_page() {
+    let Some(uffd) = memory(1) else { return };
+    for round in 0..6 {
+        // Small folios come and go; the leaf is left empty, with its table.
+        for n in 0..32 {
+            uffd.install_zero(part(leaf(0), 4, n), None).unwrap();
+        }
+        write(&uffd, leaf(0), 5);
+        if round % 2 == 0 {
+            let all: Vec<_> = (0..32).map(|n| part(leaf(0), 4, n)).collect();
+            for one in &all {
+                uffd.zap(&[*one]);
+            }
+        } else {
+            let work: Vec<_> = (0..32)
+                .map(|n| (part(leaf(0), 4, n), frame(4, n)))
+                .collect();
+            let mut results = [Ok(()); 32];
+            uffd.take_out_all(&work, &mut results);
+            let frames: Vec<_> = work.iter().map(|&(_, frame)| frame).collect();
+            uffd.free_frames(&frames);
+        }
+        assert_eq!(present(&uffd, leaf(0)), 0);
+        // Then one folio comes for all of it, each of the three ways.
+        match round / 2 {
+            0 => assert!(uffd.install_zero(leaf(0), None).is_ok()),
+            1 => {
+                uffd.fill(huge_frame(0), true, &mut |bytes| {
+                    bytes.fill(0);
+                    Ok(())
+                })
+                .unwrap();
+                assert_eq!(uffd.install(huge_frame(0), leaf(0)), Ok(Placed::Moved));
+                // For the next round.
+                uffd.take_out(leaf(0), huge_frame(0)).unwrap();
+                assert_eq!(uffd.install(huge_frame(0), leaf(0)), Ok(Placed::Moved));
+            }
+            _ => {
+                uffd.fill(huge_frame(0), true, &mut |bytes| {
+                    bytes.fill(1);
+                    Ok(())
+                })
+                .unwrap();
+                let _ = uffd.install_zero(leaf(0), Some(huge_frame(0))).unwrap();
+            }
+        }
+        assert_huge(&uffd, leaf(0));
+        assert!(all_zero(&uffd, leaf(0)));
+        uffd.zap(&[leaf(0)]);
+    }
+}
+
+#[test]
+fn a_frame_that_held_small_pages_takes_a_huge_page() {
+    let Some(uffd) = memory(1) else { return };
+    // 512 single pages go out as one folio: the frame's place has a table now.
+    for page in leaf(0).pages() {
+        uffd.install_zero(PageRange::new(page, PageCount(1)), None)
+            .unwrap();
+    }
+    write(&uffd, leaf(0), 3);
+    uffd.take_out(leaf(0), huge_frame(1)).unwrap();
+    assert_eq!(uffd.install(huge_frame(1), leaf(0)), Ok(Placed::Moved));
+    assert_eq!(uffd.huge_pages(leaf(0)), PageCount(0));
+    assert!(reads(&uffd, leaf(0), 3));
+    uffd.zap(&[leaf(0)]);
+    uffd.install_zero(leaf(0), None).unwrap();
+    write(&uffd, leaf(0), 4);
+    uffd.take_out(leaf(0), huge_frame(1)).unwrap();
+    assert_eq!(uffd.install(huge_frame(1), leaf(0)), Ok(Placed::Moved));
+    assert_huge(&uffd, leaf(0));
+    assert!(reads(&uffd, leaf(0), 4));
+}
+
+#[test]
+fn more_threads_than_slots_touch_new_memory_at_once() {
+    const THREADS: usize = 24;
+    if memory(1).is_none() {
+        return;
+    }
+    let tiny = Tiny::new(
+        Delivery::InThread,
+        TakeOutMethod::Move,
+        THREADS as u32 * 2,
+        9,
+    );
+    let barrier = Barrier::new(THREADS);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (tiny, barrier) = (&tiny, &barrier);
+            scope.spawn(move || {
+                barrier.wait();
+                for folio in [thread, thread + THREADS] {
+                    for page in 0..512 {
+                        let before = tiny.counter(folio, page * 512).fetch_add(1, Relaxed);
+                        assert_eq!(before, 0);
+                    }
+                    assert!(tiny.evict(folio));
+                    assert_eq!(tiny.counter(folio, 511 * 512).load(Relaxed), 1);
+                }
+            });
+        }
+    });
+    assert_eq!(tiny.faults.load(Relaxed), 4 * THREADS as u64);
+    tiny.end();
+}
+
+/// Runs in a process of its own, whose huge pages are switched off and on.
+#[test]
+fn without_huge_pages_small_ones_serve_and_huge_ones_come_back() {
+    const INSIDE: &str = "MILLPOND_TEST_INSIDE";
+    if std::env::var_os(INSIDE).is_none() {
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "without_huge_pages_small_ones_serve_and_huge_ones_come_back",
+                "--nocapture",
+            ])
+            .env(INSIDE, "1")
+            .output()
+            .unwrap();
+        let (said, errors) = (
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        assert!(output.status.success(), "{said}{errors}");
+        eprint!("{errors}");
+        return;
+    }
+    let Some(uffd) = memory(2) else { return };
+    let forbid = |on: u64| {
+        // SAFETY: the call sets a flag of this process.
+        let done = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, on, 0, 0, 0) };
+        assert_eq!(done, 0);
+    };
+    forbid(1);
+    for round in 0..20 {
+        uffd.install_zero(leaf(0), None).unwrap();
+        assert_eq!(uffd.huge_pages(leaf(0)).0, 0);
+        assert_eq!(present(&uffd, leaf(0)), 512);
+        assert!(all_zero(&uffd, leaf(0)));
+        write(&uffd, leaf(0), round);
+        uffd.take_out(leaf(0), huge_frame(0)).unwrap();
+        install(&uffd, huge_frame(0), leaf(0));
+        assert!(reads(&uffd, leaf(0), round));
+        uffd.fill(huge_frame(1), true, &mut |bytes| {
+            assert!(bytes.iter().all(|&byte| byte == 0));
+            bytes.fill(9);
+            Ok(())
+        })
+        .unwrap();
+        let _ = uffd.install_zero(leaf(1), Some(huge_frame(1))).unwrap();
+        assert!(all_zero(&uffd, leaf(1)));
+        uffd.zap(&[leaf(0), leaf(1)]);
+    }
+    forbid(0);
+    // The rest after the last failure is 255 folios long at most.
+    let huge_again = (0..=255).any(|_| {
+        uffd.install_zero(leaf(0), None).unwrap();
+        let huge = uffd.huge_pages(leaf(0)).0 == 512;
+        assert!(all_zero(&uffd, leaf(0)));
+        uffd.zap(&[leaf(0)]);
+        huge || !kernel_has_huge_pages()
+    });
+    assert!(huge_again);
+}

@@ -1,0 +1,331 @@
+//! What breaks a huge page up: its parts go out, are discarded, protected or held, and children share it. None of that may
+//! lose a byte.
+
+mod common;
+
+use common::huge::*;
+use common::{in_child, wait_for};
+use millpond_core::{
+    LEAF_PAGES, Mmu, PAGE_SIZE, PageCount, PageIndex, PageRange, Placed, TakeOutError,
+};
+
+#[test]
+fn a_huge_page_goes_out_in_parts_and_comes_back() {
+    let Some(uffd) = memory(1) else { return };
+    for order in [8, 4, 1, 0] {
+        for at_once in [false, true] {
+            let seed = u64::from(order) << 32 | u64::from(at_once);
+            uffd.install_zero(leaf(0), None).unwrap();
+            assert_huge(&uffd, leaf(0));
+            write(&uffd, leaf(0), seed);
+            let work: Vec<_> = (0..LEAF_PAGES >> order)
+                .map(|n| (part(leaf(0), order, n), frame(order, n)))
+                .collect();
+            if at_once {
+                let mut results = vec![Ok(()); work.len()];
+                uffd.take_out_all(&work, &mut results);
+                assert!(results.iter().all(Result::is_ok));
+            } else {
+                // From the last, so that none is the first of an aligned run.
+                for &(at, frame) in work.iter().rev() {
+                    uffd.take_out(at, frame).unwrap();
+                }
+            }
+            assert_eq!(present(&uffd, leaf(0)), 0);
+            for &(at, frame) in &work {
+                install(&uffd, frame, at);
+            }
+            assert!(reads(&uffd, leaf(0), seed), "order {order}");
+            uffd.zap(&[leaf(0)]);
+        }
+    }
+}
+
+#[test]
+fn half_of_a_huge_page_goes_out_and_the_rest_stays() {
+    let Some(uffd) = memory(1) else { return };
+    uffd.install_zero(leaf(0), None).unwrap();
+    write(&uffd, leaf(0), 8);
+    let small = part(leaf(0), 4, 13);
+    uffd.take_out(small, frame(4, 0)).unwrap();
+    assert_eq!(present(&uffd, leaf(0)), 512 - 16);
+    let rest = |n: &u32| *n != 13;
+    assert!(
+        (0..32)
+            .filter(rest)
+            .all(|n| reads(&uffd, part(leaf(0), 4, n), 8))
+    );
+    install(&uffd, frame(4, 0), small);
+    assert!(reads(&uffd, leaf(0), 8));
+    // As one again, though of small pages.
+    uffd.take_out(leaf(0), huge_frame(0)).unwrap();
+    install(&uffd, huge_frame(0), leaf(0));
+    assert!(reads(&uffd, leaf(0), 8));
+}
+
+#[test]
+fn a_discard_inside_a_huge_page_takes_its_bytes_and_no_others() {
+    let Some(uffd) = memory(1) else { return };
+    let gone = part(leaf(0), 0, 100);
+    let others = [
+        PageRange::new(PageIndex(0), PageCount(100)),
+        PageRange::new(PageIndex(101), PageCount(411)),
+    ];
+    for whole in [true, false] {
+        uffd.install_zero(leaf(0), None).unwrap();
+        write(&uffd, leaf(0), 6);
+        uffd.zap(&[gone]);
+        assert_eq!(present(&uffd, leaf(0)), 511);
+        assert!(others.iter().all(|&range| reads(&uffd, range, 6)));
+        if whole {
+            // The hole is captured as zeros.
+            uffd.take_out(leaf(0), huge_frame(0)).unwrap();
+            assert_eq!(present(&uffd, leaf(0)), 0);
+            install(&uffd, huge_frame(0), leaf(0));
+            assert!(all_zero(&uffd, gone));
+        } else {
+            // As the core does it: the folio was split, and pages that are left go out in folios of their own.
+            for n in 0..32 {
+                if n != 100 / 16 {
+                    uffd.take_out(part(leaf(0), 4, n), frame(4, n)).unwrap();
+                    install(&uffd, frame(4, n), part(leaf(0), 4, n));
+                }
+            }
+            for n in 96..112 {
+                if n != 100 {
+                    uffd.take_out(part(leaf(0), 0, n), frame(0, n)).unwrap();
+                    install(&uffd, frame(0, n), part(leaf(0), 0, n));
+                }
+            }
+            uffd.install_zero(gone, None).unwrap();
+        }
+        assert!(others.iter().all(|&range| reads(&uffd, range, 6)));
+        uffd.zap(&[leaf(0)]);
+    }
+}
+
+#[test]
+fn a_huge_page_under_two_protections_is_immovable_and_keeps_its_contents() {
+    let Some(uffd) = memory(1) else { return };
+    uffd.install_zero(leaf(0), None).unwrap();
+    write(&uffd, leaf(0), 11);
+    let protect = |first: u32, pages: usize, protection| {
+        let at = uffd.addr_of(PageIndex(first)).cast();
+        // SAFETY: the pages are in the arena, and only this thread uses them.
+        let done = unsafe { libc::mprotect(at, pages * PAGE_SIZE, protection) };
+        assert_eq!(done, 0);
+    };
+    for (first, protection) in [
+        (0, libc::PROT_READ),
+        (37, libc::PROT_READ),
+        (511, libc::PROT_NONE),
+    ] {
+        protect(first, 1, protection);
+        assert_eq!(
+            uffd.take_out(leaf(0), huge_frame(0)),
+            Err(TakeOutError::Immovable)
+        );
+        assert_eq!(present(&uffd, leaf(0)), 512);
+        // Pages of their own beside it can go.
+        let beside = part(leaf(0), 4, 7);
+        uffd.take_out(beside, frame(4, 0)).unwrap();
+        install(&uffd, frame(4, 0), beside);
+        protect(first, 1, libc::PROT_READ | libc::PROT_WRITE);
+        assert!(reads(&uffd, leaf(0), 11));
+    }
+    uffd.take_out(leaf(0), huge_frame(0)).unwrap();
+
+    // A frame comes back under a protection that was changed meanwhile, in part and as a whole.
+    protect(64, 64, libc::PROT_READ);
+    install(&uffd, huge_frame(0), leaf(0));
+    assert!(reads(&uffd, leaf(0), 11));
+    uffd.zap(&[leaf(0)]);
+    protect(0, 512, libc::PROT_READ);
+    uffd.fill(huge_frame(0), true, &mut |bytes| {
+        bytes.fill(3);
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(uffd.install(huge_frame(0), leaf(0)), Ok(Placed::Copied));
+    // SAFETY: the page was just mapped.
+    assert_eq!(unsafe { uffd.addr_of(PageIndex(300)).read() }, 3);
+    uffd.zap(&[leaf(0)]);
+    assert_eq!(uffd.install_zero(leaf(0), None), Ok(Placed::Copied));
+    assert!(all_zero(&uffd, leaf(0)));
+}
+
+/// A pipe holds a page of the huge page by a plain reference. The huge page as a whole may move; it cannot be split
+/// until the pipe is read, so its parts are busy, and are so without hanging.
+#[test]
+fn a_part_of_a_huge_page_that_a_pipe_holds_is_busy_until_it_is_read() {
+    let Some(uffd) = memory(1) else { return };
+    uffd.install_zero(leaf(0), None).unwrap();
+    write(&uffd, leaf(0), 21);
+    let mut pipe = [0; 2];
+    // SAFETY: the array has room for both ends.
+    assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+    let page = libc::iovec {
+        iov_base: uffd.addr_of(PageIndex(40)).cast(),
+        iov_len: PAGE_SIZE,
+    };
+    // SAFETY: the page is mapped, and the vector outlives the call.
+    let put = unsafe { libc::vmsplice(pipe[1], &page, 1, 0) };
+    assert_eq!(put, PAGE_SIZE as isize);
+    uffd.take_out(leaf(0), huge_frame(0)).unwrap();
+    install(&uffd, huge_frame(0), leaf(0));
+    let first = part(leaf(0), 4, 0);
+    assert_eq!(uffd.take_out(first, frame(4, 0)), Err(TakeOutError::Busy));
+    assert!(reads(&uffd, leaf(0), 21));
+    let mut seen = [0u64; PAGE_SIZE / 8];
+    // SAFETY: the buffer has the length of a page.
+    let got = unsafe { libc::read(pipe[0], seen.as_mut_ptr().cast(), PAGE_SIZE) };
+    assert_eq!((got, seen[40]), (PAGE_SIZE as isize, 21 + 40));
+    uffd.take_out(first, frame(4, 0)).unwrap();
+    install(&uffd, frame(4, 0), first);
+    assert!(reads(&uffd, leaf(0), 21));
+    for end in pipe {
+        // SAFETY: made above.
+        unsafe { libc::close(end) };
+    }
+}
+
+#[test]
+fn parent_and_child_share_huge_pages_and_go_on_apart() {
+    let Some(uffd) = memory(3) else { return };
+    // Leaf 0 is mapped at the fork, leaf 1 is in a frame, leaf 2 is empty.
+    for n in 0..2 {
+        uffd.install_zero(leaf(n), None).unwrap();
+        write(&uffd, leaf(n), u64::from(n) << 32);
+    }
+    uffd.take_out(leaf(1), huge_frame(1)).unwrap();
+    let child = || {
+        if let Err(error) = uffd.after_fork_in_child() {
+            eprintln!("in the child: {error}");
+            return 1;
+        }
+        if !reads(&uffd, leaf(0), 0) {
+            return 2;
+        }
+        if uffd.take_out(leaf(0), huge_frame(0)).is_err()
+            || uffd.install(huge_frame(0), leaf(0)).is_err()
+            || !reads(&uffd, leaf(0), 0)
+        {
+            return 3;
+        }
+        if uffd.install(huge_frame(1), leaf(1)).is_err() || !reads(&uffd, leaf(1), 1 << 32) {
+            return 4;
+        }
+        write(&uffd, leaf(0), 77);
+        write(&uffd, leaf(1), 78);
+        // New huge pages are the child's own.
+        if uffd.install_zero(leaf(2), None).is_err() || !all_zero(&uffd, leaf(2)) {
+            return 5;
+        }
+        if uffd.huge_pages(leaf(2)).0 != 512 && kernel_has_huge_pages() {
+            return 6;
+        }
+        0
+    };
+    let status = in_child(|| uffd.before_fork(), || uffd.after_fork_in_parent(), child);
+    assert_eq!(status, 0, "wait status {status:#x}");
+    // The child is gone: what was shared is made the parent's own without copying, and stays whole.
+    assert!(reads(&uffd, leaf(0), 0));
+    uffd.take_out(leaf(0), huge_frame(0)).unwrap();
+    assert_eq!(uffd.install(huge_frame(0), leaf(0)), Ok(Placed::Moved));
+    assert_huge(&uffd, leaf(0));
+    assert!(reads(&uffd, leaf(0), 0));
+    // A frame that was shared is copied, into a huge page.
+    install(&uffd, huge_frame(1), leaf(1));
+    assert_huge(&uffd, leaf(1));
+    assert!(reads(&uffd, leaf(1), 1 << 32));
+    assert_eq!(present(&uffd, leaf(2)), 0);
+}
+
+#[test]
+fn huge_pages_are_used_while_a_child_shares_them() {
+    let Some(uffd) = memory(3) else { return };
+    for n in 0..3 {
+        uffd.install_zero(leaf(n), None).unwrap();
+        write(&uffd, leaf(n), u64::from(n) << 32);
+    }
+    uffd.take_out(leaf(1), huge_frame(1)).unwrap();
+    let mut pipe = [0; 2];
+    // SAFETY: the array has room for both ends.
+    assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+    uffd.before_fork();
+    // SAFETY: the child reads a pipe and mapped memory, and leaves by `_exit`.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let mut byte = 0u8;
+        // SAFETY: one byte is read into one byte. With the other end closed here, the end of a parent that failed is
+        // the child's end too.
+        unsafe {
+            libc::close(pipe[1]);
+            libc::read(pipe[0], (&raw mut byte).cast(), 1);
+            let whole = reads(&uffd, leaf(0), 0) && reads(&uffd, leaf(2), 2 << 32);
+            libc::_exit(i32::from(!whole));
+        }
+    }
+    uffd.after_fork_in_parent();
+    // As a whole, in parts, and from a frame.
+    uffd.take_out(leaf(0), huge_frame(0)).unwrap();
+    install(&uffd, huge_frame(0), leaf(0));
+    assert!(reads(&uffd, leaf(0), 0));
+    write(&uffd, leaf(0), 50);
+    for n in 0..32 {
+        uffd.take_out(part(leaf(2), 4, n), frame(4, n)).unwrap();
+        install(&uffd, frame(4, n), part(leaf(2), 4, n));
+    }
+    assert!(reads(&uffd, leaf(2), 2 << 32));
+    write(&uffd, leaf(2), 51);
+    assert_eq!(uffd.install(huge_frame(1), leaf(1)), Ok(Placed::Copied));
+    assert_huge(&uffd, leaf(1));
+    assert!(reads(&uffd, leaf(1), 1 << 32));
+    // SAFETY: one byte is written from one byte.
+    assert_eq!(unsafe { libc::write(pipe[1], [1u8].as_ptr().cast(), 1) }, 1);
+    assert_eq!(
+        wait_for(pid),
+        0,
+        "the child saw what the parent wrote later"
+    );
+    uffd.free_frames(&[huge_frame(1)]);
+    for (n, seed) in [(0, 50), (1, 1 << 32), (2, 51)] {
+        uffd.take_out(leaf(n), huge_frame(n)).unwrap();
+        install(&uffd, huge_frame(n), leaf(n));
+        assert!(reads(&uffd, leaf(n), seed));
+    }
+}
+
+/// A child touched memory before it was told of: the kernel gave it pages there. What it wrote stays, around it comes
+/// what was there at the fork.
+#[test]
+fn what_a_child_wrote_too_early_is_not_dropped_to_make_room() {
+    let Some(uffd) = memory(2) else { return };
+    uffd.install_zero(leaf(0), None).unwrap();
+    write(&uffd, leaf(0), 31);
+    uffd.take_out(leaf(0), huge_frame(0)).unwrap();
+    let (early, also_early) = (part(leaf(0), 0, 100), part(leaf(1), 0, 200));
+    let child = || {
+        write(&uffd, early, 1 << 50);
+        write(&uffd, also_early, 1 << 51);
+        if uffd.after_fork_in_child().is_err() {
+            return 1;
+        }
+        if uffd.install(huge_frame(0), leaf(0)).is_err() || !reads(&uffd, early, 1 << 50) {
+            return 2;
+        }
+        let others = leaf(0).pages().filter(|&page| page != early.start);
+        if others
+            .map(|page| PageRange::new(page, PageCount(1)))
+            .any(|page| !reads(&uffd, page, 31))
+        {
+            return 3;
+        }
+        if uffd.install_zero(leaf(1), None).is_err() || !reads(&uffd, also_early, 1 << 51) {
+            return 4;
+        }
+        0
+    };
+    let status = in_child(|| uffd.before_fork(), || uffd.after_fork_in_parent(), child);
+    assert_eq!(status, 0, "wait status {status:#x}");
+}

@@ -2,13 +2,17 @@
 
 mod common;
 
+use std::os::unix::process::CommandExt;
 use std::sync::Barrier;
 use std::sync::atomic::Ordering::Relaxed;
 
 use common::huge::*;
 use common::{Tiny, each_kind};
 use millpond_core::{Mmu, PageCount, PageIndex, PageRange, Placed};
-use millpond_mmu::{Delivery, TakeOutMethod};
+use millpond_mmu::{Delivery, TakeOutMethod, capabilities};
+
+/// Set for a process that runs one test alone.
+const ALONE: &str = "MILLPOND_TEST_ALONE";
 
 #[test]
 fn a_first_touch_is_one_huge_page_and_travels_as_one() {
@@ -214,35 +218,51 @@ fn more_threads_than_slots_touch_new_memory_at_once() {
     tiny.end();
 }
 
-/// Runs in a process of its own, whose huge pages are switched off and on.
+/// Whether this is the process that [`alone`] started.
+fn is_alone() -> bool {
+    std::env::var_os(ALONE).is_some()
+}
+
+/// Runs one test of this file in a process of its own, without huge pages from the start when `forbidden`.
+fn alone(test: &str, forbidden: bool) {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", test, "--nocapture"])
+        .env(ALONE, "1");
+    if forbidden {
+        // SAFETY: one system call between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                forbid_huge_pages(true);
+                Ok(())
+            });
+        }
+    }
+    let output = command.output().unwrap();
+    let (said, errors) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(output.status.success(), "{said}{errors}");
+    eprint!("{errors}");
+}
+
+fn forbid_huge_pages(forbid: bool) {
+    // SAFETY: the call sets a flag of this process.
+    let done = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, u64::from(forbid), 0, 0, 0) };
+    assert_eq!(done, 0);
+}
+
 #[test]
 fn without_huge_pages_small_ones_serve_and_huge_ones_come_back() {
-    const INSIDE: &str = "MILLPOND_TEST_INSIDE";
-    if std::env::var_os(INSIDE).is_none() {
-        let output = std::process::Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "without_huge_pages_small_ones_serve_and_huge_ones_come_back",
-                "--nocapture",
-            ])
-            .env(INSIDE, "1")
-            .output()
-            .unwrap();
-        let (said, errors) = (
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr),
+    if !is_alone() {
+        return alone(
+            "without_huge_pages_small_ones_serve_and_huge_ones_come_back",
+            false,
         );
-        assert!(output.status.success(), "{said}{errors}");
-        eprint!("{errors}");
-        return;
     }
     let Some(uffd) = memory(2) else { return };
-    let forbid = |on: u64| {
-        // SAFETY: the call sets a flag of this process.
-        let done = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, on, 0, 0, 0) };
-        assert_eq!(done, 0);
-    };
-    forbid(1);
+    forbid_huge_pages(true);
     for round in 0..20 {
         uffd.install_zero(leaf(0), None).unwrap();
         assert_eq!(uffd.huge_pages(leaf(0)).0, 0);
@@ -262,7 +282,7 @@ fn without_huge_pages_small_ones_serve_and_huge_ones_come_back() {
         assert!(all_zero(&uffd, leaf(1)));
         uffd.zap(&[leaf(0), leaf(1)]);
     }
-    forbid(0);
+    forbid_huge_pages(false);
     // The rest after the last failure is 255 folios long at most.
     let huge_again = (0..=255).any(|_| {
         uffd.install_zero(leaf(0), None).unwrap();
@@ -272,4 +292,23 @@ fn without_huge_pages_small_ones_serve_and_huge_ones_come_back() {
         huge || !kernel_has_huge_pages()
     });
     assert!(huge_again);
+}
+
+#[test]
+fn a_process_without_huge_pages_is_told_so() {
+    if !is_alone() {
+        return alone("a_process_without_huge_pages_is_told_so", true);
+    }
+    let found = capabilities();
+    let one = found.list.iter().find(|one| one.name == "huge pages");
+    let one = one.unwrap();
+    assert!(!one.present);
+    let settings = "/sys/kernel/mm/transparent_hugepage/";
+    assert!(
+        ["PR_SET_THP_DISABLE", settings, "built without"]
+            .iter()
+            .any(|why| one.detail.contains(why)),
+        "{}",
+        one.detail
+    );
 }

@@ -80,8 +80,8 @@ impl Reservation {
         self.advise_new(start, len)
     }
 
-    /// Maps a part anew as ordinary memory: empty, without page tables, readable and writable, inherited by children, and
-    /// of huge pages where the kernel has them. On an error the part must not be used any more.
+    /// Maps a part anew as ordinary memory: empty, without page tables, readable and writable, and of huge pages where the
+    /// kernel has them. On an error the part must not be used any more.
     pub(crate) fn renew_huge(&self, start: usize, len: usize) -> Result<(), Errno> {
         assert!(
             start >= self.base && start + len <= self.base + self.len,
@@ -97,7 +97,9 @@ impl Reservation {
             )
         }?;
         // SAFETY: the advice changes which page sizes the kernel picks, not contents.
-        unsafe { madvise(start as *mut c_void, len, Advice::LinuxHugepage) }
+        unsafe { madvise(start as *mut c_void, len, Advice::LinuxHugepage) }?;
+        // SAFETY: the advice changes what fork copies, not memory.
+        unsafe { madvise(start as *mut c_void, len, Advice::LinuxDontFork) }
     }
 
     /// Sets the protection of a part.

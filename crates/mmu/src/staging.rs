@@ -9,6 +9,9 @@
 //! The move of a whole huge page leaves it so. After anything else the slot is mapped anew, which frees the table on every
 //! kernel (`MADV_DONTNEED` does so from Linux 6.14 on and only on some machines).
 //!
+//! Like arena and pool, slots are inherited by children of an announced fork only. A child that shared a page with a slot would
+//! keep it from being moved, and any thread can fork at any moment.
+//!
 //! *When there are none to be had.* Huge pages can be forbidden for the machine or the process, and memory can be
 //! fragmented. Nothing is asked beforehand: the settings are many and do not tell about fragmentation. A failed attempt
 //! costs some 10 µs, beside 370 for the copy that takes its place, but where the kernel is allowed to compact memory
@@ -59,6 +62,10 @@ impl Staging {
             strikes: AtomicU32::new(0),
             resting: AtomicU32::new(0),
         }))
+    }
+
+    pub(crate) fn memory(&self) -> &Reservation {
+        &self.memory
     }
 
     /// A slot with a new page of zeros at its start: the whole slot when the kernel had a huge page, which the caller

@@ -3,11 +3,21 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard};
+
 use common::huge::*;
 use common::{in_child, wait_for};
 use millpond_core::{
     LEAF_PAGES, Mmu, PAGE_SIZE, PageCount, PageIndex, PageRange, Placed, TakeOutError,
 };
+
+/// Tests that fork go one after the other: a child that another test forks while memory here may be inherited shares it,
+/// too, and its end comes at no known moment.
+fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(|failed| failed.into_inner())
+}
 
 #[test]
 fn a_huge_page_goes_out_in_parts_and_comes_back() {
@@ -191,6 +201,7 @@ fn a_part_of_a_huge_page_that_a_pipe_holds_is_busy_until_it_is_read() {
 
 #[test]
 fn parent_and_child_share_huge_pages_and_go_on_apart() {
+    let _one = one_at_a_time();
     let Some(uffd) = memory(3) else { return };
     // Leaf 0 is mapped at the fork, leaf 1 is in a frame, leaf 2 is empty.
     for n in 0..2 {
@@ -243,6 +254,7 @@ fn parent_and_child_share_huge_pages_and_go_on_apart() {
 
 #[test]
 fn huge_pages_are_used_while_a_child_shares_them() {
+    let _one = one_at_a_time();
     let Some(uffd) = memory(3) else { return };
     for n in 0..3 {
         uffd.install_zero(leaf(n), None).unwrap();
@@ -300,6 +312,7 @@ fn huge_pages_are_used_while_a_child_shares_them() {
 /// what was there at the fork.
 #[test]
 fn what_a_child_wrote_too_early_is_not_dropped_to_make_room() {
+    let _one = one_at_a_time();
     let Some(uffd) = memory(2) else { return };
     uffd.install_zero(leaf(0), None).unwrap();
     write(&uffd, leaf(0), 31);
@@ -328,4 +341,36 @@ fn what_a_child_wrote_too_early_is_not_dropped_to_make_room() {
     };
     let status = in_child(|| uffd.before_fork(), || uffd.after_fork_in_parent(), child);
     assert_eq!(status, 0, "wait status {status:#x}");
+}
+
+/// The bytes of a page on its way in were shared with a child that somebody else forked just then: the kernel would not
+/// move it, and the folio became small pages. Seen in one run of 75 of these tests, which start processes.
+#[test]
+fn a_fork_by_somebody_else_does_not_hinder_new_huge_pages() {
+    let _one = one_at_a_time();
+    let Some(uffd) = memory(1) else { return };
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                // SAFETY: the child leaves at once.
+                let pid = unsafe { libc::fork() };
+                if pid == 0 {
+                    // SAFETY: as above.
+                    unsafe { libc::_exit(0) };
+                }
+                wait_for(pid);
+            }
+        });
+        for _ in 0..2000 {
+            uffd.install_zero(leaf(0), None).unwrap();
+            let huge = uffd.huge_pages(leaf(0));
+            if huge.0 < 512 {
+                stop.store(true, Relaxed);
+            }
+            assert_huge(&uffd, leaf(0));
+            uffd.zap(&[leaf(0)]);
+        }
+        stop.store(true, Relaxed);
+    });
 }

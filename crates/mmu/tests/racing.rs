@@ -5,8 +5,10 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use common::huge::{frame, huge_frame, install, leaf, memory, part};
 use common::{Random, Tiny, each_kind, stress_time};
-use millpond_mmu::{Delivery, TakeOutMethod};
+use millpond_core::{Access, Mmu, PAGE_SIZE, PageIndex, TakeOutError};
+use millpond_mmu::{Delivery, FaultSink, Resolution, TakeOutMethod, Uffd};
 
 const WRITERS: usize = 4;
 
@@ -92,4 +94,113 @@ fn no_increment_is_lost_at_64_kib() {
 #[test]
 fn no_increment_is_lost_at_2_mib() {
     each_kind(|delivery, method| race(delivery, method, 9));
+}
+
+/// Lets whoever faults try again until the page is there.
+struct Patience;
+
+impl FaultSink for Patience {
+    fn fault(&self, _: PageIndex, _: Access) -> Resolution {
+        std::thread::yield_now();
+        Resolution::Retry
+    }
+}
+
+/// One leaf goes out whole, then in parts, and is folded up again, under writers and under a reader by system call, who
+/// holds pages for moments at which the kernel cannot split what they are part of.
+#[test]
+fn no_increment_is_lost_while_huge_pages_are_broken_up_and_made_again() {
+    let Some(uffd) = memory(1) else {
+        return;
+    };
+    uffd.attach(Arc::new(Patience)).unwrap();
+    uffd.install_zero(leaf(0), None).unwrap();
+    let stop = AtomicBool::new(false);
+    let counter = |n: usize| {
+        let at = uffd.addr_of(PageIndex(0)).wrapping_add(n * PAGE_SIZE / 2);
+        // SAFETY: the address is in the arena, aligned, and lives as long as the Uffd; a fault waits until the page is back.
+        unsafe { AtomicU64::from_ptr(at.cast()) }
+    };
+    let (written, rounds, whole, busy) = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS as u64)
+            .map(|writer| {
+                let (stop, counter) = (&stop, &counter);
+                scope.spawn(move || {
+                    let (mut random, mut count) = (Random(0x51F1 + writer), 0u64);
+                    while !stop.load(Relaxed) {
+                        counter(random.below(1024)).fetch_add(1, Relaxed);
+                        count += 1;
+                    }
+                    count
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            let (mut random, mut seen) = (Random(7), [0u8; 64]);
+            while !stop.load(Relaxed) {
+                let page = uffd.addr_of(PageIndex(random.below(512) as u32)).cast();
+                let from = libc::iovec {
+                    iov_base: page,
+                    iov_len: 64,
+                };
+                let to = libc::iovec {
+                    iov_base: seen.as_mut_ptr().cast(),
+                    iov_len: 64,
+                };
+                // SAFETY: reads this process's own arena into a buffer of that length; absent pages are an error.
+                unsafe { libc::process_vm_readv(libc::getpid(), &to, 1, &from, 1, 0) };
+            }
+        });
+        let end = std::time::Instant::now() + stress_time();
+        let (mut rounds, mut whole, mut busy) = (0, 0, 0);
+        while std::time::Instant::now() < end {
+            rounds += 1;
+            whole += u32::from(uffd.huge_pages(leaf(0)).0 == 512);
+            for _ in 0..3 {
+                match uffd.take_out(leaf(0), huge_frame(0)) {
+                    Ok(()) => install(&uffd, huge_frame(0), leaf(0)),
+                    Err(error) => {
+                        assert_eq!(error, TakeOutError::Busy);
+                        busy += 1;
+                    }
+                }
+            }
+            busy += break_up_and_fold(&uffd);
+        }
+        stop.store(true, Relaxed);
+        let written = writers.into_iter().map(|writer| writer.join().unwrap());
+        (written.sum::<u64>(), rounds, whole, busy)
+    });
+    let found: u64 = (0..1024).map(|n| counter(n).load(Relaxed)).sum();
+    println!("{written} increments, {rounds} rounds, {whole} on a huge page, {busy} busy");
+    assert_eq!(found, written);
+    assert!(whole > 0);
+    uffd.detach();
+}
+
+/// Takes the leaf out in 32 parts and puts it back: as one new huge page when all could go. Answers how many could not.
+fn break_up_and_fold(uffd: &Uffd) -> u32 {
+    let parts = |n| (part(leaf(0), 4, n), frame(4, n));
+    let mut out = [false; 32];
+    for n in 0..32 {
+        out[n as usize] = uffd.take_out(parts(n).0, parts(n).1).is_ok();
+    }
+    let stayed = out.iter().filter(|&&out| !out).count() as u32;
+    if stayed > 0 {
+        for n in (0..32).filter(|&n| out[n as usize]) {
+            install(uffd, parts(n).1, parts(n).0);
+        }
+        return stayed;
+    }
+    uffd.fill(huge_frame(0), true, &mut |bytes| {
+        for (n, bytes) in bytes.chunks_exact_mut(16 * PAGE_SIZE).enumerate() {
+            uffd.read_frame(parts(n as u32).1, &mut |part| bytes.copy_from_slice(part));
+        }
+        Ok(())
+    })
+    .unwrap();
+    let frames: [_; 32] = std::array::from_fn(|n| parts(n as u32).1);
+    uffd.free_frames(&frames);
+    install(uffd, huge_frame(0), leaf(0));
+    0
 }

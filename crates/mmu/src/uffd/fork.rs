@@ -4,8 +4,8 @@
 //! would change the *parent's* memory. It does not inherit the registration: its missing pages would silently read
 //! as zeros. Hence:
 //!
-//! 1. Before the fork the caller quiets everything and lets arena and pool be inherited (they are not, otherwise: a
-//!    child made behind our back dies at its first touch, where it would read wrong data).
+//! 1. Before the fork the caller quiets everything and lets arena, pool and the huge pages' slots be inherited (they are
+//!    not, otherwise: a child made behind our back dies at its first touch, where it would read wrong data).
 //! 2. The parent forbids it again.
 //! 3. The child makes a descriptor, a page map and a process handle of its own, closes the inherited ones, registers
 //!    arena and pool, and starts its own delivery.
@@ -20,6 +20,7 @@ use millpond_core::PAGE_SIZE;
 use super::{Uffd, open_pagemap, open_pidfd, open_uffd};
 use crate::error::MmuError;
 use crate::report;
+use crate::staging::Staging;
 use crate::sys::ioctl;
 
 impl Uffd {
@@ -92,7 +93,8 @@ impl Uffd {
     }
 
     fn inherit(&self, inherit: bool) {
-        for memory in [&self.arena, self.pool.memory()] {
+        let staging = self.staging.as_ref().map(Staging::memory);
+        for memory in [&self.arena, self.pool.memory()].into_iter().chain(staging) {
             if let Err(errno) = memory.inherit(inherit)
                 && errno != Errno::NOMEM
             {

@@ -21,7 +21,8 @@
 //! leaf is empty already. Nothing in user space tells an empty table from none, and where there is none the call costs a
 //! microsecond. So it is done before each move of a huge page. A leaf of the arena is looked at first: a page that is there
 //! against all expectation (see `install.rs`) must not be dropped. A kernel that keeps its tables would split each huge page at
-//! the price of two copies; there, nothing is tried (`staging.rs`). To let the arena have huge pages by its own faults is no
+//! the price of two copies; there, nothing is tried (`staging.rs`). A second thread that faults at the leaf between the drop and
+//! the move puts a table there again, and this one page is split. To let the arena have huge pages by its own faults is no
 //! way out: then the kernel makes and clears one before it asks userfaultfd, and throws it away.
 //!
 //! *Zeroing a used frame* goes through the caches: a program that asks for 2 MiB mostly goes on to write them.

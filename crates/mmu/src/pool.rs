@@ -2,8 +2,8 @@
 //!
 //! A frame's place is either a *hole* (no pages) or *populated*. Which one it is, is the core's business; this
 //! file only knows addresses. The pool is registered with userfaultfd because the target of `UFFDIO_MOVE` must
-//! be, so a hole is given pages by `UFFDIO_COPY` from zeros, or by moving a huge page in, and never by touching it: a touch would be a fault of
-//! our own making that nobody serves.
+//! be, so a hole is given pages by `UFFDIO_COPY` from zeros, or by moving a huge page in, and never by touching it: a
+//! touch would be a fault of our own making that nobody serves.
 
 use millpond_core::{Frame, Order, PoolLayout};
 

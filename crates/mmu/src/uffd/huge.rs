@@ -1,10 +1,10 @@
 //! Folios of 2 MiB as huge pages: one entry in one table, moved as one.
 //!
-//! A huge page pays three times. The kernel clears it in one go and makes one entry, where 512 pages copied from zeros
-//! take 370 µs; it travels between arena and pool in 1 µs instead of 45; and the program's TLB needs one entry for it. All of
-//! that holds only while it stays whole. `UFFDIO_MOVE` moves the entry when source and destination are aligned to 2 MiB,
-//! the call covers all of it, and *the destination has no page table*. Otherwise it splits the page and moves 512 small
-//! ones. As measured here, in µs, alone (beside a running thread add its interruption, 10):
+//! A huge page pays three times. The kernel clears it in one go and makes one entry, where 512 pages copied from
+//! zeros take 370 µs; it travels between arena and pool in 1 µs instead of 45; and the program's TLB needs one entry
+//! for it. All of that holds only while it stays whole. `UFFDIO_MOVE` moves the entry when source and destination are
+//! aligned to 2 MiB, the call covers all of it, and *the destination has no page table*. Otherwise it splits the page
+//! and moves 512 small ones. As measured here, in µs, alone (beside a running thread add its interruption, 10):
 //!
 //! | | |
 //! | --- | --- |
@@ -12,25 +12,28 @@
 //! | 512 small pages copied from zeros / by touches | 365 / 710 |
 //! | move a huge page where no table is / into an empty table: of data / of zeros | 1.1–2.2 / 410 / 860 |
 //! | move 512 small pages | 47 |
-//! | zero a huge page of cold memory: past the caches / through them; with the program's first touch of each line | 26 / 52; 102 / 71 |
+//! | zero a huge page of cold memory past the caches / through them | 26 / 52 |
+//! | the same, and the program's first touch of each line after it | 102 / 71 |
 //! | copy 2 MiB of cold memory | 110 |
 //! | look whether a leaf is empty, and drop it: no table / empty table | 0.5 + 1.0 / 2.2 + 2.6 |
 //!
-//! *The table in the way.* A leaf that ever held a small page has a table, empty or not, and one that was faulted on has one
-//! too: the kernel makes it before it asks userfaultfd. `MADV_DONTNEED` of a whole leaf frees it (Linux 6.14, x86), also when the
-//! leaf is empty already. Nothing in user space tells an empty table from none, and where there is none the call costs a
-//! microsecond. So it is done before each move of a huge page. A leaf of the arena is looked at first: a page that is there
-//! against all expectation (see `install.rs`) must not be dropped. A kernel that keeps its tables would split each huge page at
-//! the price of two copies; there, nothing is tried (`staging.rs`). A second thread that faults at the leaf between the drop and
-//! the move puts a table there again, and this one page is split. To let the arena have huge pages by its own faults is no
-//! way out: then the kernel makes and clears one before it asks userfaultfd, and throws it away.
+//! *The table in the way.* A leaf that ever held a small page has a table, empty or not, and one that was faulted on
+//! has one too: the kernel makes it before it asks userfaultfd. `MADV_DONTNEED` of a whole leaf frees it (Linux 6.14,
+//! x86), also when the leaf is empty already. Nothing in user space tells an empty table from none, and where there
+//! is none the call costs a microsecond. So it is done before each move of a huge page. A leaf of the arena is looked
+//! at first: a page that is there against all expectation (see `install.rs`) must not be dropped. A kernel that keeps
+//! its tables would split each huge page at the price of two copies; there, nothing is tried (`staging.rs`). A second
+//! thread that faults at the leaf between the drop and the move puts a table there again, and this one page is split.
+//! To let the arena have huge pages by its own faults is no way out: then the kernel makes and clears one before it
+//! asks userfaultfd, and throws it away (a fault of 35 µs for 4).
 //!
 //! *Zeroing a used frame* goes through the caches: a program that asks for 2 MiB mostly goes on to write them.
 //!
-//! *What the kernel splits behind our back*: a page of which a part is dropped, protected or moved, or which is written to while a
-//! forked child shares it. It stays right and becomes slow: it is 512 small pages from then on, the next take-out moves
-//! them singly, and the frame is small pages until it is given back. One thing can refuse meanwhile: a part of
-//! a page that a pipe or a device holds is busy until it lets go, because the kernel cannot split what others count on.
+//! *What the kernel splits behind our back*: a page of which a part is dropped, protected or moved, or which is
+//! written to while a forked child shares it. It stays right and becomes slow: it is 512 small pages from then on,
+//! the next take-out moves them singly, and the frame is small pages until it is given back. One thing can refuse
+//! meanwhile: a part of a page that a pipe or a device holds is busy until it lets go, because the kernel cannot
+//! split what others count on.
 
 use super::Uffd;
 use crate::reservation::HUGE;
@@ -39,8 +42,8 @@ use crate::sys::advise::{self, Span};
 use crate::sys::{ioctl, pagemap};
 
 impl Uffd {
-    /// Puts new zeros at a leaf of the arena, which is held in flight, as one huge page. Answers how many bytes from the start are
-    /// mapped: all when the kernel has a huge page, a few when it had small ones.
+    /// Puts new zeros at a leaf of the arena, which is held in flight, as one huge page. Answers how many bytes from the
+    /// start are mapped: all when the kernel has a huge page, a few when it had small ones.
     pub(super) fn place_zeros(&self, leaf: usize) -> usize {
         let Some(slot) = self.new_page() else {
             return 0;
@@ -58,8 +61,8 @@ impl Uffd {
         self.send(slot, frame, ioctl::DONT_WAKE)
     }
 
-    /// Puts a copy of a leased, populated frame at a leaf of the arena, which is held in flight, as one huge page. Answers how
-    /// many bytes from the start are mapped.
+    /// Puts a copy of a leased, populated frame at a leaf of the arena, which is held in flight, as one huge page.
+    /// Answers how many bytes from the start are mapped.
     pub(super) fn place_copy(&self, leaf: usize, frame: usize) -> usize {
         let Some(slot) = self.new_page() else {
             return 0;

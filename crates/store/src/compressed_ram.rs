@@ -9,7 +9,7 @@ use crate::arena::{Arena, Place};
 use crate::checksum::Checksums;
 use crate::codec::{COMPRESSED_MAX, Want, compress, pays, restore};
 use crate::error::OpenError;
-use crate::image::{self, Image, MAX_BLOCKS};
+use crate::image::{self, Image, MAX_BLOCKS, RAM_BLOCK};
 use crate::scratch::ScratchPool;
 use crate::slot_table::{Block, ClaimError, Kind, SlotTable};
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
@@ -63,7 +63,7 @@ impl CompressedRam {
         }
         let memory = |errno| OpenError::Memory { errno };
         Ok(Self {
-            table: SlotTable::new().map_err(memory)?,
+            table: SlotTable::new(RAM_BLOCK).map_err(memory)?,
             sums: Checksums::new().map_err(|errno| OpenError::Random { errno })?,
             scratches: ScratchPool::new(COMPRESSED_MAX).map_err(memory)?,
             arena: Arena::new(config.max_bytes.unwrap_or(u64::MAX)).map_err(memory)?,
@@ -194,7 +194,7 @@ impl Store for CompressedRam {
     ) -> Result<Saved, SaveError> {
         let holds = |slot, image: &Image<'_>| self.holds_image(slot, image);
         let put = |image: &Image<'_>| self.put(slot, image);
-        image::save(data, previous, &self.sums, holds, put)
+        image::save(data, RAM_BLOCK, previous, &self.sums, holds, put)
     }
 
     fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError> {
@@ -287,7 +287,7 @@ mod tests {
         let mut out = vec![0; 4096];
         assert_eq!(store.load(SlotId(1), 0, &mut out), Ok(()));
         assert_eq!(out, text[..4096]);
-        assert_eq!(store.load(SlotId(1), 20, &mut out), Err(LoadError::Corrupt));
+        assert_eq!(store.load(SlotId(1), 5, &mut out), Err(LoadError::Corrupt));
         assert_eq!(
             store.load(SlotId(1), 0, &mut vec![0; 1 << 17]),
             Err(LoadError::Corrupt)

@@ -1,5 +1,4 @@
-//! Where the bytes of each slot are: one record of 32 bytes a block of 64 KiB, found by slot
-//! number.
+//! Where the bytes of each slot are: one record of 32 bytes a block, found by slot number.
 //!
 //! Slot numbers are dense, so the table is an array, in pieces of 4,096 records that are mapped
 //! when first needed and never move: readers need no lock to find a record. The record at a slot's
@@ -11,7 +10,6 @@
 //! release waits for them, and a slot that is being written looks empty. That costs two uncontended
 //! atomic operations a call.
 
-use crate::image::BLOCK;
 use crate::mem::{Mapping, PAGE};
 use millpond_core::port::StoreUsage;
 use millpond_core::swap::SlotId;
@@ -194,6 +192,8 @@ struct Spare {
 
 /// See the module.
 pub(crate) struct SlotTable {
+    /// Bytes in a block.
+    block: usize,
     heads: Records,
     extra: Records,
     spare: Mutex<Spare>,
@@ -217,8 +217,10 @@ pub(crate) enum ClaimError {
 }
 
 impl SlotTable {
-    pub(crate) fn new() -> Result<Self, Errno> {
+    /// An empty table for slots in blocks of `block` bytes.
+    pub(crate) fn new(block: usize) -> Result<Self, Errno> {
         Ok(Self {
+            block,
             heads: Records::new()?,
             extra: Records::new()?,
             spare: Mutex::new(Spare { head: 0, end: 0 }),
@@ -418,7 +420,11 @@ impl Pinned<'_> {
         if len == 0 || start + len > slot {
             return None;
         }
-        let size = if self.head.next() == 0 { slot } else { BLOCK };
+        let size = if self.head.next() == 0 {
+            slot
+        } else {
+            self.table.block
+        };
         let skip = start / size;
         let count = (start + len).div_ceil(size) - skip;
         let placed = move |(i, block)| {
@@ -445,7 +451,11 @@ impl Taken<'_> {
     /// What it held, with the length of each block.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = (Block, usize)> {
         let slot = usize::from(self.head.pages()) * PAGE;
-        let size = if self.head.next() == 0 { slot } else { BLOCK };
+        let size = if self.head.next() == 0 {
+            slot
+        } else {
+            self.table.block
+        };
         let blocks = self.table.walk(self.head).enumerate();
         blocks.map(move |(i, record)| (record.block(), size.min(slot - i * size)))
     }
@@ -465,6 +475,7 @@ impl Drop for Taken<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::BLOCK;
 
     fn block(place: u64) -> Block {
         Block {
@@ -477,7 +488,7 @@ mod tests {
 
     #[test]
     fn chains_come_back_in_order_and_records_are_used_again() {
-        let table = SlotTable::new().unwrap();
+        let table = SlotTable::new(BLOCK).unwrap();
         for round in 0..3 {
             for slot in [0, 4095, 4096, 1_000_000, u32::MAX] {
                 let blocks: Vec<Block> = (0..32).map(|i| block(i + u64::from(slot))).collect();
@@ -517,7 +528,7 @@ mod tests {
 
     #[test]
     fn a_claim_given_up_leaves_nothing() {
-        let table = SlotTable::new().unwrap();
+        let table = SlotTable::new(BLOCK).unwrap();
         drop(table.claim(SlotId(3)).unwrap());
         assert!(table.pin(SlotId(3)).is_none());
         assert!(table.claim(SlotId(3)).is_ok());
@@ -525,7 +536,7 @@ mod tests {
 
     #[test]
     fn a_release_waits_for_readers() {
-        let table = SlotTable::new().unwrap();
+        let table = SlotTable::new(BLOCK).unwrap();
         table
             .claim(SlotId(1))
             .unwrap()

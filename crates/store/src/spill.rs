@@ -10,7 +10,7 @@
 
 use crate::compressed_ram::CompressedRam;
 use crate::file::FileStore;
-use crate::image::{self, Image};
+use crate::image::{self, Image, RAM_BLOCK};
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
 use millpond_core::swap::SlotId;
 use rustix::io::Errno;
@@ -68,7 +68,10 @@ impl Spill {
                 Err(error) => return Err(error),
             }
         }
-        match self.back.put(slot, image) {
+        let Some(for_file) = image.for_file(&self.front.sums) else {
+            return self.front.put(slot, image);
+        };
+        match self.back.put(slot, &for_file) {
             // Nothing is refused that the front might still take.
             Err(SaveError::Full) => self.front.put(slot, image),
             other => other,
@@ -84,10 +87,14 @@ impl Store for Spill {
         data: &[u8],
     ) -> Result<Saved, SaveError> {
         let holds = |slot, image: &Image<'_>| {
-            self.front.holds_image(slot, image) || self.back.holds_image(slot, image)
+            let in_file = || {
+                let for_file = image.for_file(&self.front.sums);
+                for_file.is_some_and(|image| self.back.holds_image(slot, &image))
+            };
+            self.front.holds_image(slot, image) || self.back.holds(slot) && in_file()
         };
         let put = |image: &Image<'_>| self.put(slot, image);
-        image::save(data, previous, &self.front.sums, holds, put)
+        image::save(data, RAM_BLOCK, previous, &self.front.sums, holds, put)
     }
 
     fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError> {

@@ -18,7 +18,7 @@ mod io;
 use crate::checksum::Checksums;
 use crate::codec::{COMPRESSED_MAX, Want, compress, restore};
 use crate::error::OpenError;
-use crate::image::{self, BLOCK, Image, MAX_BLOCKS};
+use crate::image::{self, BLOCK, Image, MAX_BLOCKS, MAX_SLOT};
 use crate::mem::PAGE;
 use crate::scratch::ScratchPool;
 use crate::slot_table::{Block, ClaimError, Kind, SlotTable};
@@ -38,7 +38,7 @@ const GENERATION_SHIFT: u32 = 48;
 /// Most bytes in a file without a limit of its own.
 const DEFAULT_MAX: u64 = 1 << 40;
 /// A slot's extent at worst, and what the compressor wants behind the last block.
-const WIRE: usize = MAX_BLOCKS * BLOCK + COMPRESSED_MAX - BLOCK;
+const WIRE: usize = MAX_SLOT + COMPRESSED_MAX - BLOCK;
 
 /// Where the file of a [`FileStore`] is to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -123,7 +123,7 @@ impl FileStore {
         }
         let max_blocks = (max_bytes / FILE_BLOCK as u64).min(1 << GENERATION_SHIFT);
         let memory = |errno| OpenError::Memory { errno };
-        let table = SlotTable::new().map_err(memory)?;
+        let table = SlotTable::new(BLOCK).map_err(memory)?;
         let scratches = ScratchPool::new(WIRE).map_err(memory)?;
         let blocks = Mutex::new(BlockMap::new(max_blocks).map_err(memory)?);
         let sums = Checksums::new().map_err(|errno| OpenError::Random { errno })?;
@@ -332,7 +332,7 @@ impl Store for FileStore {
     ) -> Result<Saved, SaveError> {
         let holds = |slot, image: &Image<'_>| self.holds_image(slot, image);
         let put = |image: &Image<'_>| self.put(slot, image);
-        image::save(data, previous, &self.sums, holds, put)
+        image::save(data, BLOCK, previous, &self.sums, holds, put)
     }
 
     fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError> {

@@ -18,7 +18,7 @@ fn main() {
         core.handle(
             Event::CreateRegion {
                 pages: arena,
-                order,
+                order: order.into(),
             },
             &mut out,
         );
@@ -71,6 +71,7 @@ fn settle(core: &mut Core, out: &mut Commands) -> Duration {
             let event = match command {
                 Command::Zero { folio, .. }
                 | Command::Load { folio, .. }
+                | Command::Fold { folio, .. }
                 | Command::Rescue { folio, .. } => Event::Completed {
                     folio,
                     outcome: Outcome::Installed { frame_kept: false },

@@ -127,6 +127,11 @@ impl Order {
         }
     }
 
+    /// The orders up to `most`, smallest first.
+    pub fn up_to(most: Self) -> impl DoubleEndedIterator<Item = Self> {
+        (0..=most.0).map(Self)
+    }
+
     /// All orders, smallest first.
     pub fn all() -> impl DoubleEndedIterator<Item = Self> {
         (0..=MAX_ORDER).map(Self)

@@ -337,6 +337,7 @@ impl Core {
     /// Each slot's live pages are the entries that name it, or the folio that it backs or fills.
     fn check_slots(&self, by_slot: &HashMap<SlotId, u32>) -> Result<(), String> {
         let mut live = by_slot.clone();
+        let mut folds = 0;
         for (id, folio) in self.folios.iter() {
             if let Some(slot) = folio.slot {
                 *live.entry(slot).or_insert(0) += folio.order.pages().0;
@@ -345,6 +346,14 @@ impl Core {
                     "{id:?} is backed by a slot of another order"
                 );
             }
+            if let Errand::Fold(fold) = folio.errand {
+                for part in self.folds.get(fold).as_slice() {
+                    if let Some(slot) = part.slot {
+                        *live.entry(slot).or_insert(0) += u32::from(part.pages);
+                    }
+                }
+                folds += 1;
+            }
             if let (State::Saving, Some(slot)) = (folio.state, folio.new_slot) {
                 ensure!(
                     self.slots.get(slot).state == SlotState::Saving,
@@ -352,6 +361,11 @@ impl Core {
                 );
             }
         }
+        ensure!(
+            folds == self.folds.len(),
+            "{} folds are kept, {folds} are under way",
+            self.folds.len()
+        );
         for (id, slot) in self.slots.iter() {
             let found = live.remove(&id).unwrap_or(0);
             let said = if slot.state == SlotState::Held {

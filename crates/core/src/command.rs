@@ -5,8 +5,9 @@
 
 use crate::addr::{Frame, PageIndex, PageRange};
 use crate::event::SlotPart;
+use crate::fold::FoldPart;
 use crate::folio::FolioId;
-use crate::limits::MAX_COMMANDS;
+use crate::limits::{MAX_COMMANDS, MAX_PARTS};
 use crate::swap::SlotId;
 
 /// Work for the driver.
@@ -29,6 +30,21 @@ pub enum Command {
         folio: FolioId,
         /// Where from.
         part: SlotPart,
+        /// Where.
+        at: PageRange,
+        /// The frame to load into.
+        frame: Frame,
+        /// Whether the frame is a hole that must be given pages first.
+        fresh: bool,
+    },
+    /// [`Command::Load`] of a folio that is spread over several slots: [`Commands::parts`] tells which. A part that cannot
+    /// be read is answered like a range that cannot be mapped in one piece.
+    /// Answer: `Installed`, `InstallSplit`, `InstallGone`.
+    Fold {
+        /// The folio.
+        folio: FolioId,
+        /// Its parts.
+        parts: PartsOf,
         /// Where.
         at: PageRange,
         /// The frame to load into.
@@ -125,11 +141,20 @@ pub enum Command {
     },
 }
 
+/// Which of a list's parts belong to a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PartsOf {
+    first: u8,
+    len: u8,
+}
+
 /// A bounded list of commands, filled by one [`Core::handle`](crate::Core::handle).
 #[derive(Debug)]
 pub struct Commands {
     list: [Option<Command>; MAX_COMMANDS],
     len: usize,
+    parts: [FoldPart; MAX_PARTS],
+    parts_len: usize,
 }
 
 impl Commands {
@@ -139,6 +164,8 @@ impl Commands {
         Self {
             list: [None; MAX_COMMANDS],
             len: 0,
+            parts: [FoldPart::NONE; MAX_PARTS],
+            parts_len: 0,
         }
     }
 
@@ -163,6 +190,7 @@ impl Commands {
     /// Forgets all.
     pub fn clear(&mut self) {
         self.len = 0;
+        self.parts_len = 0;
     }
 
     /// The commands, in the order given.
@@ -170,6 +198,27 @@ impl Commands {
         self.list[..self.len]
             .iter()
             .map(|c| c.expect("commands up to len are set"))
+    }
+
+    /// The parts of a [`Command::Fold`] of this list.
+    #[must_use]
+    pub fn parts(&self, of: PartsOf) -> &[FoldPart] {
+        &self.parts[usize::from(of.first)..][..usize::from(of.len)]
+    }
+
+    /// How many more parts fit.
+    pub(crate) fn room_for_parts(&self) -> usize {
+        MAX_PARTS - self.parts_len
+    }
+
+    pub(crate) fn push_parts(&mut self, parts: &[FoldPart]) -> PartsOf {
+        let first = self.parts_len;
+        self.parts[first..][..parts.len()].copy_from_slice(parts);
+        self.parts_len += parts.len();
+        PartsOf {
+            first: first as u8,
+            len: parts.len() as u8,
+        }
     }
 
     pub(crate) fn push(&mut self, command: Command) {

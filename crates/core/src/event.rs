@@ -2,6 +2,7 @@
 
 use crate::addr::{Frame, Order, PageCount, PageIndex, PageRange};
 use crate::folio::FolioId;
+use crate::order::OrderPolicy;
 use crate::region::RegionId;
 use crate::swap::SlotId;
 
@@ -32,6 +33,8 @@ pub enum FreeMode {
     Exclusive,
     /// The same, and the range must read as zeros afterwards: what is not zeroed in place is dropped.
     Zeroed,
+    /// Only what the store holds: the range is about to be overwritten, and its memory is wanted.
+    Stored,
 }
 
 /// A hint about how a range will be used.
@@ -41,17 +44,23 @@ pub enum Advice {
     Cold,
     /// Take it out now.
     PageOut,
+    /// Pages will be touched in order: large steps from the first fault on. For whole leaves (2 MiB).
+    Sequential,
+    /// Pages will be touched in no order: single pages. For whole leaves (2 MiB).
+    Random,
+    /// Nothing is known about the order any more. For whole leaves (2 MiB).
+    Normal,
 }
 
 /// Something that happened. [`Core::handle`](crate::Core::handle) answers each with a [`Reply`] and commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Reserve a region of `pages` pages, leaf-aligned, whose folios have `order`.
+    /// Reserve a region of `pages` pages, leaf-aligned, whose folios have orders by `order`.
     CreateRegion {
         /// Its length.
         pages: PageCount,
-        /// The order of its folios.
-        order: Order,
+        /// The orders of its folios.
+        order: OrderPolicy,
     },
     /// Give a region's addresses back. Its pages must have been discarded first.
     DropRegion {

@@ -20,6 +20,7 @@
 
 use crate::addr::{Frame, Order, PageIndex, PageRange};
 use crate::event::Reclaimer;
+use crate::fold::FoldId;
 use crate::swap::SlotId;
 
 /// The number of a folio record.
@@ -55,6 +56,8 @@ pub(crate) enum Errand {
     Trim,
     /// `Saving`, or `TakingOut` of what is blank: on whose behalf, for the counters.
     For(Reclaimer),
+    /// `Filling` from several slots.
+    Fold(FoldId),
     /// `Zapping`: it stood for poison, which is not charged as memory.
     Poison,
 }

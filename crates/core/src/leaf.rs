@@ -145,6 +145,14 @@ impl LeafTable {
         Some(zeros)
     }
 
+    /// How many pages of `range` are zero though touched before.
+    pub(crate) fn count_zeros(&self, range: PageRange) -> u32 {
+        range
+            .pages()
+            .filter(|&page| self.get(page) == Entry::Zero)
+            .count() as u32
+    }
+
     /// Whether the leaf of `page` holds anything at all.
     pub(crate) fn leaf_in_use(&self, page: PageIndex) -> bool {
         self.directory[page.leaf() as usize] != NO_TABLE

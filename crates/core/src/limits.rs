@@ -10,10 +10,21 @@ pub const RECLAIM_BATCH: usize = 16;
 pub const RECLAIM_SCAN: usize = 128;
 /// Frees of spare frames that one event adds to its own work: enough to share one TLB shootdown.
 pub const TRIM_BATCH: usize = 24;
-/// Room that the answer to a command needs in the list: one release, one wake-up, one poison, one split.
-pub const ANSWER_COMMANDS: usize = 8;
+/// Slots that one folio is folded up from at most.
+pub const FOLD_PARTS: usize = 16;
+/// Folios that are folded up at once.
+pub const FOLDS: usize = 64;
+/// Room that the answer to a command needs in the list: a release for each part of a fold, one wake-up, one poison, one
+/// split.
+pub const ANSWER_COMMANDS: usize = FOLD_PARTS + 8;
+/// Parts that the commands of one event name together.
+pub const MAX_PARTS: usize = 2 * FOLD_PARTS;
 /// Places of each order that take-outs leave for loads, so that a pool full of limbo cannot stop a fault.
 pub const LOAD_RESERVE: usize = 2;
+/// Folios that one fault brings in at most: the one that is wanted, and the rest of its window.
+pub const FAULT_FOLIOS: usize = 8;
+/// A folio of an adaptive region takes at most this share of the budget.
+pub const FOLIO_SHARE: u32 = 64;
 /// Largest folio that is zeroed in place when it is lazily freed, in pages: beyond 64 KiB, capturing it and one fault
 /// when it is wanted again cost less than writing it.
 pub const CLEAR_PAGES: u32 = 16;

@@ -11,14 +11,16 @@
 //! it for a while, and are reported: frames in flight (a copied folio and the frame it was copied from), and
 //! faults that are served while the store takes nothing.
 
-use crate::addr::{Order, PageCount, PageIndex, PageRange};
+use crate::addr::{LEAF_PAGES, PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands};
 use crate::config::{Config, ConfigError};
 use crate::event::{Event, Refusal, Reply};
+use crate::fold::Folds;
 use crate::folio::{FolioId, Folios, ListName, State};
 use crate::frames::Frames;
 use crate::leaf::{Entry, LeafTable};
 use crate::lru::Lruvec;
+use crate::order::{OrderPolicy, Trends};
 use crate::region::Regions;
 use crate::stats::VmStat;
 use crate::swap::{SlotId, Slots};
@@ -34,6 +36,8 @@ pub struct Core {
     pub(crate) slots: Slots,
     pub(crate) regions: Regions,
     pub(crate) lru: Lruvec,
+    pub(crate) trends: Trends,
+    pub(crate) folds: Folds,
     /// Pages of folios that are mapped, or on their way in or out.
     pub(crate) mapped: u32,
     /// Pages of folios in limbo, being saved or being rescued.
@@ -80,6 +84,8 @@ impl Core {
             slots: Slots::new(config.arena.0, config.records),
             regions: Regions::new(config.arena),
             lru: Lruvec::new(),
+            folds: Folds::new(),
+            trends: Trends::new(config.arena.0 / LEAF_PAGES),
             mapped: 0,
             limbo: 0,
             taking_out: 0,
@@ -185,7 +191,11 @@ impl Core {
     /// Bytes of memory that the core's own tables take.
     #[must_use]
     pub fn metadata_bytes(&self) -> u64 {
-        self.leaves.bytes() + self.folios.bytes() + self.slots.bytes() + self.frames.bytes()
+        self.trends.bytes()
+            + self.leaves.bytes()
+            + self.folios.bytes()
+            + self.slots.bytes()
+            + self.frames.bytes()
     }
 
     /// Length of the arena.
@@ -357,7 +367,7 @@ impl Core {
         (u64::from(self.limit) * u64::from(share) / 1024) as u32
     }
 
-    fn create_region(&mut self, pages: PageCount, order: Order) -> Reply {
+    fn create_region(&mut self, pages: PageCount, order: OrderPolicy) -> Reply {
         if pages.0 == 0 || pages.0 > self.config.arena.0 {
             return Reply::Refused(Refusal::BadRange);
         }
@@ -376,9 +386,13 @@ impl Core {
             if self.leaves.leaf_in_use(leaf) {
                 return Reply::Refused(Refusal::RegionInUse);
             }
-            leaf = leaf.plus(crate::addr::LEAF_PAGES);
+            leaf = leaf.plus(LEAF_PAGES);
         }
+        let range = region.range;
         self.regions.remove(id);
+        for leaf in range.start.leaf()..range.end().0.div_ceil(LEAF_PAGES) {
+            self.trends.forget(PageIndex(leaf * LEAF_PAGES));
+        }
         Reply::Done
     }
 }

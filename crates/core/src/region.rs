@@ -3,7 +3,8 @@
 //! A region starts at a leaf (2 MiB), so that address → region is one array access and no leaf is shared. The
 //! free addresses are a sorted list of runs, first fit; making and dropping regions is not on the fault path.
 
-use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex, PageRange};
+use crate::addr::{LEAF_PAGES, PageCount, PageIndex, PageRange};
+use crate::order::{Habit, OrderPolicy};
 
 /// The name of a region. A name is not given to another region while 4,096 later ones use its place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -15,7 +16,9 @@ const NO_REGION: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Region {
     pub(crate) range: PageRange,
-    pub(crate) order: Order,
+    pub(crate) order: OrderPolicy,
+    /// How long its runs of faults are.
+    pub(crate) habit: Habit,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +52,7 @@ impl Regions {
     pub(crate) fn create(
         &mut self,
         pages: PageCount,
-        order: Order,
+        order: OrderPolicy,
     ) -> Option<(RegionId, PageRange)> {
         let want = pages.0.div_ceil(LEAF_PAGES);
         let gap = self.gaps.iter().position(|&(_, len)| len >= want)?;
@@ -63,7 +66,11 @@ impl Regions {
             self.gaps.remove(gap);
         }
         let range = PageRange::new(PageIndex(first * LEAF_PAGES), pages);
-        let region = Some(Region { range, order });
+        let region = Some(Region {
+            range,
+            order,
+            habit: Habit::default(),
+        });
         let seat = match self.free_seats.pop() {
             Some(seat) => {
                 self.seats[seat as usize].region = region;
@@ -112,6 +119,13 @@ impl Regions {
         region.range.contains(page).then_some(region)
     }
 
+    /// The same, to be changed.
+    pub(crate) fn of_mut(&mut self, page: PageIndex) -> Option<&mut Region> {
+        let seat = *self.leaves.get(page.leaf() as usize)?;
+        let region = self.seats.get_mut(seat as usize)?.region.as_mut()?;
+        region.range.contains(page).then_some(region)
+    }
+
     fn name(&self, seat: u32) -> RegionId {
         RegionId(self.seats[seat as usize].generation << PLACE_BITS | seat)
     }
@@ -131,6 +145,7 @@ impl Regions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::addr::Order;
 
     fn regions() -> Regions {
         Regions::new(PageCount(8 * LEAF_PAGES))
@@ -142,12 +157,12 @@ mod tests {
         let ids: Vec<_> = (0..4)
             .map(|_| {
                 regions
-                    .create(PageCount(2 * LEAF_PAGES), Order::ZERO)
+                    .create(PageCount(2 * LEAF_PAGES), Order::ZERO.into())
                     .unwrap()
                     .0
             })
             .collect();
-        assert!(regions.create(PageCount(1), Order::ZERO).is_none());
+        assert!(regions.create(PageCount(1), Order::ZERO.into()).is_none());
         for id in [ids[2], ids[0], ids[1], ids[3]] {
             regions.remove(id);
         }
@@ -157,9 +172,9 @@ mod tests {
     #[test]
     fn a_dropped_name_is_not_known_again() {
         let mut regions = regions();
-        let (old, range) = regions.create(PageCount(1), Order::ZERO).unwrap();
+        let (old, range) = regions.create(PageCount(1), Order::ZERO.into()).unwrap();
         regions.remove(old);
-        let (new, again) = regions.create(PageCount(1), Order::ZERO).unwrap();
+        let (new, again) = regions.create(PageCount(1), Order::ZERO.into()).unwrap();
         assert_eq!(range, again);
         assert!(regions.get(old).is_none() && regions.get(new).is_some());
     }
@@ -167,7 +182,7 @@ mod tests {
     #[test]
     fn a_page_beyond_a_regions_last_is_outside() {
         let mut regions = regions();
-        let (_, range) = regions.create(PageCount(3), Order::ZERO).unwrap();
+        let (_, range) = regions.create(PageCount(3), Order::ZERO.into()).unwrap();
         assert!(regions.of(range.start.plus(2)).is_some());
         assert!(regions.of(range.start.plus(3)).is_none());
     }

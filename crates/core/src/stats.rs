@@ -53,6 +53,8 @@ pub struct VmStat {
     pub over_limit: u64,
     /// Folios split because only a part was wanted or could move.
     pub folio_split: u64,
+    /// Folios that were brought in from several slots.
+    pub folio_fold: u64,
     /// Gauge: pages mapped in the program now (on their way in or out included).
     pub nr_mapped: u64,
     /// Gauge: pages in limbo now.
@@ -110,6 +112,7 @@ impl VmStat {
             load_failed: self.load_failed - before.load_failed,
             over_limit: self.over_limit - before.over_limit,
             folio_split: self.folio_split - before.folio_split,
+            folio_fold: self.folio_fold - before.folio_fold,
             ..*self
         }
     }

@@ -44,7 +44,13 @@ impl Bench {
 
     fn region(&mut self, pages: u32, order: u8) -> (RegionId, PageRange) {
         let (pages, order) = (PageCount(pages), Order::new(order).unwrap());
-        match self.send(Event::CreateRegion { pages, order }).0 {
+        match self
+            .send(Event::CreateRegion {
+                pages,
+                order: order.into(),
+            })
+            .0
+        {
             Reply::Region { region, range } => (region, range),
             reply => panic!("{reply:?}"),
         }
@@ -77,6 +83,7 @@ impl Bench {
         let next = match command {
             Command::Zero { folio, .. }
             | Command::Load { folio, .. }
+            | Command::Fold { folio, .. }
             | Command::Rescue { folio, .. } => self.tell(folio, install),
             Command::TakeOut { folio, .. } => self.tell(folio, Outcome::TakenOut),
             Command::Save { folio, .. } => self.tell(folio, Outcome::Stored),

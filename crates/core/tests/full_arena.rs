@@ -39,7 +39,7 @@ fn every_page_of_the_arena_has_a_slot_and_changed_folios_are_still_saved() {
     core.handle(
         Event::CreateRegion {
             pages: arena,
-            order,
+            order: order.into(),
         },
         &mut out,
     );

@@ -55,7 +55,13 @@ impl Bench {
 
     fn region(&mut self, pages: u32, order: u8) -> PageRange {
         let (pages, order) = (PageCount(pages), Order::new(order).unwrap());
-        match self.send(Event::CreateRegion { pages, order }).0 {
+        match self
+            .send(Event::CreateRegion {
+                pages,
+                order: order.into(),
+            })
+            .0
+        {
             Reply::Region { range, .. } => range,
             reply => panic!("{reply:?}"),
         }
@@ -83,6 +89,7 @@ impl Bench {
             let next = match command {
                 Command::Zero { folio, .. }
                 | Command::Load { folio, .. }
+                | Command::Fold { folio, .. }
                 | Command::Rescue { folio, .. } => self.tell(folio, NEW),
                 Command::TakeOut { folio, .. } => self.tell(folio, Outcome::TakenOut),
                 Command::TakeOutIfBlank { folio, .. } => self.tell(folio, Outcome::TakenOutBlank),

@@ -3,7 +3,9 @@
 use crate::driver::{Charge, Driver, Parts};
 use crate::error::{BuildError, MIN_RAM, StoreError};
 use crate::manager::{Manager, Pond};
-use millpond_core::{Config, ConfigError, Core, LEAF_PAGES, Order, PAGE_SIZE, PageCount, Store};
+use millpond_core::{
+    Config, ConfigError, Core, LEAF_PAGES, Order, OrderPolicy, PAGE_SIZE, PageCount, Store,
+};
 use millpond_mmu::{Delivery, TakeOutMethod, Uffd, UffdConfig};
 use millpond_store::{
     CompressedRam, CompressedRamConfig, FileStore, FileStoreConfig, Location, Null, Spill,
@@ -120,7 +122,7 @@ pub struct ManagerBuilder {
     delivery: Delivery,
     take_out: TakeOutMethod,
     address_space: Option<u64>,
-    order: Order,
+    order: OrderPolicy,
     on_store_full: OnStoreFull,
     charge: Charge,
     background: Option<bool>,
@@ -137,7 +139,7 @@ impl Default for ManagerBuilder {
             delivery: Delivery::InThread,
             take_out: TakeOutMethod::Auto,
             address_space: None,
-            order: Order::new(4).expect("4 is an order"),
+            order: OrderPolicy::Fixed(Order::new(4).expect("4 is an order")),
             on_store_full: OnStoreFull::Exceed,
             charge: Charge::FramesAndStore,
             background: None,
@@ -181,10 +183,10 @@ impl ManagerBuilder {
         self
     }
 
-    /// Order of the folios of regions that do not say: 2^order pages are brought in and taken out together.
+    /// Orders of the folios of regions that do not say: 2^order pages are brought in and taken out together.
     /// 4 (64 KiB) by default.
-    pub fn order(mut self, order: Order) -> Self {
-        self.order = order;
+    pub fn order(mut self, order: impl Into<OrderPolicy>) -> Self {
+        self.order = order.into();
         self
     }
 
@@ -247,7 +249,7 @@ impl ManagerBuilder {
         Ok(Manager::new(Arc::new(Pond::start(driver)?), order))
     }
 
-    pub(crate) fn driver(&self) -> Result<(Arc<Driver>, Order), BuildError> {
+    pub(crate) fn driver(&self) -> Result<(Arc<Driver>, OrderPolicy), BuildError> {
         let ram = self.ram.ok_or(BuildError::NoBudget)?;
         if ram < MIN_RAM {
             return Err(BuildError::BudgetTooSmall { ram });

@@ -39,7 +39,7 @@ pub use error::{
     RegionError, StoreError, VolatileError,
 };
 pub use manager::Manager;
-pub use millpond_core::{Order, PAGE_SIZE, VmStat};
+pub use millpond_core::{BadOrderPolicy, Order, OrderPolicy, PAGE_SIZE, VmStat};
 pub use millpond_mmu::{Delivery, TakeOutMethod};
 pub use region::{Advice, PinGuard, Region, RegionStats};
 pub use stats::{LatencySummary, Stats};

@@ -6,7 +6,7 @@ use crate::error::{BuildError, RegionError};
 use crate::region::Region;
 use crate::stats::Stats;
 use crate::vec::{Plain, PondVec};
-use millpond_core::{Event, Order, PAGE_SIZE, PageCount, Refusal, Reply};
+use millpond_core::{Event, OrderPolicy, PAGE_SIZE, PageCount, Refusal, Reply};
 use std::fmt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -23,7 +23,7 @@ use std::thread::JoinHandle;
 #[derive(Clone)]
 pub struct Manager {
     pond: Arc<Pond>,
-    order: Order,
+    order: OrderPolicy,
 }
 
 /// A driver with its threads running; they end with it.
@@ -61,7 +61,7 @@ impl Manager {
         ManagerBuilder::default()
     }
 
-    pub(crate) fn new(pond: Arc<Pond>, order: Order) -> Self {
+    pub(crate) fn new(pond: Arc<Pond>, order: OrderPolicy) -> Self {
         Self { pond, order }
     }
 
@@ -73,11 +73,16 @@ impl Manager {
         self.region_with(len, self.order)
     }
 
-    /// A region whose folios have `order`: large ones for what is read in order, small ones for what is not.
+    /// A region whose folios have orders by `order`: fixed large ones for what is read in order, fixed small ones for what is
+    /// not, or adaptive.
     ///
     /// # Errors
     /// As [`Manager::region`].
-    pub fn region_with(&self, len: usize, order: Order) -> Result<Region, RegionError> {
+    pub fn region_with(
+        &self,
+        len: usize,
+        order: impl Into<OrderPolicy>,
+    ) -> Result<Region, RegionError> {
         if len == 0 {
             return Err(RegionError::Empty);
         }
@@ -87,6 +92,7 @@ impl Manager {
         };
         let pages = PageCount::from_bytes_ceil(len as u64).ok_or(too_long)?;
         let driver = &self.pond.driver;
+        let order = order.into();
         let bytes = pages.bytes();
         let (id, range) = match driver.tell(Event::CreateRegion { pages, order }) {
             Reply::Region { region, range } => (region, range),

@@ -4,7 +4,7 @@ use crate::driver::{Driver, fault_error};
 use crate::error::{AdviseError, DiscardError, PinError, PopulateError};
 use crate::manager::Pond;
 use millpond_core::{
-    Event, PAGE_SIZE, PageCount, PageIndex, PageRange, PageState, Refusal, RegionId,
+    Event, FreeMode, PAGE_SIZE, PageCount, PageIndex, PageRange, PageState, Refusal, RegionId,
 };
 use std::fmt;
 use std::ops::Range;
@@ -36,6 +36,12 @@ pub enum Advice {
     PageOut,
     /// Needed soon: bring it in now.
     WillNeed,
+    /// To be touched in order: an adaptive region brings in large folios from the first fault on. For whole 2 MiB.
+    Sequential,
+    /// To be touched in no order: an adaptive region brings in single pages. For whole 2 MiB.
+    Random,
+    /// Nothing is known about the order any more. For whole 2 MiB.
+    Normal,
 }
 
 /// How much of a region is where.
@@ -152,6 +158,26 @@ impl Region {
             })
     }
 
+    /// All of `range` (byte offsets, multiples of 4,096; the region's own end is allowed) is about to be written: what the
+    /// store holds of it is forgotten instead of read back. Until it is written it reads as it did, or as zeros.
+    ///
+    /// # Errors
+    /// A bad or unaligned range.
+    pub fn will_overwrite(&mut self, range: Range<usize>) -> Result<(), DiscardError> {
+        let (start, end, len) = (range.start, range.end, self.len);
+        if start >= end || end > len {
+            return Err(DiscardError::BadRange { start, end, len });
+        }
+        if start % PAGE_SIZE != 0 || (end % PAGE_SIZE != 0 && end != len) {
+            return Err(DiscardError::Unaligned { start, end });
+        }
+        self.pond
+            .driver
+            .lazy_free(&[self.pages(&range)], FreeMode::Stored)
+            .unwrap_or_else(|refusal| unreachable!("{refusal:?} for a range inside a region"));
+        Ok(())
+    }
+
     /// A hint about the pages that `range` touches.
     ///
     /// # Errors
@@ -164,6 +190,9 @@ impl Region {
         let advice = match advice {
             Advice::Cold => millpond_core::Advice::Cold,
             Advice::PageOut => millpond_core::Advice::PageOut,
+            Advice::Sequential => millpond_core::Advice::Sequential,
+            Advice::Random => millpond_core::Advice::Random,
+            Advice::Normal => millpond_core::Advice::Normal,
             Advice::WillNeed => return Ok(self.populate(range)?),
         };
         let event = |range| Event::Advise { range, advice };

@@ -7,7 +7,7 @@ use crate::error::{BuildError, ForkError};
 use crate::manager::{Manager, Pond};
 use crate::stats::Stats;
 use millpond_core::{
-    Event, FreeMode, Order, PAGE_SIZE, PageCount, PageIndex, PageRange, Refusal, Reply,
+    Event, FreeMode, OrderPolicy, PAGE_SIZE, PageCount, PageIndex, PageRange, Refusal, Reply,
 };
 use millpond_mmu::Delivery;
 use rustix::io::Errno;
@@ -23,8 +23,8 @@ pub struct SpaceOptions {
     pub store: StoreKind,
     /// What happens when the store takes nothing more.
     pub on_store_full: OnStoreFull,
-    /// Order of its folios.
-    pub order: Order,
+    /// Orders of its folios.
+    pub order: OrderPolicy,
     /// Addresses to reserve, in bytes.
     pub address_space: u64,
     /// Called by the reclaim thread every tenth of a second. It must not touch managed memory.

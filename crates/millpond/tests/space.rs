@@ -17,7 +17,7 @@ fn options(store: StoreKind) -> SpaceOptions {
         ram: 24 << 20,
         store,
         on_store_full: OnStoreFull::Exceed,
-        order: Order::new(4).unwrap(),
+        order: Order::new(4).unwrap().into(),
         address_space: 4 << 30,
         on_tick: None,
     }

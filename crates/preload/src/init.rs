@@ -137,7 +137,7 @@ fn create(settings: &Settings, ram: u64) -> Result<&'static space::Space, String
             settings::OnStoreFull::Exceed => OnStoreFull::Exceed,
             settings::OnStoreFull::Abort => OnStoreFull::Abort,
         },
-        order: settings.order.and_then(Order::new).unwrap_or(ORDER),
+        order: settings.order.and_then(Order::new).unwrap_or(ORDER).into(),
         address_space: space_len() as u64,
         on_tick: Some(report::tick),
     };

@@ -461,15 +461,24 @@ impl World {
 
     /// What a fault brings in holds the page and obeys both bounds on its order.
     fn expect_small_enough(&self, given: usize, page: PageIndex, max_order: Order) -> Check {
+        let mut first = true;
         for pending in self.schedule.iter().skip(given) {
-            use millpond_core::Command::{Load, Rescue, Zero};
-            let (Zero { at, .. } | Load { at, .. } | Rescue { at, .. }) = pending.command else {
-                continue;
+            use millpond_core::Command::{Fold, Load, Rescue, Zero};
+            let at = match pending.command {
+                Zero { at, .. } | Load { at, .. } | Fold { at, .. } | Rescue { at, .. } => at,
+                _ => continue,
             };
             let region = self.regions.iter().find(|r| r.range.contains(page));
             let bound = region.map_or(0, |r| r.order).min(max_order.get());
-            if !at.contains(page) || at.len.0 > 1 << bound {
-                breach!(at page, "a fault at {page} with order at most {bound} gives {:?}", pending.command);
+            let bound = Order::new(bound).expect("orders are below ten");
+            // The folio that is wanted comes first, and the rest of its window after it.
+            let near = match first || !region.is_some_and(|r| r.adaptive) {
+                true => at.contains(page),
+                false => PageRange::block(page, bound).covers(at),
+            };
+            first = false;
+            if !near || at.len.0 > bound.pages().0 {
+                breach!(at page, "a fault at {page} with order at most {bound:?} gives {:?}", pending.command);
             }
         }
         Ok(())

@@ -7,7 +7,8 @@
 
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
-    Advice, Event, FreeMode, Order, PageCount, PageIndex, PageRange, Refusal, RegionId, Reply,
+    Advice, Event, FreeMode, Order, OrderPolicy, PageCount, PageIndex, PageRange, Refusal,
+    RegionId, Reply,
 };
 
 use crate::actor::{
@@ -28,11 +29,16 @@ impl World {
     /// A rule is broken.
     pub fn create_region(&mut self, i: usize, pages: u32, order: u8) -> Check {
         let order = Order::new(order).expect("orders are below ten");
+        let adaptive = self.rng.chance(500);
+        let policy = match adaptive {
+            true => OrderPolicy::Adaptive { max: order },
+            false => order.into(),
+        };
         let reply = self.send(
             i,
             Event::CreateRegion {
                 pages: PageCount(pages),
-                order,
+                order: policy,
             },
         )?;
         match reply {
@@ -52,6 +58,7 @@ impl World {
                     id: region,
                     range,
                     order: order.get(),
+                    adaptive,
                     users: 0,
                     closing: false,
                 });
@@ -158,7 +165,12 @@ impl World {
                     let most = if wide { u32::MAX } else { 4 * folio };
                     ranges.0[nth] = self.part(within, most);
                 }
-                let modes = [FreeMode::Shared, FreeMode::Exclusive, FreeMode::Zeroed];
+                let modes = [
+                    FreeMode::Shared,
+                    FreeMode::Exclusive,
+                    FreeMode::Zeroed,
+                    FreeMode::Stored,
+                ];
                 Op::Free {
                     ranges,
                     mode: self.rng.pick(&modes),
@@ -208,10 +220,12 @@ impl World {
             45..65 => {
                 let range = region.range;
                 let left = self.rng.between(1, 30);
+                // Faults of one page by one are what an adaptive region makes large steps of.
+                let stream = region.adaptive && self.rng.chance(700);
                 Op::Access {
                     range,
                     next: self.page_of(range),
-                    stride: folio,
+                    stride: if stream { 1 } else { folio },
                     left,
                     writes,
                 }
@@ -242,7 +256,16 @@ impl World {
                     if wide { region.range } else { home },
                     if wide { u32::MAX } else { 4 * folio },
                 );
-                let advice = self.rng.pick(&[Advice::Cold, Advice::PageOut]);
+                let advice = self.rng.pick(&[
+                    Advice::Cold,
+                    Advice::Cold,
+                    Advice::PageOut,
+                    Advice::PageOut,
+                    Advice::PageOut,
+                    Advice::Sequential,
+                    Advice::Random,
+                    Advice::Normal,
+                ]);
                 Op::Advise { range, advice }
             }
             _ if self.mmu.protections.len() < 4 => {
@@ -333,11 +356,11 @@ impl World {
             3 => Event::DropRegion { region: unknown },
             4 => Event::CreateRegion {
                 pages: PageCount(0),
-                order: Order::ZERO,
+                order: Order::ZERO.into(),
             },
             5 => Event::CreateRegion {
                 pages: PageCount(ARENA_PAGES + 1),
-                order: Order::ZERO,
+                order: Order::ZERO.into(),
             },
             6 => Event::Purge { range: empty },
             7 => Event::LazyFree {

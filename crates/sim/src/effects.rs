@@ -1,14 +1,19 @@
 //! What commands do to the simulated memory and store, and what goes wrong with it.
 
-use millpond_core::{Command, InstallError, Outcome, PageRange, Placed, TakeOutError};
+use millpond_core::{Command, FoldPart, InstallError, Outcome, PageRange, Placed, TakeOutError};
 
 use crate::actor::Ear;
+use crate::mmu::{BLANK, Content};
 use crate::report::{Check, Coverage, breach};
 use crate::world::World;
 
 impl World {
     /// The effect of a command on memory and store.
-    pub(crate) fn carry_out(&mut self, command: Command) -> Check<Option<Outcome>> {
+    pub(crate) fn carry_out(
+        &mut self,
+        command: Command,
+        parts: &[FoldPart],
+    ) -> Check<Option<Outcome>> {
         let outcome = match command {
             Command::Zero { at, frame, .. } => {
                 if self.inject(self.profile.gone, "gone") {
@@ -41,6 +46,27 @@ impl World {
                     Coverage::count(&mut self.coverage.injected, "load failed");
                     self.oracle.load_failed(at);
                     return Ok(Some(Outcome::LoadFailed { frame_kept }));
+                }
+                self.place(at, frame)?
+            }
+            Command::Fold {
+                at, frame, fresh, ..
+            } => {
+                let contents = self.load_parts(parts)?;
+                let failed = contents.is_none();
+                if contents
+                    .as_ref()
+                    .is_some_and(|c| c.len() != at.len.0 as usize)
+                {
+                    breach!(at at.start, "the parts of {at} are {parts:?}");
+                }
+                let frame_kept = !(failed && fresh && self.rng.chance(300));
+                if frame_kept {
+                    self.mmu.fill(frame, fresh, contents)?;
+                }
+                if failed {
+                    Coverage::count(&mut self.coverage.injected, "fold failed");
+                    return Ok(Some(Outcome::InstallSplit { frame_kept }));
                 }
                 self.place(at, frame)?
             }
@@ -108,6 +134,25 @@ impl World {
             other => unreachable!("{other:?} is carried out at once"),
         };
         Ok(Some(outcome))
+    }
+
+    /// What the parts of a fold hold together, or `None` when the store fails to give one of them.
+    fn load_parts(&mut self, parts: &[FoldPart]) -> Check<Option<Vec<Content>>> {
+        let mut all = Vec::new();
+        for part in parts {
+            let pages = usize::from(part.pages);
+            match part.slot {
+                None => all.resize(all.len() + pages, BLANK),
+                Some(slot) => match self
+                    .store
+                    .load_pages(slot, part.first, pages, &mut self.rng)?
+                {
+                    Some(contents) => all.extend(contents),
+                    None => return Ok(None),
+                },
+            }
+        }
+        Ok(Some(all))
     }
 
     fn place(&mut self, at: PageRange, frame: millpond_core::Frame) -> Check<Outcome> {

@@ -180,7 +180,8 @@ impl World {
                 PageState::Empty | PageState::InFlight => true,
                 // What cannot move or has no room in the pool stays as it is.
                 PageState::LazyFree { .. } | PageState::Resident => mode != FreeMode::Zeroed,
-                PageState::Limbo | PageState::Swapped | PageState::Poisoned => false,
+                PageState::Limbo => mode == FreeMode::Stored,
+                PageState::Swapped | PageState::Poisoned => false,
             };
             if !right {
                 breach!(at page, "{page} is {state:?} after a lazy free ({mode:?}) of {range} went past it");

@@ -6,9 +6,10 @@
 use millpond_core::{Command, Event, FreeMode, Outcome, Refusal, Reply};
 
 /// Every command, by name.
-pub const COMMANDS: [&str; 13] = [
+pub const COMMANDS: [&str; 14] = [
     "Zero",
     "Load",
+    "Fold",
     "Rescue",
     "TakeOut",
     "Clear",
@@ -122,6 +123,7 @@ pub fn event(event: &Event) -> &'static str {
             FreeMode::Shared => "LazyFree shared",
             FreeMode::Exclusive => "LazyFree exclusive",
             FreeMode::Zeroed => "LazyFree zeroed",
+            FreeMode::Stored => "LazyFree stored",
         },
         Event::TrimLazyFree => "TrimLazyFree",
         Event::RecountLazyFree { .. } => "RecountLazyFree",
@@ -168,6 +170,7 @@ pub fn command(command: &Command) -> &'static str {
     match command {
         Command::Zero { .. } => "Zero",
         Command::Load { .. } => "Load",
+        Command::Fold { .. } => "Fold",
         Command::Rescue { .. } => "Rescue",
         Command::TakeOut { .. } => "TakeOut",
         Command::Clear { .. } => "Clear",

@@ -78,6 +78,7 @@ pub fn command_range(command: &Command) -> Option<PageRange> {
     match *command {
         Command::Zero { at, .. }
         | Command::Load { at, .. }
+        | Command::Fold { at, .. }
         | Command::Rescue { at, .. }
         | Command::TakeOut { at, .. }
         | Command::TakeOutIfBlank { at, .. }
@@ -96,6 +97,7 @@ pub fn command_folio(command: &Command) -> Option<FolioId> {
     match *command {
         Command::Zero { folio, .. }
         | Command::Load { folio, .. }
+        | Command::Fold { folio, .. }
         | Command::Rescue { folio, .. }
         | Command::TakeOut { folio, .. }
         | Command::TakeOutIfBlank { folio, .. }

@@ -7,17 +7,19 @@
 //! The rules that do not depend on what the world does are checked when a command comes in: one command a folio at a time, no
 //! frame and no page in two commands at once.
 
-use millpond_core::{Command, Event, Frame, Outcome, PageRange, SlotId};
+use millpond_core::{Command, Event, FoldPart, Frame, Outcome, PageRange, SlotId};
 
 use crate::mmu::overlap;
 use crate::report::{Check, breach, command_folio, command_range};
 use crate::rng::Rng;
 
 /// A command that has been given and not been answered.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Pending {
     /// The command.
     pub command: Command,
+    /// The parts of a fold.
+    pub parts: Vec<FoldPart>,
     /// The actor whose event it came with.
     pub owner: usize,
     /// What the core will be told, once it had its effect.
@@ -52,6 +54,7 @@ pub fn command_frame(command: &Command) -> Option<Frame> {
     match *command {
         Command::Zero { frame, .. } => frame,
         Command::Load { frame, .. }
+        | Command::Fold { frame, .. }
         | Command::Rescue { frame, .. }
         | Command::TakeOut { frame, .. }
         | Command::TakeOutIfBlank { frame, .. }
@@ -61,12 +64,13 @@ pub fn command_frame(command: &Command) -> Option<Frame> {
     }
 }
 
-fn slots(command: &Command) -> [Option<SlotId>; 2] {
+fn slots(command: &Command, parts: &[FoldPart]) -> Vec<SlotId> {
     match *command {
-        Command::Load { part, .. } => [Some(part.slot), None],
-        Command::Save { slot, previous, .. } => [Some(slot), previous],
-        Command::Release { slot } => [Some(slot), None],
-        _ => [None, None],
+        Command::Load { part, .. } => vec![part.slot],
+        Command::Fold { .. } => parts.iter().filter_map(|part| part.slot).collect(),
+        Command::Save { slot, previous, .. } => previous.into_iter().chain([slot]).collect(),
+        Command::Release { slot } => vec![slot],
+        _ => Vec::new(),
     }
 }
 
@@ -85,7 +89,7 @@ impl Schedule {
                 other.command
             );
         }
-        self.expect_no_clash(&new.command)?;
+        self.expect_no_clash(&new.command, &new.parts)?;
         self.pending.push(new);
         Ok(())
     }
@@ -94,7 +98,7 @@ impl Schedule {
     ///
     /// # Errors
     /// The frame, a page or a changed slot is in use.
-    pub fn expect_no_clash(&self, command: &Command) -> Check {
+    pub fn expect_no_clash(&self, command: &Command, parts: &[FoldPart]) -> Check {
         let is_wake = matches!(command, Command::Wake { .. });
         for other in &self.pending {
             let frame = command_frame(command);
@@ -111,9 +115,9 @@ impl Schedule {
                 breach!(at a.start, "{command:?} while {:?} is not answered: same pages", other.command);
             }
             let changes = |c: &Command| matches!(c, Command::Save { .. } | Command::Release { .. });
-            for mine in slots(command).into_iter().flatten() {
+            for mine in slots(command, parts) {
                 if (changes(command) || changes(&other.command))
-                    && slots(&other.command).contains(&Some(mine))
+                    && slots(&other.command, &other.parts).contains(&mine)
                 {
                     breach!(
                         "{command:?} while {:?} is not answered: same slot",
@@ -199,6 +203,7 @@ mod tests {
         let folio = FolioId(folio);
         let command = Command::Zap { folio, at };
         Pending {
+            parts: Vec::new(),
             command,
             owner: 0,
             answer: None,
@@ -223,6 +228,7 @@ mod tests {
         };
         schedule
             .add(Pending {
+                parts: Vec::new(),
                 command,
                 owner: 0,
                 answer: None,
@@ -231,13 +237,13 @@ mod tests {
             .unwrap();
         assert!(
             schedule
-                .expect_no_clash(&Command::FreeFrame { frame })
+                .expect_no_clash(&Command::FreeFrame { frame }, &[])
                 .is_err(),
             "same frame"
         );
         assert!(
             schedule
-                .expect_no_clash(&Command::Release { slot: SlotId(1) })
+                .expect_no_clash(&Command::Release { slot: SlotId(1) }, &[])
                 .is_err()
         );
         assert_eq!(schedule.pages(), 9);

@@ -111,15 +111,28 @@ impl SimStore {
     /// # Errors
     /// The slot holds nothing, or less than asked for.
     pub fn load(&self, part: SlotPart, rng: &mut Rng) -> Check<Option<Vec<Content>>> {
-        let Some(kept) = self.slots.get(&part.slot) else {
-            breach!("load from {:?}, which holds nothing", part.slot);
+        self.load_pages(part.slot, part.first, part.order.pages().0 as usize, rng)
+    }
+
+    /// `pages` pages of `slot` from page `first` of it, or `None` when the store fails to give them.
+    ///
+    /// # Errors
+    /// The slot holds nothing, or less than asked for.
+    pub fn load_pages(
+        &self,
+        slot: SlotId,
+        first: u16,
+        pages: usize,
+        rng: &mut Rng,
+    ) -> Check<Option<Vec<Content>>> {
+        let Some(kept) = self.slots.get(&slot) else {
+            breach!("load from {slot:?}, which holds nothing");
         };
-        let first = usize::from(part.first);
-        let end = first + part.order.pages().0 as usize;
+        let first = usize::from(first);
+        let end = first + pages;
         if end > kept.len() {
             breach!(
-                "load of pages {first}..{end} from {:?}, which has {}",
-                part.slot,
+                "load of pages {first}..{end} from {slot:?}, which has {}",
                 kept.len()
             );
         }

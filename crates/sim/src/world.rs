@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use millpond_core::volatile::VolatileBook;
 use millpond_core::{
-    Command, Commands, Core, Event, FolioId, Outcome, PageIndex, PageRange, RegionId, Reply,
+    Command, Commands, Core, Event, FoldPart, FolioId, Outcome, PageIndex, PageRange, RegionId,
+    Reply,
 };
 
 use crate::actor::{Actor, Blocked, Ear};
@@ -29,8 +30,10 @@ pub struct SimRegion {
     pub id: RegionId,
     /// Its pages.
     pub range: PageRange,
-    /// The order it was made with.
+    /// The order it was made with, or the largest.
     pub order: u8,
+    /// Whether faults choose the order.
+    pub adaptive: bool,
     /// Operations in it now.
     pub users: u32,
     /// Nobody may start one any more.
@@ -200,10 +203,14 @@ impl World {
     /// # Errors
     /// A rule is broken.
     pub fn give_out(&mut self, by: usize) -> Check {
-        let commands: Vec<Command> = self.commands.iter().collect();
+        let parts = |command: &Command| match command {
+            Command::Fold { parts, .. } => self.commands.parts(*parts).to_vec(),
+            _ => Vec::new(),
+        };
+        let commands: Vec<_> = self.commands.iter().map(|c| (c, parts(&c))).collect();
         self.commands.clear();
-        for command in commands {
-            self.take_in(by, command)?;
+        for (command, parts) in commands {
+            self.take_in(by, command, parts)?;
         }
         self.check_state()
     }
@@ -211,7 +218,7 @@ impl World {
     /// Puts a command under way, or carries it out when it needs no answer.
     ///
     /// A freed frame is freed at once, for the commands that follow it may need the room; only the answer is late.
-    fn take_in(&mut self, owner: usize, command: Command) -> Check {
+    fn take_in(&mut self, owner: usize, command: Command, parts: Vec<FoldPart>) -> Check {
         let mut answer = None;
         match command {
             Command::Wake { at } => {
@@ -224,17 +231,18 @@ impl World {
                 if !at.contains(page) {
                     breach!(at page, "{at} is poisoned because of {page}, which is outside");
                 }
-                self.schedule.expect_no_clash(&command)?;
+                self.schedule.expect_no_clash(&command, &[])?;
                 self.oracle.poisoned(at)?;
                 return self.mmu.poison(at);
             }
             Command::FreeFrame { frame } => {
-                self.schedule.expect_no_clash(&command)?;
+                self.schedule.expect_no_clash(&command, &[])?;
                 self.mmu.free_frame(frame)?;
                 answer = Some(schedule::answer(&command, None));
             }
             Command::Zero { at, .. }
             | Command::Load { at, .. }
+            | Command::Fold { at, .. }
             | Command::Rescue { at, .. }
             | Command::TakeOut { at, .. }
             | Command::TakeOutIfBlank { at, .. }
@@ -249,6 +257,7 @@ impl World {
         let not_before = self.step + self.delay();
         self.schedule.add(Pending {
             command,
+            parts,
             owner,
             answer,
             not_before,
@@ -273,13 +282,13 @@ impl World {
         let Some(place) = self.schedule.choose(self.step, &mut self.rng) else {
             return Ok(false);
         };
-        let pending = *self.schedule.get_mut(place);
+        let pending = self.schedule.get_mut(place).clone();
         if let Some(answer) = pending.answer {
             self.schedule.remove(place);
             self.tell(pending, answer)?;
             return Ok(true);
         }
-        let outcome = self.carry_out(pending.command)?;
+        let outcome = self.carry_out(pending.command, &pending.parts)?;
         self.log
             .push(self.step, Entry::CarriedOut(pending.command, outcome));
         let not_before = self.step + self.delay();

@@ -5,15 +5,14 @@
 
 use super::data::PAGE;
 use super::phases::{self, Phases, Work};
-use millpond::{Delivery, Manager, Order, StoreKind};
+use millpond::{Delivery, Manager, OrderPolicy, StoreKind};
 use std::error::Error;
 
 /// The measured process.
 ///
 /// # Errors
 /// When the manager cannot be built or the region not made, as the message says.
-pub fn work(order: u8, work: &Work) -> Result<Phases, Box<dyn Error + Send + Sync>> {
-    let order = Order::new(order).ok_or("an order is at most 9")?;
+pub fn work(order: OrderPolicy, work: &Work) -> Result<Phases, Box<dyn Error + Send + Sync>> {
     let manager = Manager::builder()
         .ram(work.ram)
         .store(StoreKind::compressed_ram())

@@ -6,6 +6,7 @@ mod guard;
 mod kernel_swap;
 mod lazyfree;
 mod millpond_side;
+mod order;
 mod phases;
 mod report;
 mod swap;
@@ -13,6 +14,7 @@ mod worker;
 mod zram;
 
 use clap::Subcommand;
+use order::BenchOrder;
 use phases::Work;
 use std::io;
 use std::path::PathBuf;
@@ -30,11 +32,11 @@ pub enum BenchCommand {
 /// One measured process.
 #[derive(Subcommand, Debug)]
 pub enum WorkerCommand {
-    /// Millpond at one order
+    /// Millpond at one order, or an adaptive one
     Millpond {
         /// The order of the folios
-        #[arg(long, value_parser = clap::value_parser!(u8).range(0..=9))]
-        order: u8,
+        #[arg(long)]
+        order: BenchOrder,
         #[command(flatten)]
         work: Work,
     },
@@ -127,7 +129,7 @@ pub fn bench(command: &BenchCommand) -> Result<u8, BenchError> {
 pub fn work(command: &WorkerCommand) -> Result<u8, BenchError> {
     match command {
         WorkerCommand::Millpond { order, work } => {
-            say(&millpond_side::work(*order, work).map_err(BenchError::Memory)?)?;
+            say(&millpond_side::work(order.0, work).map_err(BenchError::Memory)?)?;
         }
         WorkerCommand::KernelSwap { cgroup, work } => {
             let phases = kernel_swap::work(cgroup, work);

@@ -20,6 +20,7 @@
 //! median is taken of each time by itself; of `wrong_pages` and the peaks it is the highest.
 
 use super::kernel_swap::Setting;
+use super::order::BenchOrder;
 use super::phases::{Phases, Work};
 use serde::Serialize;
 use std::fmt;
@@ -37,7 +38,7 @@ pub struct Side {
 #[derive(Clone, Debug, Serialize)]
 pub struct MillpondSide {
     /// The order of the folios.
-    pub order: u8,
+    pub order: BenchOrder,
     /// The times.
     #[serde(flatten)]
     pub side: Side,
@@ -89,9 +90,9 @@ struct Ratio {
     fill: f64,
     sequential: f64,
     verify: f64,
-    sequential_order: u8,
+    sequential_order: BenchOrder,
     random: f64,
-    random_order: u8,
+    random_order: BenchOrder,
 }
 
 /// The whole result.
@@ -284,9 +285,13 @@ mod tests {
         }
     }
 
+    fn fixed(order: u8) -> BenchOrder {
+        order.to_string().parse().unwrap()
+    }
+
     fn millpond(order: u8, times: &[f64]) -> MillpondSide {
         MillpondSide {
-            order,
+            order: fixed(order),
             side: Side::new(times.iter().copied().map(phases).collect()).unwrap(),
         }
     }
@@ -302,7 +307,10 @@ mod tests {
     fn the_ratio_takes_the_best_order_of_each_kind() {
         let sides = [millpond(0, &[5.0]), millpond(4, &[1.0, 2.0, 3.0])];
         let ratio = ratio(&sides, &phases(8.0)).unwrap();
-        assert_eq!((ratio.sequential_order, ratio.random_order), (4, 0));
+        assert_eq!(
+            (ratio.sequential_order, ratio.random_order),
+            (fixed(4), fixed(0))
+        );
         assert_eq!((ratio.fill, ratio.random), (4.0, 0.4));
     }
 
@@ -316,7 +324,8 @@ mod tests {
             ram: 16 << 20,
             accesses: 10,
         };
-        let ours = vec![MillpondSide { order: 4, side }];
+        let order = fixed(4);
+        let ours = vec![MillpondSide { order, side }];
         let report = SwapReport::new(&work, 3, ours, None, Skipped::default());
         assert!(!report.all_right());
         assert!(report.to_string().contains("WRONG PAGES"));

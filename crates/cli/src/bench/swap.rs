@@ -5,6 +5,7 @@
 
 use super::guard::Guard;
 use super::kernel_swap::KernelSwap;
+use super::order::BenchOrder;
 use super::phases::{Phases, Work};
 use super::report::{KernelSide, MillpondSide, Side, Skipped, SwapReport};
 use super::worker::Workers;
@@ -21,8 +22,8 @@ pub struct SwapArgs {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Orders of the folios that Millpond is measured at
-    #[arg(long, value_delimiter = ',', default_value = "4,2,0", value_parser = clap::value_parser!(u8).range(0..=9))]
-    orders: Vec<u8>,
+    #[arg(long, value_delimiter = ',', default_value = "4,2,0,adaptive")]
+    orders: Vec<BenchOrder>,
     /// Measure this side alone
     #[arg(long, value_name = "SIDE")]
     only: Option<Only>,
@@ -110,14 +111,21 @@ fn set_up_kernel(args: &SwapArgs, guard: Option<&mut Guard>) -> Result<KernelSwa
     }
 }
 
-fn measure_millpond(workers: &Workers, order: u8, work: &Work) -> Result<Phases, BenchError> {
+fn measure_millpond(
+    workers: &Workers,
+    order: BenchOrder,
+    work: &Work,
+) -> Result<Phases, BenchError> {
     let numbers = [
-        ("--order", u64::from(order)),
         ("--pages", work.pages),
         ("--ram", work.ram),
         ("--accesses", work.accesses),
     ];
-    let mut arguments = vec!["millpond".to_owned()];
+    let mut arguments = vec![
+        "millpond".to_owned(),
+        "--order".to_owned(),
+        order.to_string(),
+    ];
     for (option, value) in numbers {
         arguments.extend([option.to_owned(), value.to_string()]);
     }

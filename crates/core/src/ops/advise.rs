@@ -7,11 +7,24 @@ use crate::folio::{Errand, FolioId, ListName, State};
 use crate::leaf::Entry;
 use crate::limits::{DISCARD_WALK, RECLAIM_BATCH};
 use crate::machine::Core;
+use crate::order::Hint;
 
 impl Core {
     pub(crate) fn advise(&mut self, range: PageRange, advice: Advice, out: &mut Commands) -> Reply {
         if !self.range_ok(range) {
             return Reply::Refused(Refusal::BadRange);
+        }
+        let hint = match advice {
+            Advice::Cold | Advice::PageOut => None,
+            Advice::Sequential => Some(Hint::Sequential),
+            Advice::Random => Some(Hint::Random),
+            Advice::Normal => Some(Hint::None),
+        };
+        if let Some(hint) = hint {
+            for leaf in range.start.leaf()..range.end().0.div_ceil(LEAF_PAGES) {
+                self.trends.advise(PageIndex(leaf * LEAF_PAGES), hint);
+            }
+            return Reply::Done;
         }
         let walk_end = range
             .start
@@ -53,7 +66,7 @@ impl Core {
                 self.unlist(id);
                 self.lru.add_old(&mut self.folios, id, ListName::Inactive);
             }
-            Advice::PageOut => {
+            _ => {
                 // Without room in the pool it stays, first in line.
                 if !self.start_take_out(id, Errand::PageOut, out) {
                     self.unlist(id);

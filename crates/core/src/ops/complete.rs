@@ -92,6 +92,24 @@ impl Core {
         let pages = folio.order.pages().0;
         self.settle_frame(folio.frame, frame_kept);
         self.stat.pgfault += 1;
+        if let Errand::Fold(fold) = folio.errand {
+            self.stat.pgmajfault += 1;
+            self.stat.folio_fold += 1;
+            let parts = self.folds.take(fold);
+            for part in parts.as_slice() {
+                let pages = u32::from(part.pages);
+                match part.slot {
+                    Some(slot) => {
+                        self.stat.pswpin += u64::from(pages);
+                        self.drop_slot_pages(slot, pages, out);
+                    }
+                    None => self.stat.pgzero += u64::from(pages),
+                }
+            }
+            self.now_resident(id, ListName::Inactive);
+            self.trim(out);
+            return;
+        }
         match folio.slot {
             Some(slot) => {
                 self.stat.pgmajfault += 1;
@@ -148,9 +166,18 @@ impl Core {
     /// What was to be filled goes back to what it was.
     fn not_filled(&mut self, id: FolioId, frame_kept: bool, out: &mut Commands) {
         let folio = *self.folios.get(id);
-        match folio.slot {
-            Some(slot) => self.set_swapped(folio.range(), slot, folio.slot_first),
-            None => self.forget(folio.range()),
+        match (folio.errand, folio.slot) {
+            (Errand::Fold(fold), _) => {
+                let parts = self.folds.take(fold);
+                for (part, at) in parts.places(folio.range()) {
+                    match part.slot {
+                        Some(slot) => self.set_swapped(at, slot, part.first),
+                        None => self.forget(at),
+                    }
+                }
+            }
+            (_, Some(slot)) => self.set_swapped(folio.range(), slot, folio.slot_first),
+            (_, None) => self.forget(folio.range()),
         }
         self.give_up_filling(id, &folio, frame_kept, out);
     }

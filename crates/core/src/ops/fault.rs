@@ -1,7 +1,9 @@
 //! A fault: one page is wanted now.
 //!
 //! What the page is decides everything: nothing yet (map zeros), in limbo (map it again), in the store (load it),
-//! in flight (wait), mapped (somebody was faster). Then the memory is found, in this order:
+//! in flight (wait), mapped (somebody was faster). How much around it comes with it, its *window*, is the order policy's
+//! to say ([`order`](crate::order)); a window that is not of one piece comes as several folios, the wanted one first.
+//! Then the memory is found, in this order:
 //!
 //! 1. a spare frame of the right order: memory that the program gave up a moment ago;
 //! 2. new pages from the kernel, while the frames in use stay within the limit;
@@ -13,10 +15,12 @@ use crate::addr::PageCount;
 use crate::addr::{Frame, Order, PageIndex, PageRange};
 use crate::command::{Command, Commands};
 use crate::event::{Refusal, Reply, SlotPart};
-use crate::folio::{FolioId, State};
+use crate::fold::Parts;
+use crate::folio::{Errand, FolioId, State};
 use crate::leaf::Entry;
-use crate::limits::{ANSWER_COMMANDS, TRIM_BATCH};
+use crate::limits::{ANSWER_COMMANDS, FAULT_FOLIOS, FOLIO_SHARE, TRIM_BATCH};
 use crate::machine::Core;
+use crate::order::OrderPolicy;
 use crate::swap::SlotId;
 
 /// Memory for a folio on its way in.
@@ -31,13 +35,13 @@ enum Memory {
 
 impl Core {
     pub(crate) fn fault(&mut self, page: PageIndex, max_order: Order, out: &mut Commands) -> Reply {
-        let Some(region) = self.regions.of(page) else {
+        if self.regions.of(page).is_none() {
             return Reply::Refused(Refusal::OutsideRegion);
-        };
-        let (bounds, order) = (region.range, region.order.min(max_order));
+        }
         match self.leaves.get(page) {
-            Entry::Empty | Entry::Zero => self.fault_empty(page, order, bounds, out),
-            Entry::Swapped { slot, index } => self.fault_swapped(page, slot, index, max_order, out),
+            Entry::Empty | Entry::Zero | Entry::Swapped { .. } => {
+                self.fault_absent(page, max_order, out)
+            }
             Entry::Poisoned => Reply::Refused(Refusal::Poisoned { page }),
             Entry::Folio(id) => match self.folios.get(id).state {
                 State::Resident | State::Clearing | State::Looking => Reply::Present,
@@ -56,40 +60,194 @@ impl Core {
         }
     }
 
-    /// First touch: zeros, as many pages as order, region and neighbours allow.
-    fn fault_empty(
+    /// Not in memory: the page comes in, and with it as much of its window as there is memory for.
+    fn fault_absent(&mut self, page: PageIndex, max_order: Order, out: &mut Commands) -> Reply {
+        let (window, whole_slots) = self.window(page, max_order);
+        let most = if whole_slots { max_order } else { window };
+        let reply = self.bring_in(page, window, most, true, out);
+        if reply != Reply::Done || whole_slots {
+            return reply;
+        }
+        self.bring_in_rest(page, window, out);
+        reply
+    }
+
+    /// How much around `page` is asked for, and whether a slot that is smaller or larger comes as it is.
+    fn window(&mut self, page: PageIndex, max_order: Order) -> (Order, bool) {
+        let region = self.regions.of_mut(page).expect("a fault is in a region");
+        match region.order {
+            OrderPolicy::Fixed(order) => (order.min(max_order), true),
+            OrderPolicy::Adaptive { max } => {
+                let leaves = &self.leaves;
+                let present = |p| matches!(leaves.get(p), Entry::Folio(_));
+                let window = self.trends.window(page, &mut region.habit, present);
+                let share = (self.limit / FOLIO_SHARE).max(1).ilog2() as u8;
+                let share = Order::new(share).unwrap_or(Order::MAX);
+                (window.min(max).min(max_order).min(share), false)
+            }
+        }
+    }
+
+    /// The absent pages of the window beside the one that was wanted, in memory that is free anyway.
+    fn bring_in_rest(&mut self, page: PageIndex, window: Order, out: &mut Commands) {
+        let region = self.regions.of(page).expect("a fault is in a region").range;
+        let block = PageRange::block(page, window);
+        let end = block.end().min(region.end());
+        let mut at = block.start;
+        let mut folios = 1;
+        while at < end && folios < FAULT_FOLIOS && out.room() > ANSWER_COMMANDS {
+            at = match self.leaves.get(at) {
+                Entry::Folio(id) => self.folios.get(id).range().end(),
+                Entry::Poisoned => at.plus(1),
+                Entry::Empty | Entry::Zero | Entry::Swapped { .. } => {
+                    if self.bring_in(at, window, window, false, out) != Reply::Done {
+                        return;
+                    }
+                    folios += 1;
+                    match self.leaves.get(at) {
+                        Entry::Folio(id) => self.folios.get(id).range().end(),
+                        _ => unreachable!("{at} was brought in"),
+                    }
+                }
+            };
+        }
+    }
+
+    /// Brings in the folio around an absent page: up to `window` of what reads as zeros, up to `most` of a slot. Unless
+    /// `wanted`, only if there is memory without taking it from anybody.
+    fn bring_in(
+        &mut self,
+        page: PageIndex,
+        window: Order,
+        most: Order,
+        wanted: bool,
+        out: &mut Commands,
+    ) -> Reply {
+        if let Some(reply) = self.fold_up(page, window.min(most), wanted, out) {
+            return reply;
+        }
+        match self.leaves.get(page) {
+            Entry::Swapped { slot, index } => {
+                self.bring_in_swapped(page, slot, index, most, wanted, out)
+            }
+            _ => self.bring_in_blank(page, window, wanted, out),
+        }
+    }
+
+    /// Brings in the largest block around the page that is wholly out of memory, if that takes more than one part. `None`
+    /// when it does not, or nothing can be folded now.
+    fn fold_up(
         &mut self,
         page: PageIndex,
         most: Order,
-        bounds: PageRange,
+        wanted: bool,
         out: &mut Commands,
-    ) -> Reply {
-        let fits = |core: &Self, order: Order| {
+    ) -> Option<Reply> {
+        let region = self.regions.of(page).expect("a fault is in a region");
+        if matches!(region.order, OrderPolicy::Fixed(_)) {
+            return None;
+        }
+        let bounds = region.range;
+        let (at, parts) = Order::up_to(most).rev().find_map(|order| {
             let block = PageRange::block(page, order);
-            if bounds.covers(block) {
-                core.leaves.blank(block)
-            } else {
-                None
+            let parts = self.parts_of(block, bounds)?;
+            Some((block, parts))
+        })?;
+        let room = parts.as_slice().len() <= out.room_for_parts();
+        if parts.as_slice().len() < 2 || !room || out.room() <= ANSWER_COMMANDS {
+            return None;
+        }
+        let order = Order::new(at.len.0.trailing_zeros() as u8).expect("a block has an order");
+        if self.frames.holes(order) == 0 && !self.frames.has_spare(order) {
+            return None;
+        }
+        let fold = self.folds.keep(parts)?;
+        let (frame, fresh) = match self.memory(order, wanted, out) {
+            Memory::Spare(frame) => (frame, false),
+            Memory::Fresh => match self.frames.take_hole(order) {
+                Some(frame) => (frame, true),
+                None => {
+                    self.folds.take(fold);
+                    return None;
+                }
+            },
+            Memory::Short(pages) => {
+                self.folds.take(fold);
+                return Some(Reply::Reclaim { pages });
             }
         };
+        let zeros = self.leaves.count_zeros(at);
+        let blank: u32 = parts
+            .as_slice()
+            .iter()
+            .filter(|part| part.slot.is_none())
+            .map(|part| u32::from(part.pages))
+            .sum();
+        let Some(id) = self.admit(at, Some(frame), fresh) else {
+            self.folds.take(fold);
+            return Some(Reply::Refused(Refusal::OutOfRecords));
+        };
+        self.held += blank - zeros;
+        self.zeros -= zeros;
+        self.folios.get_mut(id).errand = Errand::Fold(fold);
+        let parts = out.push_parts(parts.as_slice());
+        out.push(Command::Fold {
+            folio: id,
+            parts,
+            at,
+            frame,
+            fresh,
+        });
+        Some(Reply::Done)
+    }
+
+    /// What a block consists of, if all of it is out of memory, none of it lost, and the parts are not too many.
+    fn parts_of(&self, block: PageRange, bounds: PageRange) -> Option<Parts> {
+        if !bounds.covers(block) {
+            return None;
+        }
+        let mut parts = Parts::new();
+        let all = block.pages().all(|page| match self.leaves.get(page) {
+            Entry::Empty | Entry::Zero => parts.add(None, 0),
+            Entry::Swapped { slot, index } => parts.add(Some(slot), index),
+            Entry::Folio(_) | Entry::Poisoned => false,
+        });
+        all.then_some(parts)
+    }
+
+    /// First touch: zeros, as many pages as order, region and neighbours allow.
+    fn bring_in_blank(
+        &mut self,
+        page: PageIndex,
+        most: Order,
+        wanted: bool,
+        out: &mut Commands,
+    ) -> Reply {
+        let bounds = self.regions.of(page).expect("a fault is in a region").range;
         let mut order = most;
         let zeros = loop {
-            match fits(self, order) {
+            let block = PageRange::block(page, order);
+            let blank = if bounds.covers(block) {
+                self.leaves.blank(block)
+            } else {
+                None
+            };
+            match blank {
                 Some(zeros) => break zeros,
                 None => {
                     order = order
                         .smaller()
-                        .expect("a blank page of a region fits by itself")
+                        .expect("a blank page of a region fits by itself");
                 }
             }
         };
-        let frame = match self.memory(order, out) {
+        let frame = match self.memory(order, wanted, out) {
             Memory::Spare(frame) => Some(frame),
             Memory::Fresh => None,
             Memory::Short(pages) => return Reply::Reclaim { pages },
         };
         let at = PageRange::block(page, order);
-        let Some(id) = self.admit(at, frame) else {
+        let Some(id) = self.admit(at, frame, false) else {
             return Reply::Refused(Refusal::OutOfRecords);
         };
         self.held += at.len.0 - zeros;
@@ -103,12 +261,13 @@ impl Core {
     }
 
     /// In the store: the largest part of the slot around the page that is still needed.
-    fn fault_swapped(
+    fn bring_in_swapped(
         &mut self,
         page: PageIndex,
         slot: SlotId,
         index: u16,
-        max_order: Order,
+        most: Order,
+        wanted: bool,
         out: &mut Commands,
     ) -> Reply {
         let slot_order = self.slots.get(slot).order;
@@ -119,25 +278,35 @@ impl Core {
                 core.leaves.get(p) == Entry::Swapped { slot, index }
             })
         };
-        let mut order = slot_order.min(max_order);
+        let mut order = slot_order.min(most);
         while !needed(self, PageRange::block(page, order)) {
             order = order.smaller().expect("a swapped page is needed by itself");
         }
-        if self.frames.holes(order) == 0 && !self.frames.has_spare(order) {
-            return Reply::Reclaim {
-                pages: order.pages(),
-            };
+        // Without a place in the pool, a smaller piece may have one.
+        while self.frames.holes(order) == 0 && !self.frames.has_spare(order) {
+            match order.smaller() {
+                Some(smaller) => order = smaller,
+                None => {
+                    return Reply::Reclaim {
+                        pages: order.pages(),
+                    };
+                }
+            }
         }
-        let (frame, fresh) = match self.memory(order, out) {
+        let (frame, fresh) = match self.memory(order, wanted, out) {
             Memory::Spare(frame) => (frame, false),
-            Memory::Fresh => (
-                self.frames.take_hole(order).expect("holes were counted"),
-                true,
-            ),
+            Memory::Fresh => match self.frames.take_hole(order) {
+                Some(frame) => (frame, true),
+                None => {
+                    return Reply::Reclaim {
+                        pages: order.pages(),
+                    };
+                }
+            },
             Memory::Short(pages) => return Reply::Reclaim { pages },
         };
         let at = PageRange::block(page, order);
-        let Some(id) = self.admit(at, Some(frame)) else {
+        let Some(id) = self.admit(at, Some(frame), fresh) else {
             return Reply::Refused(Refusal::OutOfRecords);
         };
         let first = (at.start.0 - slot_start.0) as u16;
@@ -184,11 +353,13 @@ impl Core {
     }
 
     /// A folio record for what comes in at `at`; gives the frame back when there is none.
-    fn admit(&mut self, at: PageRange, frame: Option<Frame>) -> Option<FolioId> {
+    fn admit(&mut self, at: PageRange, frame: Option<Frame>, fresh: bool) -> Option<FolioId> {
         let order = Order::new(at.len.0.trailing_zeros() as u8).expect("a block has an order");
         let Some(id) = self.folios.alloc(at.start, order, State::Filling) else {
-            if let Some(frame) = frame {
-                self.frames.now_spare(frame);
+            match frame {
+                Some(frame) if fresh => self.frames.now_hole(frame),
+                Some(frame) => self.frames.now_spare(frame),
+                None => {}
             }
             return None;
         };
@@ -196,15 +367,19 @@ impl Core {
         self.flights += 1;
         self.mapped += at.len.0;
         self.set_entries(at, Entry::Folio(id));
+        self.trends.brought(at);
         Some(id)
     }
 
-    fn memory(&mut self, order: Order, out: &mut Commands) -> Memory {
+    fn memory(&mut self, order: Order, wanted: bool, out: &mut Commands) -> Memory {
         let pages = order.pages().0;
         if let Some(frame) = self.frames.take_spare(order) {
             return Memory::Spare(frame);
         }
         let missing = |core: &Self| (core.frames_in_use() + pages).saturating_sub(core.limit);
+        if missing(self) > 0 && !wanted {
+            return Memory::Short(PageCount(missing(self)));
+        }
         if missing(self) > 0 && self.frames.spare_pages() > 0 {
             self.drain(missing(self), out);
         }

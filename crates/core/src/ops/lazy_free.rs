@@ -47,7 +47,7 @@ impl Core {
         mode: FreeMode,
         out: &mut Commands,
     ) -> Reply {
-        if let Some(page) = self.first_pinned(range) {
+        if let (true, Some(page)) = (mode != FreeMode::Stored, self.first_pinned(range)) {
             return Reply::Refused(Refusal::Pinned { page });
         }
         self.walk(range, out, |core, page, out| {
@@ -68,6 +68,9 @@ impl Core {
                 return Step::To(page.plus(1));
             }
             Entry::Poisoned => return self.zap_poison(page, out),
+            Entry::Folio(id) if mode == FreeMode::Stored => {
+                return Step::To(self.folios.get(id).range().end());
+            }
             Entry::Folio(id) => id,
         };
         if let Some(stop) = self.settle_for(id, page, range, out) {

@@ -11,8 +11,8 @@ use super::Driver;
 use crate::builder::OnStoreFull;
 use millpond_core::limits::{ANSWER_COMMANDS, MAX_COMMANDS};
 use millpond_core::{
-    Command, Commands, Event, FolioId, Frame, InstallError, LoadError, Mmu, Outcome, PageRange,
-    Placed, SaveError, Saved, SlotPart, TakeOutError,
+    Command, Commands, Event, FoldPart, FolioId, Frame, InstallError, LoadError, Mmu, Outcome,
+    PAGE_SIZE, PageRange, Placed, SaveError, Saved, SlotPart, TakeOutError,
 };
 use millpond_mmu::report;
 use std::sync::atomic::Ordering;
@@ -78,9 +78,9 @@ impl Driver {
             self.take_out(commands, &mut results);
             self.zap(commands, &mut results);
             for command in commands.iter() {
-                if let Some(outcome) = self.carry_out_one(command, &mut results) {
-                    installed = Some(outcome);
-                }
+                let outcome = self.carry_out_one(command, commands, &mut results);
+                // The folio that is wanted comes first; what follows is the rest of its window.
+                installed = installed.or(outcome);
             }
             commands.clear();
             self.report(&results, commands);
@@ -188,7 +188,7 @@ impl Driver {
     }
 
     /// Everything that is done alone. Answers how an install went.
-    fn carry_out_one(&self, command: Command, results: &mut Results) -> Installed {
+    fn carry_out_one(&self, command: Command, all: &Commands, results: &mut Results) -> Installed {
         let (folio, outcome) = match command {
             Command::Zero { folio, at, frame } => (
                 folio,
@@ -210,6 +210,24 @@ impl Driver {
                 let outcome = match loaded {
                     Ok(()) => install_outcome(self.mmu.install(frame, at), true),
                     Err(_) => Outcome::LoadFailed { frame_kept: true },
+                };
+                (folio, outcome)
+            }
+            Command::Fold {
+                folio,
+                parts,
+                at,
+                frame,
+                fresh,
+            } => {
+                let parts = all.parts(parts);
+                let loaded = self
+                    .mmu
+                    .fill(frame, fresh, &mut |bytes| self.load_parts(parts, bytes));
+                let outcome = match loaded {
+                    Ok(()) => install_outcome(self.mmu.install(frame, at), true),
+                    // Page by page, only what cannot be read is lost.
+                    Err(_) => Outcome::InstallSplit { frame_kept: true },
                 };
                 (folio, outcome)
             }
@@ -288,6 +306,18 @@ impl Driver {
             ));
         }
         result
+    }
+
+    fn load_parts(&self, parts: &[FoldPart], mut bytes: &mut [u8]) -> Result<(), LoadError> {
+        for part in parts {
+            let (here, rest) = bytes.split_at_mut(usize::from(part.pages) * PAGE_SIZE);
+            match part.slot {
+                Some(slot) => self.store.load(slot, part.first, here)?,
+                None => here.fill(0),
+            }
+            bytes = rest;
+        }
+        Ok(())
     }
 
     fn save_outcome(&self, saved: Result<Saved, SaveError>) -> Outcome {

@@ -119,7 +119,10 @@ impl Driver {
                     let want = core.wanted(pages);
                     drop(core);
                     self.carry_out(&mut commands);
-                    self.reclaim_for(want, Reclaimer::Direct);
+                    // What cannot be had in one piece may be had in a smaller one.
+                    if !self.reclaim_for(want, Reclaimer::Direct) {
+                        max_order = max_order.smaller().unwrap_or(max_order);
+                    }
                 }
                 Reply::Refused(Refusal::Poisoned { .. }) => return Err(FaultError::Lost),
                 Reply::Refused(Refusal::OutOfRecords) => return Err(FaultError::OutOfRecords),

@@ -29,7 +29,9 @@ impl Driver {
         let mut rest = ranges.iter().copied();
         let mut next = rest.next();
         let mut core = self.lock();
-        if let Some(page) = ranges.iter().find_map(|&range| core.first_pinned(range)) {
+        if mode != FreeMode::Stored
+            && let Some(page) = ranges.iter().find_map(|&range| core.first_pinned(range))
+        {
             return Err(Refusal::Pinned { page });
         }
         while let Some(range) = next {
@@ -118,9 +120,25 @@ impl Driver {
             return Ok(Contents::Survived);
         }
         self.wait_for_purges();
-        // A purge passes over what it would have to wait for.
-        let _ = self.operate(range, |range| Event::Discard { range });
+        self.discard_around_pins(range);
         Ok(Contents::Purged)
+    }
+
+    /// Discards what a purge passed over, because it would have had to wait for it. A pinned page refuses a discard: what is
+    /// before and behind it goes by itself.
+    fn discard_around_pins(&self, mut rest: PageRange) {
+        let discard = |range| self.operate(range, |range| Event::Discard { range });
+        while let Err(Refusal::Pinned { page }) = discard(rest) {
+            let before = PageRange::new(rest.start, PageCount(page.0 - rest.start.0));
+            if !before.is_empty() {
+                // A pin that came meanwhile keeps its page, as the one at the end does.
+                let _ = discard(before);
+            }
+            rest = PageRange::new(page.plus(1), PageCount(rest.end().0 - page.0 - 1));
+            if rest.is_empty() {
+                break;
+            }
+        }
     }
 
     /// The region is dropped: nobody will ask for its volatile ranges.

@@ -16,8 +16,8 @@ const DIRECT_BATCH: u32 = 128;
 
 impl Driver {
     /// Reclaims until `pages` are available, or nothing can be reclaimed now; in that case waits a moment for what other
-    /// threads have in flight.
-    pub(crate) fn reclaim_for(&self, pages: PageCount, by: Reclaimer) {
+    /// threads have in flight. Whether something was done here.
+    pub(crate) fn reclaim_for(&self, pages: PageCount, by: Reclaimer) -> bool {
         let started = Instant::now();
         let want = PageCount(pages.0.max(DIRECT_BATCH));
         let mut commands = Commands::new();
@@ -57,6 +57,7 @@ impl Driver {
             self.adjust_limit();
         }
         self.count_reclaim(started, by);
+        progress
     }
 
     /// One batch towards the high mark. False when there is nothing to do, or nothing can be done.

@@ -1,0 +1,164 @@
+//! Folding up: one folio brought in from several slots.
+//!
+//! Random accesses leave a region in pieces: pages that came in alone are saved alone. When a stream comes through
+//! later, its window is full of slots of one page, and bringing them in one by one would cost a fault's work each, now
+//! and each time they are saved again. So what lies in one aligned block and is wholly out of memory comes in as one
+//! folio, whatever slots it is spread over; pages that were never touched, or were zeros, are zeros in it. From then on
+//! it is one folio, and is saved as one slot. The kernel's counterpart is khugepaged, which copies resident pages
+//! together; here nothing is copied that would not have been read anyway.
+//!
+//! The entries name the folio while it is on its way, so what they were is kept here until it has arrived. If it cannot
+//! be mapped in one piece, or one of the slots cannot be read, all are put back and come again page by page: a page
+//! that is lost must not take its neighbours with it.
+
+use crate::addr::{PageCount, PageIndex, PageRange};
+use crate::limits::{FOLD_PARTS, FOLDS};
+use crate::swap::SlotId;
+
+/// A run of pages of a folio that is being folded up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FoldPart {
+    /// Where they are; `None` for zeros.
+    pub slot: Option<SlotId>,
+    /// The first of them, counted from the slot's start.
+    pub first: u16,
+    /// How many.
+    pub pages: u16,
+}
+
+impl FoldPart {
+    pub(crate) const NONE: Self = Self {
+        slot: None,
+        first: 0,
+        pages: 0,
+    };
+}
+
+/// The parts of one folio, in the order of its pages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parts {
+    list: [FoldPart; FOLD_PARTS],
+    len: usize,
+}
+
+impl Parts {
+    pub(crate) fn new() -> Self {
+        Self {
+            list: [FoldPart::NONE; FOLD_PARTS],
+            len: 0,
+        }
+    }
+
+    /// Adds one more page. False when that would be one part too many.
+    pub(crate) fn add(&mut self, slot: Option<SlotId>, index: u16) -> bool {
+        if let Some(last) = self.list[..self.len].last_mut()
+            && last.slot == slot
+            && (slot.is_none() || last.first + last.pages == index)
+        {
+            last.pages += 1;
+            return true;
+        }
+        if self.len == FOLD_PARTS {
+            return false;
+        }
+        self.list[self.len] = FoldPart {
+            slot,
+            first: index,
+            pages: 1,
+        };
+        self.len += 1;
+        true
+    }
+
+    pub(crate) fn as_slice(&self) -> &[FoldPart] {
+        &self.list[..self.len]
+    }
+
+    /// Each part with the pages of `range` that it fills.
+    pub(crate) fn places(&self, range: PageRange) -> impl Iterator<Item = (FoldPart, PageRange)> {
+        let mut at: PageIndex = range.start;
+        self.list.into_iter().take(self.len).map(move |part| {
+            let place = PageRange::new(at, PageCount(u32::from(part.pages)));
+            at = place.end();
+            (part, place)
+        })
+    }
+}
+
+/// The number of a fold under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FoldId(pub(crate) u8);
+
+/// All folds under way. Nothing here allocates after it was made.
+#[derive(Debug)]
+pub(crate) struct Folds {
+    seats: Vec<Option<Parts>>,
+}
+
+impl Folds {
+    pub(crate) fn new() -> Self {
+        Self {
+            seats: vec![None; FOLDS],
+        }
+    }
+
+    /// Keeps `parts` until [`Folds::take`]; `None` when too many are under way.
+    pub(crate) fn keep(&mut self, parts: Parts) -> Option<FoldId> {
+        let seat = self.seats.iter().position(Option::is_none)?;
+        self.seats[seat] = Some(parts);
+        Some(FoldId(seat as u8))
+    }
+
+    pub(crate) fn get(&self, id: FoldId) -> &Parts {
+        self.seats[usize::from(id.0)]
+            .as_ref()
+            .expect("a fold is kept until it is taken")
+    }
+
+    pub(crate) fn take(&mut self, id: FoldId) -> Parts {
+        self.seats[usize::from(id.0)]
+            .take()
+            .expect("a fold is kept until it is taken")
+    }
+
+    /// How many are under way.
+    pub(crate) fn len(&self) -> usize {
+        self.seats.iter().flatten().count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbouring_pages_of_a_slot_are_one_part() {
+        let mut parts = Parts::new();
+        let slot = |n| Some(SlotId(n));
+        for (slot, index) in [
+            (slot(7), 4),
+            (slot(7), 5),
+            (None, 0),
+            (None, 0),
+            (slot(7), 6),
+        ] {
+            assert!(parts.add(slot, index));
+        }
+        let part = |slot, first, pages| FoldPart { slot, first, pages };
+        let three = [part(slot(7), 4, 2), part(None, 0, 2), part(slot(7), 6, 1)];
+        assert_eq!(parts.as_slice(), three);
+        let range = PageRange::new(PageIndex(8), PageCount(5));
+        let starts: Vec<_> = parts.places(range).map(|(_, at)| at.start.0).collect();
+        assert_eq!(starts, [8, 10, 12]);
+    }
+
+    #[test]
+    fn what_is_in_too_many_parts_is_not_folded() {
+        let mut parts = Parts::new();
+        for n in 0..FOLD_PARTS as u32 {
+            assert!(parts.add(Some(SlotId(n)), 0));
+        }
+        assert!(!parts.add(Some(SlotId(99)), 0));
+        assert_eq!(parts.as_slice().len(), FOLD_PARTS);
+    }
+}

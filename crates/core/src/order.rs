@@ -1,0 +1,415 @@
+//! The order policy: how much is brought in when one page is wanted.
+//!
+//! A fault costs about the same for one page as for sixteen, and what is brought in unasked costs memory. So each
+//! fault needs a guess: is this the next page of a stream, or a place of its own?
+//!
+//! # What is watched
+//! For each leaf (2 MiB) the run of pages that its last faults brought in: where it ends upwards and where downwards, how
+//! long it is, and the *window*, the order of the next step. A fault at one of the two ends continues the run; pages that
+//! are already in memory are stepped over, for a stream does not fault there. A run goes on from leaf to leaf. No
+//! thread, time or instruction is asked: two streams in two leaves do not disturb each other, and a scattered access
+//! disturbs a stream only if it falls into the same 2 MiB, once.
+//!
+//! Whether the *neighbour is in memory* says little: when half of a region is resident, so is every second neighbour.
+//!
+//! # The inequality
+//! A window of 2^w pages pays when the chance *p* that they are all used is above (fault + 2^w × copy) / 2^w × (fault +
+//! copy): with 6 µs a fault and 0.5 µs a page, doubling pays from *p* ≈ 0.55 on. A random access continues a run of its
+//! leaf with a chance of 2/512; a stream does so nearly always. Between the two there is room for any rule; this one
+//! doubles with each fault that continues, like the kernel's readahead, and starts over with one that does not:
+//!
+//! - a stream takes faults of 1, 1, 2, 4 … 512 pages: ten for its first 2 MiB, one for each further leaf;
+//! - a scattered toucher gets what it asked for, one page each.
+//!
+//! # What a wrong guess costs
+//! A run that ends leaves at most as many pages unused as it had used. An accidental neighbour costs one page.
+//! Objects of a few pages would pay for each start, so each region has a *habit*: the mean length of its runs
+//! (logarithmic, each run an eighth). The first step of a run is half the usual run. Sixteen runs of another kind are
+//! enough to forget; it never starts above 64 KiB.
+//!
+//! # What overrides it
+//! The region's own bound, the order that its pages' slot or its neighbours allow, a sixty-fourth of the budget for
+//! one folio, and advice: *sequential* starts at 64 KiB, *random* stays at one page.
+
+use crate::addr::{LEAF_PAGES, Order, PageIndex, PageRange};
+use std::fmt;
+use std::str::FromStr;
+
+/// Which orders a region's folios may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OrderPolicy {
+    /// All the same, as far as alignment and neighbours allow.
+    Fixed(Order),
+    /// By the pattern of faults, up to `max`.
+    Adaptive {
+        /// The largest.
+        max: Order,
+    },
+}
+
+/// Why a text is no [`OrderPolicy`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BadOrderPolicy(String);
+
+impl fmt::Display for BadOrderPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(text) = self;
+        write!(
+            f,
+            "{text:?} is no order: give 0 (4 KiB) to 9 (2 MiB), adaptive, or adaptive:MAX"
+        )
+    }
+}
+
+impl std::error::Error for BadOrderPolicy {}
+
+/// `4`, `adaptive` (up to 9) or `adaptive:4`.
+///
+/// ```
+/// use millpond_core::{Order, OrderPolicy};
+///
+/// assert_eq!("adaptive".parse(), Ok(OrderPolicy::Adaptive { max: Order::MAX }));
+/// assert_eq!("0".parse(), Ok(OrderPolicy::Fixed(Order::ZERO)));
+/// assert!("10".parse::<OrderPolicy>().is_err());
+/// ```
+impl FromStr for OrderPolicy {
+    type Err = BadOrderPolicy;
+
+    fn from_str(text: &str) -> Result<Self, BadOrderPolicy> {
+        let bad = || BadOrderPolicy(text.to_owned());
+        let order = |digits: &str| {
+            let number = digits.parse().map_err(|_| bad())?;
+            Order::new(number).ok_or_else(bad)
+        };
+        match text.strip_prefix("adaptive") {
+            None => order(text).map(Self::Fixed),
+            Some("") => Ok(Self::Adaptive { max: Order::MAX }),
+            Some(rest) => {
+                let max = order(rest.strip_prefix(':').ok_or_else(bad)?)?;
+                Ok(Self::Adaptive { max })
+            }
+        }
+    }
+}
+
+impl fmt::Display for OrderPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(order) => write!(f, "{}", order.get()),
+            Self::Adaptive { max: Order::MAX } => write!(f, "adaptive"),
+            Self::Adaptive { max } => write!(f, "adaptive:{}", max.get()),
+        }
+    }
+}
+
+impl From<Order> for OrderPolicy {
+    fn from(order: Order) -> Self {
+        Self::Fixed(order)
+    }
+}
+
+/// What the program has said about the pattern of its accesses to a leaf.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Hint {
+    /// Nothing.
+    #[default]
+    None,
+    Sequential,
+    Random,
+}
+
+/// Where a run starts when the program has said that it will be sequential, and the largest start otherwise.
+const START: u8 = 4;
+/// Pages in memory that a stream may step over between two faults.
+const STEP_OVER: u32 = 32;
+
+/// The last run of a leaf.
+#[derive(Clone, Copy, Debug, Default)]
+struct Trend {
+    /// Offset of the page that continues it upwards, plus one; 0 when there is no run.
+    above: u16,
+    /// Offset of the page that continues it downwards, plus one; 0 when that is in the leaf before.
+    below: u16,
+    /// Pages that it brought in, in this leaf and those before.
+    pages: u16,
+    /// Order of its last step.
+    window: u8,
+    hint: Hint,
+}
+
+/// The mean length of a region's runs, as sixteen times the logarithm to base 2.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Habit(u8);
+
+impl Habit {
+    /// A run of `pages` pages has ended.
+    fn ended(&mut self, pages: u16) {
+        let sample = 16 * i16::from(pages.max(1).ilog2() as u8);
+        let mean = i16::from(self.0);
+        let step = (sample - mean) / 8;
+        let step = if step == 0 {
+            (sample - mean).signum()
+        } else {
+            step
+        };
+        self.0 = (mean + step) as u8;
+    }
+
+    fn start(self) -> u8 {
+        (self.0 / 16).saturating_sub(1).min(START)
+    }
+}
+
+/// The runs of all leaves.
+#[derive(Debug)]
+pub(crate) struct Trends(Vec<Trend>);
+
+impl Trends {
+    pub(crate) fn new(leaves: u32) -> Self {
+        Self(vec![Trend::default(); leaves as usize])
+    }
+
+    /// How large a step a fault at `page` asks for. `present` says of a page whether it is in memory.
+    pub(crate) fn window(
+        &mut self,
+        page: PageIndex,
+        habit: &mut Habit,
+        present: impl Fn(PageIndex) -> bool,
+    ) -> Order {
+        let continued = self.continued(page, &present).map(|leaf| {
+            let run = self.0[leaf as usize];
+            // A run that goes on in another leaf is one run, and ends once.
+            if leaf != page.leaf() {
+                self.0[leaf as usize].above = 0;
+            }
+            run
+        });
+        let trend = &mut self.0[page.leaf() as usize];
+        let window = match (trend.hint, continued) {
+            (Hint::Random, _) => 0,
+            (Hint::Sequential, None) => START,
+            (_, Some(from)) => from.window + 1,
+            (Hint::None, None) => habit.start(),
+        };
+        match continued {
+            Some(from) => trend.pages = from.pages,
+            None => {
+                if trend.above != 0 {
+                    habit.ended(trend.pages);
+                }
+                trend.pages = 0;
+                trend.above = 0;
+            }
+        }
+        trend.window = window.min(Order::MAX.get());
+        Order::new(trend.window).expect("bounded by the largest order")
+    }
+
+    /// A fault brought `range` in, which lies in one leaf.
+    pub(crate) fn brought(&mut self, range: PageRange) {
+        let trend = &mut self.0[range.start.leaf() as usize];
+        let first = (range.start.0 % LEAF_PAGES) as u16;
+        let end = first + range.len.0 as u16;
+        trend.pages = trend.pages.saturating_add(range.len.0 as u16);
+        if trend.above == 0 {
+            (trend.below, trend.above) = (first, end + 1);
+        } else {
+            trend.below = trend.below.min(first);
+            trend.above = trend.above.max(end + 1);
+        }
+    }
+
+    /// The program has said something about the leaf of `page`.
+    pub(crate) fn advise(&mut self, page: PageIndex, hint: Hint) {
+        self.0[page.leaf() as usize].hint = hint;
+    }
+
+    /// Nothing is known of the leaf of `page` any more.
+    pub(crate) fn forget(&mut self, page: PageIndex) {
+        self.0[page.leaf() as usize] = Trend::default();
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.0.len() * size_of::<Trend>()) as u64
+    }
+
+    /// The leaf whose run a fault at `page` continues.
+    fn continued(&self, page: PageIndex, present: &impl Fn(PageIndex) -> bool) -> Option<u32> {
+        let leaf = page.leaf();
+        let here = self.0[leaf as usize];
+        let start = leaf * LEAF_PAGES;
+        let steps_over = |from: u32, to: u32| {
+            to.wrapping_sub(from) <= STEP_OVER && (from..to).all(|p| present(PageIndex(p)))
+        };
+        if here.above != 0 {
+            let above = start + u32::from(here.above) - 1;
+            let up = page.0 >= above && steps_over(above, page.0);
+            let down = here.below != 0
+                && page.0 < start + u32::from(here.below)
+                && steps_over(page.0 + 1, start + u32::from(here.below));
+            if up || down {
+                return Some(leaf);
+            }
+        }
+        let before = leaf.checked_sub(1).map(|l| self.0[l as usize]);
+        if let Some(before) = before
+            && u32::from(before.above) == LEAF_PAGES + 1
+            && steps_over(start, page.0)
+        {
+            return Some(leaf - 1);
+        }
+        let after = self.0.get(leaf as usize + 1).copied();
+        if let Some(after) = after
+            && after.above != 0
+            && after.below == 0
+            && steps_over(page.0 + 1, start + LEAF_PAGES)
+        {
+            return Some(leaf + 1);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::addr::PageCount;
+    use std::collections::BTreeSet;
+
+    /// Faults at the pages given, each bringing in its block as far as that is absent; the orders asked for.
+    struct World {
+        trends: Trends,
+        habit: Habit,
+        present: BTreeSet<u32>,
+        brought: u32,
+    }
+
+    impl World {
+        fn new() -> Self {
+            Self {
+                trends: Trends::new(16),
+                habit: Habit::default(),
+                present: BTreeSet::new(),
+                brought: 0,
+            }
+        }
+
+        /// Touches a page. The order of the fault, if it was one.
+        fn touch(&mut self, page: u32) -> Option<u8> {
+            if self.present.contains(&page) {
+                return None;
+            }
+            let present = &self.present;
+            let order = self
+                .trends
+                .window(PageIndex(page), &mut self.habit, |p| present.contains(&p.0));
+            for p in PageRange::block(PageIndex(page), order).pages() {
+                if self.present.insert(p.0) {
+                    self.trends.brought(PageRange::new(p, PageCount(1)));
+                    self.brought += 1;
+                }
+            }
+            Some(order.get())
+        }
+    }
+
+    #[test]
+    fn texts_and_policies_agree() {
+        for text in ["0", "9", "adaptive", "adaptive:4"] {
+            let policy: OrderPolicy = text.parse().unwrap();
+            assert_eq!(policy.to_string(), text);
+        }
+        for text in [
+            "",
+            "10",
+            "-1",
+            "adaptive:",
+            "adaptive4",
+            "adaptive:10",
+            "four",
+        ] {
+            let error = text.parse::<OrderPolicy>().unwrap_err().to_string();
+            assert!(error.contains(&format!("{text:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_stream_takes_ten_faults_for_its_first_leaf_and_one_for_each_further() {
+        for pages in [0..4096, 4096 - 4096..4096] {
+            let mut world = World::new();
+            let faults: Vec<_> = pages.filter_map(|page| world.touch(page)).collect();
+            assert_eq!(&faults[..10], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+            assert_eq!(faults.len(), 10 + 7);
+        }
+    }
+
+    #[test]
+    fn a_stream_that_runs_downwards_is_one_too() {
+        let mut world = World::new();
+        let faults = (0..4096).rev().filter_map(|page| world.touch(page));
+        assert_eq!(faults.count(), 10 + 7);
+    }
+
+    #[test]
+    fn scattered_touches_bring_in_little_that_was_not_asked_for() {
+        let mut world = World::new();
+        let mut state = 1u64;
+        let mut asked = BTreeSet::new();
+        for _ in 0..2000 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let page = (state % 8192) as u32;
+            world.touch(page);
+            asked.insert(page);
+        }
+        let unasked = world.present.difference(&asked).count();
+        assert!(unasked * 20 <= asked.len(), "{unasked} of {}", asked.len());
+    }
+
+    #[test]
+    fn a_stride_of_sixteen_pages_brings_in_what_it_touches() {
+        let mut world = World::new();
+        for page in (0..8192).step_by(16) {
+            world.touch(page);
+        }
+        assert_eq!(world.brought, 512);
+    }
+
+    #[test]
+    fn a_stream_goes_on_behind_pages_that_were_there() {
+        let mut world = World::new();
+        for page in [20, 21, 22, 23, 100, 300] {
+            world.touch(page);
+        }
+        world.trends.forget(PageIndex(0));
+        let faults = (0..512).filter_map(|page| world.touch(page)).count();
+        assert!(faults <= 11, "{faults} faults");
+    }
+
+    #[test]
+    fn a_region_of_short_runs_starts_them_in_larger_steps_and_forgets_that_again() {
+        let mut world = World::new();
+        let first = |world: &mut World, page| world.touch(page).unwrap();
+        for object in 0..40 {
+            for page in 0..16 {
+                world.touch(object * 64 + page);
+            }
+        }
+        assert!(first(&mut world, 3000) >= 2);
+        for n in 0..24 {
+            world.touch(4096 + n * 100);
+        }
+        assert_eq!(first(&mut world, 8000), 0);
+    }
+
+    #[test]
+    fn advice_overrides_it() {
+        let mut world = World::new();
+        world.trends.advise(PageIndex(0), Hint::Sequential);
+        assert_eq!(world.touch(0), Some(START));
+        world.trends.advise(PageIndex(512), Hint::Random);
+        let faults: Vec<_> = (512..600).filter_map(|page| world.touch(page)).collect();
+        assert!(faults.iter().all(|&order| order == 0));
+    }
+}

@@ -1,0 +1,259 @@
+//! Adaptive orders and folding up, decision by decision.
+
+use millpond_core::{
+    Access, Advice, Command, Commands, Config, Core, Event, FreeMode, LEAF_PAGES, Order,
+    OrderPolicy, Outcome, PageCount, PageIndex, PageRange, PageState, Reclaimer, Reply,
+};
+
+const LIMIT: u32 = 64 * LEAF_PAGES;
+
+/// A core in a world that does what it is asked.
+struct World {
+    core: Core,
+    range: PageRange,
+    /// What was brought in by the last fault: each command's pages and the number of parts of a fold.
+    brought: Vec<(PageRange, usize)>,
+    /// Folds are answered as if they crossed two mappings.
+    split: bool,
+}
+
+impl World {
+    fn new(order: impl Into<OrderPolicy>) -> Self {
+        let arena = PageCount(128 * LEAF_PAGES);
+        let mut core = Core::new(Config::new(arena, PageCount(LIMIT))).unwrap();
+        let event = Event::CreateRegion {
+            pages: arena,
+            order: order.into(),
+        };
+        let Reply::Region { range, .. } = core.handle(event, &mut Commands::new()) else {
+            panic!("no region");
+        };
+        Self {
+            core,
+            range,
+            brought: Vec::new(),
+            split: false,
+        }
+    }
+
+    fn adaptive() -> Self {
+        Self::new(OrderPolicy::Adaptive { max: Order::MAX })
+    }
+
+    fn page(&self, n: u32) -> PageIndex {
+        self.range.start.plus(n)
+    }
+
+    /// A touch of page `n`: the orders of what came in, or nothing when it was there.
+    fn touch(&mut self, n: u32) -> Vec<u8> {
+        self.touch_up_to(n, Order::MAX)
+    }
+
+    fn touch_up_to(&mut self, n: u32, max_order: Order) -> Vec<u8> {
+        self.brought.clear();
+        let page = self.page(n);
+        loop {
+            let mut out = Commands::new();
+            let event = Event::Fault {
+                page,
+                access: Access::Read,
+                max_order,
+            };
+            match self.core.handle(event, &mut out) {
+                Reply::Done => {
+                    self.answer(&mut out);
+                    break;
+                }
+                Reply::Present => break,
+                Reply::Reclaim { pages } => {
+                    let by = Reclaimer::Direct;
+                    self.core.handle(Event::Reclaim { pages, by }, &mut out);
+                    self.answer(&mut out);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        let order = |(at, _): &(PageRange, usize)| at.len.0.trailing_zeros() as u8;
+        self.brought.iter().map(order).collect()
+    }
+
+    fn answer(&mut self, out: &mut Commands) {
+        while !out.is_empty() {
+            let events: Vec<_> = out.iter().filter_map(|c| self.carry_out(c, out)).collect();
+            out.clear();
+            for event in events {
+                let mut more = Commands::new();
+                self.core.handle(event, &mut more);
+                self.answer(&mut more);
+            }
+        }
+        self.core.check().unwrap();
+    }
+
+    fn carry_out(&mut self, command: Command, all: &Commands) -> Option<Event> {
+        let done = |folio, outcome| Some(Event::Completed { folio, outcome });
+        let moved = Outcome::Installed { frame_kept: false };
+        match command {
+            Command::Zero { folio, at, .. } | Command::Load { folio, at, .. } => {
+                self.brought.push((at, 1));
+                done(folio, moved)
+            }
+            Command::Fold {
+                folio, at, parts, ..
+            } => {
+                self.brought.push((at, all.parts(parts).len()));
+                let split = Outcome::InstallSplit { frame_kept: true };
+                done(folio, if self.split { split } else { moved })
+            }
+            Command::Rescue { folio, .. } => done(folio, moved),
+            Command::TakeOut { folio, .. } => done(folio, Outcome::TakenOut),
+            Command::Save { folio, .. } => done(folio, Outcome::Stored),
+            Command::Zap { folio, .. } => done(folio, Outcome::Zapped),
+            Command::FreeFrame { frame } => Some(Event::FrameFreed { frame }),
+            Command::Release { slot } => Some(Event::SlotReleased { slot }),
+            Command::Wake { .. } | Command::Poison { .. } => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Sends the first `n` pages to the store.
+    fn evict(&mut self, n: u32) {
+        let range = PageRange::new(self.range.start, PageCount(n));
+        let swapped = |core: &Core| {
+            range
+                .pages()
+                .all(|p| core.page_state(p) == PageState::Swapped)
+        };
+        for _ in 0..1000 {
+            if swapped(&self.core) {
+                return;
+            }
+            let mut out = Commands::new();
+            let advice = Advice::PageOut;
+            self.core.handle(Event::Advise { range, advice }, &mut out);
+            self.answer(&mut out);
+            let event = Event::Reclaim {
+                pages: PageCount(LEAF_PAGES),
+                by: Reclaimer::Background,
+            };
+            self.core.handle(event, &mut out);
+            self.answer(&mut out);
+        }
+        panic!("{range} does not leave");
+    }
+
+    /// Slots of one page where a stream would want many.
+    fn fragmented() -> Self {
+        let mut world = Self::adaptive();
+        for n in 0..64 {
+            world.touch(n);
+        }
+        world.evict(64);
+        for n in [3, 9, 14, 20, 41, 33, 55, 60] {
+            assert_eq!(world.touch(n), [0], "page {n}");
+        }
+        world.evict(64);
+        world
+    }
+}
+
+#[test]
+fn a_stream_of_first_touches_doubles_its_steps_to_two_mib() {
+    let mut world = World::adaptive();
+    let orders: Vec<_> = (0..2048).flat_map(|n| world.touch(n)).collect();
+    assert_eq!(orders, [0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9]);
+}
+
+#[test]
+fn a_sparse_toucher_gets_single_pages() {
+    let mut world = World::adaptive();
+    for n in (0..8192).step_by(16) {
+        assert_eq!(world.touch(n), [0]);
+    }
+}
+
+#[test]
+fn a_folio_takes_at_most_a_share_of_the_budget() {
+    let mut world = World::adaptive();
+    let pages = PageCount(4096);
+    world
+        .core
+        .handle(Event::SetLimit { pages }, &mut Commands::new());
+    let largest = (0..2048).flat_map(|n| world.touch(n)).max();
+    assert_eq!(largest, Some(6));
+}
+
+#[test]
+fn a_page_of_a_large_slot_comes_back_small_when_it_is_touched_alone() {
+    let mut world = World::adaptive();
+    for n in 0..1024 {
+        world.touch(n);
+    }
+    world.evict(1024);
+    for n in [700, 30, 301, 999, 10, 650, 480, 720] {
+        assert_eq!(world.touch(n), [0]);
+    }
+}
+
+#[test]
+fn a_stream_folds_up_what_random_touches_have_scattered() {
+    let mut world = World::fragmented();
+    let (mut faults, mut parts) = (0, 0);
+    for n in 0..64 {
+        world.touch(n);
+        faults += usize::from(!world.brought.is_empty());
+        parts = parts.max(world.brought.iter().map(|b| b.1).max().unwrap_or(0));
+    }
+    assert!(faults <= 8, "{faults} faults");
+    assert!(parts > 2, "{parts} parts at most");
+    assert!(world.core.stats().folio_fold > 0);
+    // Now they are together, and stay so.
+    world.evict(64);
+    let folds = world.core.stats().folio_fold;
+    let orders: Vec<_> = (0..64).flat_map(|n| world.touch(n)).collect();
+    assert!(orders.len() <= 8, "{orders:?}");
+    assert!(world.core.stats().folio_fold <= folds + 1);
+}
+
+#[test]
+fn a_fold_that_cannot_be_mapped_in_one_piece_leaves_everything_where_it_was() {
+    let mut world = World::fragmented();
+    let advice = Advice::Sequential;
+    let range = PageRange::new(world.range.start, PageCount(64));
+    world
+        .core
+        .handle(Event::Advise { range, advice }, &mut Commands::new());
+    world.split = true;
+    let before = world.core.stats();
+    world.touch(0);
+    assert!(world.brought.iter().any(|&(_, parts)| parts > 1));
+    for n in 0..16 {
+        assert_eq!(world.core.page_state(world.page(n)), PageState::Swapped);
+    }
+    assert_eq!(world.core.stats().pswpin, before.pswpin);
+    for n in 0..64 {
+        assert!(world.touch_up_to(n, Order::ZERO).len() <= 1);
+    }
+}
+
+#[test]
+fn what_is_about_to_be_overwritten_is_not_read_back() {
+    let mut world = World::adaptive();
+    for n in 0..64 {
+        world.touch(n);
+    }
+    world.evict(64);
+    let range = PageRange::new(world.range.start, PageCount(64));
+    let mut out = Commands::new();
+    let mode = FreeMode::Stored;
+    assert_eq!(
+        world.core.handle(Event::LazyFree { range, mode }, &mut out),
+        Reply::Done
+    );
+    world.answer(&mut out);
+    for n in 0..64 {
+        world.touch(n);
+    }
+    assert_eq!(world.core.stats().pswpin, 0);
+    assert_eq!(world.core.slots_in_use(), 0);
+}

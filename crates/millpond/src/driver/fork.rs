@@ -158,6 +158,14 @@ fn hung_up(fd: &OwnedFd) -> bool {
     poll(&mut fds, Some(&now)).is_ok_and(|n| n > 0) && fds[0].revents().contains(PollFlags::HUP)
 }
 
+/// Whether the page tables have a page in this state, while nothing is under way.
+fn is_mapped(state: PageState) -> bool {
+    matches!(
+        state,
+        PageState::Resident | PageState::LazyFree { mapped: true }
+    )
+}
+
 impl Driver {
     /// Descriptors that a service thread needs in its own table.
     pub(crate) fn service_descriptors(&self) -> Vec<RawFd> {
@@ -177,7 +185,7 @@ impl Driver {
             let gate = self.gate.close();
             let core = self.lock();
             debug_assert!(core.is_quiet(), "a command is out, and nobody is inside");
-            let in_memory = |page| matches!(core.page_state(page), PageState::Resident);
+            let in_memory = |page| is_mapped(core.page_state(page));
             let pages = resident.iter().flat_map(|range| range.pages());
             let Some(absent) = pages.into_iter().find(|&page| !in_memory(page)) else {
                 break (gate, core);
@@ -243,7 +251,7 @@ impl Driver {
         let mut torn = None;
         let arena = PageRange::new(PageIndex(0), core.arena());
         self.mmu.present_pages(arena, &mut |range| {
-            let strange = |&page: &PageIndex| core.page_state(page) != PageState::Resident;
+            let strange = |&page: &PageIndex| !is_mapped(core.page_state(page));
             torn = torn.or_else(|| range.pages().find(strange));
         });
         match torn {

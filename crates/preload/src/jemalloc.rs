@@ -34,10 +34,9 @@
 //! `purge_forced`, and extents of which one is committed and the other is not are never joined: fresh ones are committed.
 //! So it is refused and `commit` is not called.
 //!
-//! # How long pages stay dirty
-//! A dirty page is cheaper to use again than a purged one, and is in the way under pressure: nobody knows that it is
-//! worthless, so it is written to the store.
+//! How long pages stay dirty is decided in [`crate::decay`].
 
+use crate::decay::{self, CALM_MS};
 use crate::space;
 use crate::stack_switch::on_safe_stack;
 use crate::vma::{self, Kind, PAGE};
@@ -49,8 +48,6 @@ use tikv_jemalloc_sys as je;
 /// jemalloc's own default for allocations that get an arena of their own.
 const OVERSIZE: usize = 8 << 20;
 
-/// For how long pages stay dirty, in milliseconds.
-const DIRTY_MS: u32 = 2000;
 /// For how long pages stay muzzy: where clearing in place serves both purges, the second is work for nothing.
 const MUZZY_MS: u32 = 0;
 
@@ -85,7 +82,7 @@ static HOOKS: je::extent_hooks_t = je::extent_hooks_s {
 pub fn start(arenas: usize, managed: bool) -> Result<(), String> {
     let conf = format!(
         "narenas:{arenas},dss:disabled,retain:true,thp:never,metadata_thp:disabled,\
-         background_thread:false,dirty_decay_ms:{DIRTY_MS},muzzy_decay_ms:{MUZZY_MS},\
+         background_thread:false,dirty_decay_ms:{CALM_MS},muzzy_decay_ms:{MUZZY_MS},\
          oversize_threshold:{OVERSIZE},zero_realloc:free\0"
     );
     let conf: &'static [u8] = Vec::leak(conf.into_bytes());
@@ -101,7 +98,9 @@ pub fn start(arenas: usize, managed: bool) -> Result<(), String> {
     // The arena for large allocations comes into being with the first of them, and takes hooks only then.
     // SAFETY: a block of this size, given back at once.
     unsafe { je::free(je::malloc(OVERSIZE)) };
-    set_hooks(count)
+    set_hooks(count)?;
+    decay::begin(count);
+    Ok(())
 }
 
 fn set_hooks(arena: c_uint) -> Result<(), String> {

@@ -6,7 +6,7 @@
 
 use crate::owner::{Owner, of};
 use crate::threads::{internal_block, wants_internal};
-use crate::{internal_alloc, raw};
+use crate::{decay, internal_alloc, raw};
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use rustix::io::Errno;
@@ -62,8 +62,11 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
         return;
     }
     match of(block, "free") {
-        // SAFETY: jemalloc gave it, and the program gives it back.
-        Owner::Program => unsafe { je::free(block) },
+        Owner::Program => {
+            decay::follow();
+            // SAFETY: jemalloc gave it, and the program gives it back.
+            unsafe { je::free(block) }
+        }
         // SAFETY: the internal allocator gave it, and the program gives it back.
         Owner::Internal => unsafe { internal_alloc::release(block.cast()) },
     }
@@ -80,6 +83,7 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void
         return unsafe { malloc(size) };
     }
     if of(block, "realloc") == Owner::Program {
+        decay::follow();
         // SAFETY: jemalloc gave it, and the program gives it back.
         return unsafe { je::realloc(block, size) };
     }

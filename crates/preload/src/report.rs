@@ -3,8 +3,8 @@
 //! Counters go there on every tick of the manager and at the end. A child inherits the counters of its parent along
 //! with its memory; what was counted before the fork is taken off, so that the sum over all processes is right.
 
-use crate::space;
 use crate::stack_switch::on_safe_stack;
+use crate::{decay, space};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
 use millpond::Stats;
@@ -126,6 +126,10 @@ pub fn recount() {
 
 /// What the manager calls about ten times a second.
 pub fn tick() {
+    if let Some(space) = space::get() {
+        let vm = space.snapshot().vm;
+        decay::tick(vm.pswpout + vm.pswpout_unchanged + vm.pswpout_zero);
+    }
     publish(State::Running);
 }
 

@@ -238,6 +238,17 @@ fn freed_memory_may_become_inaccessible_when_it_is_used_again() {
     is_right("lazily_freed_then_protected", &[]);
 }
 
+/// The child took lazily freed memory for memory that had been touched too early, and ended.
+#[test]
+fn a_program_forks_while_memory_is_lazily_freed() {
+    is_right("lazily_freed_then_forked", &[]);
+}
+
+#[test]
+fn freed_memory_is_purged_at_once_under_pressure_only() {
+    is_right("decay", &[]);
+}
+
 #[test]
 fn a_child_does_not_get_what_it_should_not() {
     is_right("fork_advice", &[]);

@@ -66,7 +66,10 @@ pub fn system_calls_of(work: impl FnOnce()) -> Option<Vec<i64>> {
         (&raw mut (*log).selector).write_volatile(ALLOW);
         assert!(dispatch(PR_SYS_DISPATCH_OFF, std::ptr::null_mut()));
         let len = (&raw const (*log).len).read_volatile();
-        (&(*log).calls)[..len].to_vec()
+        // In debug builds the check of the locks' order asks which thread this is.
+        let counts = |call: &i64| !cfg!(debug_assertions) || *call != libc::SYS_gettid;
+        let calls = (&(*log).calls)[..len].iter().copied();
+        calls.filter(counts).collect()
     };
     LOG.set(std::ptr::null_mut());
     Some(calls)

@@ -80,7 +80,7 @@ pub struct Ran {
     pub wall: Duration,
     /// Its standard output.
     pub output: PathBuf,
-    /// The largest `Rss` that its descendants showed from outside.
+    /// The largest `VmRSS` that its descendants showed from outside.
     pub sampled: u64,
 }
 
@@ -121,10 +121,11 @@ fn descendants(pid: u32, found: &mut BTreeSet<u32>) {
     }
 }
 
-/// `Rss` of one process as a walk over its mappings counts it.
+/// Resident memory of one process by the kernel's counter. A walk over its mappings (`smaps_rollup`) meets pages twice that
+/// move meanwhile: 97 MB was its highest sample in a budget of 85, when the counter never exceeded that.
 pub fn rss(pid: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Rss:"))?;
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kilobytes * 1024)
 }
@@ -186,9 +187,8 @@ pub fn check_budget(name: &str, ram: u64, report: &serde_json::Value, sampled: u
         peak <= ram + UNMANAGED,
         "{name}: {peak} bytes resident in a budget of {ram}: {report:#}"
     );
-    // Pages that move while the kernel walks over the mappings are seen twice.
     assert!(
-        sampled <= ram + ram / 10,
+        sampled <= ram + UNMANAGED,
         "{name}: {sampled} bytes seen from outside in a budget of {ram}"
     );
 }

@@ -257,3 +257,39 @@ fn what_is_about_to_be_overwritten_is_not_read_back() {
     assert_eq!(world.core.stats().pswpin, 0);
     assert_eq!(world.core.slots_in_use(), 0);
 }
+
+/// Seed 13178127. What was about to be overwritten was just being read, and the read failed after the call had gone past
+/// it: the page was poisoned, and the write that had been announced met an error about contents that nobody wanted.
+#[test]
+fn an_announced_overwrite_waits_for_what_is_being_read() {
+    let mut world = World::adaptive();
+    world.touch(0);
+    world.evict(1);
+    let (page, mut out) = (world.page(0), Commands::new());
+    let max_order = Order::MAX;
+    let access = Access::Read;
+    let fault = Event::Fault {
+        page,
+        access,
+        max_order,
+    };
+    assert_eq!(world.core.handle(fault, &mut out), Reply::Done);
+    let folio = match out.iter().next() {
+        Some(Command::Load { folio, .. }) => folio,
+        other => panic!("{other:?}"),
+    };
+    out.clear();
+    let range = PageRange::new(page, PageCount(1));
+    let mode = FreeMode::Stored;
+    let overwrite = Event::LazyFree { range, mode };
+    assert_eq!(world.core.handle(overwrite, &mut out), Reply::Wait { page });
+    let outcome = Outcome::LoadFailed { frame_kept: true };
+    world
+        .core
+        .handle(Event::Completed { folio, outcome }, &mut out);
+    world.answer(&mut out);
+    assert_eq!(world.core.page_state(page), PageState::Poisoned);
+    assert_eq!(world.core.handle(overwrite, &mut out), Reply::Done);
+    world.answer(&mut out);
+    assert_eq!(world.core.page_state(page), PageState::Empty);
+}

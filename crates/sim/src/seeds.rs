@@ -9,5 +9,5 @@ pub const FIXED: [u64; 28] = [
     // A thread that wants to drop a region waited for one that stays under siege: the simulator's own mistake.
     11_028_227,
     // Much lazily freed memory in a pool that is short of places; volatile ranges that are purged while somebody pins.
-    33, 162, 134,
+    33, 162, 134, 13178127,
 ];

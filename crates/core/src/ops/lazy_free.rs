@@ -69,7 +69,13 @@ impl Core {
             }
             Entry::Poisoned => return self.zap_poison(page, out),
             Entry::Folio(id) if mode == FreeMode::Stored => {
-                return Step::To(self.folios.get(id).range().end());
+                // What is being read may turn out to be lost: whoever overwrites it must not hear of that.
+                let folio = self.folios.get_mut(id);
+                if folio.state == State::Filling {
+                    folio.waited_for = true;
+                    return Step::Stop(Reply::Wait { page: folio.start });
+                }
+                return Step::To(folio.range().end());
             }
             Entry::Folio(id) => id,
         };

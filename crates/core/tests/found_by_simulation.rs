@@ -594,3 +594,31 @@ fn block_the_store(bench: &mut Bench) -> (RegionId, PageRange) {
     assert!(bench.0.store_blocked());
     region
 }
+
+/// Seed 13414052, with much lazily freed memory. The pool had no place for any of the mapped folios that a trim was to drop, so
+/// each of them lost its mark instead; that was not counted, and the trim went on until no marked folio was left.
+#[test]
+fn a_trim_without_a_place_takes_no_more_marks_than_it_was_asked_for() {
+    let arena = PageCount(32 * LEAF_PAGES);
+    let mut config = Config::new(arena, PageCount(LIMIT));
+    config.pool.frames = [4; 10];
+    config.lazyfree_max = PageCount(6);
+    let mut bench = Bench(Core::new(config).unwrap());
+    let region = bench.region(12, 0);
+    let out = PageRange::new(region.1.start, PageCount(2));
+    let freed = PageRange::new(region.1.start.plus(2), PageCount(10));
+    bench.touch(region.1, NEW);
+    // Two of four places; the others are kept for loads.
+    let advice = Advice::PageOut;
+    bench.all(out, |range| Event::Advise { range, advice });
+    bench.lazy_free(freed, FreeMode::Exclusive);
+    assert_eq!(bench.0.stats().nr_lazyfree, 10);
+
+    for _ in 0..3 {
+        for command in bench.send(Event::TrimLazyFree).1 {
+            bench.answer(command, NEW);
+        }
+    }
+    assert_eq!(bench.0.stats().nr_lazyfree, 6);
+    bench.end(&[region]);
+}

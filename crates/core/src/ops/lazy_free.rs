@@ -226,23 +226,27 @@ impl Core {
             } else if out.len() > given {
                 // A place in the pool is being made free for it.
                 break;
-            } else {
-                self.without_a_place(id);
+            } else if self.without_a_place(id) && errand == Errand::Trim {
+                // It counts as lazily freed no more, which is what a trim is for.
+                dropped += n;
             }
         }
         dropped
     }
 
     /// The pool has no place for a mapped folio. It makes way for those in limbo, which give places; when there are none it
-    /// loses its mark, so that nobody waits for memory that cannot be dropped. It is zeros, and leaves without a write.
-    fn without_a_place(&mut self, id: FolioId) {
+    /// loses its mark, so that nobody waits for memory that cannot be dropped. It is zeros, and leaves without a write. True when
+    /// it lost its mark.
+    fn without_a_place(&mut self, id: FolioId) -> bool {
         self.unlist(id);
-        if self.lazy_limbo > 0 {
+        let makes_way = self.lazy_limbo > 0;
+        if makes_way {
             self.list(id, ListName::LazyFree);
         } else {
             self.unmark(id);
             self.list(id, ListName::Inactive);
         }
+        !makes_way
     }
 
     fn start_take_out_if_blank(&mut self, id: FolioId, errand: Errand, out: &mut Commands) -> bool {

@@ -173,6 +173,10 @@ pub trait Store: Send + Sync {
     /// What is held now.
     fn usage(&self) -> StoreUsage;
 
+    /// What is saved from now on should leave no more than `bytes` in RAM, if the store has another place for it. The rest of
+    /// the process grew or shrank; what is held already stays where it is.
+    fn limit_ram(&self, _bytes: u64) {}
+
     /// Names the descriptors that saving and loading need: threads with a descriptor table of their own keep them.
     fn descriptors(&self, _keep: &mut dyn FnMut(i32)) {}
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreKind {
-    /// Compressed RAM up to a quarter of the budget, then an unnamed file in `directory` (`$TMPDIR` or `/var/tmp`).
+    /// Compressed RAM up to a quarter of the budget (less when the program leaves less), then an unnamed file in `directory` (`$TMPDIR` or `/var/tmp`).
     Auto {
         /// Where the file is made.
         directory: Option<PathBuf>,

@@ -99,6 +99,14 @@ impl CompressedRam {
         self.table.pin(slot).is_some()
     }
 
+    /// Lets compressed data take at most `bytes` of RAM from now on, within the limit that the store was made with. Whether that
+    /// is more than before.
+    pub(crate) fn limit_ram(&self, bytes: u64) -> bool {
+        let most = self.max_bytes.unwrap_or(u64::MAX);
+        let bytes = bytes.max(Self::MIN_BYTES).min(most);
+        self.arena.set_max_ram(bytes) < bytes
+    }
+
     /// Bytes that were ever freed, by classes.
     pub(crate) fn freed_bytes(&self) -> u64 {
         self.arena.freed_bytes()

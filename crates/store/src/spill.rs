@@ -5,8 +5,11 @@
 //!
 //! A slot is in one of the two and stays there until it is released. When the front is full, each
 //! save would compress for nothing before it goes to the back; so after a refusal the front is
-//! passed by until as many bytes have been freed there as the refused folio has. Checksums share
+//! passed by until as many bytes have been freed there as the refused folio has, or its limit rises. Checksums share
 //! one key, so that they are made once for both.
+//!
+//! How much of it may be RAM changes while it runs ([`Store::limit_ram`]): a program that needs more for what cannot be
+//! managed, its code above all, leaves less for everything else.
 
 use crate::compressed_ram::CompressedRam;
 use crate::file::FileStore;
@@ -118,6 +121,12 @@ impl Store for Spill {
             ram_bytes: front.ram_bytes + back.ram_bytes,
             same_filled: front.same_filled + back.same_filled,
             incompressible: front.incompressible + back.incompressible,
+        }
+    }
+
+    fn limit_ram(&self, bytes: u64) {
+        if self.front.limit_ram(bytes) {
+            self.retry_at.store(0, Relaxed);
         }
     }
 

@@ -8,6 +8,10 @@
 //! MiB. The last is for programs that fill their memory before the first tick: python3 had loaded 10 MiB of libraries
 //! by then, filled what it believed to be left of 29 MiB in 20 ms, and stood at 38 MiB when reclaim first looked.
 //!
+//! What is left after that is shared with the store, where the store has another place than RAM: a third of it may hold
+//! compressed folios. A share of the whole budget would not do: python3 has 11 MiB of code in a budget of 22, its store
+//! filled its quarter of them, and with the least that frames need the program stood at 24.
+//!
 //! A floor keeps the frames workable when the rest of the process alone is larger than the budget. Then the budget is
 //! exceeded, which the peak shows.
 
@@ -27,6 +31,8 @@ const HEADROOM: u64 = 32;
 const LEAST_HEADROOM: u64 = 256;
 /// The limit never goes below this many pages (2 MiB): with less, reclaim and fault would take turns on single folios.
 const FLOOR: u64 = 512;
+/// The store's part of what the rest of the program leaves, as a divisor.
+const STORE_SHARE: u64 = 3;
 /// Pages that faults may take between two looks at the process's size.
 const LOOK_EVERY: u32 = 256;
 
@@ -110,19 +116,20 @@ impl Driver {
                 Some((before, self.governor.resident()?))
             })
             .flatten();
-        // The process's size has the store in it; otherwise it is asked, before the core's lock is taken.
-        let store = match (self.governor.charge, seen) {
-            (Charge::Frames, _) | (_, Some(_)) => 0,
+        // Asked before the core's lock is taken.
+        let store = match self.governor.charge {
+            Charge::Frames => 0,
             _ => self.store.usage().ram_bytes / PAGE_SIZE as u64,
         };
         let mut core = self.lock();
         let frames = frames_of(&core.stats());
         let others = match seen {
-            // Faults go on while the kernel is asked: what they add must not hide what the program has.
-            Some((before, resident)) => resident.saturating_sub(frames.min(before)) + headroom(ram),
+            // Faults go on while the kernel is asked: what they add must not hide what the program has. The store is in it.
+            Some((before, resident)) => resident.saturating_sub(frames.min(before)),
             None => store + core.metadata_bytes() / PAGE_SIZE as u64,
         };
-        let pages = ram.saturating_sub(others).max(FLOOR.min(ram));
+        let spoken_for = others + seen.map_or(0, |_| headroom(ram));
+        let pages = ram.saturating_sub(spoken_for).max(FLOOR.min(ram));
         let mut none = millpond_core::Commands::new();
         core.handle(
             Event::SetLimit {
@@ -135,6 +142,11 @@ impl Driver {
             self.governor.look_below.store(next, Ordering::Relaxed);
         }
         drop(core);
+        if self.governor.charge != Charge::Frames {
+            let left = ram.saturating_sub(spoken_for.saturating_sub(store));
+            let share = left / STORE_SHARE;
+            self.store.limit_ram(share * PAGE_SIZE as u64);
+        }
         self.governor
             .peak
             .fetch_max((frames + others) * PAGE_SIZE as u64, Ordering::Relaxed);

@@ -70,7 +70,7 @@ pub(crate) struct Arena {
     /// A pointer to each chunk; for a vacant number, the next vacant one times two plus one.
     directory: Mapping,
     state: Mutex<State>,
-    max_ram: u64,
+    max_ram: AtomicU64,
     live: AtomicU64,
     freed: AtomicU64,
 }
@@ -93,7 +93,7 @@ impl Arena {
                 spare: NONE,
                 ram: 0,
             }),
-            max_ram,
+            max_ram: AtomicU64::new(max_ram),
             live: AtomicU64::new(0),
             freed: AtomicU64::new(0),
         })
@@ -226,6 +226,15 @@ impl Arena {
         }
     }
 
+    /// Lets the arena take at most `max_ram` bytes from now on; what it was before. What it has already stays.
+    pub(crate) fn set_max_ram(&self, max_ram: u64) -> u64 {
+        self.max_ram.swap(max_ram, Relaxed)
+    }
+
+    fn room(&self, state: &State) -> u64 {
+        self.max_ram.load(Relaxed).saturating_sub(state.ram)
+    }
+
     /// Makes a span, in the lowest chunk that has room or in a new one.
     fn new_span(&self, state: &mut State, number: usize) -> Result<u32, Full> {
         let class = class(number);
@@ -235,7 +244,7 @@ impl Arena {
             if self.header(chunk).is_none() {
                 continue;
             }
-            let room = self.max_ram - state.ram;
+            let room = self.room(state);
             match self.chunk(state, chunk).new_span(number as u8, class, room) {
                 Ok((page, took)) => {
                     state.ram += took;
@@ -250,7 +259,7 @@ impl Arena {
             }
         }
         state.lowest[pages] = lowest.unwrap_or(state.end);
-        let room = self.max_ram - state.ram;
+        let room = self.room(state);
         if room < (HEADER_BYTES + pages * PAGE) as u64 {
             return Err(Full);
         }

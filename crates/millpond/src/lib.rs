@@ -42,5 +42,5 @@ pub use manager::Manager;
 pub use millpond_core::{BadOrderPolicy, Order, OrderPolicy, PAGE_SIZE, VmStat};
 pub use millpond_mmu::{Delivery, TakeOutMethod};
 pub use region::{Advice, PinGuard, Region, RegionStats};
-pub use stats::{LatencySummary, Stats};
+pub use stats::{FaultLatencies, LatencySummary, Stats};
 pub use vec::{Plain, PondVec};

@@ -9,12 +9,42 @@ use std::time::Duration;
 pub struct LatencySummary {
     /// Faults measured.
     pub count: u64,
-    /// Median, in nanoseconds (two significant digits).
+    /// Median, in nanoseconds, rounded up by a 64th at most.
     pub p50_ns: u64,
-    /// 99th percentile, in nanoseconds.
+    /// 99th percentile, likewise.
     pub p99_ns: u64,
     /// Longest, in nanoseconds.
     pub max_ns: u64,
+}
+
+/// Latency of faults by the way they went. A fault is counted once, under the costliest thing that happened in it, which is the
+/// one further down here.
+///
+/// ```
+/// let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// let mut region = manager.region(1 << 20)?;
+/// region.as_mut_slice().fill(7);
+/// let stats = manager.stats();
+/// assert_eq!(stats.faults.first_touch.count, 16); // of 64 KiB each
+/// assert!(stats.faults.first_touch.p50_ns <= stats.faults.first_touch.max_ns);
+/// assert_eq!(stats.faults.load.count, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FaultLatencies {
+    /// Nothing had to be done: another thread had been faster. With a handler thread also faults on what another thread
+    /// has under way: the faulter sleeps until that is done, which nobody measures.
+    pub spurious: LatencySummary,
+    /// Zeros were mapped: memory that was never written, or given back since.
+    pub first_touch: LatencySummary,
+    /// Memory that had been taken out and was still in RAM was mapped again.
+    pub rescue: LatencySummary,
+    /// Contents came from the store.
+    pub load: LatencySummary,
+    /// The fault waited for what another thread had under way.
+    pub waited: LatencySummary,
+    /// There was no memory, and the faulting thread reclaimed by itself.
+    pub reclaimed: LatencySummary,
 }
 
 /// Counters and gauges of a manager. Pages are 4 KiB.
@@ -30,8 +60,10 @@ pub struct Stats {
     pub metadata_bytes: u64,
     /// Highest number of bytes that frames, store and tables took at once, as far as the budget counts them.
     pub peak_bytes: u64,
-    /// Fault latency.
+    /// Latency of all faults.
     pub latency: LatencySummary,
+    /// Latency of faults by the way they went.
+    pub faults: FaultLatencies,
     /// Time spent reclaiming: in the background and in faulting threads.
     pub reclaim: Duration,
     /// Of that, in faulting threads.

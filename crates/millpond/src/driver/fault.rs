@@ -1,9 +1,10 @@
 //! A fault, from the backend to the installed page.
 
 use super::Driver;
+use super::latency::FaultPath;
 use millpond_core::{
-    Access, Commands, Event, LEAF_PAGES, Order, Outcome, PageCount, PageIndex, Reclaimer, Refusal,
-    Reply,
+    Access, Command, Commands, Event, LEAF_PAGES, Order, Outcome, PageCount, PageIndex, Reclaimer,
+    Refusal, Reply,
 };
 use millpond_mmu::{Delivery, FaultSink, Resolution};
 use std::sync::atomic::Ordering;
@@ -18,6 +19,16 @@ pub(crate) enum FaultError {
     Outside,
     /// No folio record was left.
     OutOfRecords,
+}
+
+/// The way of a fault that is resolved by this command.
+fn path_of(command: Command) -> Option<FaultPath> {
+    match command {
+        Command::Zero { .. } => Some(FaultPath::FirstTouch),
+        Command::Rescue { .. } => Some(FaultPath::Rescue),
+        Command::Load { .. } | Command::Fold { .. } => Some(FaultPath::Load),
+        _ => None,
+    }
 }
 
 /// What a thread does when the page is in flight on another one.
@@ -41,11 +52,13 @@ impl FaultSink for Driver {
             Delivery::InThread => Patience::Wait,
             Delivery::Handler => Patience::Leave,
         };
-        let resolution = match self.bring_in(page, access, patience) {
+        let mut path = FaultPath::Spurious;
+        let resolution = match self.bring_in_by(page, access, patience, &mut path) {
             Ok(resolution) => resolution,
             Err(_) => Resolution::Lost,
         };
-        self.latency.record(started.elapsed().as_nanos() as u64);
+        let ns = started.elapsed().as_nanos() as u64;
+        self.latency.record(path, ns);
         resolution
     }
 }
@@ -58,6 +71,18 @@ impl Driver {
         access: Access,
         patience: Patience,
     ) -> Result<Resolution, FaultError> {
+        self.bring_in_by(page, access, patience, &mut FaultPath::Spurious)
+    }
+
+    /// The same, and tells what it went through.
+    fn bring_in_by(
+        &self,
+        page: PageIndex,
+        access: Access,
+        patience: Patience,
+        path: &mut FaultPath,
+    ) -> Result<Resolution, FaultError> {
+        let mut went = |through: FaultPath| *path = through.max(*path);
         let mut commands = Commands::new();
         let mut max_order = Order::MAX;
         loop {
@@ -66,6 +91,7 @@ impl Driver {
             let exceeds = core.store_blocked() && core.available().0 < LEAF_PAGES;
             if exceeds && core.lazyfree_pages() == PageCount::ZERO {
                 drop(core);
+                went(FaultPath::Reclaimed);
                 if self.purge_oldest_volatile() {
                     continue;
                 }
@@ -94,6 +120,7 @@ impl Driver {
                     if low {
                         self.kick();
                     }
+                    commands.iter().filter_map(path_of).for_each(&mut went);
                     match self.carry_out(&mut commands) {
                         Some(Outcome::Installed { .. }) => return Ok(Resolution::Installed),
                         Some(Outcome::InstallSplit { .. } | Outcome::InstallGone { .. })
@@ -110,11 +137,16 @@ impl Driver {
                 Reply::Present => return Ok(Resolution::Retry),
                 Reply::Wait { .. } if !commands.is_empty() => {
                     drop(core);
+                    went(FaultPath::Reclaimed);
                     self.carry_out(&mut commands);
                 }
                 Reply::Wait { .. } if patience == Patience::Leave => return Ok(Resolution::Asleep),
-                Reply::Wait { .. } => drop(self.wait_settled(core)),
+                Reply::Wait { .. } => {
+                    went(FaultPath::Waited);
+                    drop(self.wait_settled(core));
+                }
                 Reply::Reclaim { pages } => {
+                    went(FaultPath::Reclaimed);
                     // What is missing, and what is there but too little by itself: a large folio needs both at once.
                     let want = core.wanted(pages);
                     drop(core);

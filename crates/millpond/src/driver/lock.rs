@@ -18,7 +18,7 @@ pub(crate) enum Rank {
     Gate = 2,
     /// The core.
     Core = 3,
-    /// Figures: the latency histogram, the process's size.
+    /// Figures: the process's size, the children.
     Figures = 4,
 }
 

@@ -155,6 +155,7 @@ impl Driver {
             metadata_bytes,
             peak_bytes: self.governor.peak(),
             latency: self.latency.summary(),
+            faults: self.latency.by_path(),
             reclaim: Duration::from_nanos(direct + background),
             reclaim_direct: Duration::from_nanos(direct),
             volatile_purges: self.purges.load(std::sync::atomic::Ordering::Relaxed),

@@ -234,7 +234,7 @@ fn the_settings_are_in_the_environment() {
             "--report=none",
             "--store=file:swap",
             "--on-store-full=abort",
-            "--order=3",
+            "--order=adaptive:3",
             "--lazy-purge=off",
         ],
         &["sh", "-c", script],
@@ -248,7 +248,7 @@ fn the_settings_are_in_the_environment() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines[..5],
-        ["67108864", "file:/tmp/swap", "abort", "3", "off"],
+        ["67108864", "file:/tmp/swap", "abort", "adaptive:3", "off"],
         "{text}"
     );
     assert!(

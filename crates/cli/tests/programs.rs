@@ -80,6 +80,26 @@ fn a_mapping_that_grows_keeps_its_bytes_and_the_budget() {
     python("grown");
 }
 
+/// What is right at one order is right at all of them, huge pages among them.
+#[test]
+fn programs_run_the_same_by_adaptive_orders() {
+    if !can_run(&[(PYTHON, "python3")]) {
+        return;
+    }
+    let _alone = alone();
+    let directory = TempDir::new().unwrap();
+    for (work, order) in [
+        ("groups", "adaptive"),
+        ("threads", "adaptive:4"),
+        ("rewritten", "adaptive"),
+    ] {
+        let options = ["--order", order];
+        same_at_a_quarter(work, &[PYTHON, WORK, work], &directory, &options);
+        let report = read_report(&directory.path().join(format!("{work}.json")));
+        assert_eq!(report["order"], order);
+    }
+}
+
 #[test]
 fn sort_sorts_in_memory() {
     if !can_run(&[("/usr/bin/sort", "coreutils"), (PYTHON, "python3")]) {

@@ -47,6 +47,17 @@ fn sizes_that_are_none_name_the_value_and_the_way_out() {
 }
 
 #[test]
+fn orders_that_are_none_name_the_value_and_the_ways_out() {
+    for order in ["10", "-1", "adaptive:", "adaptive:10", "Adaptive", ""] {
+        let argument = format!("--order={order}");
+        let output = run(&[&argument], &["true"]).output().unwrap();
+        let text = message(&output, 2);
+        assert!(text.contains(&format!("{order:?} is no order")), "{text}");
+        assert!(text.contains("adaptive:MAX"), "{text}");
+    }
+}
+
+#[test]
 fn bad_options_are_status_2() {
     for options in [
         ["--store", "tape"],

@@ -8,7 +8,7 @@ use crate::{descriptors, exit, fork, jemalloc, raw, report, space, vma};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU8, Ordering::*};
 use millpond::space::SpaceOptions;
-use millpond::{BuildError, OnStoreFull, Order, StoreKind};
+use millpond::{BuildError, OnStoreFull, Order, OrderPolicy, StoreKind};
 use std::path::{Path, PathBuf};
 
 /// Addresses to manage; they cost nothing until used.
@@ -16,12 +16,12 @@ const SPACE: usize = 256 << 30;
 /// Fewer make no sense.
 const MIN_SPACE: usize = 64 << 20;
 
-/// Folios of 16 KiB unless the user says otherwise: a program's heap is read in no order that we know, and a larger
+/// Folios of 16 KiB unless the user says otherwise, as the help of `millpond run` has it: a program's heap is read in no order that we know, and a larger
 /// folio costs a random reader more than it saves a sequential one.
-const ORDER: Order = match Order::new(2) {
+const ORDER: OrderPolicy = OrderPolicy::Fixed(match Order::new(2) {
     Some(order) => order,
     None => Order::ZERO,
-};
+});
 
 /// Nothing is up yet.
 const EARLY: u8 = 0;
@@ -137,7 +137,7 @@ fn create(settings: &Settings, ram: u64) -> Result<&'static space::Space, String
             settings::OnStoreFull::Exceed => OnStoreFull::Exceed,
             settings::OnStoreFull::Abort => OnStoreFull::Abort,
         },
-        order: settings.order.and_then(Order::new).unwrap_or(ORDER).into(),
+        order: settings.order.unwrap_or(ORDER),
         address_space: space_len() as u64,
         on_tick: Some(report::tick),
     };

@@ -4,6 +4,7 @@
 //! `environ` is not set yet when this library, the first of all, is initialised.
 
 use core::ffi::{CStr, c_char};
+use millpond::OrderPolicy;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -41,8 +42,8 @@ pub struct Settings {
     pub board: Option<PathBuf>,
     /// Take a store's file on tmpfs.
     pub force_tmpfs: bool,
-    /// A fixed order of folios, 0 to 9.
-    pub order: Option<u8>,
+    /// Orders of folios, when they were chosen.
+    pub order: Option<OrderPolicy>,
     /// Memory that the program frees is kept until it is wanted.
     pub lazy_purge: bool,
 }
@@ -105,8 +106,8 @@ impl Settings {
             b"BOARD" => self.board = Some(OsStr::from_bytes(value).into()),
             b"FORCE_TMPFS" => self.force_tmpfs = value == b"1",
             b"ORDER" => match text.parse() {
-                Ok(order) if order <= 9 => self.order = Some(order),
-                _ => return bad("ORDER", "a number from 0 to 9"),
+                Ok(order) => self.order = Some(order),
+                Err(_) => return bad("ORDER", "0 to 9, adaptive or adaptive:MAX"),
             },
             b"LAZY_PURGE" => match value {
                 b"on" => self.lazy_purge = true,
@@ -138,6 +139,7 @@ pub unsafe fn strings<'a>(array: *const *const c_char) -> impl Iterator<Item = &
 #[cfg(test)]
 mod tests {
     use super::*;
+    use millpond::Order;
 
     fn parse(variables: &[&str]) -> Result<Settings, String> {
         Settings::parse(variables.iter().map(|text| text.as_bytes()))
@@ -160,9 +162,24 @@ mod tests {
         assert_eq!(settings.on_store_full, OnStoreFull::Abort);
         assert_eq!(
             (settings.board, settings.order),
-            (Some("/b".into()), Some(4))
+            (Some("/b".into()), "4".parse().ok())
         );
         assert!(!settings.lazy_purge);
+    }
+
+    #[test]
+    fn orders_are_fixed_or_adaptive() {
+        let order = |text: &str| parse(&[&format!("MILLPOND_ORDER={text}")]).unwrap().order;
+        let max = |max| Order::new(max).unwrap();
+        assert_eq!(order("0"), Some(OrderPolicy::Fixed(max(0))));
+        assert_eq!(
+            order("adaptive"),
+            Some(OrderPolicy::Adaptive { max: max(9) })
+        );
+        assert_eq!(
+            order("adaptive:4"),
+            Some(OrderPolicy::Adaptive { max: max(4) })
+        );
     }
 
     #[test]
@@ -172,6 +189,8 @@ mod tests {
             "MILLPOND_STORE=tape",
             "MILLPOND_STORE=file:",
             "MILLPOND_ORDER=10",
+            "MILLPOND_ORDER=adaptive:",
+            "MILLPOND_ORDER=Adaptive",
             "MILLPOND_LAZY_PURGE=1",
         ] {
             let error = parse(&[variable]).unwrap_err();

@@ -124,13 +124,11 @@ pub fn variables(args: &RunArgs, library: &Path, board: &Path) -> Vec<(&'static 
         ),
         ("MILLPOND_RAM", args.ram.to_string().into()),
         ("MILLPOND_STORE", args.store.to_variable()),
+        ("MILLPOND_ORDER", args.order.to_string().into()),
         ("MILLPOND_ON_STORE_FULL", args.on_store_full.word().into()),
         ("MILLPOND_LAZY_PURGE", args.lazy_purge.word().into()),
         ("MILLPOND_BOARD", board.into()),
     ];
-    if let Some(order) = args.order {
-        variables.push(("MILLPOND_ORDER", order.to_string().into()));
-    }
     if args.force_tmpfs {
         variables.push(("MILLPOND_FORCE_TMPFS", "1".into()));
     }

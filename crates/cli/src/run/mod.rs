@@ -21,6 +21,7 @@ use crate::doctor;
 use crate::size;
 use clap::{Args, ValueEnum};
 use env::{EnvError, SharedBoard};
+use millpond::OrderPolicy;
 use millpond_board::SlotSnapshot;
 use report::Report;
 use resolve::ResolveError;
@@ -49,9 +50,10 @@ pub struct RunArgs {
     /// Take a directory for the store's file although it is RAM itself (tmpfs)
     #[arg(long)]
     force_tmpfs: bool,
-    /// Order of the folios, 0 (4 KiB) to 9 (2 MiB), instead of Millpond's own choice
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=9))]
-    order: Option<u8>,
+    /// How much comes in and goes out together: 2^N pages of 4 KiB, N from 0 to 9, or what the program's own pattern of
+    /// accesses asks for, up to the largest or to N
+    #[arg(long, value_name = "N|adaptive|adaptive:N", default_value = "2")]
+    order: OrderPolicy,
     /// Keep memory that the program frees until it is wanted elsewhere, so that using it again costs nothing; off gives it
     /// back at once
     #[arg(long, value_name = "WHEN", default_value = "on")]
@@ -247,6 +249,7 @@ pub fn run(args: &RunArgs) -> Result<u8, RunError> {
         name,
         args.ram,
         args.store.word().to_owned(),
+        args.order,
         &outcome,
         &slots,
     );

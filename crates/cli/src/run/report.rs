@@ -6,6 +6,7 @@
 
 use super::supervise::Outcome;
 use crate::size::Human;
+use millpond::OrderPolicy;
 use millpond_board::{Field, SlotSnapshot, State};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -65,6 +66,8 @@ pub struct Report {
     kernel_max_rss_bytes: u64,
     /// The store that was asked for.
     store: String,
+    /// Orders of the folios, as `--order` takes them: `2`, `adaptive`, `adaptive:4`.
+    order: String,
     /// Bytes in the store over what they took there, at the fullest moment.
     compression_ratio: Option<f64>,
     /// Latencies of the process with the most faults.
@@ -100,6 +103,7 @@ impl Report {
         program: String,
         ram: u64,
         store: String,
+        order: OrderPolicy,
         outcome: &Outcome,
         slots: &[SlotSnapshot],
     ) -> Self {
@@ -128,6 +132,7 @@ impl Report {
             sampled_rss_bytes: outcome.sampled_rss,
             kernel_max_rss_bytes: outcome.kernel_max_rss,
             store,
+            order: order.to_string(),
             compression_ratio: (stored > 0).then_some(ratio),
             fault_p50_ns: latency(Field::FaultP50),
             fault_p99_ns: latency(Field::FaultP99),
@@ -222,6 +227,7 @@ impl fmt::Display for Report {
         )?;
         writeln!(f, "  processes       {processes}")?;
         writeln!(f, "  touched         {}", Human(self.sum(Field::Touched)))?;
+        writeln!(f, "  folios          order {}", self.order)?;
         let (minor, major) = (self.sum(Field::MinorFaults), self.sum(Field::MajorFaults));
         writeln!(
             f,
@@ -330,6 +336,19 @@ mod tests {
         }
     }
 
+    fn report(store: &str, order: &str, raw: i32, slots: &[SlotSnapshot]) -> Report {
+        let order = order.parse().unwrap();
+        let outcome = outcome(raw);
+        Report::new(
+            "work".into(),
+            64 << 20,
+            store.into(),
+            order,
+            &outcome,
+            slots,
+        )
+    }
+
     fn slots(all: &[&[(Field, u64)]]) -> Vec<SlotSnapshot> {
         let directory = tempfile::tempdir().unwrap();
         let board = Board::create(&directory.path().join("board")).unwrap();
@@ -368,7 +387,7 @@ mod tests {
                 (Field::PgLazyFreeReused, 128),
             ],
         ]);
-        let report = Report::new("work".into(), 64 << 20, "zram".into(), &outcome(0), &slots);
+        let report = report("zram", "adaptive:4", 0, &slots);
         let json: Value = serde_json::from_str(&report.to_json()).unwrap();
         assert_eq!(json["peak_resident_bytes"], 63 << 20);
         assert_eq!(json["major_faults"], 8);
@@ -376,6 +395,7 @@ mod tests {
         assert_eq!(json["compression_ratio"], Value::Null);
         assert_eq!(json["processes"][1]["major_faults"], 1);
         assert_eq!(json["exit_code"], 0);
+        assert_eq!(json["order"], "adaptive:4");
         assert_eq!(json["lazyfree_bytes"], 4 << 20);
         assert_eq!(
             (&json["pglazyfree"], &json["pglazyfreed"]),
@@ -384,18 +404,16 @@ mod tests {
         assert_eq!(json["processes"][0]["lazyfree_bytes"], 3 << 20);
         let line = "lazily freed    6 MiB, 1 MiB of it dropped when memory was short; 4 MiB resident at the end";
         assert!(report.to_string().contains(line), "{report}");
+        assert!(
+            report.to_string().contains("order adaptive:4\n"),
+            "{report}"
+        );
     }
 
     #[test]
     fn the_text_stays_short_even_with_every_line() {
         let everything: Vec<_> = Field::ALL.iter().map(|&field| (field, 1 << 40)).collect();
-        let report = Report::new(
-            "work".into(),
-            64 << 20,
-            "file".into(),
-            &outcome(9),
-            &slots(&[&everything]),
-        );
+        let report = report("file", "2", 9, &slots(&[&everything]));
         let text = report.to_string();
         assert!(text.lines().count() <= 15, "{text}");
         assert!(
@@ -406,7 +424,7 @@ mod tests {
 
     #[test]
     fn a_program_that_never_loaded_the_library_is_told_of() {
-        let report = Report::new("work".into(), 64 << 20, "auto".into(), &outcome(0), &[]);
+        let report = report("auto", "2", 0, &[]);
         assert!(report.to_string().contains("not in force"), "{report}");
     }
 

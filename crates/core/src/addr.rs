@@ -175,6 +175,24 @@ impl PageRange {
         other.start >= self.start && other.end() <= self.end()
     }
 
+    /// The run from `from` to the end of this one.
+    ///
+    /// # Panics
+    /// When `from` is beyond the end.
+    #[must_use]
+    pub fn tail(self, from: PageIndex) -> Self {
+        Self::new(from, PageCount(self.end().0 - from.0))
+    }
+
+    /// Of a run that is only partly in `range`: an end of the range that it straddles, the first if both.
+    pub(crate) fn edge_of(self, range: Self) -> PageIndex {
+        if self.start < range.start {
+            range.start
+        } else {
+            range.end()
+        }
+    }
+
     /// The pages of the run, in order.
     pub fn pages(self) -> impl DoubleEndedIterator<Item = PageIndex> {
         (self.start.0..self.end().0).map(PageIndex)

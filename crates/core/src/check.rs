@@ -101,9 +101,9 @@ impl Core {
                         let folio = self.folios.get(id);
                         ensure!(folio.state != State::Free, "{page} names free folio {id:?}");
                         ensure!(
-                            folio.range().contains(page),
+                            self.at(id).contains(page),
                             "{page} is not in its folio {}",
-                            folio.range()
+                            self.at(id)
                         );
                     }
                     Entry::Swapped { slot, index } => {
@@ -146,12 +146,9 @@ impl Core {
         let (mut lazy, mut lazy_leaving) = ([0, 0], 0);
         for (id, folio) in self.folios.iter() {
             let pages = folio.order.pages().0;
-            ensure!(
-                folio.start.0 % pages == 0,
-                "{id:?} at {} is not aligned",
-                folio.range()
-            );
-            for page in folio.range().pages() {
+            let at = self.at(id);
+            ensure!(at.start.0 % pages == 0, "{id:?} at {at} is not aligned");
+            for page in at.pages() {
                 ensure!(
                     self.leaves.get(page) == Entry::Folio(id),
                     "{page} does not name its folio {id:?}"

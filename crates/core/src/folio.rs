@@ -18,9 +18,10 @@
 //! the only event that changes it. That is the whole concurrency protocol between two commands about the same
 //! memory; there is no other lock on a page.
 
-use crate::addr::{Frame, Order, PageIndex, PageRange};
+use crate::addr::{Frame, Order};
 use crate::event::Reclaimer;
 use crate::fold::FoldId;
+use crate::leaf::Place;
 use crate::swap::SlotId;
 
 /// The number of a folio record.
@@ -78,7 +79,8 @@ const NO_FOLIO: u32 = u32::MAX;
 /// One record. At most 48 bytes, asserted below.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Folio {
-    pub(crate) start: PageIndex,
+    /// Its first entry: from there its address is known ([`Core::at`](crate::machine::Core)).
+    pub(crate) place: Place,
     pub(crate) order: Order,
     pub(crate) state: State,
     pub(crate) list: ListName,
@@ -115,19 +117,6 @@ impl State {
 }
 
 impl Folio {
-    pub(crate) fn range(&self) -> PageRange {
-        PageRange::new(self.start, self.order.pages())
-    }
-
-    /// Of a folio that is only partly in `range`: an end of the range that it straddles, the first if both.
-    pub(crate) fn edge(&self, range: PageRange) -> PageIndex {
-        if self.start < range.start {
-            range.start
-        } else {
-            range.end()
-        }
-    }
-
     /// Of a folio being taken out: whether limbo will hold it.
     pub(crate) fn goes_to_limbo(&self) -> bool {
         matches!(self.errand, Errand::None | Errand::PageOut)
@@ -161,18 +150,13 @@ impl Folios {
         self.in_use as usize + n as usize <= self.records.capacity()
     }
 
-    /// A record for the folio at `start`, or `None` when all are in use.
-    pub(crate) fn alloc(
-        &mut self,
-        start: PageIndex,
-        order: Order,
-        state: State,
-    ) -> Option<FolioId> {
+    /// A record for the folio at `place`, or `None` when all are in use.
+    pub(crate) fn alloc(&mut self, place: Place, order: Order, state: State) -> Option<FolioId> {
         if !self.room(1) {
             return None;
         }
         let record = Folio {
-            start,
+            place,
             order,
             state,
             list: ListName::None,

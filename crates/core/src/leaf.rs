@@ -2,7 +2,8 @@
 //!
 //! A leaf covers 2 MiB by 512 entries of 8 bytes, like the lowest level of a page table. A directory maps the
 //! leaves of the arena to the tables in use, so that a range of addresses that nobody touches costs four
-//! bytes for each 2 MiB, and so that moving 2 MiB of memory can be moving one directory entry.
+//! bytes for each 2 MiB, and so that moving 2 MiB of memory is moving one directory entry: folios name their
+//! place in a table, not their address, and each table knows the leaf that it serves.
 //!
 //! Tables live in one array, sized for the whole arena when the core is built. It comes zeroed from the
 //! allocator, which for arrays of this size means address space that the kernel backs on first touch; zero is
@@ -66,6 +67,17 @@ impl Entry {
     }
 }
 
+/// Where an entry is: table number less one times 512, and the index in it. It moves with its table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place(u32);
+
+impl Place {
+    /// The place `pages` further on, in the same table.
+    pub(crate) fn plus(self, pages: u32) -> Self {
+        Self(self.0 + pages)
+    }
+}
+
 /// The directory and the tables.
 #[derive(Debug)]
 pub(crate) struct LeafTable {
@@ -74,6 +86,8 @@ pub(crate) struct LeafTable {
     entries: Vec<u64>,
     /// Entries of each table that are not empty.
     used: Vec<u16>,
+    /// The leaf that each table serves.
+    serves: Vec<u32>,
     /// Tables that were used before and are empty now.
     free: Vec<u32>,
     /// Tables from here on were never used.
@@ -87,6 +101,7 @@ impl LeafTable {
             directory: vec![NO_TABLE; leaves],
             entries: vec![0; arena.0 as usize],
             used: vec![0; leaves],
+            serves: vec![0; leaves],
             free: Vec::with_capacity(leaves),
             fresh: 0,
         }
@@ -125,6 +140,32 @@ impl LeafTable {
         }
     }
 
+    /// Where the entry of `page` is. Its leaf gets a table if it has none, so an entry must be given next.
+    pub(crate) fn place_of(&mut self, page: PageIndex) -> Place {
+        let leaf = page.leaf() as usize;
+        let table = match self.directory[leaf] {
+            NO_TABLE => self.take_table(leaf),
+            table => table,
+        };
+        Place(Self::place(table, page) as u32)
+    }
+
+    /// The page whose entry is at `place` now.
+    pub(crate) fn page_at(&self, place: Place) -> PageIndex {
+        let leaf = self.serves[(place.0 / LEAF_PAGES) as usize];
+        PageIndex(leaf * LEAF_PAGES + place.0 % LEAF_PAGES)
+    }
+
+    /// The table of the leaf `from`, if it has one, serves the leaf `to` from now on, which must have none.
+    pub(crate) fn move_leaf(&mut self, from: u32, to: u32) {
+        debug_assert_eq!(self.directory[to as usize], NO_TABLE);
+        let table = std::mem::replace(&mut self.directory[from as usize], NO_TABLE);
+        self.directory[to as usize] = table;
+        if table != NO_TABLE {
+            self.serves[table as usize - 1] = to;
+        }
+    }
+
     /// Makes every page of `range` be `entry`.
     pub(crate) fn fill(&mut self, range: PageRange, entry: Entry) {
         for page in range.pages() {
@@ -160,7 +201,8 @@ impl LeafTable {
 
     /// Bytes of memory that tables and directory have been given by the system.
     pub(crate) fn bytes(&self) -> u64 {
-        u64::from(self.fresh) * u64::from(LEAF_PAGES) * 8 + self.directory.len() as u64 * 4
+        u64::from(self.fresh) * u64::from(LEAF_PAGES) * 8
+            + (self.directory.len() + self.fresh as usize) as u64 * 4
     }
 
     /// The leaves in use, with the number of entries counted in each. For checks.
@@ -177,6 +219,7 @@ impl LeafTable {
             self.fresh
         });
         self.directory[leaf] = table;
+        self.serves[table as usize - 1] = leaf as u32;
         table
     }
 

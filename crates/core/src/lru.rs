@@ -172,8 +172,9 @@ impl Lruvec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::addr::{Order, PageIndex};
+    use crate::addr::{Order, PageCount, PageIndex};
     use crate::folio::State;
+    use crate::leaf::LeafTable;
     use proptest::prelude::*;
     use std::collections::VecDeque;
 
@@ -181,8 +182,9 @@ mod tests {
         #[test]
         fn agrees_with_a_deque(ops in prop::collection::vec((0u8..4, 0u32..24), 1..300)) {
             let mut folios = Folios::new(32);
+            let mut leaves = LeafTable::new(PageCount(512));
             let ids: Vec<_> = (0..24)
-                .map(|n| folios.alloc(PageIndex(n), Order::ZERO, State::Resident).unwrap())
+                .map(|n| folios.alloc(leaves.place_of(PageIndex(n)), Order::ZERO, State::Resident).unwrap())
                 .collect();
             let mut list = List::new(ListName::Inactive);
             let mut model: VecDeque<FolioId> = VecDeque::new();

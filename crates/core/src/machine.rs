@@ -11,7 +11,7 @@
 //! it for a while, and are reported: frames in flight (a copied folio and the frame it was copied from), and
 //! faults that are served while the store takes nothing.
 
-use crate::addr::{LEAF_PAGES, PageCount, PageIndex, PageRange};
+use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands};
 use crate::config::{Config, ConfigError};
 use crate::event::{Event, Refusal, Reply};
@@ -222,6 +222,26 @@ impl Core {
         self.store_blocked
     }
 
+    /// Where a folio's pages are, or belong.
+    pub(crate) fn at(&self, id: FolioId) -> PageRange {
+        let folio = self.folios.get(id);
+        PageRange::new(self.leaves.page_at(folio.place), folio.order.pages())
+    }
+
+    /// A record for what begins at `start`, or `None` when all are in use. Its entries must be set next.
+    pub(crate) fn new_folio(
+        &mut self,
+        start: PageIndex,
+        order: Order,
+        state: State,
+    ) -> Option<FolioId> {
+        if !self.folios.room(1) {
+            return None;
+        }
+        let place = self.leaves.place_of(start);
+        self.folios.alloc(place, order, state)
+    }
+
     /// Pages in frames: mapped, in limbo, and spare.
     pub(crate) fn frames_in_use(&self) -> u32 {
         self.mapped + self.limbo + self.frames.spare_pages()
@@ -275,9 +295,9 @@ impl Core {
     /// Splits a resident folio so that no piece straddles `page`, into pieces as large as alignment
     /// allows. False when there are no records for the pieces; nothing changed then.
     pub(crate) fn split_at(&mut self, id: FolioId, page: PageIndex, out: &mut Commands) -> bool {
-        let folio = *self.folios.get(id);
+        let (folio, at) = (*self.folios.get(id), self.at(id));
         debug_assert_eq!(folio.state, State::Resident);
-        if !folio.range().contains(page) || page == folio.start {
+        if !at.contains(page) || page == at.start {
             return true;
         }
         // Halving down to the page's own alignment makes one new piece a level.
@@ -296,10 +316,11 @@ impl Core {
                 .order
                 .smaller()
                 .expect("a straddled folio has two pages or more");
-            let middle = piece.start.plus(half.pages().0);
+            let half_pages = half.pages().0;
+            let middle = self.at(straddling).start.plus(half_pages);
             let upper = self
                 .folios
-                .alloc(middle, half, State::Resident)
+                .alloc(piece.place.plus(half_pages), half, State::Resident)
                 .expect("room was checked");
             self.folios.get_mut(straddling).order = half;
             let record = self.folios.get_mut(upper);
@@ -330,7 +351,9 @@ impl Core {
             let folio = self.folios.get_mut(id);
             if folio.in_flight() {
                 folio.waited_for = true;
-                return Some(Reply::Wait { page: folio.start });
+                return Some(Reply::Wait {
+                    page: self.at(id).start,
+                });
             }
             if folio.state == State::Limbo {
                 return Some(Reply::NeedsResident { page });
@@ -348,7 +371,7 @@ impl Core {
             return None;
         }
         match self.leaves.get(page) {
-            Entry::Folio(id) if self.folios.get(id).start < page => Some(id),
+            Entry::Folio(id) if self.at(id).start < page => Some(id),
             _ => None,
         }
     }

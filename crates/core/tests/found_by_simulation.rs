@@ -110,7 +110,7 @@ impl Bench {
             match reply {
                 Reply::Done => return,
                 Reply::More { from } => {
-                    range = PageRange::new(from, PageCount(range.end().0 - from.0));
+                    range = range.tail(from);
                 }
                 reply => panic!("{reply:?}"),
             }

@@ -115,7 +115,7 @@ impl Bench {
             match reply {
                 Reply::Done => return given,
                 Reply::More { from } => {
-                    range = PageRange::new(from, PageCount(range.end().0 - from.0));
+                    range = range.tail(from);
                 }
                 Reply::NeedsResident { page } => {
                     let commands = self.fault(page).1;

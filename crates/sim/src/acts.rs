@@ -119,7 +119,7 @@ impl World {
         if from < range.start || from >= range.end() {
             breach!(at from, "the rest of {range} is said to begin at {from}");
         }
-        Ok(PageRange::new(from, PageCount(range.end().0 - from.0)))
+        Ok(range.tail(from))
     }
 
     /// A refusal because of a pin is only right when there is one, at least in the folio.

@@ -39,7 +39,7 @@ impl Core {
             page = match self.leaves.get(page) {
                 Entry::Folio(id) => {
                     self.cool(id, advice, out);
-                    self.folios.get(id).range().end()
+                    self.at(id).end()
                 }
                 _ if !self.leaves.leaf_in_use(page) => {
                     PageIndex(page.0 - page.0 % LEAF_PAGES).plus(LEAF_PAGES)
@@ -88,7 +88,7 @@ impl Core {
             let folio = core.folios.get_mut(id);
             if folio.lazy && folio.in_flight() {
                 folio.waited_for = true;
-                looked_at = Some(folio.start);
+                looked_at = Some(core.at(id).start);
             }
         });
         if let Some(page) = looked_at {

@@ -14,6 +14,7 @@ use crate::swap::SlotId;
 impl Core {
     pub(crate) fn complete(&mut self, id: FolioId, outcome: Outcome, out: &mut Commands) -> Reply {
         let folio = *self.folios.get(id);
+        let at = self.at(id);
         self.flights -= u32::from(folio.in_flight());
         match (folio.state, outcome) {
             (State::Filling, Outcome::Installed { frame_kept }) => self.filled(id, frame_kept, out),
@@ -77,7 +78,7 @@ impl Core {
         // The record may be free by now; who waited for it is in the copy.
         if self.waited_for(id, &folio) {
             self.folios.get_mut(id).waited_for = false;
-            out.push(Command::Wake { at: folio.range() });
+            out.push(Command::Wake { at });
         }
         Reply::Done
     }
@@ -169,15 +170,15 @@ impl Core {
         match (folio.errand, folio.slot) {
             (Errand::Fold(fold), _) => {
                 let parts = self.folds.take(fold);
-                for (part, at) in parts.places(folio.range()) {
+                for (part, at) in parts.places(self.at(id)) {
                     match part.slot {
                         Some(slot) => self.set_swapped(at, slot, part.first),
                         None => self.forget(at),
                     }
                 }
             }
-            (_, Some(slot)) => self.set_swapped(folio.range(), slot, folio.slot_first),
-            (_, None) => self.forget(folio.range()),
+            (_, Some(slot)) => self.set_swapped(self.at(id), slot, folio.slot_first),
+            (_, None) => self.forget(self.at(id)),
         }
         self.give_up_filling(id, &folio, frame_kept, out);
     }
@@ -186,12 +187,10 @@ impl Core {
         let folio = *self.folios.get(id);
         let slot = folio.slot.expect("a load has a slot");
         self.stat.load_failed += 1;
-        self.set_entries(folio.range(), Entry::Poisoned);
+        let at = self.at(id);
+        self.set_entries(at, Entry::Poisoned);
         self.drop_slot_pages(slot, folio.order.pages().0, out);
-        out.push(Command::Poison {
-            at: folio.range(),
-            page: folio.start,
-        });
+        out.push(Command::Poison { at, page: at.start });
         self.give_up_filling(id, &folio, frame_kept, out);
     }
 
@@ -248,7 +247,7 @@ impl Core {
         self.stat.takeout_immovable += 1;
         self.stays(id, ListName::Active);
         if folio.order.get() > 0 && self.folios.room(folio.order.pages().0) {
-            for page in folio.range().pages().skip(1) {
+            for page in self.at(id).pages().skip(1) {
                 if let Entry::Folio(piece) = self.leaves.get(page) {
                     self.split_at(piece, page, out);
                 }
@@ -282,9 +281,9 @@ impl Core {
     /// The folio has left memory: its pages are `slot`'s, or zeros.
     fn evicted(&mut self, id: FolioId, folio: &Folio, slot: Option<SlotId>) {
         match slot {
-            Some(slot) => self.set_swapped(folio.range(), slot, 0),
+            Some(slot) => self.set_swapped(self.at(id), slot, 0),
             None => {
-                self.set_entries(folio.range(), Entry::Zero);
+                self.set_entries(self.at(id), Entry::Zero);
                 self.zeros += folio.order.pages().0;
             }
         }
@@ -308,7 +307,7 @@ impl Core {
             self.mapped -= pages;
         }
         self.stat.pgdiscard += u64::from(pages);
-        self.forget(folio.range());
+        self.forget(self.at(id));
         self.folios.release(id);
     }
 

@@ -38,11 +38,12 @@ impl Core {
         if let Some(stop) = self.settle_for(id, page, range, out) {
             return stop;
         }
+        let at = self.at(id);
         match self.folios.get(id).state {
             State::Limbo => self.discard_limbo(id, out),
             _ => self.zap(id, out),
         }
-        Step::To(self.folios.get(id).range().end())
+        Step::To(at.end())
     }
 
     /// Sees to it that the folio at `page` is not in flight and wholly inside `range`. `None` when it is; else what the
@@ -54,18 +55,18 @@ impl Core {
         range: PageRange,
         out: &mut Commands,
     ) -> Option<Step> {
-        let folio = *self.folios.get(id);
+        let (folio, at) = (*self.folios.get(id), self.at(id));
         if folio.in_flight() {
             self.folios.get_mut(id).waited_for = true;
-            return Some(Step::Stop(Reply::Wait { page: folio.start }));
+            return Some(Step::Stop(Reply::Wait { page: at.start }));
         }
-        if range.covers(folio.range()) {
+        if range.covers(at) {
             return None;
         }
         if folio.state == State::Limbo {
             return Some(Step::Stop(Reply::NeedsResident { page }));
         }
-        Some(match self.split_at(id, folio.edge(range), out) {
+        Some(match self.split_at(id, at.edge_of(range), out) {
             true => Step::To(page),
             false => Step::Stop(Reply::Refused(Refusal::OutOfRecords)),
         })
@@ -76,13 +77,13 @@ impl Core {
         self.unlist(id);
         self.unmark(id);
         self.begin(id, State::Zapping);
-        let at = self.folios.get(id).range();
+        let at = self.at(id);
         out.push(Command::Zap { folio: id, at });
     }
 
     /// Poison leaves by the same way as mapped pages, so that nobody maps there before it is gone.
     pub(crate) fn zap_poison(&mut self, page: PageIndex, out: &mut Commands) -> Step {
-        let Some(id) = self.folios.alloc(page, Order::ZERO, State::Zapping) else {
+        let Some(id) = self.new_folio(page, Order::ZERO, State::Zapping) else {
             return Step::Stop(Reply::Refused(Refusal::OutOfRecords));
         };
         self.folios.get_mut(id).errand = Errand::Poison;
@@ -108,7 +109,7 @@ impl Core {
         let folio = *self.folios.get(id);
         let pages = folio.order.pages().0;
         self.limbo -= pages;
-        self.forget(folio.range());
+        self.forget(self.at(id));
         if let Some(slot) = folio.slot {
             self.drop_slot_pages(slot, pages, out);
         }
@@ -136,14 +137,14 @@ impl Core {
         range: PageRange,
         out: &mut Commands,
     ) -> PageIndex {
-        let folio = *self.folios.get(id);
-        let end = folio.range().end();
+        let (folio, at) = (*self.folios.get(id), self.at(id));
+        let end = at.end();
         if folio.in_flight() || folio.list == ListName::Unevictable {
             return end;
         }
-        if !range.covers(folio.range()) {
+        if !range.covers(at) {
             let splits =
-                folio.state == State::Resident && self.split_at(id, folio.edge(range), out);
+                folio.state == State::Resident && self.split_at(id, at.edge_of(range), out);
             return if splits { page } else { end };
         }
         if folio.state == State::Limbo {

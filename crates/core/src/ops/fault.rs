@@ -51,9 +51,10 @@ impl Core {
                 | State::Saving
                 | State::Rescuing
                 | State::Zapping => {
-                    let folio = self.folios.get_mut(id);
-                    folio.waited_for = true;
-                    Reply::Wait { page: folio.start }
+                    self.folios.get_mut(id).waited_for = true;
+                    Reply::Wait {
+                        page: self.at(id).start,
+                    }
                 }
                 State::Free => unreachable!("{page} belongs to a free folio record"),
             },
@@ -97,7 +98,7 @@ impl Core {
         let mut folios = 1;
         while at < end && folios < FAULT_FOLIOS && out.room() > ANSWER_COMMANDS {
             at = match self.leaves.get(at) {
-                Entry::Folio(id) => self.folios.get(id).range().end(),
+                Entry::Folio(id) => self.at(id).end(),
                 Entry::Poisoned => at.plus(1),
                 Entry::Empty | Entry::Zero | Entry::Swapped { .. } => {
                     if self.bring_in(at, window, window, false, out) != Reply::Done {
@@ -105,7 +106,7 @@ impl Core {
                     }
                     folios += 1;
                     match self.leaves.get(at) {
-                        Entry::Folio(id) => self.folios.get(id).range().end(),
+                        Entry::Folio(id) => self.at(id).end(),
                         _ => unreachable!("{at} was brought in"),
                     }
                 }
@@ -335,7 +336,9 @@ impl Core {
             return match self.start_save(id, out) {
                 true => {
                     self.folios.get_mut(id).waited_for = true;
-                    Reply::Wait { page: folio.start }
+                    Reply::Wait {
+                        page: self.at(id).start,
+                    }
                 }
                 false => {
                     self.list(id, crate::folio::ListName::Limbo);
@@ -346,7 +349,7 @@ impl Core {
         self.begin(id, State::Rescuing);
         out.push(Command::Rescue {
             folio: id,
-            at: folio.range(),
+            at: self.at(id),
             frame,
         });
         Reply::Done
@@ -355,7 +358,7 @@ impl Core {
     /// A folio record for what comes in at `at`; gives the frame back when there is none.
     fn admit(&mut self, at: PageRange, frame: Option<Frame>, fresh: bool) -> Option<FolioId> {
         let order = Order::new(at.len.0.trailing_zeros() as u8).expect("a block has an order");
-        let Some(id) = self.folios.alloc(at.start, order, State::Filling) else {
+        let Some(id) = self.new_folio(at.start, order, State::Filling) else {
             match frame {
                 Some(frame) if fresh => self.frames.now_hole(frame),
                 Some(frame) => self.frames.now_spare(frame),

@@ -70,19 +70,20 @@ impl Core {
             Entry::Poisoned => return self.zap_poison(page, out),
             Entry::Folio(id) if mode == FreeMode::Stored => {
                 // What is being read may turn out to be lost: whoever overwrites it must not hear of that.
+                let at = self.at(id);
                 let folio = self.folios.get_mut(id);
                 if folio.state == State::Filling {
                     folio.waited_for = true;
-                    return Step::Stop(Reply::Wait { page: folio.start });
+                    return Step::Stop(Reply::Wait { page: at.start });
                 }
-                return Step::To(folio.range().end());
+                return Step::To(at.end());
             }
             Entry::Folio(id) => id,
         };
         if let Some(stop) = self.settle_for(id, page, range, out) {
             return stop;
         }
-        let folio = *self.folios.get(id);
+        let (folio, at) = (*self.folios.get(id), self.at(id));
         match folio.state {
             State::Limbo if mode == FreeMode::Zeroed => self.discard_limbo(id, out),
             State::Limbo => self.mark_limbo(id, out),
@@ -101,7 +102,7 @@ impl Core {
                 }
             }
         }
-        Step::To(folio.range().end())
+        Step::To(at.end())
     }
 
     fn start_clear(&mut self, id: FolioId, out: &mut Commands) {
@@ -109,7 +110,7 @@ impl Core {
         self.unmark(id);
         self.disown_slot(id, out);
         self.begin(id, State::Clearing);
-        let at = self.folios.get(id).range();
+        let at = self.at(id);
         out.push(Command::Clear { folio: id, at });
     }
 
@@ -269,7 +270,7 @@ impl Core {
         record.errand = errand;
         out.push(Command::TakeOutIfBlank {
             folio: id,
-            at: folio.range(),
+            at: self.at(id),
             frame,
         });
         true
@@ -280,7 +281,7 @@ impl Core {
         self.unmark(id);
         let folio = *self.folios.get(id);
         self.mapped -= folio.order.pages().0;
-        self.forget(folio.range());
+        self.forget(self.at(id));
         self.folios.release(id);
         let frame = folio.frame.expect("a take-out has a frame");
         self.lazily_dropped(frame, folio.errand, out);
@@ -327,7 +328,7 @@ impl Core {
             self.begin(id, State::Looking);
             out.push(Command::Look {
                 folio: id,
-                at: folio.range(),
+                at: self.at(id),
             });
         }
         Reply::Seen {

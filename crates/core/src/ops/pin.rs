@@ -27,7 +27,9 @@ impl Core {
                     let folio = self.folios.get_mut(id);
                     if folio.in_flight() {
                         folio.waited_for = true;
-                        return Reply::Wait { page: folio.start };
+                        return Reply::Wait {
+                            page: self.at(id).start,
+                        };
                     }
                     if folio.state == State::Limbo {
                         return Reply::NeedsResident { page };
@@ -83,7 +85,7 @@ impl Core {
         while page < range.end() {
             let next = match self.leaves.get(page) {
                 Entry::Folio(id) => {
-                    let end = self.folios.get(id).range().end();
+                    let end = self.at(id).end();
                     act(self, id);
                     end
                 }

@@ -145,7 +145,7 @@ impl Core {
         }
         out.push(Command::TakeOut {
             folio: id,
-            at: folio.range(),
+            at: self.at(id),
             frame,
         });
         true

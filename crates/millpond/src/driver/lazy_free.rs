@@ -42,7 +42,7 @@ impl Driver {
                     continue;
                 }
                 Reply::More { from } => {
-                    next = Some(PageRange::new(from, PageCount(range.end().0 - from.0)));
+                    next = Some(range.tail(from));
                 }
                 Reply::Wait { .. } if commands.is_empty() => {
                     core = self.wait_settled(core);
@@ -173,7 +173,7 @@ impl Driver {
             self.carry_out(&mut commands);
             match reply {
                 Reply::More { from } => {
-                    range = PageRange::new(from, PageCount(range.end().0 - from.0));
+                    range = range.tail(from);
                 }
                 _ => break,
             }

@@ -36,7 +36,7 @@ impl Driver {
             match reply {
                 Reply::Done => return Ok(()),
                 Reply::More { from } => {
-                    range = PageRange::new(from, millpond_core::PageCount(range.end().0 - from.0));
+                    range = range.tail(from);
                 }
                 Reply::Wait { .. } => {}
                 Reply::NeedsResident { page } => self.make_resident(page)?,

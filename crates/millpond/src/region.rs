@@ -3,6 +3,7 @@
 use crate::driver::{Driver, fault_error};
 use crate::error::{AdviseError, DiscardError, PinError, PopulateError};
 use crate::manager::Pond;
+use crate::region_builder::RegionBuilder;
 use millpond_core::{
     Event, FreeMode, PAGE_SIZE, PageCount, PageIndex, PageRange, PageState, Refusal, RegionId,
 };
@@ -75,6 +76,11 @@ impl Region {
             len,
             guards: AtomicUsize::new(0),
         }
+    }
+
+    /// The way to make one whose folios have orders of their own.
+    pub fn builder() -> RegionBuilder {
+        RegionBuilder::default()
     }
 
     /// Length in bytes, as asked for.

@@ -1,0 +1,49 @@
+//! Making a region that differs from the manager's defaults.
+
+use crate::error::RegionError;
+use crate::manager::Manager;
+use crate::region::Region;
+use millpond_core::OrderPolicy;
+
+/// Collects what a [`Region`] is made from. See [`Region::builder`].
+///
+/// ```
+/// use millpond::{Manager, Order, OrderPolicy, Region};
+///
+/// let manager = Manager::builder().ram(16 << 20).build()?;
+/// // Read and written here and there: one page a fault.
+/// let index = Region::builder().order(OrderPolicy::Fixed(Order::ZERO)).build(&manager, 64 << 20)?;
+/// // Both patterns: one page for what is scattered, up to 64 KiB for what is touched in order.
+/// let max = Order::new(4).expect("at most 9");
+/// let rows = Region::builder().order(OrderPolicy::Adaptive { max }).build(&manager, 64 << 20)?;
+///
+/// assert_eq!(index.as_slice()[20_000], 0);
+/// assert_eq!(index.stats().resident, 4096);
+/// assert!(rows.as_slice().iter().step_by(4096).take(512).all(|&byte| byte == 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use = "call .build(manager, len) for a region"]
+pub struct RegionBuilder {
+    order: Option<OrderPolicy>,
+}
+
+impl RegionBuilder {
+    /// Orders of the region's folios: 2^order pages are brought in and taken out together. An [`Order`](crate::Order) is a
+    /// fixed one. The manager's own unless told otherwise.
+    pub fn order(mut self, order: impl Into<OrderPolicy>) -> Self {
+        self.order = Some(order.into());
+        self
+    }
+
+    /// Takes `len` bytes of zeros, rounded up to pages, from `manager`'s address space.
+    ///
+    /// # Errors
+    /// No bytes, too many, or no room in the address space.
+    pub fn build(self, manager: &Manager, len: usize) -> Result<Region, RegionError> {
+        match self.order {
+            Some(order) => manager.region_with(len, order),
+            None => manager.region(len),
+        }
+    }
+}

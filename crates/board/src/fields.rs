@@ -88,6 +88,46 @@ fields! {
     PgLazyFreed = "pglazyfreed",
     /// Lazily freed pages that were used again before that.
     PgLazyFreeReused = "pglazyfree_reused",
+    /// Faults that mapped zeros.
+    FirstTouchCount = "fault_first_touch_count",
+    /// Half of these were served in this time or less, in nanoseconds.
+    FirstTouchP50 = "fault_first_touch_p50_ns",
+    /// 99 of 100 of these were served in this time or less, in nanoseconds.
+    FirstTouchP99 = "fault_first_touch_p99_ns",
+    /// The longest of these, in nanoseconds.
+    FirstTouchMax = "fault_first_touch_max_ns",
+    /// Faults that mapped again what was in limbo.
+    RescueCount = "fault_rescue_count",
+    /// Half of these were served in this time or less, in nanoseconds.
+    RescueP50 = "fault_rescue_p50_ns",
+    /// 99 of 100 of these were served in this time or less, in nanoseconds.
+    RescueP99 = "fault_rescue_p99_ns",
+    /// The longest of these, in nanoseconds.
+    RescueMax = "fault_rescue_max_ns",
+    /// Faults that read from the store.
+    LoadCount = "fault_load_count",
+    /// Half of these were served in this time or less, in nanoseconds.
+    LoadP50 = "fault_load_p50_ns",
+    /// 99 of 100 of these were served in this time or less, in nanoseconds.
+    LoadP99 = "fault_load_p99_ns",
+    /// The longest of these, in nanoseconds.
+    LoadMax = "fault_load_max_ns",
+    /// Faults that waited for another thread's.
+    WaitedCount = "fault_waited_count",
+    /// Half of these were served in this time or less, in nanoseconds.
+    WaitedP50 = "fault_waited_p50_ns",
+    /// 99 of 100 of these were served in this time or less, in nanoseconds.
+    WaitedP99 = "fault_waited_p99_ns",
+    /// The longest of these, in nanoseconds.
+    WaitedMax = "fault_waited_max_ns",
+    /// Faults that reclaimed by themselves.
+    ReclaimedCount = "fault_reclaimed_count",
+    /// Half of these were served in this time or less, in nanoseconds.
+    ReclaimedP50 = "fault_reclaimed_p50_ns",
+    /// 99 of 100 of these were served in this time or less, in nanoseconds.
+    ReclaimedP99 = "fault_reclaimed_p99_ns",
+    /// The longest of these, in nanoseconds.
+    ReclaimedMax = "fault_reclaimed_max_ns",
 }
 
 const _: () = assert!(Field::ALL.len() <= FIELD_ROOM);

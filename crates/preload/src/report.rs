@@ -137,7 +137,7 @@ fn fields(stats: &Stats) -> Fields {
     if stats.store.logical_bytes > LOGICAL_PEAK.fetch_max(stats.store.logical_bytes, Relaxed) {
         STORED_PEAK.store(stats.store.stored_bytes, Relaxed);
     }
-    let vm = &stats.vm;
+    let (vm, faults) = (&stats.vm, &stats.faults);
     let over = stats.peak_bytes.saturating_sub(stats.ram);
     let values = [
         (Field::Budget, stats.ram),
@@ -173,6 +173,26 @@ fn fields(stats: &Stats) -> Fields {
         (Field::PgLazyFree, vm.pglazyfree),
         (Field::PgLazyFreed, vm.pglazyfreed),
         (Field::PgLazyFreeReused, vm.pglazyfree_reused),
+        (Field::FirstTouchCount, faults.first_touch.count),
+        (Field::FirstTouchP50, faults.first_touch.p50_ns),
+        (Field::FirstTouchP99, faults.first_touch.p99_ns),
+        (Field::FirstTouchMax, faults.first_touch.max_ns),
+        (Field::RescueCount, faults.rescue.count),
+        (Field::RescueP50, faults.rescue.p50_ns),
+        (Field::RescueP99, faults.rescue.p99_ns),
+        (Field::RescueMax, faults.rescue.max_ns),
+        (Field::LoadCount, faults.load.count),
+        (Field::LoadP50, faults.load.p50_ns),
+        (Field::LoadP99, faults.load.p99_ns),
+        (Field::LoadMax, faults.load.max_ns),
+        (Field::WaitedCount, faults.waited.count),
+        (Field::WaitedP50, faults.waited.p50_ns),
+        (Field::WaitedP99, faults.waited.p99_ns),
+        (Field::WaitedMax, faults.waited.max_ns),
+        (Field::ReclaimedCount, faults.reclaimed.count),
+        (Field::ReclaimedP50, faults.reclaimed.p50_ns),
+        (Field::ReclaimedP99, faults.reclaimed.p99_ns),
+        (Field::ReclaimedMax, faults.reclaimed.max_ns),
     ];
     let mut fields = Fields::default();
     for (field, value) in values {

@@ -40,6 +40,58 @@ const SUMS: [Field; 19] = [
     Field::PgLazyFreeReused,
 ];
 
+/// A way that faults go, with the fields that tell of it: how many went there, median, 99th percentile, longest.
+type Way = (&'static str, [Field; 4]);
+
+/// In the order in which a fault gets dearer.
+const WAYS: [Way; 5] = [
+    (
+        "first touch",
+        [
+            Field::FirstTouchCount,
+            Field::FirstTouchP50,
+            Field::FirstTouchP99,
+            Field::FirstTouchMax,
+        ],
+    ),
+    (
+        "rescue",
+        [
+            Field::RescueCount,
+            Field::RescueP50,
+            Field::RescueP99,
+            Field::RescueMax,
+        ],
+    ),
+    (
+        "load",
+        [
+            Field::LoadCount,
+            Field::LoadP50,
+            Field::LoadP99,
+            Field::LoadMax,
+        ],
+    ),
+    (
+        "wait",
+        [
+            Field::WaitedCount,
+            Field::WaitedP50,
+            Field::WaitedP99,
+            Field::WaitedMax,
+        ],
+    ),
+    (
+        "reclaim",
+        [
+            Field::ReclaimedCount,
+            Field::ReclaimedP50,
+            Field::ReclaimedP99,
+            Field::ReclaimedMax,
+        ],
+    ),
+];
+
 /// The report of one `millpond run`. Field names are those of the JSON form.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -74,6 +126,9 @@ pub struct Report {
     fault_p50_ns: u64,
     fault_p99_ns: u64,
     fault_max_ns: u64,
+    /// The same for each way that its faults went.
+    #[serde(flatten)]
+    ways: Map<String, Value>,
     /// Sums over all processes.
     #[serde(flatten)]
     sums: Map<String, Value>,
@@ -137,6 +192,11 @@ impl Report {
             fault_p50_ns: latency(Field::FaultP50),
             fault_p99_ns: latency(Field::FaultP99),
             fault_max_ns: latency(Field::FaultMax),
+            ways: WAYS
+                .iter()
+                .flat_map(|&(_, fields)| fields)
+                .map(|field| (field.key().to_owned(), latency(field).into()))
+                .collect(),
             sums: SUMS
                 .iter()
                 .map(|&field| (field.key().to_owned(), total(field).into()))
@@ -153,10 +213,16 @@ impl Report {
     }
 
     fn sum(&self, field: Field) -> u64 {
-        self.sums
-            .get(field.key())
-            .and_then(Value::as_u64)
-            .unwrap_or(0)
+        number(&self.sums, field)
+    }
+
+    /// The ways that faults went, each with its 99th percentile; empty when there were none.
+    fn by_way(&self) -> String {
+        let gone = |&&(_, [count, ..]): &&Way| number(&self.ways, count) > 0;
+        let told =
+            |&(name, [_, _, p99, _]): &Way| format!("{name} {}", Time(number(&self.ways, p99)));
+        let ways: Vec<_> = WAYS.iter().filter(gone).map(told).collect();
+        ways.join(", ")
     }
 }
 
@@ -183,6 +249,10 @@ impl ProcessReport {
             fields: fields.collect(),
         }
     }
+}
+
+fn number(of: &Map<String, Value>, field: Field) -> u64 {
+    of.get(field.key()).and_then(Value::as_u64).unwrap_or(0)
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -242,6 +312,10 @@ impl fmt::Display for Report {
                 f,
                 "  fault latency   half within {p50}, 99 % within {p99}, longest {max}"
             )?;
+            let ways = self.by_way();
+            if !ways.is_empty() {
+                writeln!(f, "    99 % within   {ways}")?;
+            }
         }
         let (out, back) = (
             Human(self.sum(Field::BytesOut)),
@@ -374,6 +448,11 @@ mod tests {
                 (Field::PeakRss, 63 << 20),
                 (Field::MajorFaults, 7),
                 (Field::FaultP50, 9),
+                (Field::LoadCount, 7),
+                (Field::LoadP50, 4000),
+                (Field::LoadP99, 9100),
+                (Field::FirstTouchCount, 3),
+                (Field::FirstTouchP99, 5000),
                 (Field::LazyFree, 3 << 20),
                 (Field::PgLazyFree, 1024),
                 (Field::PgLazyFreed, 256),
@@ -392,6 +471,11 @@ mod tests {
         assert_eq!(json["peak_resident_bytes"], 63 << 20);
         assert_eq!(json["major_faults"], 8);
         assert_eq!(json["fault_p50_ns"], 9);
+        assert_eq!(json["fault_load_count"], 7);
+        assert_eq!(json["fault_load_p50_ns"], 4000);
+        assert_eq!(json["fault_waited_max_ns"], 0);
+        let line = "    99 % within   first touch 5.0 µs, load 9.1 µs\n";
+        assert!(report.to_string().contains(line), "{report}");
         assert_eq!(json["compression_ratio"], Value::Null);
         assert_eq!(json["processes"][1]["major_faults"], 1);
         assert_eq!(json["exit_code"], 0);

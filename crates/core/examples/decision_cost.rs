@@ -72,6 +72,7 @@ fn settle(core: &mut Core, out: &mut Commands) -> Duration {
                 Command::Zero { folio, .. }
                 | Command::Load { folio, .. }
                 | Command::Fold { folio, .. }
+                | Command::Copy { folio, .. }
                 | Command::Rescue { folio, .. } => Event::Completed {
                     folio,
                     outcome: Outcome::Installed { frame_kept: false },

@@ -27,6 +27,8 @@ pub enum PageState {
     },
     /// In the store.
     Swapped,
+    /// In a snapshot's base: it is copied, or its slot shared, when it is touched.
+    Inherited,
     /// Lost.
     Poisoned,
 }
@@ -44,6 +46,7 @@ impl Core {
     #[must_use]
     pub fn page_state(&self, page: PageIndex) -> PageState {
         match self.leaves.get(page) {
+            Entry::Empty if self.inherited(page).is_some() => PageState::Inherited,
             Entry::Empty | Entry::Zero => PageState::Empty,
             Entry::Swapped { .. } => PageState::Swapped,
             Entry::Poisoned => PageState::Poisoned,
@@ -79,7 +82,56 @@ impl Core {
         self.check_folios()?;
         self.check_lists()?;
         self.check_frames()?;
-        self.check_slots(&by_slot)
+        self.check_slots(&by_slot)?;
+        self.check_bases()
+    }
+
+    /// Heirs are counted, as long as their bases, and in no circle; who copies has a lender of its own.
+    fn check_bases(&self) -> Result<(), String> {
+        let mut heirs: HashMap<_, u32> = HashMap::new();
+        for (id, region) in self.regions.iter() {
+            let Some(base) = region.base else { continue };
+            let Some(found) = self.regions.get(base) else {
+                return Err(format!("{id:?} inherits from {base:?}, which is gone"));
+            };
+            ensure!(
+                found.range.len == region.range.len,
+                "{id:?} and its base {base:?} differ in length"
+            );
+            *heirs.entry(base).or_insert(0) += 1;
+            let (mut at, mut steps) = (Some(base), 0);
+            while let Some(next) = at {
+                ensure!(next != id && steps < 1 << 20, "{id:?} inherits from itself");
+                at = self.regions.get(next).and_then(|region| region.base);
+                steps += 1;
+            }
+        }
+        for (id, region) in self.regions.iter() {
+            let found = heirs.get(&id).copied().unwrap_or(0);
+            ensure!(
+                found == region.heirs,
+                "{id:?} counts {} heirs, has {found}",
+                region.heirs
+            );
+        }
+        let lent = |folio: &Folio| matches!(folio.state, State::Lending | State::LendingFrame);
+        let mut lenders: Vec<_> = self
+            .folios
+            .iter()
+            .filter(|(_, f)| lent(f))
+            .map(|(id, _)| id)
+            .collect();
+        for (id, folio) in self.folios.iter() {
+            if folio.state == State::Filling && folio.errand == Errand::Copy {
+                let Some(found) = lenders.iter().position(|&lender| lender == folio.lender())
+                else {
+                    return Err(format!("{id:?} is copied from nobody"));
+                };
+                lenders.swap_remove(found);
+            }
+        }
+        ensure!(lenders.is_empty(), "{lenders:?} are lent to nobody");
+        Ok(())
     }
 
     /// Entries agree with folios and slots; counts agree with entries. Returns the entries that name each slot.
@@ -155,7 +207,9 @@ impl Core {
                 );
             }
             match folio.state {
-                State::Limbo | State::Saving | State::Rescuing => limbo += pages,
+                State::Limbo | State::Saving | State::Rescuing | State::LendingFrame => {
+                    limbo += pages;
+                }
                 State::TakingOut => {
                     taking_out += if folio.goes_to_limbo() { pages } else { 0 };
                     mapped += pages;
@@ -300,6 +354,7 @@ impl Core {
                         | State::Filling
                         | State::Clearing
                         | State::Looking
+                        | State::Lending
                 );
                 ensure!(has_none, "{id:?} is {:?} without a frame", folio.state);
                 continue;

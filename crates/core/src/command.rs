@@ -52,6 +52,18 @@ pub enum Command {
         /// Whether the frame is a hole that must be given pages first.
         fresh: bool,
     },
+    /// Map a copy of `from` at `at`. `frame` is a populated frame to use; without one the kernel gives new pages. What is
+    /// copied from does not change meanwhile. Answer: `Installed`, `InstallSplit`, `InstallGone`.
+    Copy {
+        /// The folio.
+        folio: FolioId,
+        /// Where.
+        at: PageRange,
+        /// The same number of pages, or more.
+        from: CopyFrom,
+        /// A populated frame of the same order, if the pool has one to spare.
+        frame: Option<Frame>,
+    },
     /// Map the contents of `frame` at `at`. Answer: `Installed`, `InstallSplit`, `InstallGone`.
     Rescue {
         /// The folio.
@@ -138,6 +150,20 @@ pub enum Command {
         at: PageRange,
         /// The page whose load failed.
         page: PageIndex,
+    },
+}
+
+/// Where a copy's bytes are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CopyFrom {
+    /// Mapped, from this page on.
+    Mapped(PageIndex),
+    /// In a frame, from this page of it on.
+    Frame {
+        /// The frame.
+        frame: Frame,
+        /// The first page, counted from the frame's start.
+        first: u16,
     },
 }
 

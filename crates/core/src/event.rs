@@ -67,6 +67,30 @@ pub enum Event {
         /// Which one.
         region: RegionId,
     },
+    /// `region` and `copy` hold the same from now on: what `region` holds becomes `base`'s, and both inherit from that. The
+    /// driver moves the mapped pages there by their tables, and nothing is under way meanwhile. `base` and `copy` are new
+    /// regions of the same length.
+    Snapshot {
+        /// The source.
+        region: RegionId,
+        /// What holds its contents from now on. Nobody else names it.
+        base: RegionId,
+        /// The snapshot.
+        copy: RegionId,
+    },
+    /// A region is about to be dropped: it inherits nothing any more. The reply is [`Reply::Detached`].
+    Detach {
+        /// The region.
+        region: RegionId,
+    },
+    /// Hand what `base` holds over to its only heir, from a page on. When all is handed over the reply is
+    /// [`Reply::Detached`]: the base is empty and nobody's.
+    Merge {
+        /// The base.
+        base: RegionId,
+        /// Where to begin.
+        from: PageIndex,
+    },
     /// A thread touched a page that is not mapped (or is write-protected while it is taken out).
     Fault {
         /// The page.
@@ -231,6 +255,12 @@ pub enum Reply {
         /// The page to wait for.
         page: PageIndex,
     },
+    /// The folio at this page, which the one that was asked for would be copied from, is in flight: wait here until
+    /// something completes and ask again. Nobody who sleeps at the faulting page would be woken.
+    WaitForBase {
+        /// The page to wait for.
+        page: PageIndex,
+    },
     /// The page must be resident for this: resolve a fault there and ask again.
     NeedsResident {
         /// The page.
@@ -247,6 +277,14 @@ pub enum Reply {
     Seen {
         /// How many pages.
         pages: PageCount,
+    },
+    /// What became of a base: nobody inherits from it any more, so it is to be dropped; or only one does, to whom it can be
+    /// merged.
+    Detached {
+        /// A base without heirs, with its pages.
+        orphan: Option<(RegionId, PageRange)>,
+        /// A base with one heir, with its pages.
+        single: Option<(RegionId, PageRange)>,
     },
     /// A region was made.
     Region {
@@ -272,6 +310,8 @@ pub enum Refusal {
     UnknownRegion,
     /// The region still holds pages: discard them first.
     RegionInUse,
+    /// Commands are out that nobody has answered.
+    Busy,
     /// A page of the range is pinned.
     Pinned {
         /// The pinned page.

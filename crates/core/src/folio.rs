@@ -13,6 +13,7 @@
 //! | `Zapping` | being dropped | folio | none | waits |
 //! | `Clearing` | mapped, being zeroed in place | folio | none | is spurious |
 //! | `Looking` | mapped, being looked at | folio | none | is spurious |
+//! | `Lending` | mapped or in a frame, being copied for an heir | folio | none | waits |
 //!
 //! Every state but `Resident` and `Limbo` is *in flight*: exactly one command names the folio, and its completion is
 //! the only event that changes it. That is the whole concurrency protocol between two commands about the same
@@ -41,6 +42,10 @@ pub(crate) enum State {
     Zapping,
     Clearing,
     Looking,
+    /// From `Resident`, and back.
+    Lending,
+    /// From `Limbo`, and back.
+    LendingFrame,
 }
 
 /// Why the command under way was given, where its state alone does not tell.
@@ -59,6 +64,8 @@ pub(crate) enum Errand {
     For(Reclaimer),
     /// `Filling` from several slots.
     Fold(FoldId),
+    /// `Filling` from another folio, the [lender](Folio::lender).
+    Copy,
     /// `Zapping`: it stood for poison, which is not charged as memory.
     Poison,
 }
@@ -104,6 +111,7 @@ pub(crate) struct Folio {
     /// The frame in the pool that the state speaks of.
     pub(crate) frame: Option<Frame>,
     pub(crate) prev: u32,
+    /// The next on its list; the lender while it is `Filling` by `Errand::Copy`, on no list.
     pub(crate) next: u32,
 }
 
@@ -112,11 +120,25 @@ const _: () = assert!(size_of::<Folio>() <= 48);
 impl State {
     /// Whether folios in this state count as mapped: they are, or are on their way in or out.
     pub(crate) fn is_mapped(self) -> bool {
-        !matches!(self, Self::Limbo | Self::Saving | Self::Rescuing)
+        !matches!(
+            self,
+            Self::Limbo | Self::Saving | Self::Rescuing | Self::LendingFrame
+        )
     }
 }
 
 impl Folio {
+    /// Of a folio being copied: what from. It is `Lending` until this one has arrived, or has not.
+    pub(crate) fn lender(&self) -> FolioId {
+        debug_assert_eq!(self.errand, Errand::Copy);
+        FolioId(self.next)
+    }
+
+    pub(crate) fn set_lender(&mut self, lender: FolioId) {
+        debug_assert!(self.list == ListName::None);
+        (self.errand, self.next) = (Errand::Copy, lender.0);
+    }
+
     /// Of a folio being taken out: whether limbo will hold it.
     pub(crate) fn goes_to_limbo(&self) -> bool {
         matches!(self.errand, Errand::None | Errand::PageOut)

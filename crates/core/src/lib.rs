@@ -23,7 +23,7 @@ pub mod volatile;
 
 pub use addr::*;
 pub use check::PageState;
-pub use command::{Command, Commands};
+pub use command::{Command, Commands, CopyFrom};
 pub use config::{Config, ConfigError, PoolLayout};
 pub use event::*;
 pub use fold::FoldPart;

@@ -127,6 +127,9 @@ impl Core {
             Event::Unpin { range } => self.unpin(range, out),
             Event::Advise { range, advice } => self.advise(range, advice, out),
             Event::Protected { range } => self.protected(range, out),
+            Event::Snapshot { region, base, copy } => self.snapshot(region, base, copy),
+            Event::Detach { region } => self.detach(region),
+            Event::Merge { base, from } => self.merge(base, from, out),
             Event::CreateRegion { pages, order } => self.create_region(pages, order),
             Event::DropRegion { region } => self.drop_region(region),
             Event::SetLimit { pages } => {
@@ -404,6 +407,9 @@ impl Core {
         let Some(region) = self.regions.get(id) else {
             return Reply::Refused(Refusal::UnknownRegion);
         };
+        if region.base.is_some() || region.heirs > 0 {
+            return Reply::Refused(Refusal::RegionInUse);
+        }
         let mut leaf = region.range.start;
         while leaf < region.range.end() {
             if self.leaves.leaf_in_use(leaf) {

@@ -4,6 +4,7 @@
 //! allocator on the fault path, nor touch managed memory except by the operations below.
 
 use crate::addr::{Frame, PageRange};
+use crate::command::CopyFrom;
 use crate::swap::SlotId;
 
 /// How a frame came to be mapped.
@@ -61,6 +62,18 @@ pub trait Mmu: Send + Sync {
     /// # Errors
     /// Nothing is mapped; the frame is still populated.
     fn install(&self, frame: Frame, at: PageRange) -> Result<Placed, InstallError>;
+
+    /// Maps a copy of `from` at `at`; `frame`, if any, is populated and may be used for it, or is left as it is. What is copied
+    /// from stays where it is.
+    ///
+    /// # Errors
+    /// Nothing is mapped; the frame is still populated.
+    fn copy(
+        &self,
+        at: PageRange,
+        from: CopyFrom,
+        frame: Option<Frame>,
+    ) -> Result<Placed, InstallError>;
 
     /// Captures the contents of `at` into the hole `frame` and unmaps it, atomically against the program's
     /// writes: each write lands in the frame, or faults.

@@ -19,6 +19,10 @@ pub(crate) struct Region {
     pub(crate) order: OrderPolicy,
     /// How long its runs of faults are.
     pub(crate) habit: Habit,
+    /// The region that holds what an empty entry here stands for; see `ops/snapshot.rs`.
+    pub(crate) base: Option<RegionId>,
+    /// How many regions have this one as their base.
+    pub(crate) heirs: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +74,8 @@ impl Regions {
             range,
             order,
             habit: Habit::default(),
+            base: None,
+            heirs: 0,
         });
         let seat = match self.free_seats.pop() {
             Some(seat) => {
@@ -110,6 +116,23 @@ impl Regions {
             return None;
         }
         seat.region.as_ref()
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn get_mut(&mut self, id: RegionId) -> Option<&mut Region> {
+        self.get(id)?;
+        self.seats[(id.0 & ((1 << PLACE_BITS) - 1)) as usize]
+            .region
+            .as_mut()
+    }
+
+    /// All regions. For checks, and for what is rare.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (RegionId, &Region)> {
+        let named = |(seat, entry)| {
+            let entry: &Seat = entry;
+            Some((self.name(seat as u32), entry.region.as_ref()?))
+        };
+        self.seats.iter().enumerate().filter_map(named)
     }
 
     /// The region that `page` lies in.

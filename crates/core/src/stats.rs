@@ -55,6 +55,10 @@ pub struct VmStat {
     pub folio_split: u64,
     /// Folios that were brought in from several slots.
     pub folio_fold: u64,
+    /// Snapshots taken.
+    pub snapshots: u64,
+    /// Pages copied because a snapshot and its source share them.
+    pub snapshot_copy: u64,
     /// Gauge: pages mapped in the program now (on their way in or out included).
     pub nr_mapped: u64,
     /// Gauge: pages in limbo now.
@@ -113,6 +117,8 @@ impl VmStat {
             over_limit: self.over_limit - before.over_limit,
             folio_split: self.folio_split - before.folio_split,
             folio_fold: self.folio_fold - before.folio_fold,
+            snapshots: self.snapshots - before.snapshots,
+            snapshot_copy: self.snapshot_copy - before.snapshot_copy,
             ..*self
         }
     }

@@ -1,10 +1,12 @@
 //! Swap slots: the names under which the store keeps what is not in memory.
 //!
-//! A slot holds the bytes of one folio as it was when it was saved. Who refers to it:
+//! A slot holds the bytes of one folio as it was when it was saved. Who refers to it, by `live` pages in all:
 //!
-//! - entries: pages that are swapped out. `live` counts them; pages that were discarded since do not count;
-//! - or one resident folio whose bytes it still holds as far as we know (*backing*): if the folio goes out
-//!   again unchanged, nothing has to be written. Then `live` is the folio's pages.
+//! - entries: pages that are swapped out; pages that were discarded since do not count;
+//! - resident folios whose bytes it still holds as far as we know (*backing*): if the folio goes out
+//!   again unchanged, nothing has to be written.
+//!
+//! Of a page there is one reference, and as many more as snapshots of it have asked for theirs.
 //!
 //! A slot whose `live` reaches zero is released: the store is told, and only its answer makes the number
 //! available again. Without that, a release still on its way could destroy what was just saved under the same number.
@@ -82,6 +84,13 @@ impl Slots {
         debug_assert_eq!(slot.state, SlotState::Saving);
         slot.state = SlotState::Held;
         slot.live = slot.order.pages().0;
+    }
+
+    /// `pages` more pages need the slot: another holder of the same bytes names it too.
+    pub(crate) fn share(&mut self, id: SlotId, pages: u32) {
+        let slot = self.get_mut(id);
+        debug_assert_eq!(slot.state, SlotState::Held);
+        slot.live += pages;
     }
 
     /// The save under this number did not happen: the store never heard of it.

@@ -84,6 +84,7 @@ impl Bench {
             Command::Zero { folio, .. }
             | Command::Load { folio, .. }
             | Command::Fold { folio, .. }
+            | Command::Copy { folio, .. }
             | Command::Rescue { folio, .. } => self.tell(folio, install),
             Command::TakeOut { folio, .. } => self.tell(folio, Outcome::TakenOut),
             Command::Save { folio, .. } => self.tell(folio, Outcome::Stored),

@@ -90,6 +90,7 @@ impl Bench {
                 Command::Zero { folio, .. }
                 | Command::Load { folio, .. }
                 | Command::Fold { folio, .. }
+                | Command::Copy { folio, .. }
                 | Command::Rescue { folio, .. } => self.tell(folio, NEW),
                 Command::TakeOut { folio, .. } => self.tell(folio, Outcome::TakenOut),
                 Command::TakeOutIfBlank { folio, .. } => self.tell(folio, Outcome::TakenOutBlank),

@@ -218,6 +218,33 @@ pub enum VolatileError {
     },
 }
 
+/// Why there is no snapshot. The region is as it was.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// A page is pinned.
+    #[error("the page at offset {offset} is pinned: drop its guard first")]
+    Pinned {
+        /// Where, in the region.
+        offset: usize,
+    },
+    /// Two free runs of the region's length are needed: for what is shared, and for the snapshot.
+    #[error(
+        "the manager's address space has no two free runs of {bytes} bytes: \
+         drop regions, or build the manager with a larger .address_space(bytes)"
+    )]
+    NoAddressSpace {
+        /// The region's length in bytes.
+        bytes: u64,
+    },
+    /// The system refused.
+    #[error("the region's pages cannot be shared: {reason}")]
+    Memory {
+        /// What the system said.
+        reason: String,
+    },
+}
+
 /// Why advice was not taken.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]

@@ -29,6 +29,7 @@ mod manager;
 mod region;
 mod region_builder;
 mod signals;
+mod snapshot;
 pub mod space;
 mod stats;
 mod vec;
@@ -37,12 +38,13 @@ pub use builder::{ManagerBuilder, OnStoreFull, StoreKind};
 pub use driver::Contents;
 pub use error::{
     AdviseError, BuildError, DiscardError, ForkError, LazyFreeError, PinError, PopulateError,
-    RegionError, StoreError, VolatileError,
+    RegionError, SnapshotError, StoreError, VolatileError,
 };
 pub use manager::Manager;
 pub use millpond_core::{BadOrderPolicy, Order, OrderPolicy, PAGE_SIZE, VmStat};
 pub use millpond_mmu::{Delivery, TakeOutMethod};
 pub use region::{Advice, PinGuard, Region, RegionStats};
 pub use region_builder::RegionBuilder;
+pub use snapshot::ReadOnlyRegion;
 pub use stats::{FaultLatencies, LatencySummary, Stats};
 pub use vec::{Plain, PondVec};

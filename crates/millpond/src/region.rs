@@ -56,6 +56,8 @@ pub struct RegionStats {
     pub lazyfree: u64,
     /// Bytes in the store.
     pub swapped: u64,
+    /// Bytes shared with a [snapshot](Region::snapshot) or its source: in RAM or in the store, but in neither's own memory.
+    pub inherited: u64,
     /// Bytes lost to a failed load.
     pub lost: u64,
 }
@@ -289,6 +291,7 @@ impl Region {
                 PageState::Limbo => &mut stats.limbo,
                 PageState::LazyFree { .. } => &mut stats.lazyfree,
                 PageState::Swapped => &mut stats.swapped,
+                PageState::Inherited => &mut stats.inherited,
                 PageState::Poisoned => &mut stats.lost,
                 PageState::Empty => return,
             };
@@ -299,6 +302,15 @@ impl Region {
 
     pub(crate) fn driver(&self) -> &Driver {
         &self.pond.driver
+    }
+
+    /// A snapshot's region: its core region exists.
+    pub(crate) fn sibling(&self, id: RegionId, range: PageRange) -> Self {
+        Self::new(Arc::clone(&self.pond), id, range, self.len)
+    }
+
+    pub(crate) fn named(&self) -> (RegionId, PageRange) {
+        (self.id, self.range)
     }
 
     /// The first pinned page. A leaked guard counts.
@@ -326,16 +338,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        let driver = &self.pond.driver;
-        let whole = self.range;
-        driver.forget_volatile(whole);
-        // A leaked guard leaves its pages pinned; the addresses are then kept rather than given to somebody else.
-        let empty = driver
-            .operate(whole, |range| Event::Discard { range })
-            .is_ok();
-        if empty && driver.mmu.close(whole).is_ok() {
-            driver.tell(Event::DropRegion { region: self.id });
-        }
+        self.pond.driver.drop_region(self.id, self.range);
     }
 }
 

@@ -73,6 +73,17 @@ pub enum MmuError {
         /// What the kernel said.
         errno: rustix::io::Errno,
     },
+    /// What a range holds could not be moved by its page tables.
+    #[error(
+        "pages {range} could not be handed over ({errno}): EFAULT means that mappings in the range differ, ENOMEM too \
+             many of them, raise vm.max_map_count; EINVAL that the kernel is older than Linux 5.13"
+    )]
+    HandOver {
+        /// The range.
+        range: PageRange,
+        /// What the kernel said.
+        errno: rustix::io::Errno,
+    },
     /// A file or descriptor that is needed could not be opened.
     #[error("{what} could not be opened ({errno}): {way_out}")]
     Open {

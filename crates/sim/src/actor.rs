@@ -463,9 +463,13 @@ impl World {
     fn expect_small_enough(&self, given: usize, page: PageIndex, max_order: Order) -> Check {
         let mut first = true;
         for pending in self.schedule.iter().skip(given) {
-            use millpond_core::Command::{Fold, Load, Rescue, Zero};
+            use millpond_core::Command::{Copy, Fold, Load, Rescue, Zero};
             let at = match pending.command {
-                Zero { at, .. } | Load { at, .. } | Fold { at, .. } | Rescue { at, .. } => at,
+                Zero { at, .. }
+                | Load { at, .. }
+                | Fold { at, .. }
+                | Copy { at, .. }
+                | Rescue { at, .. } => at,
                 _ => continue,
             };
             let region = self.regions.iter().find(|r| r.range.contains(page));

@@ -4,7 +4,7 @@
 //! Each ends with what its caller relies on being checked: a discarded range has been dropped, a pinned page
 //! stays mapped, a dropped region is gone.
 
-use millpond_core::{Advice, Event, PageCount, PageIndex, PageRange, Refusal, Reply};
+use millpond_core::{Advice, Event, PageIndex, PageRange, Refusal, Reply};
 
 use crate::actor::{Blocked, DropStage, Op, ProtectStage};
 use crate::mmu::Protection;

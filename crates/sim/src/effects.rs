@@ -71,6 +71,18 @@ impl World {
                 self.place(at, frame)?
             }
             Command::Rescue { at, frame, .. } => self.place(at, frame)?,
+            Command::Copy {
+                at, from, frame, ..
+            } => {
+                if self.inject(self.profile.gone, "gone") {
+                    return Ok(Some(Outcome::InstallGone {
+                        frame_kept: frame.is_some(),
+                    }));
+                }
+                let copy = self.inject(self.profile.copies, "copied");
+                let result = self.mmu.copy(at, from, frame, copy)?;
+                self.installed(at, result, frame.is_some())
+            }
             Command::TakeOut { at, frame, .. } => {
                 let busy = self.inject(self.profile.busy, "busy");
                 match self.mmu.take_out(at, frame, busy)? {

@@ -181,7 +181,7 @@ impl World {
                 // What cannot move or has no room in the pool stays as it is.
                 PageState::LazyFree { .. } | PageState::Resident => mode != FreeMode::Zeroed,
                 PageState::Limbo => mode == FreeMode::Stored,
-                PageState::Swapped | PageState::Poisoned => false,
+                PageState::Swapped | PageState::Poisoned | PageState::Inherited => false,
             };
             if !right {
                 breach!(at page, "{page} is {state:?} after a lazy free ({mode:?}) of {range} went past it");
@@ -262,6 +262,7 @@ impl World {
             }
             PageState::Poisoned => here == Slot::Poisoned,
             PageState::Empty
+            | PageState::Inherited
             | PageState::Limbo
             | PageState::LazyFree { mapped: false }
             | PageState::Swapped => here == Slot::Empty,

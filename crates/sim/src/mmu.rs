@@ -11,7 +11,8 @@
 use std::collections::BTreeMap;
 
 use millpond_core::{
-    Frame, InstallError, Order, PageCount, PageIndex, PageRange, Placed, PoolLayout, TakeOutError,
+    CopyFrom, Frame, InstallError, Order, PageCount, PageIndex, PageRange, Placed, PoolLayout,
+    TakeOutError,
 };
 
 use crate::report::{Check, breach};
@@ -202,6 +203,50 @@ impl SimMmu {
             && let Some(old) = self.shadow.take()
         {
             contents[0] = old;
+        }
+        self.map(at, &contents);
+        Ok(Ok(self.spend(frame, copy)))
+    }
+
+    /// See [`millpond_core::Mmu::copy`]; `copy` says that the kernel copied rather than moved.
+    ///
+    /// # Errors
+    /// The contract is broken.
+    pub fn copy(
+        &mut self,
+        at: PageRange,
+        from: CopyFrom,
+        frame: Option<Frame>,
+        copy: bool,
+    ) -> Check<Result<Placed, InstallError>> {
+        self.expect_folio(at, frame.map(Frame::order))?;
+        self.expect_empty(at)?;
+        let contents = match from {
+            CopyFrom::Frame { frame, first } => {
+                let pages = self.frame(frame)?.get(usize::from(first)..);
+                match pages.and_then(|pages| pages.get(..at.len.0 as usize)) {
+                    Some(pages) => pages.to_vec(),
+                    None => {
+                        breach!(at at.start, "copy of {at} from page {first} of {frame}, which is shorter")
+                    }
+                }
+            }
+            CopyFrom::Mapped(first) => {
+                let mut contents = Vec::new();
+                for page in PageRange::new(first, at.len).pages() {
+                    let Slot::Mapped(content) = self.page(page) else {
+                        breach!(at page, "copy of {page}, which is {:?}", self.page(page));
+                    };
+                    contents.push(content);
+                }
+                contents
+            }
+        };
+        if let Some(frame) = frame {
+            self.frame(frame)?;
+        }
+        if self.splits(at) {
+            return Ok(Err(InstallError::Split));
         }
         self.map(at, &contents);
         Ok(Ok(self.spend(frame, copy)))

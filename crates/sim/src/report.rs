@@ -79,6 +79,7 @@ pub fn command_range(command: &Command) -> Option<PageRange> {
         Command::Zero { at, .. }
         | Command::Load { at, .. }
         | Command::Fold { at, .. }
+        | Command::Copy { at, .. }
         | Command::Rescue { at, .. }
         | Command::TakeOut { at, .. }
         | Command::TakeOutIfBlank { at, .. }
@@ -98,6 +99,7 @@ pub fn command_folio(command: &Command) -> Option<FolioId> {
         Command::Zero { folio, .. }
         | Command::Load { folio, .. }
         | Command::Fold { folio, .. }
+        | Command::Copy { folio, .. }
         | Command::Rescue { folio, .. }
         | Command::TakeOut { folio, .. }
         | Command::TakeOutIfBlank { folio, .. }

@@ -243,6 +243,7 @@ impl World {
             Command::Zero { at, .. }
             | Command::Load { at, .. }
             | Command::Fold { at, .. }
+            | Command::Copy { at, .. }
             | Command::Rescue { at, .. }
             | Command::TakeOut { at, .. }
             | Command::TakeOutIfBlank { at, .. }

@@ -93,6 +93,13 @@ impl Core {
         let pages = folio.order.pages().0;
         self.settle_frame(folio.frame, frame_kept);
         self.stat.pgfault += 1;
+        if folio.errand == Errand::Copy {
+            self.stat.snapshot_copy += u64::from(pages);
+            self.given_back(folio.lender(), out);
+            self.now_resident(id, ListName::Inactive);
+            self.trim(out);
+            return;
+        }
         if let Errand::Fold(fold) = folio.errand {
             self.stat.pgmajfault += 1;
             self.stat.folio_fold += 1;
@@ -177,6 +184,7 @@ impl Core {
                     }
                 }
             }
+            (Errand::Copy, _) => self.not_copied(id, out),
             (_, Some(slot)) => self.set_swapped(self.at(id), slot, folio.slot_first),
             (_, None) => self.forget(self.at(id)),
         }
@@ -311,10 +319,12 @@ impl Core {
         self.folios.release(id);
     }
 
-    /// The pages of `range` hold nothing any more.
+    /// The pages of `range` hold nothing any more, and inherit nothing.
     pub(crate) fn forget(&mut self, range: PageRange) {
-        self.held -= range.len.0;
         self.set_entries(range, Entry::Empty);
+        let hidden = self.hide_inherited(range);
+        self.held -= range.len.0 - hidden;
+        self.zeros += hidden;
     }
 
     pub(crate) fn frame_freed(&mut self, frame: Frame) -> Reply {

@@ -1,7 +1,8 @@
 //! A fault: one page is wanted now.
 //!
 //! What the page is decides everything: nothing yet (map zeros), in limbo (map it again), in the store (load it),
-//! in flight (wait), mapped (somebody was faster). How much around it comes with it, its *window*, is the order policy's
+//! in flight (wait), mapped (somebody was faster), somebody else's in a region that has a snapshot or is one
+//! ([`snapshot`](super::snapshot)). How much around it comes with it, its *window*, is the order policy's
 //! to say ([`order`](crate::order)); a window that is not of one piece comes as several folios, the wanted one first.
 //! Then the memory is found, in this order:
 //!
@@ -24,7 +25,7 @@ use crate::order::OrderPolicy;
 use crate::swap::SlotId;
 
 /// Memory for a folio on its way in.
-enum Memory {
+pub(crate) enum Memory {
     /// A populated frame.
     Spare(Frame),
     /// New pages, from the kernel.
@@ -50,7 +51,9 @@ impl Core {
                 | State::TakingOut
                 | State::Saving
                 | State::Rescuing
-                | State::Zapping => {
+                | State::Zapping
+                | State::Lending
+                | State::LendingFrame => {
                     self.folios.get_mut(id).waited_for = true;
                     Reply::Wait {
                         page: self.at(id).start,
@@ -131,6 +134,10 @@ impl Core {
             Entry::Swapped { slot, index } => {
                 self.bring_in_swapped(page, slot, index, most, wanted, out)
             }
+            Entry::Empty => match self.inherited(page) {
+                Some(from) => self.inherit(page, from, window, most, wanted, out),
+                None => self.bring_in_blank(page, window, wanted, out),
+            },
             _ => self.bring_in_blank(page, window, wanted, out),
         }
     }
@@ -209,6 +216,7 @@ impl Core {
         }
         let mut parts = Parts::new();
         let all = block.pages().all(|page| match self.leaves.get(page) {
+            Entry::Empty if self.inherited(page).is_some() => false,
             Entry::Empty | Entry::Zero => parts.add(None, 0),
             Entry::Swapped { slot, index } => parts.add(Some(slot), index),
             Entry::Folio(_) | Entry::Poisoned => false,
@@ -217,7 +225,7 @@ impl Core {
     }
 
     /// First touch: zeros, as many pages as order, region and neighbours allow.
-    fn bring_in_blank(
+    pub(crate) fn bring_in_blank(
         &mut self,
         page: PageIndex,
         most: Order,
@@ -229,7 +237,7 @@ impl Core {
         let zeros = loop {
             let block = PageRange::block(page, order);
             let blank = if bounds.covers(block) {
-                self.leaves.blank(block)
+                self.blank(block)
             } else {
                 None
             };
@@ -262,7 +270,7 @@ impl Core {
     }
 
     /// In the store: the largest part of the slot around the page that is still needed.
-    fn bring_in_swapped(
+    pub(crate) fn bring_in_swapped(
         &mut self,
         page: PageIndex,
         slot: SlotId,
@@ -356,7 +364,12 @@ impl Core {
     }
 
     /// A folio record for what comes in at `at`; gives the frame back when there is none.
-    fn admit(&mut self, at: PageRange, frame: Option<Frame>, fresh: bool) -> Option<FolioId> {
+    pub(crate) fn admit(
+        &mut self,
+        at: PageRange,
+        frame: Option<Frame>,
+        fresh: bool,
+    ) -> Option<FolioId> {
         let order = Order::new(at.len.0.trailing_zeros() as u8).expect("a block has an order");
         let Some(id) = self.new_folio(at.start, order, State::Filling) else {
             match frame {
@@ -374,7 +387,7 @@ impl Core {
         Some(id)
     }
 
-    fn memory(&mut self, order: Order, wanted: bool, out: &mut Commands) -> Memory {
+    pub(crate) fn memory(&mut self, order: Order, wanted: bool, out: &mut Commands) -> Memory {
         let pages = order.pages().0;
         if let Some(frame) = self.frames.take_spare(order) {
             return Memory::Spare(frame);

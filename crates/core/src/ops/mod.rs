@@ -5,6 +5,8 @@ mod complete;
 mod discard;
 mod fault;
 mod lazy_free;
+mod merge;
 mod pin;
 mod reclaim;
+mod snapshot;
 mod walk;

@@ -1,6 +1,6 @@
 //! Walking a range entry by entry, in bounded pieces.
 //!
-//! Whole leaves that nobody touched are passed over in one step. A walk ends early, with [`Reply::More`], when the list
+//! Whole leaves that nobody touched, here or in what is inherited, are passed over in one step. A walk ends early, with [`Reply::More`], when the list
 //! of commands is full or the piece is long enough; a step that cannot be taken now ends it too, but only after the
 //! work that was already given: that goes first, and the question comes again.
 
@@ -40,7 +40,7 @@ impl Core {
             if out.room() <= STEP_COMMANDS {
                 return Reply::More { from: page };
             }
-            if !self.leaves.leaf_in_use(page) {
+            if !self.leaves.leaf_in_use(page) && !self.leaf_is_inherited(page) {
                 let next_leaf = PageIndex(page.0 - page.0 % LEAF_PAGES).plus(LEAF_PAGES);
                 page = next_leaf.min(range.end());
                 continue;
@@ -66,6 +66,7 @@ impl Core {
                 self.stat.pgdiscard += 1;
                 self.drop_slot_pages(slot, 1, out);
             }
+            Entry::Empty if self.inherited(page).is_some() => self.held += 1,
             Entry::Empty | Entry::Poisoned | Entry::Folio(_) => return,
         }
         self.forget(PageRange::new(page, PageCount(1)));

@@ -194,6 +194,15 @@ impl Driver {
                 folio,
                 install_outcome(self.mmu.install_zero(at, frame), frame.is_some()),
             ),
+            Command::Copy {
+                folio,
+                at,
+                from,
+                frame,
+            } => (
+                folio,
+                install_outcome(self.mmu.copy(at, from, frame), frame.is_some()),
+            ),
             Command::Rescue { folio, at, frame } => {
                 (folio, install_outcome(self.mmu.install(frame, at), true))
             }

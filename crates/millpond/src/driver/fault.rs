@@ -135,13 +135,14 @@ impl Driver {
                     }
                 }
                 Reply::Present => return Ok(Resolution::Retry),
-                Reply::Wait { .. } if !commands.is_empty() => {
+                Reply::Wait { .. } | Reply::WaitForBase { .. } if !commands.is_empty() => {
                     drop(core);
                     went(FaultPath::Reclaimed);
                     self.carry_out(&mut commands);
                 }
                 Reply::Wait { .. } if patience == Patience::Leave => return Ok(Resolution::Asleep),
-                Reply::Wait { .. } => {
+                // Nobody wakes who sleeps at this page because of another one, so the handler waits as well.
+                Reply::Wait { .. } | Reply::WaitForBase { .. } => {
                     went(FaultPath::Waited);
                     drop(self.wait_settled(core));
                 }
@@ -162,6 +163,7 @@ impl Driver {
                 Reply::More { .. }
                 | Reply::NeedsResident { .. }
                 | Reply::Seen { .. }
+                | Reply::Detached { .. }
                 | Reply::Region { .. } => {
                     unreachable!("{reply:?} is no answer to a fault")
                 }

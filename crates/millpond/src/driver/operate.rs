@@ -44,6 +44,8 @@ impl Driver {
                 Reply::Present
                 | Reply::Reclaim { .. }
                 | Reply::Seen { .. }
+                | Reply::WaitForBase { .. }
+                | Reply::Detached { .. }
                 | Reply::Region { .. } => {
                     unreachable!("{reply:?} is no answer to this")
                 }

@@ -10,6 +10,7 @@ use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
 const API: Opcode = opcode::read_write::<uffdio_api>(0xAA, 0x3F);
 const REGISTER: Opcode = opcode::read_write::<uffdio_register>(0xAA, 0);
+const UNREGISTER: Opcode = opcode::read::<uffdio_range>(0xAA, 1);
 const WAKE: Opcode = opcode::read::<uffdio_range>(0xAA, 2);
 const COPY: Opcode = opcode::read_write::<uffdio_copy>(0xAA, 3);
 const MOVE: Opcode = opcode::read_write::<uffdio_move>(0xAA, 5);
@@ -54,6 +55,13 @@ pub(crate) fn register(
     };
     // SAFETY: the opcode and the structure belong together. Registering changes what a fault does, not contents.
     unsafe { ioctl(fd, Updater::<REGISTER, _>::new(&mut arg)) }
+}
+
+/// Takes a range out of the descriptor's hands: pages that are touched there come from the kernel from now on.
+pub(crate) fn unregister(fd: BorrowedFd<'_>, start: usize, len: usize) -> Result<(), Errno> {
+    let mut arg = range(start, len);
+    // SAFETY: the opcode and the structure belong together. Registering changes what a fault does, not contents.
+    unsafe { ioctl(fd, Updater::<UNREGISTER, _>::new(&mut arg)) }
 }
 
 /// Lets the threads that wait in the range try again.

@@ -8,6 +8,7 @@ pub(crate) mod descriptor;
 pub(crate) mod ioctl;
 pub(crate) mod pagemap;
 pub(crate) mod poison;
+pub(crate) mod remap;
 
 use core::sync::atomic::{AtomicI32, Ordering};
 

@@ -83,7 +83,7 @@ impl Uffd {
         self.install_chosen(lease, frame, at, self.choose(frame))
     }
 
-    fn choose(&self, frame: Frame) -> Choice {
+    pub(super) fn choose(&self, frame: Frame) -> Choice {
         if self.can_move {
             self.costs.choose(frame.order())
         } else {
@@ -94,7 +94,7 @@ impl Uffd {
         }
     }
 
-    fn install_chosen(
+    pub(super) fn install_chosen(
         &self,
         lease: &Lease<'_>,
         frame: Frame,
@@ -153,7 +153,7 @@ impl Uffd {
 
     /// Copies into the arena and passes over pages that are there already. On failure answers how many bytes from
     /// the start are mapped.
-    fn copy_around(&self, dst: usize, src: usize, len: usize) -> Result<(), usize> {
+    pub(super) fn copy_around(&self, dst: usize, src: usize, len: usize) -> Result<(), usize> {
         let mut done = 0;
         while done < len {
             // SAFETY: `src` is a leased, populated frame or the zeros; the arena is seen through raw pointers.
@@ -208,7 +208,7 @@ impl Uffd {
     }
 }
 
-fn refusal(len: usize) -> InstallError {
+pub(super) fn refusal(len: usize) -> InstallError {
     if len > PAGE_SIZE {
         InstallError::Split
     } else {

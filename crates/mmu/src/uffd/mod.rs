@@ -4,16 +4,19 @@
 //!
 //! | | same folio or frame | other folios |
 //! | --- | --- | --- |
-//! | install, take_out, fill, read_frame, free_frames | never (in flight; frames are leased, a slip panics) | freely |
+//! | install, copy, take_out, fill, read_frame, free_frames | never (in flight; frames are leased, a slip panics) | freely |
 //! | clear, is_blank | never beside an operation that maps or unmaps | freely |
 //! | zap, poison | never beside install or take_out | freely |
 //! | the program's reads, writes, system calls | any time: they see the old page, the new page, or fault | freely |
 //! | open, close, remap_reserved | never beside an operation on the same pages | freely |
+//! | hand_over | nothing else runs, and the program does not touch the source | the same |
 //! | before_fork … after_fork | nothing else runs: the caller is quiet | the same |
 
 mod blank;
+mod copy;
 mod cost;
 mod fork;
+mod hand_over;
 mod huge;
 mod install;
 mod take_out;
@@ -31,8 +34,8 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
 use millpond_core::{
-    Frame, InstallError, LEAF_PAGES, LoadError, Mmu, PAGE_SHIFT, PageCount, PageIndex, PageRange,
-    Placed, PoolLayout, TakeOutError,
+    CopyFrom, Frame, InstallError, LEAF_PAGES, LoadError, Mmu, PAGE_SHIFT, PageCount, PageIndex,
+    PageRange, Placed, PoolLayout, TakeOutError,
 };
 
 use crate::capabilities::GRANT_UFFD;
@@ -343,6 +346,15 @@ impl Mmu for Uffd {
     fn install(&self, frame: Frame, at: PageRange) -> Result<Placed, InstallError> {
         let lease = self.pool.lease(frame);
         self.install_frame(&lease, frame, at)
+    }
+
+    fn copy(
+        &self,
+        at: PageRange,
+        from: CopyFrom,
+        frame: Option<Frame>,
+    ) -> Result<Placed, InstallError> {
+        self.install_copy(at, from, frame)
     }
 
     fn take_out(&self, at: PageRange, frame: Frame) -> Result<(), TakeOutError> {

@@ -1,0 +1,179 @@
+//! Merging: the last heir of a base takes over what is left of it.
+//!
+//! Page by page, by what the base has: slots and zeros are entries, and change hands as such; so does a folio in limbo,
+//! whose frame is mapped in its new place when somebody touches it. A mapped folio is captured into limbo first. What
+//! the heir has pages of its own for is dropped, and a folio of which it has some is split there; one in limbo cannot
+//! be split, and goes to the store.
+//!
+//! The heir's threads may go on meanwhile. A merge that cannot finish now (the store is full, the kernel holds a page) may
+//! be left where it is: an heir with a base is as right as one without, only slower.
+
+use super::walk::Step;
+use crate::addr::{PageCount, PageIndex, PageRange};
+use crate::command::{Command, Commands};
+use crate::event::{Refusal, Reply};
+use crate::folio::{Errand, FolioId, ListName, State};
+use crate::leaf::Entry;
+use crate::limits::RECLAIM_BATCH;
+use crate::machine::Core;
+use crate::region::RegionId;
+
+impl Core {
+    pub(crate) fn merge(&mut self, base: RegionId, from: PageIndex, out: &mut Commands) -> Reply {
+        let Some(region) = self.regions.get(base).copied() else {
+            return Reply::Refused(Refusal::UnknownRegion);
+        };
+        let mut heirs = self
+            .regions
+            .iter()
+            .filter(|(_, heir)| heir.base == Some(base));
+        let Some((heir, start)) = heirs.next().map(|(id, heir)| (id, heir.range.start)) else {
+            return Reply::Refused(Refusal::RegionInUse);
+        };
+        let alone = heirs.next().is_none();
+        drop(heirs);
+        if !alone {
+            return Reply::Refused(Refusal::RegionInUse);
+        }
+        if !region.range.contains(from) {
+            return Reply::Refused(Refusal::BadRange);
+        }
+        let offset = Offset {
+            base: region.range.start,
+            heir: start,
+        };
+        let reply = self.walk(region.range.tail(from), out, |core, page, out| {
+            core.merge_step(page, &offset, out)
+        });
+        if !out.is_empty() {
+            // What is being captured is handed over by the next round.
+            return Reply::More { from };
+        }
+        if reply != Reply::Done {
+            return reply;
+        }
+        self.regions.get_mut(heir).expect("found above").base = region.base;
+        let emptied = self.regions.get_mut(base).expect("found above");
+        (emptied.base, emptied.heirs) = (None, 0);
+        Reply::Detached {
+            orphan: Some((base, region.range)),
+            single: None,
+        }
+    }
+
+    fn merge_step(&mut self, page: PageIndex, offset: &Offset, out: &mut Commands) -> Step {
+        let heir = offset.heir_of(page);
+        let hidden = self.leaves.get(heir) != Entry::Empty;
+        let entry = self.leaves.get(page);
+        match entry {
+            Entry::Folio(id) => return self.merge_folio(id, page, offset, out),
+            Entry::Empty => {}
+            Entry::Poisoned => return self.merge_poison(page, heir, hidden, out),
+            _ if hidden => self.forget_hidden(page, out),
+            entry => {
+                self.leaves.set(page, Entry::Empty);
+                self.leaves.set(heir, entry);
+            }
+        }
+        Step::To(page.plus(1))
+    }
+
+    /// The heir has its own in place of a page that is in no folio.
+    fn forget_hidden(&mut self, page: PageIndex, out: &mut Commands) {
+        match self.leaves.get(page) {
+            Entry::Swapped { slot, .. } => self.drop_slot_pages(slot, 1, out),
+            Entry::Zero => self.zeros -= 1,
+            entry => unreachable!("{page} is {entry:?}, which is handed over otherwise"),
+        }
+        self.leaves.set(page, Entry::Empty);
+        self.held -= 1;
+    }
+
+    /// Poison is a mark in the page table, too: it goes here and comes there.
+    fn merge_poison(
+        &mut self,
+        page: PageIndex,
+        heir: PageIndex,
+        hidden: bool,
+        out: &mut Commands,
+    ) -> Step {
+        let step = self.zap_poison(page, out);
+        if let (Step::To(_), false) = (&step, hidden) {
+            self.leaves.set(heir, Entry::Poisoned);
+            self.held += 1;
+            out.push(Command::Poison {
+                at: PageRange::new(heir, PageCount(1)),
+                page: heir,
+            });
+        }
+        step
+    }
+
+    fn merge_folio(
+        &mut self,
+        id: FolioId,
+        page: PageIndex,
+        offset: &Offset,
+        out: &mut Commands,
+    ) -> Step {
+        let (folio, at) = (*self.folios.get(id), self.at(id));
+        if folio.in_flight() {
+            self.folios.get_mut(id).waited_for = true;
+            return Step::Stop(Reply::Wait { page: at.start });
+        }
+        let own = |page| self.leaves.get(offset.heir_of(page)) != Entry::Empty;
+        let hidden = own(at.start);
+        let changes = at.pages().find(|&page| own(page) != hidden);
+        match (folio.state, changes) {
+            (State::Limbo, None) if hidden => self.discard_limbo(id, out),
+            (State::Limbo, None) => self.hand_over(id, at, offset),
+            (State::Limbo, Some(_)) if self.store_blocked => {
+                return Step::Stop(Reply::Refused(Refusal::Busy));
+            }
+            (State::Limbo, Some(_)) => {
+                self.unlist(id);
+                self.in_use_again(id);
+                if !self.start_save(id, out) {
+                    self.list(id, ListName::Limbo);
+                    return Step::Stop(Reply::Refused(Refusal::OutOfRecords));
+                }
+            }
+            (_, None) if hidden => self.zap(id, out),
+            (_, Some(edge)) => {
+                return match self.split_at(id, edge, out) {
+                    true => Step::To(page),
+                    false => Step::Stop(Reply::Refused(Refusal::OutOfRecords)),
+                };
+            }
+            (_, None) if folio.immovable => return Step::Stop(Reply::Refused(Refusal::Busy)),
+            (_, None) => {
+                self.start_take_out(id, Errand::None, out);
+                if out.len() >= RECLAIM_BATCH {
+                    return Step::Stop(Reply::Done);
+                }
+            }
+        }
+        Step::To(at.end())
+    }
+
+    /// A folio in limbo belongs to the heir from now on.
+    fn hand_over(&mut self, id: FolioId, at: PageRange, offset: &Offset) {
+        let to = PageRange::new(offset.heir_of(at.start), at.len);
+        self.set_entries(at, Entry::Empty);
+        let place = self.leaves.place_of(to.start);
+        self.folios.get_mut(id).place = place;
+        self.set_entries(to, Entry::Folio(id));
+    }
+}
+
+/// Where base and heir begin.
+struct Offset {
+    base: PageIndex,
+    heir: PageIndex,
+}
+
+impl Offset {
+    fn heir_of(&self, page: PageIndex) -> PageIndex {
+        self.heir.plus(page.0 - self.base.0)
+    }
+}

@@ -1,0 +1,301 @@
+//! Snapshots: two regions that read the same until one of them is written to.
+//!
+//! # Shadow objects
+//! A snapshot must cost next to nothing to take, so nothing that is per page may be touched. What the source holds, leaf
+//! tables and page tables, is moved as it is to a hidden region, the *base*; source and snapshot are its *heirs*, and
+//! empty at first. An entry that is empty in an heir stands for what the base has there, or the base's own base. (Mach
+//! called these shadow objects; FreeBSD's VM has them still.) Moving a leaf is moving a pointer, here and in the kernel: 1 GiB
+//! is 512 of them.
+//!
+//! Nobody names the base, so what it holds never changes; reclaim treats its folios like any others. An heir that
+//! touches a page gets it by what the base has there:
+//!
+//! - *in memory, mapped or in limbo*: the base's folio is lent (no longer evictable until the copy is done), and as
+//!   much of it as the window asks for and the heir has nothing of its own for is copied at once;
+//! - *in the store*: the heir's entries name the slot too, which counts its holders, and the page is loaded as ever;
+//! - *zeros*: the heir gets zeros. Lost: it is lost for the heir as well.
+//!
+//! What an heir discards or frees becomes [`Entry::Zero`], which hides the base's; the other heir sees nothing of it.
+//!
+//! # Why not write protection
+//! It is what the kernel does for its own copy on write, and it would let readers share the frame. But protecting a
+//! resident GiB page by page takes 17 ms here and moving its tables 0.3; a page that was taken out comes back
+//! unprotected by `UFFDIO_MOVE`, so that all of them would have to be copied in again; and memory registered for protection
+//! cannot be moved by its tables any more. The price is that reading costs a copy too. Both copies are
+//! cold to each other: whichever is not used leaves memory first.
+//!
+//! # The end
+//! An heir that is dropped is detached first. A base without heirs is dropped; one with a single heir left is merged into
+//! it ([`merge`](super::merge)), so that chains of bases do not grow by snapshots that came and went.
+
+use super::fault::Memory;
+use crate::addr::{LEAF_PAGES, Order, PageIndex, PageRange};
+use crate::command::{Command, Commands, CopyFrom};
+use crate::event::{Refusal, Reply};
+use crate::folio::{FolioId, ListName, State};
+use crate::leaf::Entry;
+use crate::machine::Core;
+use crate::region::RegionId;
+
+impl Core {
+    pub(crate) fn snapshot(&mut self, source: RegionId, base: RegionId, copy: RegionId) -> Reply {
+        let region = |id| self.regions.get(id).copied();
+        let (Some(from), Some(to), Some(other)) = (region(source), region(base), region(copy))
+        else {
+            return Reply::Refused(Refusal::UnknownRegion);
+        };
+        let new = |region: &crate::region::Region| {
+            let leaves = region.range.start.leaf()..region.range.end().0.div_ceil(LEAF_PAGES);
+            let in_use = |leaf| self.leaves.leaf_in_use(PageIndex(leaf * LEAF_PAGES));
+            region.range.len == from.range.len
+                && region.base.is_none()
+                && region.heirs == 0
+                && !leaves.into_iter().any(in_use)
+        };
+        if source == base || source == copy || base == copy || !new(&to) || !new(&other) {
+            return Reply::Refused(Refusal::RegionInUse);
+        }
+        if self.flights > 0 {
+            return Reply::Refused(Refusal::Busy);
+        }
+        if let Some(page) = self.first_pinned(from.range) {
+            return Reply::Refused(Refusal::Pinned { page });
+        }
+        let (first, onto) = (from.range.start.leaf(), to.range.start.leaf());
+        for n in 0..from.range.len.0.div_ceil(LEAF_PAGES) {
+            self.leaves.move_leaf(first + n, onto + n);
+        }
+        let mut change = |id, base, heirs| {
+            let region = self.regions.get_mut(id).expect("looked at above");
+            (region.base, region.heirs) = (base, heirs);
+        };
+        change(base, from.base, 2);
+        change(source, Some(base), from.heirs);
+        change(copy, Some(base), 0);
+        for id in [base, copy] {
+            let region = self.regions.get_mut(id).expect("looked at above");
+            (region.order, region.habit) = (from.order, from.habit);
+        }
+        self.stat.snapshots += 1;
+        Reply::Done
+    }
+
+    pub(crate) fn detach(&mut self, id: RegionId) -> Reply {
+        let Some(region) = self.regions.get_mut(id) else {
+            return Reply::Refused(Refusal::UnknownRegion);
+        };
+        let (mut orphan, mut single) = (None, None);
+        if let Some(base) = region.base.take() {
+            let region = self
+                .regions
+                .get_mut(base)
+                .expect("a base outlives its heirs");
+            region.heirs -= 1;
+            let named = Some((base, region.range));
+            match region.heirs {
+                0 => orphan = named,
+                1 => single = named,
+                _ => {}
+            }
+        }
+        Reply::Detached { orphan, single }
+    }
+
+    /// What an empty entry at `page` stands for: the page of a base that has something there.
+    pub(crate) fn inherited(&self, page: PageIndex) -> Option<PageIndex> {
+        let mut region = self.regions.of(page)?;
+        let mut at = page;
+        while let Some(base) = region.base {
+            let base = self.regions.get(base).expect("a base outlives its heirs");
+            at = base.range.start.plus(at.0 - region.range.start.0);
+            if self.leaves.get(at) != Entry::Empty {
+                return Some(at);
+            }
+            region = base;
+        }
+        None
+    }
+
+    /// Whether some page of the leaf of `page` may be inherited.
+    pub(crate) fn leaf_is_inherited(&self, page: PageIndex) -> bool {
+        let Some(mut region) = self.regions.of(page) else {
+            return false;
+        };
+        let leaf = page.leaf() - region.range.start.leaf();
+        while let Some(base) = region.base {
+            region = self.regions.get(base).expect("a base outlives its heirs");
+            let at = region.range.start.plus(leaf * LEAF_PAGES);
+            if self.leaves.leaf_in_use(at) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The pages of `range`, empty now, that would inherit something read as zeros instead. How many there are.
+    pub(crate) fn hide_inherited(&mut self, range: PageRange) -> u32 {
+        let inherits = |region: &crate::region::Region| region.base.is_some();
+        if !self.regions.of(range.start).is_some_and(inherits) {
+            return 0;
+        }
+        let mut hidden = 0;
+        for page in range.pages() {
+            if self.inherited(page).is_some() {
+                self.leaves.set(page, Entry::Zero);
+                hidden += 1;
+            }
+        }
+        hidden
+    }
+
+    /// [`LeafTable::blank`](crate::leaf::LeafTable::blank) of a range whose empty pages may be inherited.
+    pub(crate) fn blank(&self, range: PageRange) -> Option<u32> {
+        let zeros = self.leaves.blank(range)?;
+        let region = self.regions.of(range.start)?;
+        let blank = |page| {
+            self.leaves.get(page) == Entry::Zero
+                || self
+                    .inherited(page)
+                    .is_none_or(|from| self.leaves.get(from) == Entry::Zero)
+        };
+        (region.base.is_none() || range.pages().all(blank)).then_some(zeros)
+    }
+
+    /// `page` is empty and stands for what the base has at `from`: it comes in by what that is.
+    pub(crate) fn inherit(
+        &mut self,
+        page: PageIndex,
+        from: PageIndex,
+        window: Order,
+        most: Order,
+        wanted: bool,
+        out: &mut Commands,
+    ) -> Reply {
+        match self.leaves.get(from) {
+            Entry::Empty | Entry::Zero => self.bring_in_blank(page, window, wanted, out),
+            Entry::Poisoned => Reply::Refused(Refusal::Poisoned { page }),
+            Entry::Swapped { slot, index } => {
+                let order = self.slots.get(slot).order.min(most);
+                let entry_at = |heir: PageIndex| Entry::Swapped {
+                    slot,
+                    index: (u32::from(index) + heir.0 - page.0) as u16,
+                };
+                for heir in PageRange::block(page, order).pages() {
+                    let entry = entry_at(heir);
+                    if self.inherits_only(heir, page, from, entry) {
+                        self.leaves.set(heir, entry);
+                        self.slots.share(slot, 1);
+                        self.held += 1;
+                    }
+                }
+                self.bring_in_swapped(page, slot, index, most, wanted, out)
+            }
+            Entry::Folio(id) => self.copy_from(id, page, from, window, wanted, out),
+        }
+    }
+
+    /// Whether `heir` is empty and inherits `entry` from the same base as `page` inherits from `from`.
+    fn inherits_only(
+        &self,
+        heir: PageIndex,
+        page: PageIndex,
+        from: PageIndex,
+        entry: Entry,
+    ) -> bool {
+        let inside = self.regions.of(heir).is_some();
+        let source = PageIndex(from.0 + heir.0 - page.0);
+        inside
+            && self.leaves.get(heir) == Entry::Empty
+            && self.inherited(heir) == Some(source)
+            && self.leaves.get(source) == entry
+    }
+
+    /// Copies what the base has in memory: as much of the folio `lender` around `page` as is wanted and inherited.
+    fn copy_from(
+        &mut self,
+        lender: FolioId,
+        page: PageIndex,
+        from: PageIndex,
+        window: Order,
+        wanted: bool,
+        out: &mut Commands,
+    ) -> Reply {
+        let (folio, lent) = (*self.folios.get(lender), self.at(lender));
+        if folio.in_flight() {
+            self.folios.get_mut(lender).waited_for |= wanted;
+            return Reply::WaitForBase { page: lent.start };
+        }
+        let entry = Entry::Folio(lender);
+        let inherited = |core: &Self, order| {
+            let mut block = PageRange::block(page, order).pages();
+            block.all(|heir| core.inherits_only(heir, page, from, entry))
+        };
+        let order = Order::up_to(window.min(folio.order))
+            .rev()
+            .find(|&order| inherited(self, order))
+            .expect("a page that is inherited is so by itself");
+        let frame = match self.memory(order, wanted, out) {
+            Memory::Spare(frame) => Some(frame),
+            Memory::Fresh => None,
+            Memory::Short(pages) => return Reply::Reclaim { pages },
+        };
+        let at = PageRange::block(page, order);
+        let Some(id) = self.admit(at, frame, false) else {
+            return Reply::Refused(Refusal::OutOfRecords);
+        };
+        self.held += at.len.0;
+        self.unlist(lender);
+        self.in_use_again(lender);
+        let first = from.align_down(order);
+        let (state, from) = match folio.frame {
+            Some(frame) => {
+                let first = (first.0 - lent.start.0) as u16;
+                (State::LendingFrame, CopyFrom::Frame { frame, first })
+            }
+            None => (State::Lending, CopyFrom::Mapped(first)),
+        };
+        self.begin(lender, state);
+        let record = self.folios.get_mut(id);
+        record.set_lender(lender);
+        if let Some(slot) = folio.slot.filter(|_| folio.order == order) {
+            record.slot = Some(slot);
+            self.slots.share(slot, at.len.0);
+        }
+        out.push(Command::Copy {
+            folio: id,
+            at,
+            from,
+            frame,
+        });
+        Reply::Done
+    }
+
+    /// A lent folio is where it was, and may leave again.
+    pub(crate) fn given_back(&mut self, lender: FolioId, out: &mut Commands) {
+        self.flights -= 1;
+        let folio = self.folios.get_mut(lender);
+        let (state, list) = match folio.state {
+            State::Lending => (State::Resident, ListName::Inactive),
+            State::LendingFrame => (State::Limbo, ListName::Limbo),
+            state => unreachable!("{lender:?} was lent and is {state:?}"),
+        };
+        folio.state = state;
+        if std::mem::take(&mut folio.waited_for) {
+            out.push(Command::Wake {
+                at: self.at(lender),
+            });
+        }
+        self.list(lender, list);
+    }
+
+    /// A copy could not be mapped: the pages are inherited as before.
+    pub(crate) fn not_copied(&mut self, id: FolioId, out: &mut Commands) {
+        let (folio, at) = (*self.folios.get(id), self.at(id));
+        if let Some(slot) = folio.slot {
+            self.drop_slot_pages(slot, at.len.0, out);
+        }
+        self.set_entries(at, Entry::Empty);
+        self.held -= at.len.0;
+        self.given_back(folio.lender(), out);
+    }
+}

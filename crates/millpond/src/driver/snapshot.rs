@@ -1,0 +1,170 @@
+//! Snapshots: the pages change hands while nobody works on memory, and bases end with their last heirs.
+//!
+//! Taking one closes the gate, as a fork does: when all have left, no command is out, so that every page is where the core
+//! says. Then the kernel's tables move and the core's follow. Both are a pointer for each 2 MiB.
+
+use super::Driver;
+use crate::signals::SignalsBlocked;
+use millpond_core::{
+    Commands, Event, Order, PageCount, PageIndex, PageRange, Refusal, RegionId, Reply,
+};
+use millpond_mmu::MmuError;
+
+/// Take-outs that the kernel may refuse while a base is merged. A base that is left beside its heir is right, only slower.
+const MERGE_PATIENCE: u64 = 64;
+
+/// A region in the core.
+pub(crate) type Named = (RegionId, PageRange);
+
+/// Why there is no snapshot. All is as before.
+#[derive(Debug)]
+pub(crate) enum SnapshotRefusal {
+    Pinned(PageIndex),
+    NoAddressSpace,
+    Memory(MmuError),
+}
+
+impl Driver {
+    /// A region that reads as `source` does now, and goes its own way from there.
+    ///
+    /// # Safety
+    /// No thread touches the source meanwhile.
+    pub(crate) unsafe fn snapshot(&self, source: Named) -> Result<Named, SnapshotRefusal> {
+        let base = self.new_region(source.1.len)?;
+        let copy = self.new_region(source.1.len).and_then(|copy| {
+            let opened = self.mmu.open(copy.1).map_err(SnapshotRefusal::Memory);
+            opened
+                .map(|()| copy)
+                .inspect_err(|_| self.forget_region(copy))
+        });
+        let copy = copy.inspect_err(|_| self.forget_region(base))?;
+        // SAFETY: the caller's promise; the base was made a moment ago and is nobody's.
+        match unsafe { self.take_snapshot(source, base, copy) } {
+            Ok(()) => Ok(copy),
+            Err(refusal) => {
+                self.forget_region(base);
+                if self.mmu.close(copy.1).is_ok() {
+                    self.forget_region(copy);
+                }
+                Err(refusal)
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Driver::snapshot`]; `base` and `copy` are new.
+    unsafe fn take_snapshot(
+        &self,
+        source: Named,
+        base: Named,
+        copy: Named,
+    ) -> Result<(), SnapshotRefusal> {
+        let _quiet = SignalsBlocked::new();
+        let _alone = self.gate.close();
+        if let Some(page) = self.lock().first_pinned(source.1) {
+            return Err(SnapshotRefusal::Pinned(page));
+        }
+        // SAFETY: the gate is closed, so nothing is under way; the caller's promise for the rest.
+        unsafe { self.mmu.hand_over(source.1, base.1) }.map_err(SnapshotRefusal::Memory)?;
+        let event = Event::Snapshot {
+            region: source.0,
+            base: base.0,
+            copy: copy.0,
+        };
+        let reply = self.lock().handle(event, &mut Commands::new());
+        assert_eq!(reply, Reply::Done, "a snapshot of {source:?}");
+        Ok(())
+    }
+
+    fn new_region(&self, pages: PageCount) -> Result<Named, SnapshotRefusal> {
+        let order = Order::ZERO.into();
+        match self.tell(Event::CreateRegion { pages, order }) {
+            Reply::Region { region, range } => Ok((region, range)),
+            _ => Err(SnapshotRefusal::NoAddressSpace),
+        }
+    }
+
+    fn forget_region(&self, (region, _): Named) {
+        self.tell(Event::DropRegion { region });
+    }
+
+    /// A region's end, and that of the bases that nobody inherits from any more.
+    pub(crate) fn drop_region(&self, region: RegionId, range: PageRange) {
+        self.forget_volatile(range);
+        let mut ended = self.detach(region);
+        // A leaked guard leaves its pages pinned; the addresses are then kept rather than given to somebody else.
+        if self.discard(range) && self.mmu.close(range).is_ok() {
+            self.forget_region((region, range));
+        }
+        while let Some(base) = ended.orphan {
+            ended = self.detach(base.0);
+            if self.discard(base.1) {
+                self.forget_base(base);
+            }
+        }
+        if let Some(base) = ended.single {
+            self.merge(base);
+        }
+    }
+
+    fn detach(&self, region: RegionId) -> Ended {
+        match self.tell(Event::Detach { region }) {
+            Reply::Detached { orphan, single } => Ended { orphan, single },
+            reply => unreachable!("{reply:?} for a region that is being dropped"),
+        }
+    }
+
+    fn discard(&self, range: PageRange) -> bool {
+        self.operate(range, |range| Event::Discard { range })
+            .is_ok()
+    }
+
+    /// The pages of a base lie in a mapping that came from elsewhere: a new one joins its neighbours again.
+    fn forget_base(&self, base: Named) {
+        if self.mmu.remap_reserved(base.1).is_ok() {
+            self.forget_region(base);
+        }
+    }
+
+    /// Hands a base over to its only heir. Others may end that by dropping the heir, or by taking a snapshot of it.
+    fn merge(&self, (base, range): Named) {
+        let _quiet = SignalsBlocked::new();
+        let refused = |core: &millpond_core::Core| core.stats().takeout_busy;
+        let before = refused(&self.lock());
+        let mut from = range.start;
+        let mut commands = Commands::new();
+        loop {
+            let _inside = self.gate.enter();
+            let mut core = self.lock();
+            if refused(&core) - before > MERGE_PATIENCE {
+                return;
+            }
+            let reply = core.handle(Event::Merge { base, from }, &mut commands);
+            if matches!(reply, Reply::Wait { .. }) && commands.is_empty() {
+                drop(self.wait_settled(core));
+                continue;
+            }
+            drop(core);
+            self.carry_out(&mut commands);
+            match reply {
+                Reply::More { from: next } => from = next,
+                Reply::Detached { .. } => break,
+                Reply::Refused(
+                    Refusal::OutOfRecords
+                    | Refusal::Busy
+                    | Refusal::RegionInUse
+                    | Refusal::UnknownRegion,
+                ) => {
+                    return;
+                }
+                reply => unreachable!("{reply:?} is no answer to a merge"),
+            }
+        }
+        self.forget_base((base, range));
+    }
+}
+
+struct Ended {
+    orphan: Option<Named>,
+    single: Option<Named>,
+}

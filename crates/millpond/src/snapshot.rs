@@ -1,0 +1,82 @@
+//! Snapshots: an image of a region that goes its own way.
+
+use crate::driver::snapshot::SnapshotRefusal;
+use crate::error::SnapshotError;
+use crate::region::Region;
+use std::fmt;
+use std::ops::Deref;
+
+impl Region {
+    /// A region that holds what this one holds now. Neither sees what is written to the other from here on.
+    ///
+    /// Taking it costs a pointer for each 2 MiB (1 GiB: 0.3 ms), whatever is in memory or in the store; every other thread
+    /// that faults waits as long. Afterwards both share what they hold, and each page is copied when one of them touches it
+    /// for the first time: by reading, too. What is in the store is not copied there. Dropping the one or the other,
+    /// in any order, gives the rest back to the one that is left; a snapshot may have snapshots.
+    ///
+    /// Ranges that are [volatile](Region::mark_volatile) here are not so in the snapshot.
+    ///
+    /// # Errors
+    /// No address space (a snapshot takes twice the region's length of it), a pinned page, or a kernel that cannot move page
+    /// tables (before Linux 5.13). All is as before then.
+    ///
+    /// ```
+    /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+    /// let mut region = manager.region(1 << 20)?;
+    /// region.as_mut_slice().fill(1);
+    /// let mut snapshot = region.snapshot()?;
+    /// region.as_mut_slice()[0] = 2;
+    /// snapshot.as_mut_slice()[1] = 3;
+    /// assert_eq!((&region.as_slice()[..2], &snapshot.as_slice()[..2]), (&[2, 1][..], &[1, 3][..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn snapshot(&mut self) -> Result<Region, SnapshotError> {
+        // SAFETY: `&mut self`: no other thread uses the bytes.
+        let copy = unsafe { self.driver().snapshot(self.named()) };
+        let (id, range) = copy.map_err(|refusal| match refusal {
+            SnapshotRefusal::Pinned(page) => SnapshotError::Pinned {
+                offset: self.offset(page),
+            },
+            SnapshotRefusal::NoAddressSpace => SnapshotError::NoAddressSpace {
+                bytes: self.named().1.len.bytes(),
+            },
+            SnapshotRefusal::Memory(error) => SnapshotError::Memory {
+                reason: error.to_string(),
+            },
+        })?;
+        Ok(self.sibling(id, range))
+    }
+
+    /// [`Region::snapshot`] for readers only: nothing writes to it, so that what it reads stays what the region was.
+    ///
+    /// # Errors
+    /// As [`Region::snapshot`].
+    pub fn snapshot_read_only(&mut self) -> Result<ReadOnlyRegion, SnapshotError> {
+        self.snapshot().map(ReadOnlyRegion)
+    }
+}
+
+/// A region that is only read. See [`Region::snapshot_read_only`].
+pub struct ReadOnlyRegion(Region);
+
+impl ReadOnlyRegion {
+    /// Makes it an ordinary region.
+    #[must_use]
+    pub fn into_writable(self) -> Region {
+        self.0
+    }
+}
+
+impl Deref for ReadOnlyRegion {
+    type Target = Region;
+
+    fn deref(&self) -> &Region {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ReadOnlyRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ReadOnlyRegion").field(&self.0).finish()
+    }
+}

@@ -1,72 +1,24 @@
 //! `millpond bench lazyfree` measures every side, reads back no wrong byte, and leaves the machine as it was. The sizes are
 //! small and the rounds few, as nothing is measured here.
 
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+mod bench;
+#[path = "bench/parts.rs"]
+mod parts;
+
+use bench::{alone, machine};
+use parts::{ends_without_leaving_anything, side};
+use rustix::process::geteuid;
 use serde_json::Value;
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-const LOCK: &str = "/run/millpond-bench.lock";
-
-/// One benchmark at a time, as the benchmark itself demands.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn bench(part: &str, options: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
-    command
-        .args(["bench", "lazyfree", "--json", "--only", part])
-        .args(options);
-    command
-}
-
-/// The report of a run that works; `None`, with the reason printed, where none does.
 fn report(part: &str, options: &[&str]) -> Option<Value> {
-    // A benchmark of another test binary may hold the lock; its runs are short.
-    let until = Instant::now() + Duration::from_secs(60);
-    loop {
-        let Output {
-            status,
-            stdout,
-            stderr,
-        } = bench(part, options).output().unwrap();
-        let text = String::from_utf8_lossy(&stderr);
-        if text.contains("another benchmark is running") && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(200));
-            continue;
-        }
-        if text.contains("userfaultfd") {
-            println!("skipped: {text}");
-            return None;
-        }
-        assert!(
-            status.success(),
-            "{text}\n{}",
-            String::from_utf8_lossy(&stdout)
-        );
-        let report: Value = serde_json::from_slice(&stdout).unwrap();
-        assert_eq!(report["schema"], "millpond-bench-lazyfree/1");
-        assert_eq!(report["rounds"], 1);
-        assert!(report["machine"]["cores"].as_u64().unwrap() > 0);
-        return Some(report);
-    }
-}
-
-/// The medians of a part by side.
-fn side<'a>(part: &'a Value, name: &str) -> &'a Value {
-    let sides = part["sides"].as_array().unwrap();
-    let found = sides.iter().find(|side| side["side"] == name);
-    &found.unwrap_or_else(|| panic!("no {name} in {part}"))["median"]
+    parts::report("lazyfree", part, options)
 }
 
 #[test]
 fn each_way_of_freeing_is_measured_in_each_pattern_it_has() {
     let _alone = alone();
-    let sizes = ["--rounds=1", "--cycle-memory=8M", "--cycle-passes=2"];
+    let sizes = ["--cycle-memory=8M", "--cycle-passes=2"];
     let Some(report) = report("cycle", &sizes) else {
         return;
     };
@@ -107,10 +59,8 @@ fn each_way_of_freeing_is_measured_in_each_pattern_it_has() {
 #[test]
 fn workers_that_free_read_less_than_workers_that_do_not() {
     let _alone = alone();
-    let swaps = || std::fs::read_to_string("/proc/swaps").unwrap();
-    let before = swaps();
+    let before = machine();
     let sizes = [
-        "--rounds=1",
         "--worker-threads=4",
         // In a cgroup of 16 MiB the kernel's side was killed for want of memory now and then.
         "--worker-block=16M",
@@ -133,15 +83,13 @@ fn workers_that_free_read_less_than_workers_that_do_not() {
         Some(why) => println!("skipped: {why}"),
         None => assert!(side(workers, "kernel_keep")["pswpin"].as_u64().unwrap() > 0),
     }
-    assert_eq!(swaps(), before);
-    assert!(!Path::new(LOCK).exists());
+    assert_eq!(machine(), before.unlocked());
 }
 
 #[test]
 fn the_allocating_program_runs_with_and_without_millpond() {
     let _alone = alone();
     let sizes = [
-        "--rounds=1",
         "--ebizzy-threads=1,2",
         "--ebizzy-chunks=8",
         "--ebizzy-ms=100",
@@ -189,7 +137,7 @@ fn the_allocating_program_runs_with_and_without_millpond() {
 #[test]
 fn reported_sizes_are_those_that_the_kernel_sees() {
     let _alone = alone();
-    let Some(report) = report("rss", &["--rounds=1", "--rss-memory=64M"]) else {
+    let Some(report) = report("rss", &["--rss-memory=64M"]) else {
         return;
     };
     for order in report["rss"]["orders"].as_array().unwrap() {
@@ -225,45 +173,6 @@ fn a_run_ended_by_a_signal_leaves_no_lock_and_no_worker() {
         println!("skipped: needs root");
         return;
     }
-    let mut child = bench("ebizzy", &["--rounds=1000", "--ebizzy-ms=60000"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let pid = Pid::from_child(&child);
-    let until = Instant::now() + Duration::from_secs(10);
-    let workers = loop {
-        let workers = children(pid);
-        if !workers.is_empty() {
-            break workers;
-        }
-        if child.try_wait().unwrap().is_some() {
-            println!("skipped: another benchmark is running");
-            return;
-        }
-        assert!(Instant::now() < until, "the benchmark did not begin");
-        std::thread::sleep(Duration::from_millis(5));
-    };
-    kill_process(pid, Signal::TERM).unwrap();
-    assert_eq!(
-        child.wait().unwrap().code(),
-        Some(128 + Signal::TERM.as_raw())
-    );
-    assert!(!Path::new(LOCK).exists());
-    for worker in workers {
-        assert!(
-            !Path::new(&format!("/proc/{worker}/exe")).exists(),
-            "{worker}"
-        );
-    }
-}
-
-/// Processes started by `pid`'s first thread.
-fn children(pid: Pid) -> Vec<String> {
-    let pid = pid.as_raw_nonzero();
-    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    text.unwrap_or_default()
-        .split_whitespace()
-        .map(str::to_owned)
-        .collect()
+    let options = ["--rounds=1000", "--ebizzy-ms=60000"];
+    ends_without_leaving_anything(parts::bench("lazyfree", "ebizzy", &options));
 }

@@ -1,53 +1,16 @@
 //! `millpond bench swap` leaves the machine as it was, however it ends. Needs root and a kernel with zram; the sizes are
 //! small, as nothing is measured here.
 
+mod bench;
+
+use bench::{LOCK, Machine, alone, machine};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-const LOCK: &str = "/run/millpond-bench.lock";
-
-/// One benchmark at a time, as the benchmark itself demands.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// All that the benchmark could leave behind.
-#[derive(PartialEq, Debug)]
-struct Machine {
-    swaps: String,
-    devices: Vec<String>,
-    groups: Vec<&'static str>,
-    lock: bool,
-}
-
-fn machine() -> Machine {
-    let mut devices: Vec<String> = fs::read_dir("/sys/block")
-        .unwrap()
-        .map(|e| e.unwrap().file_name().into_string().unwrap())
-        .collect();
-    devices.sort();
-    let groups = [
-        "/sys/fs/cgroup/memory/millpond-bench",
-        "/sys/fs/cgroup/millpond-bench",
-    ];
-    Machine {
-        swaps: fs::read_to_string("/proc/swaps").unwrap(),
-        devices,
-        groups: groups
-            .into_iter()
-            .filter(|group| Path::new(group).exists())
-            .collect(),
-        lock: Path::new(LOCK).exists(),
-    }
-}
-
-fn bench(rounds: &str) -> Command {
+fn command(rounds: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
     command.args([
         "bench",
@@ -68,7 +31,7 @@ fn short_run() -> Option<Output> {
         println!("skipped: needs root");
         return None;
     }
-    let output = bench("1").output().unwrap();
+    let output = command("1").output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     if text.contains("another benchmark is running") {
         println!("skipped: {text}");
@@ -85,7 +48,7 @@ fn short_run() -> Option<Output> {
 
 /// A long run, up to where it has its swap device and its worker.
 fn in_the_middle(before: &Machine) -> Child {
-    let child = bench("1000")
+    let child = command("1000")
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -105,13 +68,7 @@ fn a_run_gives_every_number_and_puts_everything_back() {
     let _alone = alone();
     let before = machine();
     let Some(output) = short_run() else { return };
-    assert_eq!(
-        machine(),
-        Machine {
-            lock: false,
-            ..before
-        }
-    );
+    assert_eq!(machine(), before.unlocked());
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["schema"], "millpond-bench-swap/1");
     let round = &report["kernel"]["rounds"][0];
@@ -152,7 +109,7 @@ fn a_killed_run_is_put_back_by_the_next() {
     }
     let before = machine();
     let mut child = in_the_middle(&before);
-    let second = bench("1").output().unwrap();
+    let second = command("1").output().unwrap();
     assert_eq!(second.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&second.stderr).contains("another benchmark is running"));
     child.kill().unwrap();

@@ -5,10 +5,10 @@
 //! by huge pages would measure their splitting.
 
 use super::guard::Guard;
-use super::phases::{self, Phases, Work};
+use super::mapping::{Mapping, Pages};
+use super::phases::{self, Counted, Phases, Work};
 use super::worker::Workers;
 use super::{BenchError, Skip, cgroup, zram};
-use rustix::mm::{Advice, MapFlags, ProtFlags};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::io;
@@ -98,13 +98,7 @@ impl KernelSwap {
             "--cgroup".into(),
             self.group.clone().into(),
         ];
-        for (option, value) in [
-            ("--pages", self.work.pages),
-            ("--ram", self.work.ram),
-            ("--accesses", self.work.accesses),
-        ] {
-            arguments.extend([option.into(), value.to_string().into()]);
-        }
+        arguments.extend(self.work.to_arguments().into_iter().map(OsString::from));
         workers.measure(&arguments, |pid, start| {
             guard.record(|made| made.worker = Some((pid, start)))
         })
@@ -117,22 +111,9 @@ impl KernelSwap {
 /// When it cannot enter the group or map the region.
 pub fn work(group: &Path, work: &Work) -> io::Result<Phases> {
     cgroup::enter(group)?;
-    let length = usize::try_from(work.pages)
-        .unwrap_or(usize::MAX)
-        .saturating_mul(super::data::PAGE);
-    // SAFETY: the kernel chooses the address, so no memory of this process is replaced.
-    let start = unsafe {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        rustix::mm::mmap_anonymous(
-            std::ptr::null_mut(),
-            length,
-            protection,
-            MapFlags::PRIVATE | MapFlags::NORESERVE,
-        )?
-    };
-    // SAFETY: the range is the mapping made above, and the advice does not change its contents.
-    unsafe { rustix::mm::madvise(start, length, Advice::LinuxNoHugepage)? };
-    // SAFETY: the mapping is readable, writable, zeroed, used by nobody else, and never unmapped.
-    let memory = unsafe { std::slice::from_raw_parts_mut(start.cast::<u8>(), length) };
-    Ok(phases::run(memory, work, || phases::usage().major_faults))
+    let mut memory = Mapping::new(work.len()?, Pages::Small)?;
+    Ok(phases::run(memory.bytes_mut(), work, || Counted {
+        major_faults: phases::usage().major_faults,
+        brought_in: None,
+    }))
 }

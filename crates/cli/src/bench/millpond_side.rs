@@ -3,29 +3,54 @@
 //! The store's RAM is outside the budget, because zram's is outside the cgroup on the kernel's side: both sides may hold as
 //! many uncompressed bytes as the budget says.
 
-use super::data::PAGE;
-use super::phases::{self, Phases, Work};
-use millpond::{Delivery, Manager, OrderPolicy, StoreKind};
-use std::error::Error;
+use super::order::BenchOrder;
+use super::phases::{self, BroughtIn, Counted, Phases, Work};
+use super::worker::Workers;
+use super::{BenchError, Failure};
+use millpond::{Delivery, Manager, ManagerBuilder, OrderPolicy, Stats, StoreKind};
+
+/// A manager's settings with a budget of `ram` bytes beside its store.
+pub fn settings(ram: u64) -> ManagerBuilder {
+    Manager::builder()
+        .ram(ram)
+        .store(StoreKind::compressed_ram())
+        .delivery(Delivery::InThread)
+        .store_outside_budget(true)
+}
+
+/// One measurement in a fresh process.
+///
+/// # Errors
+/// When it fails, or somebody asked for the end.
+pub fn measure(workers: &Workers, order: BenchOrder, work: &Work) -> Result<Phases, BenchError> {
+    let order = order.to_string();
+    let mut arguments = ["millpond", "--order", &order].map(str::to_owned).to_vec();
+    arguments.extend(work.to_arguments());
+    workers.measure(&arguments, |_, _| Ok(()))
+}
 
 /// The measured process.
 ///
 /// # Errors
 /// When the manager cannot be built or the region not made, as the message says.
-pub fn work(order: OrderPolicy, work: &Work) -> Result<Phases, Box<dyn Error + Send + Sync>> {
-    let manager = Manager::builder()
-        .ram(work.ram)
-        .store(StoreKind::compressed_ram())
-        .delivery(Delivery::InThread)
-        .store_outside_budget(true)
-        .build()?;
-    let length = usize::try_from(work.pages)?
-        .checked_mul(PAGE)
-        .ok_or("the region is too large")?;
-    let mut region = manager.region_with(length, order)?;
-    let mut phases = phases::run(region.as_mut_slice(), work, || {
-        manager.stats().vm.pgmajfault
-    });
+pub fn work(order: OrderPolicy, work: &Work) -> Result<Phases, Failure> {
+    let manager = settings(work.ram).build()?;
+    let mut region = manager.region_with(work.len()?, order)?;
+    let mut phases = phases::run(region.as_mut_slice(), work, || counted(&manager.stats()));
     phases.peak_charged_bytes = Some(manager.stats().peak_bytes);
     Ok(phases)
+}
+
+/// One thread faults, so nobody waits, and a fault that reclaims brings something in: what is in limbo needs no memory.
+fn counted(stats: &Stats) -> Counted {
+    let (vm, faults) = (stats.vm, stats.faults);
+    Counted {
+        major_faults: vm.pgmajfault,
+        brought_in: Some(BroughtIn {
+            faults: faults.first_touch.count + faults.load.count + faults.reclaimed.count,
+            pages: vm.pgzero + vm.pswpin,
+            rescues: faults.rescue.count,
+            rescued_pages: vm.limbo_rescue,
+        }),
+    }
 }

@@ -2,14 +2,20 @@
 
 mod cgroup;
 mod data;
+mod folio;
 mod guard;
 mod kernel_swap;
 mod lazyfree;
+mod mapping;
 mod millpond_side;
 mod order;
 mod phases;
 mod report;
+mod rounds;
+mod smaps;
 mod swap;
+mod target;
+mod under_run;
 mod worker;
 mod zram;
 
@@ -27,6 +33,9 @@ pub enum BenchCommand {
     /// Giving memory back lazily: cost, store reads, a program that allocates, reported sizes; Millpond beside the kernel
     #[command(name = "lazyfree")]
     LazyFree(lazyfree::LazyFreeArgs),
+    /// Folios of any size: first touch, both patterns of reading in one region, waste, snapshots, the slowest faults;
+    /// Millpond beside the kernel
+    Folio(folio::FolioArgs),
 }
 
 /// One measured process.
@@ -51,12 +60,18 @@ pub enum WorkerCommand {
     /// Lazy free
     #[command(subcommand)]
     LazyFree(lazyfree::LazyFreeWorker),
+    /// Folios
+    #[command(subcommand)]
+    Folio(folio::FolioWorker),
 }
 
 /// Why a side of the benchmark cannot run on this machine.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Skip(pub String);
+
+/// Why a measured process failed.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a benchmark gave no result.
 #[derive(Debug, thiserror::Error)]
@@ -91,7 +106,7 @@ pub enum BenchError {
     Worker(String),
     /// The measured process itself: it cannot get its memory.
     #[error("cannot get the memory to measure: {0}")]
-    Memory(Box<dyn std::error::Error + Send + Sync>),
+    Memory(Failure),
     /// A signal asked for the end.
     #[error("ended by signal {0}")]
     Interrupted(i32),
@@ -119,6 +134,7 @@ pub fn bench(command: &BenchCommand) -> Result<u8, BenchError> {
     match command {
         BenchCommand::Swap(args) => swap::swap(args),
         BenchCommand::LazyFree(args) => lazyfree::lazyfree(args),
+        BenchCommand::Folio(args) => folio::folio(args),
     }
 }
 
@@ -136,6 +152,7 @@ pub fn work(command: &WorkerCommand) -> Result<u8, BenchError> {
             say(&phases.map_err(|error| BenchError::Memory(error.into()))?)?;
         }
         WorkerCommand::LazyFree(command) => lazyfree::work(command)?,
+        WorkerCommand::Folio(command) => folio::work(command)?,
     }
     Ok(0)
 }

@@ -1,12 +1,14 @@
 //! What every measured process does to its memory, whoever manages it: fill, random reads, sequential read, verify.
 
 use super::data::{self, PAGE};
+use super::rounds::{count, options};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
+use std::io;
 use std::time::Instant;
 
 /// Sizes of one measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
 pub struct Work {
     /// Pages of 4 KiB in the region
     #[arg(long, default_value_t = 131_072, value_parser = clap::value_parser!(u64).range(8192..))]
@@ -17,6 +19,30 @@ pub struct Work {
     /// Random reads
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub accesses: u64,
+}
+
+impl Work {
+    /// As arguments of the measured process.
+    #[must_use]
+    pub fn to_arguments(self) -> Vec<String> {
+        let numbers = [
+            ("--pages", self.pages),
+            ("--ram", self.ram),
+            ("--accesses", self.accesses),
+        ];
+        options(&numbers)
+    }
+
+    /// Bytes in the region.
+    ///
+    /// # Errors
+    /// When this machine's addresses do not reach so far.
+    pub fn len(&self) -> io::Result<usize> {
+        usize::try_from(self.pages)
+            .ok()
+            .and_then(|pages| pages.checked_mul(PAGE))
+            .ok_or_else(|| io::Error::other("the region is too large"))
+    }
 }
 
 /// Times of one measurement: microseconds a page, or an access.
@@ -34,28 +60,90 @@ pub struct Phases {
     pub wrong_pages: u64,
     /// Major faults during the random reads, as the side that resolves them counts them.
     pub random_major_faults: u64,
+    /// What these brought into memory, where that is known.
+    pub random_brought_in: Option<BroughtIn>,
     /// Highest resident set of the process as the kernel counts it, in bytes.
     pub peak_rss_bytes: u64,
     /// Most bytes that Millpond's manager charged to the budget at once; null on the kernel's side.
     pub peak_charged_bytes: Option<u64>,
 }
 
-/// Does the work on `memory`, which is `work.pages` pages long. `major_faults` counts those so far.
-pub fn run(memory: &mut [u8], work: &Work, major_faults: impl Fn() -> u64) -> Phases {
+/// What came into memory, and how often something was asked for that was not there.
+///
+/// Each fault asks for one page. What comes beside it was not asked for when it came, and if it is wanted later, that is no
+/// fault. So pages less faults are the most that can have come in vain; how much of it was used later is not looked
+/// at, and taken as not used.
+///
+/// Memory that was taken out of the program and is still in RAM (limbo) is apart: mapping it again brings nothing in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct BroughtIn {
+    /// Faults that found nothing in RAM.
+    pub faults: u64,
+    /// Pages that came in: from the store, or zeros.
+    pub pages: u64,
+    /// Faults that found their page in limbo.
+    pub rescues: u64,
+    /// Pages that were mapped again from there.
+    pub rescued_pages: u64,
+}
+
+impl BroughtIn {
+    /// Pages that came in and were not asked for, as a part of those that were.
+    #[must_use]
+    pub fn unasked(&self) -> f64 {
+        self.pages.saturating_sub(self.faults) as f64 / self.faults as f64
+    }
+
+    /// What happened since `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            faults: self.faults - before.faults,
+            pages: self.pages - before.pages,
+            rescues: self.rescues - before.rescues,
+            rescued_pages: self.rescued_pages - before.rescued_pages,
+        }
+    }
+
+    /// Medians of each figure; `None` without any.
+    #[must_use]
+    pub fn median(all: impl Iterator<Item = Self>) -> Option<Self> {
+        let all: Vec<Self> = all.collect();
+        (!all.is_empty()).then(|| Self {
+            faults: count(&all, |one| one.faults),
+            pages: count(&all, |one| one.pages),
+            rescues: count(&all, |one| one.rescues),
+            rescued_pages: count(&all, |one| one.rescued_pages),
+        })
+    }
+}
+
+/// What the side that resolves faults has counted so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    /// Faults that read from the store.
+    pub major_faults: u64,
+    /// What came in, where that is known.
+    pub brought_in: Option<BroughtIn>,
+}
+
+/// Does the work on `memory`, which is `work.pages` pages long. `counted` looks at the counters.
+pub fn run(memory: &mut [u8], work: &Work, counted: impl Fn() -> Counted) -> Phases {
     let pages = memory.len() / PAGE;
     let fill = timed(pages, || {
         for (index, page) in memory.chunks_exact_mut(PAGE).enumerate() {
             data::fill(page, index);
         }
     });
-    let major = major_faults();
+    let before = counted();
     let accesses = work.accesses as usize;
     let random = timed(accesses, || {
         for index in data::random_pages(pages, 1).take(accesses) {
             black_box(data::read(&memory[index * PAGE..][..PAGE]));
         }
     });
-    let random_major_faults = major_faults() - major;
+    let after = counted();
+    let brought_in = after.brought_in.zip(before.brought_in);
     let sequential = timed(pages, || {
         for page in memory.chunks_exact(PAGE) {
             black_box(data::read(page));
@@ -74,7 +162,8 @@ pub fn run(memory: &mut [u8], work: &Work, major_faults: impl Fn() -> u64) -> Ph
         sequential,
         verify,
         wrong_pages,
-        random_major_faults,
+        random_major_faults: after.major_faults - before.major_faults,
+        random_brought_in: brought_in.map(|(after, before)| after.since(&before)),
         peak_rss_bytes,
         peak_charged_bytes,
     }

@@ -15,24 +15,16 @@
 //! | `ratio` | kernel's median over Millpond's: `fill`, `sequential`, `verify` at the order given in `sequential_order`, `random` at the best order, given in `random_order`; null when a side was skipped |
 //!
 //! A `median` and each of `rounds` has `fill`, `random`, `sequential`, `verify`, `wrong_pages`, `random_major_faults`
-//! (as the side that resolves them counts them), `peak_rss_bytes` (as the kernel counts it for the process, Millpond's
+//! (as the side that resolves them counts them), `random_brought_in` (see [`BroughtIn`]; null for the kernel), `peak_rss_bytes` (as the kernel counts it for the process, Millpond's
 //! store included), and `peak_charged_bytes` (what Millpond's manager charged to its budget; null for the kernel). The
 //! median is taken of each time by itself; of `wrong_pages` and the peaks it is the highest.
 
 use super::kernel_swap::Setting;
 use super::order::BenchOrder;
-use super::phases::{Phases, Work};
+use super::phases::{BroughtIn, Phases, Work};
+use super::rounds::{Measured, Median, count, highest, of};
 use serde::Serialize;
 use std::fmt;
-
-/// One side's rounds.
-#[derive(Clone, Debug, Serialize)]
-pub struct Side {
-    /// Median of the rounds.
-    pub median: Phases,
-    /// Each round, in the order in which they ran.
-    pub rounds: Vec<Phases>,
-}
 
 /// Millpond's rounds at one order.
 #[derive(Clone, Debug, Serialize)]
@@ -41,7 +33,7 @@ pub struct MillpondSide {
     pub order: BenchOrder,
     /// The times.
     #[serde(flatten)]
-    pub side: Side,
+    pub side: Measured<Phases>,
 }
 
 /// The kernel's rounds.
@@ -51,7 +43,7 @@ pub struct KernelSide {
     pub setting: Setting,
     /// The times.
     #[serde(flatten)]
-    pub side: Side,
+    pub side: Measured<Phases>,
 }
 
 /// Why sides were skipped.
@@ -113,43 +105,19 @@ pub struct SwapReport {
     ratio: Option<Ratio>,
 }
 
-impl Side {
-    /// Takes the medians; `None` without rounds.
-    #[must_use]
-    pub fn new(rounds: Vec<Phases>) -> Option<Self> {
-        let last = rounds.last()?.clone();
-        let of = |field: fn(&Phases) -> f64| median(rounds.iter().map(field).collect());
-        let median = Phases {
-            fill: of(|p| p.fill),
-            random: of(|p| p.random),
-            sequential: of(|p| p.sequential),
-            verify: of(|p| p.verify),
-            wrong_pages: rounds
-                .iter()
-                .map(|p| p.wrong_pages)
-                .max()
-                .unwrap_or(last.wrong_pages),
-            random_major_faults: of(|p| p.random_major_faults as f64) as u64,
+impl Median for Phases {
+    fn median(rounds: &[Self]) -> Self {
+        Self {
+            fill: of(rounds, |p| p.fill),
+            random: of(rounds, |p| p.random),
+            sequential: of(rounds, |p| p.sequential),
+            verify: of(rounds, |p| p.verify),
+            wrong_pages: highest(rounds, |p| p.wrong_pages),
+            random_major_faults: count(rounds, |p| p.random_major_faults),
+            random_brought_in: BroughtIn::median(rounds.iter().filter_map(|p| p.random_brought_in)),
+            peak_rss_bytes: highest(rounds, |p| p.peak_rss_bytes),
             peak_charged_bytes: rounds.iter().filter_map(|p| p.peak_charged_bytes).max(),
-            peak_rss_bytes: rounds
-                .iter()
-                .map(|p| p.peak_rss_bytes)
-                .max()
-                .unwrap_or(last.peak_rss_bytes),
-        };
-        Some(Self { median, rounds })
-    }
-}
-
-/// The middle one, or the mean of the two in the middle; not a number without values.
-#[must_use]
-pub fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => f64::NAN,
-        n if n % 2 == 1 => values[middle],
-        _ => f64::midpoint(values[middle - 1], values[middle]),
+        }
     }
 }
 
@@ -280,6 +248,7 @@ mod tests {
             verify: time,
             wrong_pages: 0,
             random_major_faults: 5,
+            random_brought_in: None,
             peak_rss_bytes: 7,
             peak_charged_bytes: None,
         }
@@ -292,15 +261,8 @@ mod tests {
     fn millpond(order: u8, times: &[f64]) -> MillpondSide {
         MillpondSide {
             order: fixed(order),
-            side: Side::new(times.iter().copied().map(phases).collect()).unwrap(),
+            side: times.iter().copied().map(phases).collect::<Vec<_>>().into(),
         }
-    }
-
-    #[test]
-    fn medians_of_odd_and_even_counts() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
-        assert!(Side::new(Vec::new()).is_none());
     }
 
     #[test]
@@ -318,7 +280,7 @@ mod tests {
     fn one_wrong_page_in_one_round_is_seen() {
         let mut bad = phases(1.0);
         bad.wrong_pages = 1;
-        let side = Side::new(vec![phases(1.0), bad, phases(1.0)]).unwrap();
+        let side = vec![phases(1.0), bad, phases(1.0)].into();
         let work = Work {
             pages: 8192,
             ram: 16 << 20,

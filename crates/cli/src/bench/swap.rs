@@ -1,16 +1,15 @@
 //! `millpond bench swap`: the rounds of all sides, in turns.
 //!
-//! In turns, because a machine's speed drifts: other guests, heat, the page cache. Each round runs Millpond at every order and
-//! then the kernel, so a slow minute slows both; medians then drop the rounds that were disturbed.
+//! Each round runs Millpond at every order and then the kernel.
 
 use super::guard::Guard;
 use super::kernel_swap::KernelSwap;
 use super::order::BenchOrder;
 use super::phases::{Phases, Work};
-use super::report::{KernelSide, MillpondSide, Side, Skipped, SwapReport};
+use super::report::{KernelSide, MillpondSide, Skipped, SwapReport};
+use super::rounds::print;
 use super::worker::Workers;
-use super::{BenchError, Skip};
-use std::io::{self, Write};
+use super::{BenchError, Skip, millpond_side};
 
 /// `millpond bench swap`'s arguments.
 #[derive(clap::Args, Debug)]
@@ -71,7 +70,7 @@ pub fn swap(args: &SwapArgs) -> Result<u8, BenchError> {
     let mut kernels = Vec::new();
     for _ in 0..args.rounds {
         for (order, rounds) in orders.iter().zip(&mut ours) {
-            rounds.push(measure_millpond(&workers, *order, &args.work)?);
+            rounds.push(millpond_side::measure(&workers, *order, &args.work)?);
         }
         if let (Some(kernel), Some(guard)) = (&kernel, &mut guard) {
             kernels.push(kernel.measure(&workers, guard)?);
@@ -81,15 +80,17 @@ pub fn swap(args: &SwapArgs) -> Result<u8, BenchError> {
     guard.map_or(Ok(()), Guard::finish)?;
     workers.check()?;
 
-    let sides = orders.iter().zip(ours).filter_map(|(&order, rounds)| {
-        Some(MillpondSide {
+    let sides = orders
+        .iter()
+        .zip(ours)
+        .map(|(&order, rounds)| MillpondSide {
             order,
-            side: Side::new(rounds)?,
-        })
+            side: rounds.into(),
+        });
+    let kernel_side = setting.map(|setting| KernelSide {
+        setting,
+        side: kernels.into(),
     });
-    let kernel_side = setting
-        .zip(Side::new(kernels))
-        .map(|(setting, side)| KernelSide { setting, side });
     let report = SwapReport::new(
         &args.work,
         args.rounds.into(),
@@ -108,36 +109,5 @@ fn set_up_kernel(args: &SwapArgs, guard: Option<&mut Guard>) -> Result<KernelSwa
     match guard {
         Some(guard) => KernelSwap::set_up(guard, &args.work),
         None => Err(Skip("making swap and cgroups needs root".to_owned()).into()),
-    }
-}
-
-fn measure_millpond(
-    workers: &Workers,
-    order: BenchOrder,
-    work: &Work,
-) -> Result<Phases, BenchError> {
-    let numbers = [
-        ("--pages", work.pages),
-        ("--ram", work.ram),
-        ("--accesses", work.accesses),
-    ];
-    let mut arguments = vec![
-        "millpond".to_owned(),
-        "--order".to_owned(),
-        order.to_string(),
-    ];
-    for (option, value) in numbers {
-        arguments.extend([option.to_owned(), value.to_string()]);
-    }
-    workers.measure(&arguments, |_, _| Ok(()))
-}
-
-fn print(json: bool, report: &SwapReport) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    if json {
-        serde_json::to_writer_pretty(&mut stdout, report)?;
-        writeln!(stdout)
-    } else {
-        write!(stdout, "{report}")
     }
 }

@@ -13,8 +13,10 @@
 //! After each pattern every byte is looked at. A page must hold the word last written, and beside it either what it held
 //! before it was first freed or zeros, all of it.
 
-use super::memory::{self, Failure, Memory, Side};
+use super::memory::{self, Memory, Side};
+use crate::bench::Failure;
 use crate::bench::data::{self, PAGE};
+use crate::bench::rounds;
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -26,10 +28,10 @@ use std::time::{Duration, Instant};
 #[group(skip)]
 pub struct Sizes {
     /// Memory whose chunks are freed and rewritten
-    #[arg(id = "cycle-memory", long = "cycle-memory", default_value = "64M", value_parser = super::parse_pages, value_name = "SIZE")]
+    #[arg(id = "cycle-memory", long = "cycle-memory", default_value = "64M", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub memory_bytes: u64,
     /// Size of a chunk
-    #[arg(id = "cycle-chunk", long = "cycle-chunk", default_value = "64K", value_parser = super::parse_pages, value_name = "SIZE")]
+    #[arg(id = "cycle-chunk", long = "cycle-chunk", default_value = "64K", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub chunk_bytes: u64,
     /// Passes over the memory in each pattern
     #[arg(id = "cycle-passes", long = "cycle-passes", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
@@ -79,7 +81,7 @@ impl Sizes {
             ("--cycle-chunk", self.chunk_bytes),
             ("--cycle-passes", self.passes.into()),
         ];
-        super::options(&numbers)
+        rounds::options(&numbers)
     }
 }
 

@@ -5,7 +5,7 @@
 //! is where the way of giving back shows. jemalloc calls the time decay and takes it by its control `mallctl`, which
 //! a program finds in whatever allocator it runs on, or does not find.
 
-use super::memory::Failure;
+use crate::bench::Failure;
 use serde::{Serialize, Serializer};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;

@@ -10,14 +10,11 @@
 //! Copies are between a quarter and the whole of a chunk, so that an allocator cannot hand out the same piece for ever.
 
 use super::decay::Decay;
-use super::memory::Failure;
 use crate::bench::phases::usage;
 use crate::bench::worker::Workers;
-use crate::bench::{BenchError, Skip, data};
-use crate::run::env;
+use crate::bench::{BenchError, Failure, data, rounds, under_run};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
-use std::process::Command;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -53,7 +50,7 @@ pub struct Program {
     #[arg(id = "ebizzy-chunks", long = "ebizzy-chunks", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     pub chunks: u32,
     /// Size of a chunk
-    #[arg(id = "ebizzy-chunk", long = "ebizzy-chunk", default_value = "512K", value_parser = super::parse_pages, value_name = "SIZE")]
+    #[arg(id = "ebizzy-chunk", long = "ebizzy-chunk", default_value = "512K", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub chunk_bytes: u64,
     /// How long each run lasts, in milliseconds
     #[arg(id = "ebizzy-ms", long = "ebizzy-ms", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(10..=600_000), value_name = "MS")]
@@ -126,17 +123,8 @@ impl Program {
             ("--ebizzy-chunk", self.chunk_bytes),
             ("--ebizzy-ms", self.milliseconds),
         ];
-        super::options(&numbers)
+        rounds::options(&numbers)
     }
-}
-
-/// Whether programs can be run under Millpond's allocator here.
-///
-/// # Errors
-/// Why not.
-pub fn can_run() -> Result<(), Skip> {
-    env::find_library().map_err(|error| Skip(error.to_string()))?;
-    crate::doctor::require_for_run().map_err(|error| Skip(error.to_string()))
 }
 
 /// Does one run in a process of its own.
@@ -145,7 +133,7 @@ pub fn can_run() -> Result<(), Skip> {
 /// When it cannot be started, fails, or somebody asked for the end.
 pub fn measure(workers: &Workers, run: Run, sizes: &Sizes) -> Result<Outcome, BenchError> {
     let mut program = vec!["lazy-free".to_owned(), "ebizzy".to_owned()];
-    program.extend(super::options(&[("--threads", run.threads.into())]));
+    program.extend(rounds::options(&[("--threads", run.threads.into())]));
     program.extend(["--decay".to_owned(), run.decay.to_string()]);
     program.extend(sizes.program.to_arguments());
     let purge = match run.allocator {
@@ -153,15 +141,7 @@ pub fn measure(workers: &Workers, run: Run, sizes: &Sizes) -> Result<Outcome, Be
         Allocator::LazyPurge => "on",
         Allocator::EagerPurge => "off",
     };
-    let executable = std::env::current_exe().map_err(BenchError::Start)?;
-    let mut command = Command::new(&executable);
-    command
-        .args(["run", "--report", "none", "--lazy-purge", purge, "--ram"])
-        .arg(sizes.budget_bytes.to_string())
-        .arg("--")
-        .arg(executable)
-        .arg("bench-worker")
-        .args(program);
+    let command = under_run::command(sizes.budget_bytes, &["--lazy-purge", purge], &program)?;
     workers.measure_command(command, |_, _| Ok(()))
 }
 

@@ -3,9 +3,11 @@
 //! Huge pages are off, as for Millpond, which maps 4 KiB pages: freeing a part of a huge page would measure its splitting.
 //! Many ranges go by `process_madvise` on the own process, which takes `MADV_FREE` and `MADV_DONTNEED` from Linux 6.13 on.
 
-use super::memory::{Failure, Memory, Side};
+use super::memory::{Memory, Side};
+use crate::bench::Failure;
+use crate::bench::mapping::{Mapping, Pages};
 use crate::bench::phases::usage;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::Advice;
 use std::fs;
 use std::io;
 use std::ops::Range;
@@ -16,14 +18,10 @@ const MAX_RANGES: usize = 1024;
 
 /// A mapping of its own.
 pub struct Anonymous {
-    start: *mut u8,
-    len: usize,
+    mapping: Mapping,
     side: Side,
     process: OwnedFd,
 }
-
-// SAFETY: the mapping belongs to this value alone, and the kernel does not care which thread uses it.
-unsafe impl Send for Anonymous {}
 
 impl Anonymous {
     /// Maps `len` bytes of zeros.
@@ -35,20 +33,11 @@ impl Anonymous {
             rustix::process::getpid(),
             rustix::process::PidfdFlags::empty(),
         )?;
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: the kernel chooses the address, so no memory of this process is replaced.
-        let start =
-            unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, protection, flags)? };
-        let memory = Self {
-            start: start.cast(),
-            len,
+        Ok(Self {
+            mapping: Mapping::new(len, Pages::Small)?,
             side,
             process,
-        };
-        // SAFETY: the range is the mapping made above, and the advice does not change its contents.
-        unsafe { rustix::mm::madvise(start, len, Advice::LinuxNoHugepage)? };
-        Ok(memory)
+        })
     }
 
     fn advice(&self) -> Option<Advice> {
@@ -61,9 +50,9 @@ impl Anonymous {
 
     fn check(&self, range: &Range<usize>) {
         assert!(
-            range.start < range.end && range.end <= self.len,
+            range.start < range.end && range.end <= self.mapping.len(),
             "{range:?} is not in 0..{}",
-            self.len
+            self.mapping.len()
         );
     }
 
@@ -73,7 +62,7 @@ impl Anonymous {
             .map(|range| {
                 self.check(range);
                 libc::iovec {
-                    iov_base: self.start.wrapping_add(range.start).cast(),
+                    iov_base: self.mapping.start().wrapping_add(range.start).cast(),
                     iov_len: range.len(),
                 }
             })
@@ -108,8 +97,7 @@ impl Anonymous {
 
 impl Memory for Anonymous {
     fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the mapping is readable, writable and initialised (zeros), and the borrow keeps others away.
-        unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
+        self.mapping.bytes_mut()
     }
 
     fn free(&mut self, range: Range<usize>) -> Result<(), Failure> {
@@ -117,7 +105,7 @@ impl Memory for Anonymous {
             return Ok(());
         };
         self.check(&range);
-        let start = self.start.wrapping_add(range.start);
+        let start = self.mapping.start().wrapping_add(range.start);
         // SAFETY: the range lies in the mapping (checked), and `&mut self` says that nobody holds a reference into it.
         unsafe { rustix::mm::madvise(start.cast(), range.len(), advice)? };
         Ok(())
@@ -145,14 +133,6 @@ impl Memory for Anonymous {
     }
 }
 
-impl Drop for Anonymous {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own and nobody refers to it any more.
-        let unmapped = unsafe { rustix::mm::munmap(self.start.cast(), self.len) };
-        debug_assert!(unmapped.is_ok(), "{unmapped:?} of an own mapping");
-    }
-}
-
 /// Pages that the machine has swapped in and out, and dropped because they were lazily freed, since it was started.
 ///
 /// # Errors
@@ -169,21 +149,6 @@ fn value_of(vmstat: &str, name: &str) -> Option<u64> {
     line.trim().parse().ok()
 }
 
-/// `Rss` of this process in `/proc/self/smaps_rollup`, in bytes.
-///
-/// # Errors
-/// When it cannot be read.
-pub fn resident() -> io::Result<u64> {
-    let text = fs::read_to_string("/proc/self/smaps_rollup")?;
-    rss(&text).ok_or_else(|| io::Error::other("no Rss in /proc/self/smaps_rollup"))
-}
-
-fn rss(smaps: &str) -> Option<u64> {
-    let line = smaps.lines().find_map(|line| line.strip_prefix("Rss:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib << 10)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,9 +159,6 @@ mod tests {
         let text = "pswpin 12\npswpout 34\npswpout_x 9\n";
         assert_eq!(value_of(text, "pswpout"), Some(34));
         assert_eq!(value_of(text, "pglazyfreed"), None);
-        assert_eq!(rss("0-1 [rollup]\nRss:  12 kB\nPss: 3 kB\n"), Some(12288));
-        assert_eq!(rss("Pss: 3 kB\n"), None);
-        assert!(resident().unwrap() > 0);
     }
 
     #[test]

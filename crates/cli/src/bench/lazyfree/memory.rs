@@ -5,13 +5,10 @@
 
 use super::kernel::Anonymous;
 use super::ours::Managed;
+use crate::bench::Failure;
 use serde::{Deserialize, Serialize};
-use std::error::Error;
 use std::fmt;
 use std::ops::Range;
-
-/// Why a measured process failed.
-pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// A way of giving memory back.
 #[derive(

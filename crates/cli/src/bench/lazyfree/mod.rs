@@ -19,16 +19,15 @@ mod report;
 mod rss;
 mod workers;
 
-use super::data::PAGE;
 use super::guard::Guard;
 use super::kernel_swap::KernelSwap;
 use super::phases::Work;
+use super::rounds::{Rounds, load_average, options, parse_pages, print};
 use super::worker::Workers;
-use super::{BenchError, Skip};
-use memory::{Failure, Side};
+use super::{BenchError, Failure, Skip, under_run};
+use memory::Side;
 use report::{Ebizzy, LazyFreeReport, Parts, Rss, Sides};
 use serde::Serialize;
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 /// `millpond bench lazyfree`'s arguments.
@@ -198,7 +197,7 @@ impl Bench<'_> {
 
     fn ebizzy(&mut self) -> Result<(), BenchError> {
         let sizes = &self.args.ebizzy;
-        let can_run = ebizzy::can_run();
+        let can_run = under_run::can_run();
         let mut rounds = Rounds::new(&sizes.runs(can_run.is_err()), self.args.rounds);
         if let Err(why) = can_run {
             self.parts.skip("ebizzy under millpond run", &why);
@@ -218,33 +217,6 @@ impl Bench<'_> {
             self.workers.measure(&arguments, |_, _| Ok(()))
         })?;
         self.parts.rss = Some(Rss::new(sizes.memory_bytes, rounds.done));
-        Ok(())
-    }
-}
-
-/// What was measured of several sides that take turns.
-struct Rounds<S, T> {
-    count: u16,
-    done: Vec<(S, Vec<T>)>,
-}
-
-impl<S: Copy, T> Rounds<S, T> {
-    fn new(sides: &[S], count: u16) -> Self {
-        Self {
-            count,
-            done: sides.iter().map(|&side| (side, Vec::new())).collect(),
-        }
-    }
-
-    fn run(
-        &mut self,
-        mut measure: impl FnMut(S) -> Result<T, BenchError>,
-    ) -> Result<(), BenchError> {
-        for _ in 0..self.count {
-            for (side, rounds) in &mut self.done {
-                rounds.push(measure(*side)?);
-            }
-        }
         Ok(())
     }
 }
@@ -274,28 +246,6 @@ fn worker_of(part: &str, side: Side, sizes: Vec<String>) -> Vec<String> {
     arguments
 }
 
-fn options(numbers: &[(&str, u64)]) -> Vec<String> {
-    numbers
-        .iter()
-        .flat_map(|(name, value)| [(*name).to_owned(), value.to_string()])
-        .collect()
-}
-
-/// A size that is a whole number of pages, one at least.
-fn parse_pages(text: &str) -> Result<u64, String> {
-    let bytes = crate::size::parse(text).map_err(|error| error.to_string())?;
-    if bytes == 0 || bytes % PAGE as u64 != 0 {
-        return Err(format!("`{text}` is not a multiple of {PAGE} bytes"));
-    }
-    Ok(bytes)
-}
-
-/// Processes that wanted to run, averaged over the last minute: on a busy machine the figures mean less.
-fn load_average() -> Option<f64> {
-    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
-    text.split(' ').next()?.parse().ok()
-}
-
 /// Is the measured process, and prints what it measured as JSON.
 ///
 /// # Errors
@@ -322,46 +272,14 @@ fn say(measured: Result<impl Serialize, Failure>) -> Result<(), BenchError> {
     super::say(&measured)
 }
 
-fn print(json: bool, report: &LazyFreeReport) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    if json {
-        serde_json::to_writer_pretty(&mut stdout, report)?;
-        writeln!(stdout)
-    } else {
-        write!(stdout, "{report}")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_whole_pages() {
-        assert_eq!(parse_pages("64K"), Ok(65536));
-        for text in ["0", "100", "1.5K", "x"] {
-            assert!(parse_pages(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn no_two_options_are_the_same() {
         use clap::{Args, Subcommand};
         LazyFreeArgs::augment_args(clap::Command::new("lazyfree")).debug_assert();
         LazyFreeWorker::augment_subcommands(clap::Command::new("worker")).debug_assert();
-    }
-
-    #[test]
-    fn sides_take_turns() {
-        let mut order = Vec::new();
-        let mut rounds = Rounds::new(&['a', 'b'], 2);
-        rounds
-            .run(|side| {
-                order.push(side);
-                Ok(order.len())
-            })
-            .unwrap();
-        assert_eq!(order, ['a', 'b', 'a', 'b']);
-        assert_eq!(rounds.done, [('a', vec![1, 3]), ('b', vec![2, 4])]);
     }
 }

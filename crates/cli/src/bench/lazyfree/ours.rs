@@ -1,7 +1,8 @@
 //! Millpond's side: a region under a manager in this process, faults resolved by the faulting thread.
 
-use super::memory::{Failure, Memory, Side};
-use millpond::{Contents, Delivery, Manager, Region, StoreKind};
+use super::memory::{Memory, Side};
+use crate::bench::{Failure, millpond_side};
+use millpond::{Contents, Manager, Region};
 use std::ops::Range;
 
 /// A region and the manager that it came from.
@@ -17,12 +18,7 @@ pub struct Managed {
 /// # Errors
 /// When it cannot be built.
 pub fn manager(ram: u64) -> Result<Manager, Failure> {
-    Ok(Manager::builder()
-        .ram(ram)
-        .store(StoreKind::compressed_ram())
-        .delivery(Delivery::InThread)
-        .store_outside_budget(true)
-        .build()?)
+    Ok(millpond_side::settings(ram).build()?)
 }
 
 impl Managed {

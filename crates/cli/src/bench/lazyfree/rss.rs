@@ -5,9 +5,8 @@
 //! of the process's `Rss` is compared with `resident + lazyfree` as the manager reports them. The tables that the manager
 //! needs for the region are not the region's bytes, so the part that they grew by (as the manager reports it) is taken off.
 
-use super::kernel;
-use super::memory::Failure;
 use super::ours;
+use crate::bench::{Failure, rounds, smaps};
 use millpond::{Order, PAGE_SIZE};
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +17,7 @@ const LEAF: usize = 2 << 20;
 #[group(skip)]
 pub struct Sizes {
     /// Size of the region
-    #[arg(id = "rss-memory", long = "rss-memory", default_value = "64M", value_parser = super::parse_pages, value_name = "SIZE")]
+    #[arg(id = "rss-memory", long = "rss-memory", default_value = "64M", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub memory_bytes: u64,
     /// Orders of the folios
     #[arg(id = "rss-orders", long = "rss-orders", value_delimiter = ',', default_value = "0,4,9", value_parser = clap::value_parser!(u8).range(0..=9), value_name = "N,...")]
@@ -51,14 +50,14 @@ pub fn work(order: u8, bytes: u64) -> Result<Outcome, Failure> {
     let len = usize::try_from(bytes)?;
     let manager = ours::manager(2 * bytes + (64 << 20))?;
     let mut region = manager.region_with(len, order)?;
-    let (before, tables) = (kernel::resident()?, manager.stats().metadata_bytes);
+    let (before, tables) = (smaps::resident()?, manager.stats().metadata_bytes);
     region.as_mut_slice().fill(1);
     let freed: Vec<_> = (0..len)
         .step_by(2 * LEAF)
         .map(|start| start..(start + LEAF).min(len))
         .collect();
     region.lazy_free_vectored(&freed)?;
-    let (after, stats) = (kernel::resident()?, manager.stats());
+    let (after, stats) = (smaps::resident()?, manager.stats());
 
     let rss_bytes = after.saturating_sub(before);
     let metadata_bytes = stats.metadata_bytes.saturating_sub(tables);

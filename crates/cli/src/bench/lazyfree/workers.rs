@@ -16,10 +16,12 @@
 //! kernel's sides run in a memory cgroup and swap to zram; their counters are the machine's, which has to be quiet.
 
 use super::kernel::{self, Anonymous};
-use super::memory::{Failure, Freed, Memory, Side};
+use super::memory::{Freed, Memory, Side};
 use super::ours::{self, Managed};
+use crate::bench::Failure;
 use crate::bench::cgroup;
 use crate::bench::data::PAGE;
+use crate::bench::rounds;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Barrier;
@@ -33,7 +35,7 @@ pub struct Sizes {
     #[arg(id = "worker-threads", long = "worker-threads", default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=256), value_name = "N")]
     pub threads: u16,
     /// Memory that each of them fills and frees
-    #[arg(id = "worker-block", long = "worker-block", default_value = "32M", value_parser = super::parse_pages, value_name = "SIZE")]
+    #[arg(id = "worker-block", long = "worker-block", default_value = "32M", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub block_bytes: u64,
     /// The budget of all of them together
     #[arg(id = "worker-ram", long = "worker-ram", default_value = "192M", value_parser = crate::size::parse_ram, value_name = "SIZE")]
@@ -75,7 +77,7 @@ impl Sizes {
             ("--worker-ram", self.budget_bytes),
             ("--worker-times", self.times.into()),
         ];
-        super::options(&numbers)
+        rounds::options(&numbers)
     }
 
     /// Pages in all blocks.

@@ -26,43 +26,20 @@ use super::ebizzy::{self, Allocator, Run};
 use super::memory::Side;
 use super::{rss, workers};
 use crate::bench::Skip;
-use crate::bench::report::{Machine, median};
+use crate::bench::report::Machine;
+use crate::bench::rounds::{Measured, Median, count, highest, known, of};
+use crate::bench::target::Target;
 use serde::Serialize;
-use targets::{Target, targets};
-
-/// One side's rounds.
-#[derive(Clone, Debug, Serialize)]
-struct Measured<T> {
-    median: T,
-    rounds: Vec<T>,
-}
-
-/// What rounds can be summed up in.
-pub trait Median: Sized {
-    /// Medians of each figure, and the highest where one bad round is bad.
-    fn median(rounds: &[Self]) -> Self;
-}
-
-fn of<T>(rounds: &[T], field: impl Fn(&T) -> f64) -> f64 {
-    median(rounds.iter().map(field).collect())
-}
-
-fn highest<T>(rounds: &[T], field: impl Fn(&T) -> u64) -> u64 {
-    rounds.iter().map(field).max().unwrap_or(0)
-}
+use targets::targets;
 
 impl Median for Cycle {
     fn median(rounds: &[Self]) -> Self {
-        let known = |field: fn(&Self) -> Option<f64>| {
-            let known: Vec<f64> = rounds.iter().filter_map(field).collect();
-            (!known.is_empty()).then(|| median(known))
-        };
         Self {
             interleaved: of(rounds, |r| r.interleaved),
             phased: of(rounds, |r| r.phased),
             phased_free: of(rounds, |r| r.phased_free),
-            vectored: known(|r| r.vectored),
-            spinning: known(|r| r.spinning),
+            vectored: known(rounds, |r| r.vectored),
+            spinning: known(rounds, |r| r.spinning),
             faults: of(rounds, |r| r.faults),
             purged: highest(rounds, |r| r.purged),
             wrong_pages: highest(rounds, |r| r.wrong_pages),
@@ -75,13 +52,12 @@ impl Median for Cycle {
 
 impl Median for workers::Outcome {
     fn median(rounds: &[Self]) -> Self {
-        let count = |field: fn(&Self) -> u64| of(rounds, |r| field(r) as f64) as u64;
         Self {
             seconds: of(rounds, |r| r.seconds),
-            pswpin: count(|r| r.pswpin),
-            pswpout: count(|r| r.pswpout),
-            pglazyfreed: count(|r| r.pglazyfreed),
-            pages_touched: count(|r| r.pages_touched),
+            pswpin: count(rounds, |r| r.pswpin),
+            pswpout: count(rounds, |r| r.pswpout),
+            pglazyfreed: count(rounds, |r| r.pglazyfreed),
+            pages_touched: count(rounds, |r| r.pages_touched),
             wrong_pages: highest(rounds, |r| r.wrong_pages),
         }
     }
@@ -100,23 +76,13 @@ impl Median for ebizzy::Outcome {
 
 impl Median for rss::Outcome {
     fn median(rounds: &[Self]) -> Self {
-        let bytes = |field: fn(&Self) -> u64| of(rounds, |r| field(r) as f64) as u64;
         Self {
-            rss_bytes: bytes(|r| r.rss_bytes),
-            metadata_bytes: bytes(|r| r.metadata_bytes),
-            resident_bytes: bytes(|r| r.resident_bytes),
-            lazyfree_bytes: bytes(|r| r.lazyfree_bytes),
+            rss_bytes: count(rounds, |r| r.rss_bytes),
+            metadata_bytes: count(rounds, |r| r.metadata_bytes),
+            resident_bytes: count(rounds, |r| r.resident_bytes),
+            lazyfree_bytes: count(rounds, |r| r.lazyfree_bytes),
             error: rounds.iter().map(|r| r.error).fold(0.0, f64::max),
             wrong_pages: highest(rounds, |r| r.wrong_pages),
-        }
-    }
-}
-
-impl<T: Median> From<Vec<T>> for Measured<T> {
-    fn from(rounds: Vec<T>) -> Self {
-        Self {
-            median: T::median(&rounds),
-            rounds,
         }
     }
 }

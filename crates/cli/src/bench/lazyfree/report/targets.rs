@@ -2,48 +2,7 @@
 
 use super::Parts;
 use crate::bench::lazyfree::memory::Side;
-use serde::Serialize;
-
-/// Which way a wanted figure is meant.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Bound {
-    /// More is better.
-    AtLeast,
-    /// Less is better.
-    AtMost,
-}
-
-/// A wanted figure.
-#[derive(Clone, Debug, Serialize)]
-pub struct Target {
-    /// What it is.
-    pub what: String,
-    /// What was measured.
-    pub value: f64,
-    /// Which way `wanted` is meant.
-    pub bound: Bound,
-    /// What was wanted.
-    pub wanted: f64,
-    /// Whether it was reached.
-    pub met: bool,
-}
-
-impl Target {
-    fn new(what: String, value: f64, bound: Bound, wanted: f64) -> Self {
-        let met = match bound {
-            Bound::AtLeast => value >= wanted,
-            Bound::AtMost => value <= wanted,
-        };
-        Self {
-            what,
-            value,
-            bound,
-            wanted,
-            met,
-        }
-    }
-}
+use crate::bench::target::{Bound, Target};
 
 /// All of them, as far as the parts were measured.
 #[must_use]
@@ -104,14 +63,6 @@ fn excess(lazy: u64, eager: u64, keep: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bounds_hold_at_their_edge() {
-        let met = |value, bound| Target::new(String::new(), value, bound, 2.0).met;
-        assert!(met(2.0, Bound::AtLeast) && !met(1.99, Bound::AtLeast));
-        assert!(met(2.0, Bound::AtMost) && !met(2.01, Bound::AtMost));
-        assert!(!met(f64::NAN, Bound::AtLeast) && !met(f64::INFINITY, Bound::AtMost));
-    }
 
     #[test]
     fn an_excess_is_a_part_of_what_is_read_without_freeing() {

@@ -1,12 +1,12 @@
 //! The form for people: a table for each part, then what was wanted.
 
-use super::targets::{Bound, Target};
 use super::{
     AtOrder, Ebizzy, Gain, LazyFreeReport, PATTERNS, Rss, RunRounds, SideRounds, Sides, Skipped,
 };
 use crate::bench::lazyfree::cycle::{self, Cycle};
 use crate::bench::lazyfree::ebizzy::Allocator;
 use crate::bench::lazyfree::{rss, workers};
+use crate::bench::target;
 use crate::size::Human;
 use std::fmt;
 
@@ -25,23 +25,7 @@ impl fmt::Display for LazyFreeReport {
         if let Some(rss) = &self.parts.rss {
             rss.fmt(f)?;
         }
-        if !self.targets.is_empty() {
-            writeln!(f, "\nwanted")?;
-        }
-        for target in &self.targets {
-            let bound = match target.bound {
-                Bound::AtLeast => "at least",
-                Bound::AtMost => "at most",
-            };
-            let met = if target.met { "met" } else { "MISSED" };
-            let Target {
-                what,
-                value,
-                wanted,
-                ..
-            } = target;
-            writeln!(f, "  {what} {value:.4}, wanted {bound} {wanted}: {met}")?;
-        }
+        target::write_all(f, &self.targets)?;
         for Skipped { what, why } in &self.parts.skipped {
             writeln!(f, "{what} skipped: {why}")?;
         }

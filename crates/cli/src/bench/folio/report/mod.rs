@@ -1,0 +1,307 @@
+//! The result of `millpond bench folio`, for programs (JSON) and for people.
+//!
+//! The JSON object, `schema` = `millpond-bench-folio/1`; later versions only add fields:
+//!
+//! | field | meaning |
+//! | --- | --- |
+//! | `machine` | `kernel` release, `cores` |
+//! | `load` | the machine's load average of the last minute, before and after |
+//! | `rounds` | rounds of each side |
+//! | `order` | Millpond's setting, as `--order` takes it |
+//! | `swap`, `mix`, `touch`, `sparse`, `header`, `snapshot`, `latency` | a part: `sizes`, `sides` (each `side`, `median`, `rounds`), `ratios` |
+//! | `kernel_swap` | what the kernel's side of `swap` and `mix` ran on |
+//! | `targets` | what was wanted: `what`, `value`, `wanted` (at least or at most, as `bound` says), `met` |
+//! | `skipped` | `what` was left out and `why` |
+//!
+//! A part that was not asked for is null. What its figures are says the `Outcome` in the part's own file; times are
+//! microseconds. A `side` is a text (an order is Millpond at this order; `kernel`, `kernel_huge`), or an object that says
+//! how it was run. A ratio is a kernel side's median over Millpond's: how many times faster. Each figure's median is taken by itself;
+//! of `wrong_pages`, `wrong_headers`, peaks and longest times it is the highest.
+
+mod targets;
+mod text;
+
+use super::side::Side;
+use super::{header, latency, mix, snapshot, sparse, touch};
+use crate::bench::Skip;
+use crate::bench::kernel_swap::Setting;
+use crate::bench::order::BenchOrder;
+use crate::bench::phases::{Phases, Work};
+use crate::bench::report::Machine;
+use crate::bench::rounds::{Measured, Median};
+use crate::bench::target::Target;
+use serde::Serialize;
+use targets::targets;
+
+/// A figure of a part.
+pub struct Figure<T> {
+    name: &'static str,
+    of: fn(&T) -> f64,
+    /// Whether sides are compared by it.
+    is_time: bool,
+}
+
+impl<T> Figure<T> {
+    /// Microseconds, by which sides are compared.
+    pub const fn time(name: &'static str, of: fn(&T) -> f64) -> Self {
+        let is_time = true;
+        Self { name, of, is_time }
+    }
+
+    /// Anything else.
+    pub const fn other(name: &'static str, of: fn(&T) -> f64) -> Self {
+        let is_time = false;
+        Self { name, of, is_time }
+    }
+}
+
+/// What a measured process found.
+pub trait Outcome: Median + 'static {
+    /// What is shown of it.
+    const FIGURES: &'static [Figure<Self>];
+
+    /// Places in memory that did not hold what they had to.
+    fn wrong(&self) -> u64;
+}
+
+/// A part, measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Part<K, S, T> {
+    sizes: S,
+    sides: Vec<SideRounds<K, T>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ratios: Vec<Ratio>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct SideRounds<K, T> {
+    side: K,
+    #[serde(flatten)]
+    measured: Measured<T>,
+}
+
+/// How many times faster than the kernel.
+#[derive(Clone, Debug, Serialize)]
+struct Ratio {
+    figure: &'static str,
+    ours: Side,
+    kernel: Side,
+    times: f64,
+}
+
+impl<K: Copy + PartialEq, S, T: Outcome> Part<K, S, T> {
+    /// Sums the rounds up.
+    #[must_use]
+    pub fn new(sizes: S, rounds: Vec<(K, Vec<T>)>) -> Self {
+        let sides = rounds.into_iter().map(|(side, rounds)| SideRounds {
+            side,
+            measured: rounds.into(),
+        });
+        Self {
+            sizes,
+            sides: sides.collect(),
+            ratios: Vec::new(),
+        }
+    }
+
+    fn median(&self, side: K) -> Option<&T> {
+        let found = self.sides.iter().find(|found| found.side == side)?;
+        Some(&found.measured.median)
+    }
+
+    fn wrong(&self) -> u64 {
+        let medians = self.sides.iter().map(|side| &side.measured.median);
+        medians.map(T::wrong).sum()
+    }
+}
+
+impl<S, T: Outcome> Part<Side, S, T> {
+    fn compare(&mut self) {
+        let (kernel, ours): (Vec<_>, Vec<_>) =
+            self.sides.iter().partition(|side| side.side.is_kernel());
+        let mut ratios = Vec::new();
+        for figure in T::FIGURES.iter().filter(|figure| figure.is_time) {
+            for ours in &ours {
+                for kernel in &kernel {
+                    let time = |side: &SideRounds<Side, T>| (figure.of)(&side.measured.median);
+                    ratios.push(Ratio {
+                        figure: figure.name,
+                        ours: ours.side,
+                        kernel: kernel.side,
+                        times: time(kernel) / time(ours),
+                    });
+                }
+            }
+        }
+        self.ratios = ratios;
+    }
+
+    fn ratio(&self, figure: &str, ours: Side, kernel: Side) -> Option<f64> {
+        let found = self
+            .ratios
+            .iter()
+            .find(|ratio| ratio.figure == figure && ratio.ours == ours && ratio.kernel == kernel)?;
+        Some(found.times)
+    }
+}
+
+/// All parts that were measured.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Parts {
+    /// Twice the budget.
+    pub swap: Option<Part<Side, Work, Phases>>,
+    /// Both patterns at a time.
+    pub mix: Option<Part<Side, mix::Sizes, mix::Outcome>>,
+    /// What the kernel's side of both ran on.
+    pub kernel_swap: Option<Setting>,
+    /// First touch.
+    pub touch: Option<Part<Side, touch::Sizes, touch::Outcome>>,
+    /// One byte here and one there.
+    pub sparse: Option<Part<Side, sparse::Sizes, sparse::Outcome>>,
+    /// Large allocations of which a header is used.
+    pub header: Option<Part<header::Run, header::Sizes, header::Outcome>>,
+    /// An image of memory; the kernel's is a fork.
+    pub snapshot: Option<Part<Side, snapshot::Sizes, snapshot::Outcome>>,
+    /// Slow faults.
+    pub latency: Option<Part<latency::Run, latency::Sizes, latency::Outcome>>,
+    skipped: Vec<Skipped>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Skipped {
+    what: String,
+    why: String,
+}
+
+impl Parts {
+    /// Notes that something was left out.
+    pub fn skip(&mut self, what: &str, why: &Skip) {
+        self.skipped.push(Skipped {
+            what: what.to_owned(),
+            why: why.to_string(),
+        });
+    }
+
+    fn compare(&mut self) {
+        if let Some(swap) = &mut self.swap {
+            swap.compare();
+        }
+        if let Some(mix) = &mut self.mix {
+            mix.compare();
+        }
+        if let Some(touch) = &mut self.touch {
+            touch.compare();
+        }
+        if let Some(snapshot) = &mut self.snapshot {
+            snapshot.compare();
+        }
+    }
+}
+
+/// The whole result.
+#[derive(Clone, Debug, Serialize)]
+pub struct FolioReport {
+    schema: &'static str,
+    machine: Machine,
+    load: [Option<f64>; 2],
+    rounds: u16,
+    order: String,
+    #[serde(flatten)]
+    parts: Parts,
+    targets: Vec<Target>,
+}
+
+impl FolioReport {
+    /// Puts the result together.
+    #[must_use]
+    pub fn new(rounds: u16, order: BenchOrder, load: [Option<f64>; 2], mut parts: Parts) -> Self {
+        parts.compare();
+        Self {
+            schema: "millpond-bench-folio/1",
+            machine: Machine::look(),
+            load,
+            rounds,
+            order: order.to_string(),
+            targets: targets(order, &parts),
+            parts,
+        }
+    }
+
+    /// Whether all memory of every round held what it had to.
+    #[must_use]
+    pub fn all_right(&self) -> bool {
+        let Parts {
+            swap,
+            mix,
+            kernel_swap: _,
+            touch,
+            sparse,
+            header,
+            snapshot,
+            latency,
+            skipped: _,
+        } = &self.parts;
+        let wrong = [
+            swap.as_ref().map(Part::wrong),
+            mix.as_ref().map(Part::wrong),
+            touch.as_ref().map(Part::wrong),
+            sparse.as_ref().map(Part::wrong),
+            header.as_ref().map(Part::wrong),
+            snapshot.as_ref().map(Part::wrong),
+            latency.as_ref().map(Part::wrong),
+        ];
+        wrong.into_iter().flatten().sum::<u64>() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn touched(page: f64, wrong_pages: u64) -> touch::Outcome {
+        touch::Outcome {
+            page,
+            wrong_pages,
+            ..touch::Outcome::default()
+        }
+    }
+
+    fn report(rounds: Vec<(Side, Vec<touch::Outcome>)>) -> FolioReport {
+        let sizes = touch::Sizes {
+            memory_bytes: 1 << 20,
+        };
+        let parts = Parts {
+            touch: Some(Part::new(sizes, rounds)),
+            ..Parts::default()
+        };
+        let order = "adaptive".parse().unwrap();
+        FolioReport::new(3, order, [Some(0.5), None], parts)
+    }
+
+    #[test]
+    fn ratios_are_of_medians_and_say_which_targets_are_met() {
+        let ours = "adaptive".parse().unwrap();
+        let report = report(vec![
+            (ours, [2.0, 9.0, 1.0].map(|page| touched(page, 0)).to_vec()),
+            (Side::Kernel, vec![touched(6.0, 0)]),
+            (Side::KernelHuge, vec![touched(1.0, 0)]),
+        ]);
+        let part = report.parts.touch.as_ref().unwrap();
+        assert_eq!(part.ratio("page", ours, Side::Kernel), Some(3.0));
+        assert_eq!(part.ratio("page", ours, Side::KernelHuge), Some(0.5));
+        assert_eq!(part.ratio("page", Side::fixed(9), Side::Kernel), None);
+        let met: Vec<bool> = report.targets.iter().map(|target| target.met).collect();
+        assert_eq!(met, [true, false]);
+        let text = report.to_string();
+        assert!(text.contains("wanted at least 3: met"), "{text}");
+        assert!(!text.contains("WRONG"), "{text}");
+    }
+
+    #[test]
+    fn one_wrong_page_in_one_round_is_seen() {
+        let rounds = vec![touched(1.0, 0), touched(1.0, 1), touched(1.0, 0)];
+        let report = report(vec![(Side::fixed(9), rounds)]);
+        assert!(!report.all_right());
+        assert!(report.to_string().contains("WRONG BYTES"));
+    }
+}

@@ -56,6 +56,9 @@ impl Core {
                         mapped: state.is_mapped(),
                     }
                 }
+                State::Resident if self.is_in_freed_part(id, page) => {
+                    PageState::LazyFree { mapped: true }
+                }
                 State::Resident => PageState::Resident,
                 State::Limbo => PageState::Limbo,
                 _ => PageState::InFlight,
@@ -195,7 +198,7 @@ impl Core {
     /// Every folio owns all its entries, is listed where its state says, and the page counts add up.
     fn check_folios(&self) -> Result<(), String> {
         let (mut mapped, mut limbo, mut taking_out, mut pins, mut flights) = (0, 0, 0, 0, 0);
-        let (mut lazy, mut lazy_leaving) = ([0, 0], 0);
+        let (mut lazy, mut lazy_leaving, mut lazy_parts) = ([0, 0], 0, 0);
         for (id, folio) in self.folios.iter() {
             let pages = folio.order.pages().0;
             let at = self.at(id);
@@ -225,6 +228,21 @@ impl Core {
                     0
                 };
             }
+            if folio.state != State::Clearing {
+                lazy[1] += u32::from(folio.freed.pages);
+                lazy_parts += u32::from(folio.freed.pages);
+            }
+            let freed = folio.freed;
+            ensure!(
+                freed.pages == 0 || !folio.lazy && folio.state.is_mapped() && folio.pins == 0,
+                "{id:?}, {:?} with {} pins, was freed in part",
+                folio.state,
+                folio.pins
+            );
+            ensure!(
+                u32::from(freed.first) + u32::from(freed.pages) <= pages,
+                "{id:?} of {pages} pages was freed in {freed:?}"
+            );
             pins += u32::from(folio.pins);
             flights += u32::from(folio.in_flight());
             self.check_list_of(id, folio)?;
@@ -249,6 +267,11 @@ impl Core {
             "lazily freed (in limbo, mapped): said [{}, {}], are {lazy:?}",
             self.lazy_limbo,
             self.lazy_mapped
+        );
+        ensure!(
+            lazy_parts == self.lazy_parts,
+            "lazily freed in parts: said {}, are {lazy_parts}",
+            self.lazy_parts
         );
         ensure!(
             lazy_leaving == self.lazy_leaving,
@@ -298,6 +321,14 @@ impl Core {
     }
 
     fn check_lists(&self) -> Result<(), String> {
+        let in_part = |folio: &Folio| folio.freed.pages > 0 && folio.state != State::Clearing;
+        let in_parts = || self.folios.iter().filter(|(_, folio)| in_part(folio));
+        ensure!(
+            in_parts().all(|(id, _)| self.deferred.contains(&id))
+                && in_parts().count() == self.deferred.len(),
+            "not just the folios that were freed in part wait to be split: {:?}",
+            self.deferred
+        );
         let lists = [
             (&self.lru.active, ListName::Active),
             (&self.lru.inactive, ListName::Inactive),
@@ -406,7 +437,8 @@ impl Core {
                 }
                 folds += 1;
             }
-            if let (State::Saving, Some(slot)) = (folio.state, folio.new_slot) {
+            if folio.state == State::Saving {
+                let slot = folio.saved_as();
                 ensure!(
                     self.slots.get(slot).state == SlotState::Saving,
                     "{slot:?} of {id:?} is not being saved"

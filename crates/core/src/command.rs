@@ -83,19 +83,23 @@ pub enum Command {
         /// A hole of the same order.
         frame: Frame,
     },
-    /// Zero the mapped pages of `at` in place. Nothing else is under way there, and they stay mapped. Answer: `Cleared`.
+    /// Zero the mapped pages of `part` in place. Nothing else is under way there, and they stay mapped. Answer: `Cleared`.
     Clear {
         /// The folio.
         folio: FolioId,
-        /// The range.
+        /// Where it is.
         at: PageRange,
+        /// What is to be zeros: all of it, or a part.
+        part: PageRange,
     },
-    /// Look whether every byte of the mapped pages of `at` is zero. Answer: `Blank`, `Written`.
+    /// Look whether every byte of the mapped pages of `part` is zero. Answer: `Blank`, `Written`.
     Look {
         /// The folio.
         folio: FolioId,
-        /// The range.
+        /// Where it is.
         at: PageRange,
+        /// What is looked at: all of it, or a part.
+        part: PageRange,
     },
     /// [`Command::TakeOut`] of what is thought to be zeros: not when a glance shows otherwise, and what was captured is
     /// looked at. Answer: `Written` (still mapped), `TakenOutBlank`, `TakenOut`, `TakeOutBusy`, `TakeOutImmovable`.

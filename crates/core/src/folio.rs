@@ -66,6 +66,8 @@ pub(crate) enum Errand {
     Fold(FoldId),
     /// `Filling` from another folio, the [lender](Folio::lender).
     Copy,
+    /// `Clearing` a part of it.
+    FreePart,
     /// `Zapping`: it stood for poison, which is not charged as memory.
     Poison,
 }
@@ -79,6 +81,13 @@ pub(crate) enum ListName {
     Limbo,
     Unevictable,
     LazyFree,
+}
+
+/// A run of a folio's pages, counted from its start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Part {
+    pub(crate) first: u16,
+    pub(crate) pages: u16,
 }
 
 const NO_FOLIO: u32 = u32::MAX;
@@ -96,20 +105,19 @@ pub(crate) struct Folio {
     pub(crate) waited_for: bool,
     /// Its mapping does not let it move.
     pub(crate) immovable: bool,
-    /// Lazily freed and, as far as is known, not used since.
+    /// Lazily freed and, as far as is known, not used since. All of it; for a part see `freed`.
     pub(crate) lazy: bool,
-    /// `Filling`: only a part of the slot is loaded, which is then not kept as backing.
-    pub(crate) part_of_slot: bool,
     /// `Filling`: the first page of the slot that is loaded.
     pub(crate) slot_first: u16,
     /// Why the command under way was given.
     pub(crate) errand: Errand,
+    /// The part of it that was freed while the rest was not; see `ops/deferred_split.rs`.
+    pub(crate) freed: Part,
     /// The store's copy of these bytes, if there is one. In `Filling`, where they come from.
     pub(crate) slot: Option<SlotId>,
-    /// `Saving`: the name for what is being written.
-    pub(crate) new_slot: Option<SlotId>,
     /// The frame in the pool that the state speaks of.
     pub(crate) frame: Option<Frame>,
+    /// The one before it on its list; the name for what is being written while it is `Saving`, on no list.
     pub(crate) prev: u32,
     /// The next on its list; the lender while it is `Filling` by `Errand::Copy`, on no list.
     pub(crate) next: u32,
@@ -137,6 +145,17 @@ impl Folio {
     pub(crate) fn set_lender(&mut self, lender: FolioId) {
         debug_assert!(self.list == ListName::None);
         (self.errand, self.next) = (Errand::Copy, lender.0);
+    }
+
+    /// Of a folio being saved: the name for what is being written.
+    pub(crate) fn saved_as(&self) -> SlotId {
+        debug_assert_eq!(self.state, State::Saving);
+        SlotId(self.prev)
+    }
+
+    pub(crate) fn save_as(&mut self, slot: SlotId) {
+        debug_assert!(self.state == State::Saving && self.list == ListName::None);
+        self.prev = slot.0;
     }
 
     /// Of a folio being taken out: whether limbo will hold it.
@@ -186,11 +205,10 @@ impl Folios {
             waited_for: false,
             immovable: false,
             lazy: false,
-            part_of_slot: false,
             slot_first: 0,
             errand: Errand::None,
+            freed: Part::default(),
             slot: None,
-            new_slot: None,
             frame: None,
             prev: NO_FOLIO,
             next: NO_FOLIO,

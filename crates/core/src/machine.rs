@@ -19,11 +19,13 @@ use crate::fold::Folds;
 use crate::folio::{FolioId, Folios, ListName, State};
 use crate::frames::Frames;
 use crate::leaf::{Entry, LeafTable};
+use crate::limits::DEFERRED_SPLITS;
 use crate::lru::Lruvec;
 use crate::order::{OrderPolicy, Trends};
 use crate::region::Regions;
 use crate::stats::VmStat;
 use crate::swap::{SlotId, Slots};
+use std::collections::VecDeque;
 
 /// The state machine. See the [module](self).
 #[derive(Debug)]
@@ -38,6 +40,8 @@ pub struct Core {
     pub(crate) lru: Lruvec,
     pub(crate) trends: Trends,
     pub(crate) folds: Folds,
+    /// Folios of which a part was freed, oldest first.
+    pub(crate) deferred: VecDeque<FolioId>,
     /// Pages of folios that are mapped, or on their way in or out.
     pub(crate) mapped: u32,
     /// Pages of folios in limbo, being saved or being rescued.
@@ -46,7 +50,9 @@ pub struct Core {
     pub(crate) taking_out: u32,
     /// Of the mapped pages, those that were lazily freed.
     pub(crate) lazy_mapped: u32,
-    /// Of these, those that are being taken out to be dropped.
+    /// Of these, those that are only a part of their folio.
+    pub(crate) lazy_parts: u32,
+    /// Of the lazily freed pages that are mapped, those that are being taken out to be dropped.
     pub(crate) lazy_leaving: u32,
     /// Pages in limbo that were lazily freed.
     pub(crate) lazy_limbo: u32,
@@ -85,11 +91,13 @@ impl Core {
             regions: Regions::new(config.arena),
             lru: Lruvec::new(),
             folds: Folds::new(),
+            deferred: VecDeque::with_capacity(DEFERRED_SPLITS),
             trends: Trends::new(config.arena.0 / LEAF_PAGES),
             mapped: 0,
             limbo: 0,
             taking_out: 0,
             lazy_mapped: 0,
+            lazy_parts: 0,
             lazy_leaving: 0,
             lazy_limbo: 0,
             flights: 0,
@@ -292,90 +300,6 @@ impl Core {
                     index: first + i as u16,
                 },
             );
-        }
-    }
-
-    /// Splits a resident folio so that no piece straddles `page`, into pieces as large as alignment
-    /// allows. False when there are no records for the pieces; nothing changed then.
-    pub(crate) fn split_at(&mut self, id: FolioId, page: PageIndex, out: &mut Commands) -> bool {
-        let (folio, at) = (*self.folios.get(id), self.at(id));
-        debug_assert_eq!(folio.state, State::Resident);
-        if !at.contains(page) || page == at.start {
-            return true;
-        }
-        // Halving down to the page's own alignment makes one new piece a level.
-        if !self.folios.room(u32::from(folio.order.get())) {
-            return false;
-        }
-        let list = self.unlist(id);
-        if let Some(slot) = folio.slot {
-            self.drop_slot_pages(slot, folio.order.pages().0, out);
-            self.folios.get_mut(id).slot = None;
-        }
-        let mut straddling = id;
-        loop {
-            let piece = *self.folios.get(straddling);
-            let half = piece
-                .order
-                .smaller()
-                .expect("a straddled folio has two pages or more");
-            let half_pages = half.pages().0;
-            let middle = self.at(straddling).start.plus(half_pages);
-            let upper = self
-                .folios
-                .alloc(piece.place.plus(half_pages), half, State::Resident)
-                .expect("room was checked");
-            self.folios.get_mut(straddling).order = half;
-            let record = self.folios.get_mut(upper);
-            record.pins = piece.pins;
-            record.immovable = piece.immovable;
-            record.lazy = piece.lazy;
-            self.set_entries(PageRange::new(middle, half.pages()), Entry::Folio(upper));
-            self.pins += u32::from(piece.pins);
-            self.stat.folio_split += 1;
-            let whole = if page < middle { upper } else { straddling };
-            if page == middle {
-                self.list(straddling, list);
-                self.list(upper, list);
-                return true;
-            }
-            straddling = if page < middle { straddling } else { upper };
-            self.list(whole, list);
-        }
-    }
-
-    /// [`Core::split_at`] for the edges of a range: afterwards every folio is inside or outside. `None` when that is
-    /// so; a reply when something must happen first.
-    pub(crate) fn split_edges(&mut self, range: PageRange, out: &mut Commands) -> Option<Reply> {
-        for page in [range.start, range.end()] {
-            let Some(id) = self.straddler(page) else {
-                continue;
-            };
-            let folio = self.folios.get_mut(id);
-            if folio.in_flight() {
-                folio.waited_for = true;
-                return Some(Reply::Wait {
-                    page: self.at(id).start,
-                });
-            }
-            if folio.state == State::Limbo {
-                return Some(Reply::NeedsResident { page });
-            }
-            if !self.split_at(id, page, out) {
-                return Some(Reply::Refused(Refusal::OutOfRecords));
-            }
-        }
-        None
-    }
-
-    /// The folio that has pages on both sides of the start of `page`.
-    fn straddler(&self, page: PageIndex) -> Option<FolioId> {
-        if page.0 >= self.config.arena.0 {
-            return None;
-        }
-        match self.leaves.get(page) {
-            Entry::Folio(id) if self.at(id).start < page => Some(id),
-            _ => None,
         }
     }
 

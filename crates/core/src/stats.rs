@@ -53,6 +53,8 @@ pub struct VmStat {
     pub over_limit: u64,
     /// Folios split because only a part was wanted or could move.
     pub folio_split: u64,
+    /// Folios that were left whole though a part of them was freed: they are split when memory is wanted.
+    pub deferred_split: u64,
     /// Folios that were brought in from several slots.
     pub folio_fold: u64,
     /// Snapshots taken.
@@ -116,6 +118,7 @@ impl VmStat {
             load_failed: self.load_failed - before.load_failed,
             over_limit: self.over_limit - before.over_limit,
             folio_split: self.folio_split - before.folio_split,
+            deferred_split: self.deferred_split - before.deferred_split,
             folio_fold: self.folio_fold - before.folio_fold,
             snapshots: self.snapshots - before.snapshots,
             snapshot_copy: self.snapshot_copy - before.snapshot_copy,

@@ -5,7 +5,9 @@
 mod common;
 
 use common::lazily::{Free, each_case, old_or_zeros, settle};
-use common::{FOLIO, MIB, PAGE, eventually, fill, holds, is_zero, order, page_is, pages, press};
+use common::{
+    FOLIO, MIB, PAGE, eventually, fill, holds, is_zero, order, page_is, pages, press, small, ways,
+};
 use millpond::{Advice, StoreKind};
 use std::ops::Range;
 
@@ -285,9 +287,14 @@ fn a_folio_is_split_only_where_an_end_of_the_range_is_inside_it() {
             );
             after.folio_split - before.folio_split
         };
-        // Whole folios; then folios that nobody has touched yet: in halves down to the end's own alignment.
+        // Whole folios; then folios that nobody has touched yet: in halves down to the end's own alignment. Where nobody else
+        // uses the bytes a part is zeroed in place, and split off when memory is wanted.
         let found = [0..16, 64..160, 168..192, 200..216, 228..232].map(&mut splits);
-        assert_eq!(found, [0, 0, 1, 2, 2], "{}", case.name);
+        let at_once = match case.free {
+            Free::Shared => [0, 0, 1, 2, 2],
+            Free::Exclusive => [0; 5],
+        };
+        assert_eq!(found, at_once, "{}", case.name);
         // These folios end there by now.
         assert_eq!(splits(228..232), 0, "{}", case.name);
     });
@@ -307,6 +314,56 @@ fn a_folio_is_split_only_where_an_end_of_the_range_is_inside_it() {
         );
         assert!(is_zero(&region, 2 * MIB..6 * MIB) && holds(&region, 0..2 * MIB, 1));
     });
+}
+
+/// Row 2.4.
+#[test]
+fn a_folio_that_was_freed_in_part_is_split_when_memory_is_wanted() {
+    for (delivery, method) in ways() {
+        let manager = small().delivery(delivery).take_out(method).build().unwrap();
+        let mut region = manager.region_with(8 * MIB, order(4)).unwrap();
+        fill(&mut region, 0..8 * MIB, 1);
+        // The second quarter of each folio.
+        let parts: Vec<_> = (0..8 * MIB)
+            .step_by(FOLIO)
+            .map(|at| at + FOLIO / 4..at + FOLIO / 2)
+            .collect();
+        region.lazy_free_vectored(&parts).unwrap();
+        let vm = manager.stats().vm;
+        let folios = parts.len() as u64;
+        assert_eq!(
+            (vm.deferred_split, vm.folio_split),
+            (folios, 0),
+            "{delivery:?} {method:?}"
+        );
+        assert_eq!(vm.nr_lazyfree, pages(2 * MIB), "{delivery:?} {method:?}");
+        assert_eq!(region.stats().lazyfree, 2 * MIB as u64);
+        // Half of the parts are used again.
+        for part in parts.iter().step_by(2) {
+            fill(&mut region, part.clone(), 7);
+        }
+        press(&manager, 12 * MIB);
+        let vm = manager.stats().vm;
+        assert_eq!(vm.pglazyfreed, pages(MIB), "{delivery:?} {method:?}");
+        for (n, part) in parts.iter().enumerate() {
+            match n % 2 {
+                0 => assert!(
+                    holds(&region, part.clone(), 7),
+                    "{delivery:?} {method:?}: {part:?}"
+                ),
+                _ => assert!(
+                    is_zero(&region, part.clone()),
+                    "{delivery:?} {method:?}: {part:?}"
+                ),
+            }
+            let first = (n * FOLIO / PAGE) as u64;
+            let quarter = n * FOLIO..part.start;
+            assert!(
+                holds(&region, quarter, 1 + first),
+                "{delivery:?} {method:?}: {n}"
+            );
+        }
+    }
 }
 
 /// Row 1.9: the first version of the kernel's `MADV_FREE` gave pages back at once where there was no swap.

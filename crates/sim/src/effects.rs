@@ -124,13 +124,13 @@ impl World {
                     Err(TakeOutError::Immovable) => Outcome::TakeOutImmovable,
                 }
             }
-            Command::Clear { at, .. } => {
-                self.mmu.clear(at)?;
+            Command::Clear { part, .. } => {
+                self.mmu.clear(part)?;
                 Outcome::Cleared
             }
-            Command::Look { at, .. } => {
-                self.expect_readable(at)?;
-                match self.mmu.is_blank(at, false)? {
+            Command::Look { part, .. } => {
+                self.expect_readable(part)?;
+                match self.mmu.is_blank(part, false)? {
                     true => Outcome::Blank,
                     false => Outcome::Written,
                 }

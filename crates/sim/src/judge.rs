@@ -119,7 +119,7 @@ impl World {
                 });
                 let cap = self.profile.config.lazyfree_max.0;
                 let looked_at = self.schedule.iter().map(|p| match p.command {
-                    Command::Look { at, .. } => at.len.0,
+                    Command::Look { part, .. } => part.len.0,
                     _ => 0,
                 });
                 let left = left.count() as u32 + looked_at.sum::<u32>();

@@ -310,7 +310,7 @@ impl World {
                 actor.split = true;
             }
         }
-        if let Command::Clear { at, .. } = command {
+        if let Command::Clear { part: at, .. } = command {
             let pages = at.start.0 as usize..at.end().0 as usize;
             self.cleared[pages].fill(self.events);
         }

@@ -38,6 +38,11 @@ impl Core {
             }
             page = match self.leaves.get(page) {
                 Entry::Folio(id) => {
+                    let folio = self.folios.get(id);
+                    if folio.state == State::Resident && folio.freed.pages > 0 {
+                        self.split_off_freed(id, out);
+                        continue;
+                    }
                     self.cool(id, advice, out);
                     self.at(id).end()
                 }
@@ -86,7 +91,7 @@ impl Core {
         let mut looked_at = None;
         self.for_each_folio(range, |core, id| {
             let folio = core.folios.get_mut(id);
-            if folio.lazy && folio.in_flight() {
+            if (folio.lazy || folio.freed.pages > 0) && folio.in_flight() {
                 folio.waited_for = true;
                 looked_at = Some(core.at(id).start);
             }
@@ -99,7 +104,8 @@ impl Core {
         }
         self.for_each_folio(range, |core, id| {
             let folio = core.folios.get_mut(id);
-            let relist = (folio.immovable || folio.lazy) && folio.state == State::Resident;
+            let marked = folio.lazy || folio.freed.pages > 0;
+            let relist = (folio.immovable || marked) && folio.state == State::Resident;
             folio.immovable = false;
             // One that is on its way somewhere is on no list, and gets on one when it has arrived.
             if relist {

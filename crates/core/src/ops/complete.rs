@@ -46,7 +46,7 @@ impl Core {
             }
             (State::TakingOut, Outcome::TakeOutImmovable) => self.immovable(id, out),
             (State::Saving, Outcome::Stored) => {
-                let slot = folio.new_slot.expect("a folio being saved has a new slot");
+                let slot = folio.saved_as();
                 self.slots.saved(slot);
                 if let Some(previous) = folio.slot {
                     self.drop_slot_pages(previous, folio.order.pages().0, out);
@@ -122,7 +122,7 @@ impl Core {
             Some(slot) => {
                 self.stat.pgmajfault += 1;
                 self.stat.pswpin += u64::from(pages);
-                if folio.part_of_slot {
+                if self.slots.get(slot).order != folio.order {
                     self.drop_slot_pages(slot, pages, out);
                     self.folios.get_mut(id).slot = None;
                 }
@@ -282,8 +282,7 @@ impl Core {
     }
 
     fn cancel_save(&mut self, folio: &Folio) {
-        self.slots
-            .cancel(folio.new_slot.expect("a folio being saved has a new slot"));
+        self.slots.cancel(folio.saved_as());
     }
 
     /// The folio has left memory: its pages are `slot`'s, or zeros.

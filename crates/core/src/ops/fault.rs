@@ -322,7 +322,6 @@ impl Core {
         let folio = self.folios.get_mut(id);
         folio.slot = Some(slot);
         folio.slot_first = first;
-        folio.part_of_slot = order != slot_order;
         out.push(Command::Load {
             folio: id,
             part: SlotPart { slot, first, order },
@@ -401,7 +400,10 @@ impl Core {
         }
         match missing(self) {
             0 => Memory::Fresh,
-            _ if self.store_blocked && self.lru.lazyfree.pages() == 0 => {
+            _ if self.store_blocked
+                && self.lru.lazyfree.pages() == 0
+                && self.deferred.is_empty() =>
+            {
                 self.stat.over_limit += 1;
                 Memory::Fresh
             }

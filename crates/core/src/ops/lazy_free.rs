@@ -80,6 +80,9 @@ impl Core {
             }
             Entry::Folio(id) => id,
         };
+        if self.free_part(id, range, mode, out) {
+            return Step::To(self.at(id).end());
+        }
         if let Some(stop) = self.settle_for(id, page, range, out) {
             return stop;
         }
@@ -111,7 +114,11 @@ impl Core {
         self.disown_slot(id, out);
         self.begin(id, State::Clearing);
         let at = self.at(id);
-        out.push(Command::Clear { folio: id, at });
+        out.push(Command::Clear {
+            folio: id,
+            at,
+            part: at,
+        });
     }
 
     fn mark_limbo(&mut self, id: FolioId, out: &mut Commands) {
@@ -123,7 +130,7 @@ impl Core {
     }
 
     /// What the store has of the folio is not wanted any more than the folio.
-    fn disown_slot(&mut self, id: FolioId, out: &mut Commands) {
+    pub(crate) fn disown_slot(&mut self, id: FolioId, out: &mut Commands) {
         let folio = self.folios.get_mut(id);
         let pages = folio.order.pages().0;
         if let Some(slot) = folio.slot.take() {
@@ -144,8 +151,9 @@ impl Core {
         self.list(id, ListName::LazyFree);
     }
 
-    /// Takes the mark away, if there is one. The folio must be listed elsewhere then.
+    /// Takes the mark away, if there is one, of all or of a part. The folio must be listed elsewhere then.
     pub(crate) fn unmark(&mut self, id: FolioId) -> bool {
+        self.in_one_piece(id);
         let folio = self.folios.get_mut(id);
         let pages = folio.order.pages().0;
         if !folio.lazy {
@@ -164,6 +172,7 @@ impl Core {
 
     /// Somebody uses the folio: it is not free any more.
     pub(crate) fn in_use_again(&mut self, id: FolioId) {
+        self.stat.pglazyfree_reused += u64::from(self.in_one_piece(id));
         if self.unmark(id) {
             self.stat.pglazyfree_reused += u64::from(self.folios.get(id).order.pages().0);
         }
@@ -171,15 +180,24 @@ impl Core {
 
     /// The folio was cleared in place.
     pub(crate) fn cleared(&mut self, id: FolioId) {
+        if self.folios.get(id).errand == Errand::FreePart {
+            return self.part_cleared(id);
+        }
         self.folios.get_mut(id).state = State::Resident;
         self.mark(id);
     }
 
     /// The folio was looked at, and is still mapped.
     pub(crate) fn looked_at(&mut self, id: FolioId, blank: bool) {
-        self.folios.get_mut(id).state = State::Resident;
+        let folio = self.folios.get_mut(id);
+        folio.state = State::Resident;
+        let list = if folio.lazy {
+            ListName::LazyFree
+        } else {
+            ListName::Inactive
+        };
         if blank {
-            self.list(id, ListName::LazyFree);
+            self.list(id, list);
         } else {
             self.in_use_again(id);
             self.list(id, ListName::Inactive);
@@ -207,7 +225,10 @@ impl Core {
                 break;
             }
             let Some(id) = self.lru.lazyfree.oldest() else {
-                break;
+                match self.split_deferred(out) {
+                    true => continue,
+                    false => break,
+                }
             };
             let folio = *self.folios.get(id);
             let n = folio.order.pages().0;
@@ -315,6 +336,14 @@ impl Core {
             if seen >= left.0 || out.len() >= RECLAIM_BATCH {
                 break;
             }
+            // The parts of folios come last, so that each kind is gone through once.
+            if left.0 - seen <= self.lazy_parts {
+                match self.look_at_deferred(out) {
+                    Some(pages) => seen += pages,
+                    None => break,
+                }
+                continue;
+            }
             let Some(id) = self.lru.lazyfree.oldest() else {
                 break;
             };
@@ -326,9 +355,11 @@ impl Core {
                 continue;
             }
             self.begin(id, State::Looking);
+            let at = self.at(id);
             out.push(Command::Look {
                 folio: id,
-                at: self.at(id),
+                at,
+                part: at,
             });
         }
         Reply::Seen {

@@ -2,6 +2,7 @@
 
 mod advise;
 mod complete;
+mod deferred_split;
 mod discard;
 mod fault;
 mod lazy_free;
@@ -9,4 +10,5 @@ mod merge;
 mod pin;
 mod reclaim;
 mod snapshot;
+mod split;
 mod walk;

@@ -26,7 +26,8 @@ impl Core {
         // Small folios fill a batch before there are enough of them: the next batch goes on with these. (Those that were
         // in limbo give no command.)
         let progress = lazy > 0 || out.len() > given;
-        if lazy >= pages.0 || progress && self.lru.lazyfree.pages() > 0 {
+        let more = self.lru.lazyfree.pages() > 0 || !self.deferred.is_empty();
+        if lazy >= pages.0 || progress && more {
             return Reply::Done;
         }
         let pages = PageCount(pages.0 - lazy);
@@ -85,7 +86,7 @@ impl Core {
             return false;
         };
         self.begin(id, State::Saving);
-        self.folios.get_mut(id).new_slot = Some(slot);
+        self.folios.get_mut(id).save_as(slot);
         let frame = folio.frame.expect("a folio in limbo has a frame");
         out.push(Command::Save {
             folio: id,
@@ -105,6 +106,11 @@ impl Core {
             let Some(id) = self.lru.inactive.oldest() else {
                 break;
             };
+            if self.folios.get(id).freed.pages > 0 {
+                // Its part was passed over because the pool has no place for what is dropped: it is not written out.
+                self.split_off_freed(id, out);
+                continue;
+            }
             let n = self.folios.get(id).order.pages().0;
             if !self.start_take_out(id, Errand::None, out) {
                 break;

@@ -253,13 +253,13 @@ impl Driver {
                 results.completed(folio, self.save_outcome(saved));
                 return None;
             }
-            Command::Clear { folio, at } => {
-                self.mmu.clear(at);
+            Command::Clear { folio, part, .. } => {
+                self.mmu.clear(part);
                 results.completed(folio, Outcome::Cleared);
                 return None;
             }
-            Command::Look { folio, at } => {
-                let blank = self.mmu.is_blank(at, false);
+            Command::Look { folio, part, .. } => {
+                let blank = self.mmu.is_blank(part, false);
                 results.completed(
                     folio,
                     if blank {

@@ -14,7 +14,6 @@ impl SimMmu {
     /// # Errors
     /// A page of it is pinned, or not mapped.
     pub fn clear(&mut self, at: PageRange) -> Check {
-        self.expect_folio(at, None)?;
         for page in at.pages() {
             if self.is_pinned(page) {
                 breach!(at page, "{at} is cleared, but {page} is pinned");
@@ -38,7 +37,6 @@ impl SimMmu {
     /// # Errors
     /// A page of it is not mapped.
     pub fn is_blank(&self, at: PageRange, glance: bool) -> Check<bool> {
-        self.expect_folio(at, None)?;
         let mut blank = true;
         for page in at.pages() {
             let Slot::Mapped(content) = self.page(page) else {

@@ -1,0 +1,199 @@
+//! Deferred splits: a folio of which only a part was freed stays whole until memory is needed.
+//!
+//! An allocator gives back what lies between two objects, and takes it again a moment later. Splitting the folio each
+//! time would leave small ones behind for good, and dropping the part costs a system call, a TLB shootdown, and a fault
+//! when it is used again. So where nobody uses the part meanwhile ([`FreeMode::Exclusive`](crate::FreeMode)) it is zeroed in
+//! place, as a whole folio would be, and noted in the folio's record; the folio goes to a queue. The kernel's counterpart is
+//! the deferred split queue of large folios.
+//!
+//! When lazily freed memory is asked for and none is left that could go as a whole, the queue gives its oldest: the folio
+//! is split around the part, into pieces as large as alignment allows, and the pieces of the part join the lazily freed.
+//! If the program has used the part again, that shows when they are looked at, as with all of them.
+//!
+//! One run of pages is noted for each folio. A second one that joins it makes it longer; one that does not is split off at
+//! once. The queue is a ring of names beside the folios, which are on other lists as well; freeing a whole folio never
+//! touches it.
+
+use crate::addr::{PageCount, PageIndex, PageRange};
+use crate::command::{Command, Commands};
+use crate::event::FreeMode;
+use crate::folio::{Errand, FolioId, ListName, Part, State};
+use crate::leaf::Entry;
+use crate::limits::{CLEAR_PAGES, DEFERRED_SPLITS, RECLAIM_SCAN};
+use crate::machine::Core;
+
+impl Core {
+    /// Starts freeing the part of a mapped folio that lies in `range`, without a split. False when that cannot be.
+    pub(crate) fn free_part(
+        &mut self,
+        id: FolioId,
+        range: PageRange,
+        mode: FreeMode,
+        out: &mut Commands,
+    ) -> bool {
+        let (folio, at) = (*self.folios.get(id), self.at(id));
+        let start = at.start.max(range.start);
+        let part = PageRange::new(start, PageCount(at.end().min(range.end()).0 - start.0));
+        let usable = folio.state == State::Resident && folio.pins == 0 && !folio.immovable;
+        let fits = matches!(mode, FreeMode::Exclusive | FreeMode::Zeroed)
+            && part.len.0 <= CLEAR_PAGES
+            && part.len < at.len
+            && self.deferred.len() < DEFERRED_SPLITS;
+        if !usable || !fits || folio.lazy {
+            return false;
+        }
+        let new = Part {
+            first: (part.start.0 - at.start.0) as u16,
+            pages: part.len.0 as u16,
+        };
+        let Some(joined) = join(folio.freed, new) else {
+            return false;
+        };
+        self.unlist(id);
+        self.in_one_piece(id);
+        self.disown_slot(id, out);
+        self.begin(id, State::Clearing);
+        let record = self.folios.get_mut(id);
+        (record.freed, record.errand) = (joined, Errand::FreePart);
+        self.stat.pglazyfree += u64::from(part.len.0);
+        out.push(Command::Clear {
+            folio: id,
+            at,
+            part,
+        });
+        true
+    }
+
+    /// A part of the folio was zeroed.
+    pub(crate) fn part_cleared(&mut self, id: FolioId) {
+        let folio = self.folios.get_mut(id);
+        let pages = folio.freed.pages;
+        (folio.state, folio.errand) = (State::Resident, Errand::None);
+        if u32::from(pages) == folio.order.pages().0 {
+            folio.freed = Part::default();
+            self.stat.pglazyfree -= u64::from(pages);
+            return self.mark(id);
+        }
+        self.lazy_mapped += u32::from(pages);
+        self.lazy_parts += u32::from(pages);
+        self.stat.deferred_split += 1;
+        self.deferred.push_back(id);
+        self.list(id, ListName::Inactive);
+    }
+
+    /// Whether `page` of the folio is in its freed part.
+    pub(crate) fn is_in_freed_part(&self, id: FolioId, page: PageIndex) -> bool {
+        let Part { first, pages } = self.folios.get(id).freed;
+        let index = page.0 - self.at(id).start.0;
+        (u32::from(first)..u32::from(first + pages)).contains(&index)
+    }
+
+    /// No part of the folio counts as freed any more. How many pages did.
+    pub(crate) fn in_one_piece(&mut self, id: FolioId) -> u32 {
+        let folio = self.folios.get_mut(id);
+        let pages = u32::from(std::mem::take(&mut folio.freed).pages);
+        if pages > 0 {
+            self.lazy_mapped -= pages;
+            self.lazy_parts -= pages;
+            self.deferred.retain(|&queued| queued != id);
+        }
+        pages
+    }
+
+    /// Splits folios from the queue until pieces of one are among the lazily freed. False when there are none.
+    pub(crate) fn split_deferred(&mut self, out: &mut Commands) -> bool {
+        for _ in 0..RECLAIM_SCAN {
+            let Some(id) = self.deferred.pop_front() else {
+                return false;
+            };
+            if self.folios.get(id).state != State::Resident {
+                self.deferred.push_back(id);
+                continue;
+            }
+            if self.split_off_freed(id, out) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Splits a mapped folio around the part that was freed, whose pieces join the lazily freed. False when there are no
+    /// records for them: then the part, which is zeros, counts as freed no more.
+    pub(crate) fn split_off_freed(&mut self, id: FolioId, out: &mut Commands) -> bool {
+        let first = self.folios.get(id).freed.first;
+        let start = self.at(id).start.plus(u32::from(first));
+        let part = PageRange::new(start, PageCount(self.in_one_piece(id)));
+        if !self.split_around(part, out) {
+            return false;
+        }
+        self.for_each_folio(part, |core, piece| {
+            core.unlist(piece);
+            core.stat.pglazyfree -= u64::from(core.folios.get(piece).order.pages().0);
+            core.mark(piece);
+        });
+        true
+    }
+
+    fn split_around(&mut self, part: PageRange, out: &mut Commands) -> bool {
+        [part.start, part.end()]
+            .into_iter()
+            .all(|page: PageIndex| match self.leaves.get(page) {
+                Entry::Folio(id) if self.at(id).start < page => self.split_at(id, page, out),
+                _ => true,
+            })
+    }
+
+    /// Looks whether the next part in the queue was used again. How many pages it has; `None` when there is none.
+    pub(crate) fn look_at_deferred(&mut self, out: &mut Commands) -> Option<u32> {
+        for _ in 0..self.deferred.len().min(RECLAIM_SCAN) {
+            let id = self.deferred.pop_front()?;
+            let folio = *self.folios.get(id);
+            self.deferred.push_back(id);
+            if folio.state != State::Resident {
+                continue;
+            }
+            let at = self.at(id);
+            let start = at.start.plus(u32::from(folio.freed.first));
+            let part = PageRange::new(start, PageCount(u32::from(folio.freed.pages)));
+            self.unlist(id);
+            self.begin(id, State::Looking);
+            out.push(Command::Look {
+                folio: id,
+                at,
+                part,
+            });
+            return Some(part.len.0);
+        }
+        None
+    }
+}
+
+/// Both as one run; `None` when they do not touch.
+fn join(old: Part, new: Part) -> Option<Part> {
+    if old.pages == 0 {
+        return Some(new);
+    }
+    let (first, end) = (
+        old.first.min(new.first),
+        (old.first + old.pages).max(new.first + new.pages),
+    );
+    (end - first <= old.pages + new.pages).then_some(Part {
+        first,
+        pages: end - first,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_touch_are_one() {
+        let part = |first, pages| Part { first, pages };
+        assert_eq!(join(Part::default(), part(3, 2)), Some(part(3, 2)));
+        assert_eq!(join(part(3, 2), part(5, 1)), Some(part(3, 3)));
+        assert_eq!(join(part(3, 2), part(0, 4)), Some(part(0, 5)));
+        assert_eq!(join(part(3, 2), part(6, 1)), None);
+        assert_eq!(join(part(6, 1), part(3, 2)), None);
+    }
+}

@@ -1,0 +1,164 @@
+//! A core driven by hand: every event is followed by the whole-state check, commands are answered as a test likes.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use millpond_core::limits::MIN_LIMIT_PAGES;
+use millpond_core::{
+    Access, Advice, Command, Commands, Config, Core, Event, FolioId, FreeMode, LEAF_PAGES, Order,
+    Outcome, PageCount, PageIndex, PageRange, PageState, Reclaimer, Reply,
+};
+
+pub const NEW: Outcome = Outcome::Installed { frame_kept: false };
+
+/// A core, whose whole state is checked after every event.
+pub struct Bench(pub Core);
+
+impl Bench {
+    pub fn new() -> Self {
+        Self::with_cap(u32::MAX)
+    }
+
+    pub fn with_cap(pages: u32) -> Self {
+        let config = Config::new(PageCount(32 * LEAF_PAGES), PageCount(MIN_LIMIT_PAGES));
+        let lazyfree_max = PageCount(pages);
+        Self(
+            Core::new(Config {
+                lazyfree_max,
+                ..config
+            })
+            .unwrap(),
+        )
+    }
+
+    pub fn send(&mut self, event: Event) -> (Reply, Vec<Command>) {
+        let mut out = Commands::new();
+        let reply = self.0.handle(event, &mut out);
+        self.0
+            .check()
+            .unwrap_or_else(|what| panic!("after {event:?}: {what}"));
+        (reply, out.iter().collect())
+    }
+
+    pub fn tell(&mut self, folio: FolioId, outcome: Outcome) -> Vec<Command> {
+        self.send(Event::Completed { folio, outcome }).1
+    }
+
+    /// A region whose pages are all resident.
+    pub fn filled(&mut self, pages: u32, order: u8) -> PageRange {
+        let range = self.region(pages, order);
+        self.touch(range);
+        range
+    }
+
+    pub fn region(&mut self, pages: u32, order: u8) -> PageRange {
+        let (pages, order) = (PageCount(pages), Order::new(order).unwrap());
+        match self
+            .send(Event::CreateRegion {
+                pages,
+                order: order.into(),
+            })
+            .0
+        {
+            Reply::Region { range, .. } => range,
+            reply => panic!("{reply:?}"),
+        }
+    }
+
+    pub fn fault(&mut self, page: PageIndex) -> (Reply, Vec<Command>) {
+        let (access, max_order) = (Access::Write, Order::MAX);
+        self.send(Event::Fault {
+            page,
+            access,
+            max_order,
+        })
+    }
+
+    pub fn touch(&mut self, range: PageRange) {
+        for page in range.pages() {
+            let commands = self.fault(page).1;
+            self.work(commands);
+        }
+    }
+
+    /// Carries commands out as a world does in which everything works and nobody writes.
+    pub fn work(&mut self, commands: Vec<Command>) {
+        for command in commands {
+            let next = match command {
+                Command::Zero { folio, .. }
+                | Command::Load { folio, .. }
+                | Command::Fold { folio, .. }
+                | Command::Copy { folio, .. }
+                | Command::Rescue { folio, .. } => self.tell(folio, NEW),
+                Command::TakeOut { folio, .. } => self.tell(folio, Outcome::TakenOut),
+                Command::TakeOutIfBlank { folio, .. } => self.tell(folio, Outcome::TakenOutBlank),
+                Command::Clear { folio, .. } => self.tell(folio, Outcome::Cleared),
+                Command::Look { folio, .. } => self.tell(folio, Outcome::Blank),
+                Command::Save { folio, .. } => self.tell(folio, Outcome::Stored),
+                Command::Zap { folio, .. } => self.tell(folio, Outcome::Zapped),
+                Command::FreeFrame { frame } => self.send(Event::FrameFreed { frame }).1,
+                Command::Release { slot } => self.send(Event::SlotReleased { slot }).1,
+                Command::Wake { .. } | Command::Poison { .. } => continue,
+            };
+            self.work(next);
+        }
+    }
+
+    /// Sends an event for all of `range`, as often as it takes. Answers all commands but the releases and frees.
+    pub fn all(
+        &mut self,
+        mut range: PageRange,
+        event: impl Fn(PageRange) -> Event,
+    ) -> Vec<Command> {
+        let mut given = Vec::new();
+        loop {
+            let (reply, commands) = self.send(event(range));
+            given.extend(&commands);
+            self.work(commands);
+            match reply {
+                Reply::Done => return given,
+                Reply::More { from } => {
+                    range = range.tail(from);
+                }
+                Reply::NeedsResident { page } => {
+                    let commands = self.fault(page).1;
+                    self.work(commands);
+                }
+                reply => panic!("{reply:?}"),
+            }
+        }
+    }
+
+    pub fn free(&mut self, range: PageRange, mode: FreeMode) -> Vec<Command> {
+        self.all(range, |range| Event::LazyFree { range, mode })
+    }
+
+    pub fn page_out(&mut self, range: PageRange) {
+        let advice = Advice::PageOut;
+        self.all(range, |range| Event::Advise { range, advice });
+    }
+
+    pub fn reclaim(&mut self, pages: u32) -> Vec<Command> {
+        let (pages, by) = (PageCount(pages), Reclaimer::Direct);
+        self.send(Event::Reclaim { pages, by }).1
+    }
+
+    /// Everything goes to the store, which is what is in `range`.
+    pub fn swap_out(&mut self, range: PageRange) {
+        self.page_out(range);
+        while self.0.stats().nr_limbo > 0 {
+            let commands = self.reclaim(range.len.0);
+            self.work(commands);
+        }
+        assert_eq!(self.state(range, 0), PageState::Swapped);
+    }
+
+    pub fn state(&self, range: PageRange, page: u32) -> PageState {
+        self.0.page_state(range.start.plus(page))
+    }
+}
+
+pub fn part(range: PageRange, pages: std::ops::Range<u32>) -> PageRange {
+    PageRange::new(
+        range.start.plus(pages.start),
+        PageCount(pages.end - pages.start),
+    )
+}

@@ -78,6 +78,23 @@ pub enum Event {
         /// The snapshot.
         copy: RegionId,
     },
+    /// Move what `from` holds to `to`, which holds nothing and lies alike in its leaves: both in one region each, of the same
+    /// length, not overlapping. The driver moves the mapped pages, and nothing is under way meanwhile. When `from` is all of
+    /// a region and `to` begins one, that is its successor and has its orders; only then may it inherit from a base.
+    Remap {
+        /// The source; it reads as zeros afterwards.
+        from: PageRange,
+        /// The destination.
+        to: PageRange,
+    },
+    /// Give a region another length where it is: addresses behind it are taken if they are free, or given back if nothing
+    /// is there. The reply is [`Reply::Region`].
+    Resize {
+        /// The region.
+        region: RegionId,
+        /// Its new length.
+        pages: PageCount,
+    },
     /// A region is about to be dropped: it inherits nothing any more. The reply is [`Reply::Detached`].
     Detach {
         /// The region.

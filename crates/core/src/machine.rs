@@ -136,6 +136,8 @@ impl Core {
             Event::Advise { range, advice } => self.advise(range, advice, out),
             Event::Protected { range } => self.protected(range, out),
             Event::Snapshot { region, base, copy } => self.snapshot(region, base, copy),
+            Event::Remap { from, to } => self.remap(from, to, out),
+            Event::Resize { region, pages } => self.resize(region, pages),
             Event::Detach { region } => self.detach(region),
             Event::Merge { base, from } => self.merge(base, from, out),
             Event::CreateRegion { pages, order } => self.create_region(pages, order),
@@ -207,6 +209,12 @@ impl Core {
             + self.folios.bytes()
             + self.slots.bytes()
             + self.frames.bytes()
+    }
+
+    /// The orders of a region's folios.
+    #[must_use]
+    pub fn order_of(&self, region: crate::region::RegionId) -> Option<OrderPolicy> {
+        self.regions.get(region).map(|region| region.order)
     }
 
     /// Length of the arena.

@@ -229,6 +229,11 @@ impl Trends {
         self.0[page.leaf() as usize] = Trend::default();
     }
 
+    /// What is known of the leaf of `from` is true of the leaf of `to` from now on.
+    pub(crate) fn moved(&mut self, from: PageIndex, to: PageIndex) {
+        self.0[to.leaf() as usize] = std::mem::take(&mut self.0[from.leaf() as usize]);
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         (self.0.len() * size_of::<Trend>()) as u64
     }

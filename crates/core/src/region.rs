@@ -12,6 +12,8 @@ pub struct RegionId(pub u32);
 
 const PLACE_BITS: u32 = 20;
 const NO_REGION: u32 = u32::MAX;
+/// Leaves of 1 GiB.
+const GIGABYTE: u32 = 512;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Region {
@@ -59,16 +61,12 @@ impl Regions {
         order: OrderPolicy,
     ) -> Option<(RegionId, PageRange)> {
         let want = pages.0.div_ceil(LEAF_PAGES);
-        let gap = self.gaps.iter().position(|&(_, len)| len >= want)?;
+        let (gap, skip) = self.gap_for(want)?;
         if self.free_seats.is_empty() && self.seats.len() >= 1 << PLACE_BITS {
             return None;
         }
-        let first = self.gaps[gap].0;
-        self.gaps[gap].0 += want;
-        self.gaps[gap].1 -= want;
-        if self.gaps[gap].1 == 0 {
-            self.gaps.remove(gap);
-        }
+        let first = self.gaps[gap].0 + skip;
+        self.take(gap, skip, want);
         let range = PageRange::new(PageIndex(first * LEAF_PAGES), pages);
         let region = Some(Region {
             range,
@@ -92,6 +90,61 @@ impl Regions {
         };
         self.leaves[first as usize..(first + want) as usize].fill(seat);
         Some((self.name(seat), range))
+    }
+
+    /// The first gap that has room for `want` leaves, and how many of its own come before them. A region of 1 GiB or more
+    /// begins at a multiple of that where there is room, as the kernel can then move its page tables by the gigabyte.
+    fn gap_for(&self, want: u32) -> Option<(usize, u32)> {
+        let find = |align: u32| {
+            let skip = |&(start, _): &(u32, u32)| start.next_multiple_of(align) - start;
+            let fits = |gap: &&(u32, u32)| skip(gap).saturating_add(want) <= gap.1;
+            let at = self.gaps.iter().position(|gap| fits(&gap))?;
+            Some((at, skip(&self.gaps[at])))
+        };
+        (want >= GIGABYTE)
+            .then(|| find(GIGABYTE))
+            .flatten()
+            .or_else(|| find(1))
+    }
+
+    /// Takes `len` leaves out of a gap, after `skip` that stay.
+    fn take(&mut self, gap: usize, skip: u32, len: u32) {
+        let (start, all) = self.gaps[gap];
+        let rest = (start + skip + len, all - skip - len);
+        match (skip, rest.1) {
+            (0, 0) => {
+                self.gaps.remove(gap);
+            }
+            (0, _) => self.gaps[gap] = rest,
+            (_, 0) => self.gaps[gap].1 = skip,
+            _ => {
+                self.gaps[gap].1 = skip;
+                self.gaps.insert(gap + 1, rest);
+            }
+        }
+    }
+
+    /// Gives a region another length, if the addresses behind it allow that.
+    pub(crate) fn resize(&mut self, id: RegionId, pages: PageCount) -> Option<PageRange> {
+        let region = self.get(id)?;
+        let (first, old) = (
+            region.range.start.leaf(),
+            region.range.len.0.div_ceil(LEAF_PAGES),
+        );
+        let want = pages.0.div_ceil(LEAF_PAGES);
+        let seat = id.0 & ((1 << PLACE_BITS) - 1);
+        if want > old {
+            let behind = |&(start, len): &(u32, u32)| start == first + old && len >= want - old;
+            let gap = self.gaps.iter().position(behind)?;
+            self.take(gap, 0, want - old);
+            self.leaves[(first + old) as usize..(first + want) as usize].fill(seat);
+        } else if want < old {
+            self.leaves[(first + want) as usize..(first + old) as usize].fill(NO_REGION);
+            self.give_back(first + want, old - want);
+        }
+        let region = self.get_mut(id)?;
+        region.range.len = pages;
+        Some(region.range)
     }
 
     /// Takes a region's addresses back.
@@ -200,6 +253,45 @@ mod tests {
         let (new, again) = regions.create(PageCount(1), Order::ZERO.into()).unwrap();
         assert_eq!(range, again);
         assert!(regions.get(old).is_none() && regions.get(new).is_some());
+    }
+
+    #[test]
+    fn a_region_grows_into_the_gap_behind_it_and_gives_it_back() {
+        let mut regions = regions();
+        let pages = |leaves| PageCount(leaves * LEAF_PAGES);
+        let (first, at) = regions.create(pages(2), Order::ZERO.into()).unwrap();
+        let (second, _) = regions.create(pages(1), Order::ZERO.into()).unwrap();
+        assert_eq!(
+            regions.resize(first, pages(3)),
+            None,
+            "somebody is in the way"
+        );
+        regions.remove(second);
+        assert_eq!(
+            regions.resize(first, pages(8)).map(|range| range.len),
+            Some(pages(8))
+        );
+        assert!(regions.gaps.is_empty());
+        assert!(regions.of(at.start.plus(8 * LEAF_PAGES - 1)).is_some());
+        assert_eq!(
+            regions.resize(first, PageCount(1)).map(|range| range.len.0),
+            Some(1)
+        );
+        assert_eq!(regions.gaps, [(1, 7)]);
+        assert!(regions.of(at.start.plus(1)).is_none());
+    }
+
+    #[test]
+    fn a_gigabyte_begins_at_a_multiple_of_itself_where_there_is_room() {
+        let mut regions = Regions::new(PageCount(3 * GIGABYTE * LEAF_PAGES));
+        let gigabyte = PageCount(GIGABYTE * LEAF_PAGES);
+        let starts = [PageCount(1), gigabyte, gigabyte].map(|pages| {
+            let (_, range) = regions.create(pages, Order::ZERO.into()).unwrap();
+            range.start.leaf()
+        });
+        assert_eq!(starts, [0, GIGABYTE, 2 * GIGABYTE]);
+        assert_eq!(regions.gaps, [(1, GIGABYTE - 1)]);
+        assert!(regions.create(gigabyte, Order::ZERO.into()).is_none());
     }
 
     #[test]

@@ -131,6 +131,36 @@ impl VolatileBook {
         purged
     }
 
+    /// The first page of a range that is only partly in `range`.
+    #[must_use]
+    pub fn straddler(&self, range: PageRange) -> Option<PageIndex> {
+        let near = self.by_start.range(..range.end().0).next_back();
+        let before = self.by_start.range(..range.start.0).next_back();
+        let straddles = |&(_, &index): &(&u32, &u32)| {
+            let marked = self.records[index as usize].range;
+            marked.end() > range.start && marked.start < range.end() && !range.covers(marked)
+        };
+        let found = before
+            .filter(straddles)
+            .or_else(|| near.filter(straddles))?;
+        Some(PageIndex(*found.0))
+    }
+
+    /// What was volatile in `from` is so from the page `to` on, purged or not, and as old as it was.
+    pub fn relocate(&mut self, from: PageRange, to: PageIndex) {
+        let inside: Vec<_> = self
+            .by_start
+            .range(from.start.0..from.end().0)
+            .map(|(&start, &index)| (start, index))
+            .collect();
+        for (start, index) in inside {
+            self.by_start.remove(&start);
+            let moved = to.plus(start - from.start.0);
+            self.records[index as usize].range.start = moved;
+            self.by_start.insert(moved.0, index);
+        }
+    }
+
     /// The range that has been volatile for longest counts as purged from now on: the caller drops its contents. Neither
     /// allocates nor frees.
     pub fn take_oldest(&mut self) -> Option<PageRange> {

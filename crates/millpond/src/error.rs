@@ -218,6 +218,76 @@ pub enum VolatileError {
     },
 }
 
+/// Why nothing was moved, or a region has not another length. All is as it was.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RemapError {
+    /// A range is empty, reversed, or leaves its region.
+    #[error("the range {start}..{end} is empty or not within the region's {len} bytes")]
+    BadRange {
+        /// First byte.
+        start: usize,
+        /// Byte after the last.
+        end: usize,
+        /// The region's length.
+        len: usize,
+    },
+    /// A range does not begin and end at pages, or source and destination do not lie alike in their 2 MiB.
+    #[error(
+        "{from} and {to} cannot be moved by tables: both must be multiples of 4096 that leave the same rest of 2 MiB \
+         (Region::remap copies what does not)"
+    )]
+    Unaligned {
+        /// Where the source begins or ends.
+        from: usize,
+        /// Where the destination begins.
+        to: usize,
+    },
+    /// Source and destination belong to different managers.
+    #[error("source and destination belong to different managers: move within one")]
+    OtherManager,
+    /// A page is pinned.
+    #[error("the page at offset {offset} is pinned: drop its guard first")]
+    Pinned {
+        /// Where, in the region.
+        offset: usize,
+    },
+    /// A volatile range is only partly in the source.
+    #[error(
+        "the volatile range at offset {offset} is only partly in the source: mark it nonvolatile first"
+    )]
+    Volatile {
+        /// Where, in the region.
+        offset: usize,
+    },
+    /// A page has to be brought in for this, and is lost.
+    #[error(
+        "the page at offset {offset} is lost: the store could not give it back; discard it to use it again"
+    )]
+    Lost {
+        /// Where, in the region.
+        offset: usize,
+    },
+    /// Too long, or no free run of addresses.
+    #[error(
+        "the manager's address space has no free run of {bytes} bytes: \
+         drop regions, or build the manager with a larger .address_space(bytes)"
+    )]
+    NoAddressSpace {
+        /// What was asked for, in bytes.
+        bytes: u64,
+    },
+    /// No folio record was left.
+    #[error("no folio records left: build the manager with a larger .address_space(bytes)")]
+    OutOfRecords,
+    /// The system refused.
+    #[error("the pages cannot be moved: {reason}")]
+    Memory {
+        /// What the system said.
+        reason: String,
+    },
+}
+
 /// Why there is no snapshot. The region is as it was.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]

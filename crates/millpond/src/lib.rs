@@ -28,6 +28,7 @@ mod lazy;
 mod manager;
 mod region;
 mod region_builder;
+mod remap;
 mod signals;
 mod snapshot;
 pub mod space;
@@ -38,7 +39,7 @@ pub use builder::{ManagerBuilder, OnStoreFull, StoreKind};
 pub use driver::Contents;
 pub use error::{
     AdviseError, BuildError, DiscardError, ForkError, LazyFreeError, PinError, PopulateError,
-    RegionError, SnapshotError, StoreError, VolatileError,
+    RegionError, RemapError, SnapshotError, StoreError, VolatileError,
 };
 pub use manager::Manager;
 pub use millpond_core::{BadOrderPolicy, Order, OrderPolicy, PAGE_SIZE, VmStat};

@@ -127,6 +127,16 @@ impl Manager {
         Ok(PondVec::new(self.region(bytes)?, n))
     }
 
+    /// An empty vector with addresses for `n` elements, one at least.
+    ///
+    /// # Errors
+    /// As [`Manager::vec`].
+    pub fn vec_with_capacity<T: Plain>(&self, n: usize) -> Result<PondVec<T>, RegionError> {
+        let mut vec = self.vec(n.max(1))?;
+        vec.truncate(0);
+        Ok(vec)
+    }
+
     /// Counters and gauges, as of now. Looks at memory that was lazily freed and is still mapped, whether it was written
     /// to since: about 25 ms a GiB of it.
     #[must_use]

@@ -21,7 +21,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct Region {
     pond: Arc<Pond>,
     id: RegionId,
+    /// The pages that it has of the manager's addresses.
     range: PageRange,
+    /// How many of them come before the first byte: what was moved here lies as it lay in its 2 MiB.
+    front: u32,
     len: usize,
     /// Guards that live, so that whoever asks for pins asks for nothing when there are none.
     guards: AtomicUsize,
@@ -75,6 +78,7 @@ impl Region {
             pond,
             id,
             range,
+            front: 0,
             len,
             guards: AtomicUsize::new(0),
         }
@@ -97,10 +101,10 @@ impl Region {
         false
     }
 
-    /// Address of the first byte, aligned to 2 MiB. It does not change while the region lives.
+    /// Address of the first byte, aligned to 2 MiB. It does not change while the region lives, unless it [grows](Region::grow).
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
-        self.pond.driver.mmu.addr_of(self.range.start)
+        self.pond.driver.mmu.addr_of(self.start())
     }
 
     /// The bytes.
@@ -304,13 +308,47 @@ impl Region {
         &self.pond.driver
     }
 
+    fn start(&self) -> PageIndex {
+        self.range.start.plus(self.front)
+    }
+
+    /// How many pages come before its first byte.
+    pub(crate) fn front(&self) -> u32 {
+        self.front
+    }
+
     /// A snapshot's region: its core region exists.
-    pub(crate) fn sibling(&self, id: RegionId, range: PageRange) -> Self {
-        Self::new(Arc::clone(&self.pond), id, range, self.len)
+    pub(crate) fn sibling(&self, (id, range): (RegionId, PageRange)) -> Self {
+        let mut sibling = Self::new(Arc::clone(&self.pond), id, range, self.len);
+        sibling.front = self.front;
+        sibling
+    }
+
+    /// A region of zeros with folios of the same orders, `len` bytes from its page `front` on. `None` without addresses.
+    pub(crate) fn another(&self, front: u32, len: usize) -> Option<Self> {
+        let pages = PageCount::from_bytes_ceil(len as u64 + u64::from(front) * PAGE_SIZE as u64)?;
+        let driver = self.driver();
+        let named = driver.new_region_like(self.id, pages)?;
+        if driver.mmu.open(named.1).is_err() {
+            driver.forget_region(named);
+            return None;
+        }
+        let mut region = Self::new(Arc::clone(&self.pond), named.0, named.1, len);
+        region.front = front;
+        Some(region)
     }
 
     pub(crate) fn named(&self) -> (RegionId, PageRange) {
         (self.id, self.range)
+    }
+
+    /// The region goes on under another name, or with another length.
+    pub(crate) fn rename(&mut self, (id, range): (RegionId, PageRange), len: usize) {
+        (self.id, self.range, self.len) = (id, range, len);
+    }
+
+    pub(crate) fn is_of_the_same_manager(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.pond, &other.pond)
     }
 
     /// The first pinned page. A leaked guard counts.
@@ -326,13 +364,13 @@ impl Region {
         let first = range.start / PAGE_SIZE;
         let end = range.end.div_ceil(PAGE_SIZE);
         PageRange::new(
-            self.range.start.plus(first as u32),
+            self.start().plus(first as u32),
             PageCount((end - first) as u32),
         )
     }
 
     pub(crate) fn offset(&self, page: PageIndex) -> usize {
-        (page.0 - self.range.start.0) as usize * PAGE_SIZE
+        (page.0 - self.start().0) as usize * PAGE_SIZE
     }
 }
 

@@ -33,7 +33,7 @@ impl Region {
     pub fn snapshot(&mut self) -> Result<Region, SnapshotError> {
         // SAFETY: `&mut self`: no other thread uses the bytes.
         let copy = unsafe { self.driver().snapshot(self.named()) };
-        let (id, range) = copy.map_err(|refusal| match refusal {
+        let copy = copy.map_err(|refusal| match refusal {
             SnapshotRefusal::Pinned(page) => SnapshotError::Pinned {
                 offset: self.offset(page),
             },
@@ -44,7 +44,7 @@ impl Region {
                 reason: error.to_string(),
             },
         })?;
-        Ok(self.sibling(id, range))
+        Ok(self.sibling(copy))
     }
 
     /// [`Region::snapshot`] for readers only: nothing writes to it, so that what it reads stays what the region was.

@@ -1,9 +1,14 @@
 //! A typed region.
 
+use crate::error::RemapError;
 use crate::region::Region;
+use millpond_core::{LEAF_PAGES, PAGE_SIZE};
 use std::fmt;
-use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// 2 MiB: lengths by which a vector grows are multiples of it.
+const LEAF: usize = LEAF_PAGES as usize * PAGE_SIZE;
 
 /// Types that any bytes are a value of, so that memory of zeros is full of them.
 ///
@@ -29,26 +34,148 @@ plain!(
 // `Manager::vec` refuses that as an empty region.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
-/// A vector of fixed length in managed memory. Made by [`Manager::vec`](crate::Manager::vec).
+/// A vector in managed memory. Made by [`Manager::vec`](crate::Manager::vec) or
+/// [`Manager::vec_with_capacity`](crate::Manager::vec_with_capacity).
+///
+/// It grows by moving page tables, never by copying, and only its addresses are taken ahead: room that was not written to
+/// takes no memory. So a push costs the same whatever the length.
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// let mut numbers = manager.vec_with_capacity::<u64>(1)?;
+/// for n in 0..1_000_000 {
+///     numbers.push(n)?;
+/// }
+/// numbers.truncate(10);
+/// numbers.extend_from_slice(&[7, 8])?;
+/// assert_eq!((numbers.len(), numbers[11]), (12, 8));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct PondVec<T> {
     region: Region,
+    /// The region's first byte.
+    data: NonNull<T>,
     len: usize,
-    elements: PhantomData<T>,
+    capacity: usize,
 }
+
+// SAFETY: the pointer is to the region that the vector owns, which may be sent, and `T` is `Send` by `Plain`.
+unsafe impl<T: Plain> Send for PondVec<T> {}
+
+// SAFETY: a shared vector gives shared slices only, and `T` is `Sync` by `Plain`.
+unsafe impl<T: Plain> Sync for PondVec<T> {}
 
 impl<T: Plain> PondVec<T> {
     pub(crate) fn new(region: Region, len: usize) -> Self {
-        Self {
+        let mut vec = Self {
             region,
+            data: NonNull::dangling(),
             len,
-            elements: PhantomData,
-        }
+            capacity: 0,
+        };
+        vec.look();
+        vec
+    }
+
+    /// Where the region is and how much fits, after it has changed.
+    fn look(&mut self) {
+        self.data = NonNull::new(self.region.as_ptr().cast()).expect("no region is at address 0");
+        self.capacity = self.region.len() / size_of::<T>();
     }
 
     /// The region under it.
     #[must_use]
     pub fn region(&self) -> &Region {
         &self.region
+    }
+
+    /// How many elements fit before it grows.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Adds an element at the end.
+    ///
+    /// # Errors
+    /// As [`PondVec::reserve`].
+    pub fn push(&mut self, value: T) -> Result<(), RemapError> {
+        if self.len == self.capacity {
+            self.reserve(1)?;
+        }
+        // SAFETY: there is room behind the last element, and `&mut self` makes this the only access.
+        unsafe { self.data.add(self.len).write(value) };
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Adds all of `values` at the end.
+    ///
+    /// # Errors
+    /// As [`PondVec::reserve`]; nothing was added then.
+    pub fn extend_from_slice(&mut self, values: &[T]) -> Result<(), RemapError> {
+        self.reserve(values.len())?;
+        // SAFETY: there is room for them behind the last element, and a slice of somebody else's is not there.
+        unsafe {
+            self.data
+                .add(self.len)
+                .copy_from_nonoverlapping(NonNull::from(values).cast(), values.len());
+        }
+        self.len += values.len();
+        Ok(())
+    }
+
+    /// Makes room for `more` elements, and for half as many again as there are if it has to grow.
+    ///
+    /// # Errors
+    /// Too many, or no addresses; nothing has changed then.
+    pub fn reserve(&mut self, more: usize) -> Result<(), RemapError> {
+        let size = size_of::<T>();
+        let too_long = RemapError::NoAddressSpace { bytes: u64::MAX };
+        let least = self.len.checked_add(more).ok_or(too_long.clone())?;
+        if least <= self.capacity {
+            return Ok(());
+        }
+        let room = least.max(self.capacity + self.capacity / 2);
+        let bytes = |elements: usize| {
+            elements
+                .checked_mul(size)
+                .map(|bytes| bytes.next_multiple_of(LEAF))
+        };
+        let wished = bytes(room).ok_or(too_long.clone())?;
+        if self.region.grow(wished).is_err() {
+            self.region.grow(bytes(least).ok_or(too_long)?)?;
+        }
+        self.look();
+        Ok(())
+    }
+
+    /// Keeps the first `len` elements. The memory of the others is forgotten; its addresses stay for new ones.
+    pub fn truncate(&mut self, len: usize) {
+        if len >= self.len {
+            return;
+        }
+        let first_free = (len * size_of::<T>()).next_multiple_of(PAGE_SIZE);
+        let end = (self.len * size_of::<T>())
+            .next_multiple_of(PAGE_SIZE)
+            .min(self.region.len());
+        self.len = len;
+        if first_free < end {
+            // A pinned page keeps what it holds, which nobody can see.
+            let _ = self.region.discard(first_free..end);
+        }
+    }
+
+    /// Removes all elements.
+    pub fn clear(&mut self) {
+        self.truncate(0);
+    }
+
+    /// Removes the last element.
+    pub fn pop(&mut self) -> Option<T> {
+        let last = self.last().copied()?;
+        self.len -= 1;
+        Some(last)
     }
 }
 
@@ -58,14 +185,14 @@ impl<T: Plain> Deref for PondVec<T> {
     fn deref(&self) -> &[T] {
         // SAFETY: the region has room for `len` elements, is aligned beyond any type's need, and `Plain` says that
         // whatever bytes it has are values. Borrowing `self` borrows the region.
-        unsafe { std::slice::from_raw_parts(self.region.as_ptr().cast(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len) }
     }
 }
 
 impl<T: Plain> DerefMut for PondVec<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as in `deref`, and `&mut self` makes this the only slice.
-        unsafe { std::slice::from_raw_parts_mut(self.region.as_ptr().cast(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.len) }
     }
 }
 
@@ -73,6 +200,7 @@ impl<T> fmt::Debug for PondVec<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PondVec")
             .field("len", &self.len)
+            .field("capacity", &self.capacity)
             .field("region", &self.region)
             .finish()
     }

@@ -114,6 +114,8 @@ pub fn event(event: &Event) -> &'static str {
         Event::CreateRegion { .. } => "CreateRegion",
         Event::DropRegion { .. } => "DropRegion",
         Event::Snapshot { .. } => "Snapshot",
+        Event::Remap { .. } => "Remap",
+        Event::Resize { .. } => "Resize",
         Event::Detach { .. } => "Detach",
         Event::Merge { .. } => "Merge",
         Event::Fault { .. } => "Fault",

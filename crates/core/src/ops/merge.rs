@@ -126,7 +126,7 @@ impl Core {
         let changes = at.pages().find(|&page| own(page) != hidden);
         match (folio.state, changes) {
             (State::Limbo, None) if hidden => self.discard_limbo(id, out),
-            (State::Limbo, None) => self.hand_over(id, at, offset),
+            (State::Limbo, None) => self.rehome(id, offset.heir_of(at.start)),
             (State::Limbo, Some(_)) if self.store_blocked => {
                 return Step::Stop(Reply::Refused(Refusal::Busy));
             }
@@ -154,15 +154,6 @@ impl Core {
             }
         }
         Step::To(at.end())
-    }
-
-    /// A folio in limbo belongs to the heir from now on.
-    fn hand_over(&mut self, id: FolioId, at: PageRange, offset: &Offset) {
-        let to = PageRange::new(offset.heir_of(at.start), at.len);
-        self.set_entries(at, Entry::Empty);
-        let place = self.leaves.place_of(to.start);
-        self.folios.get_mut(id).place = place;
-        self.set_entries(to, Entry::Folio(id));
     }
 }
 

@@ -9,6 +9,7 @@ mod lazy_free;
 mod merge;
 mod pin;
 mod reclaim;
+mod remap;
 mod snapshot;
 mod split;
 mod walk;

@@ -107,7 +107,11 @@ impl Core {
         let mut at = page;
         while let Some(base) = region.base {
             let base = self.regions.get(base).expect("a base outlives its heirs");
-            at = base.range.start.plus(at.0 - region.range.start.0);
+            let offset = at.0 - region.range.start.0;
+            if offset >= base.range.len.0 {
+                return None;
+            }
+            at = base.range.start.plus(offset);
             if self.leaves.get(at) != Entry::Empty {
                 return Some(at);
             }
@@ -124,6 +128,9 @@ impl Core {
         let leaf = page.leaf() - region.range.start.leaf();
         while let Some(base) = region.base {
             region = self.regions.get(base).expect("a base outlives its heirs");
+            if leaf * LEAF_PAGES >= region.range.len.0 {
+                return false;
+            }
             let at = region.range.start.plus(leaf * LEAF_PAGES);
             if self.leaves.leaf_in_use(at) {
                 return true;

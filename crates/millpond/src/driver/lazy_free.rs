@@ -184,7 +184,9 @@ impl Driver {
         true
     }
 
-    fn volatile(&self) -> std::sync::MutexGuard<'_, millpond_core::volatile::VolatileBook> {
+    pub(super) fn volatile(
+        &self,
+    ) -> std::sync::MutexGuard<'_, millpond_core::volatile::VolatileBook> {
         self.volatile
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)

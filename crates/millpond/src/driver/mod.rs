@@ -17,6 +17,7 @@ mod lazy_free;
 pub(crate) mod lock;
 mod operate;
 mod reclaim;
+pub(crate) mod remap;
 pub(crate) mod snapshot;
 
 pub use lazy_free::Contents;

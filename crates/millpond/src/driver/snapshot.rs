@@ -6,7 +6,7 @@
 use super::Driver;
 use crate::signals::SignalsBlocked;
 use millpond_core::{
-    Commands, Event, Order, PageCount, PageIndex, PageRange, Refusal, RegionId, Reply,
+    Commands, Event, Order, OrderPolicy, PageCount, PageIndex, PageRange, Refusal, RegionId, Reply,
 };
 use millpond_mmu::MmuError;
 
@@ -30,8 +30,8 @@ impl Driver {
     /// # Safety
     /// No thread touches the source meanwhile.
     pub(crate) unsafe fn snapshot(&self, source: Named) -> Result<Named, SnapshotRefusal> {
-        let base = self.new_region(source.1.len)?;
-        let copy = self.new_region(source.1.len).and_then(|copy| {
+        let base = self.addresses(source.1.len)?;
+        let copy = self.addresses(source.1.len).and_then(|copy| {
             let opened = self.mmu.open(copy.1).map_err(SnapshotRefusal::Memory);
             opened
                 .map(|()| copy)
@@ -76,15 +76,36 @@ impl Driver {
         Ok(())
     }
 
-    fn new_region(&self, pages: PageCount) -> Result<Named, SnapshotRefusal> {
+    fn addresses(&self, pages: PageCount) -> Result<Named, SnapshotRefusal> {
+        self.new_region(pages)
+            .ok_or(SnapshotRefusal::NoAddressSpace)
+    }
+
+    /// Addresses for a region that gets its orders from another one.
+    pub(super) fn new_region(&self, pages: PageCount) -> Option<Named> {
         let order = Order::ZERO.into();
         match self.tell(Event::CreateRegion { pages, order }) {
-            Reply::Region { region, range } => Ok((region, range)),
-            _ => Err(SnapshotRefusal::NoAddressSpace),
+            Reply::Region { region, range } => Some((region, range)),
+            _ => None,
         }
     }
 
-    fn forget_region(&self, (region, _): Named) {
+    /// Addresses for a region with the orders of `region`.
+    pub(crate) fn new_region_like(&self, region: RegionId, pages: PageCount) -> Option<Named> {
+        let order = self.order_of(region)?;
+        match self.tell(Event::CreateRegion { pages, order }) {
+            Reply::Region { region, range } => Some((region, range)),
+            _ => None,
+        }
+    }
+
+    fn order_of(&self, region: RegionId) -> Option<OrderPolicy> {
+        let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
+        self.lock().order_of(region)
+    }
+
+    pub(crate) fn forget_region(&self, (region, _): Named) {
         self.tell(Event::DropRegion { region });
     }
 
@@ -121,9 +142,14 @@ impl Driver {
 
     /// The pages of a base lie in a mapping that came from elsewhere: a new one joins its neighbours again.
     fn forget_base(&self, base: Named) {
-        if self.mmu.remap_reserved(base.1).is_ok() {
+        if self.reset(base.1) {
             self.forget_region(base);
         }
+    }
+
+    /// Makes addresses that hold nothing any more as new.
+    pub(super) fn reset(&self, range: PageRange) -> bool {
+        self.mmu.remap_reserved(range).is_ok()
     }
 
     /// Hands a base over to its only heir. Others may end that by dropping the heir, or by taking a snapshot of it.

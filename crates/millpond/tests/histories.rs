@@ -1,6 +1,7 @@
-//! Snapshots that race: threads write to, check, snapshot, discard and drop regions that descend from each other, under a
-//! budget that holds a fraction of them. Each knows what its regions hold, page by page. Whatever is copied, shared,
-//! evicted or merged meanwhile by the others, every page reads as its region's own history says.
+//! Snapshots and remaps that race: threads write to, check, snapshot, move, grow, shrink, discard, pin and drop regions that descend
+//! from each other, under a budget that holds a fraction of them. Each knows what its regions hold, page by page.
+//! Whatever is copied, shared, evicted, moved or merged meanwhile by the others, every page reads as its region's own
+//! history says.
 //!
 //! Lasts MILLPOND_STRESS_SECS seconds (3), shared out among the deliveries, the ways of taking out and the orders.
 
@@ -41,6 +42,7 @@ struct Race<'a> {
     market: Mutex<Vec<Known>>,
     alive: AtomicU64,
     snapshots: AtomicU64,
+    moves: AtomicU64,
     drops: AtomicU64,
     checks: AtomicU64,
 }
@@ -78,15 +80,17 @@ impl Known {
 
 impl Race<'_> {
     fn is_over(&self) -> bool {
-        let shown = self.drops.load(Relaxed) > 20 && self.snapshots.load(Relaxed) > 20;
+        let shown = [&self.drops, &self.snapshots, &self.moves].map(|done| done.load(Relaxed) > 20);
+        let shown = !shown.contains(&false);
         is_over(self.end, shown)
     }
 
     fn act(&self, own: &mut Vec<Known>, rng: &mut Rng) {
         let which = rng.below(own.len());
         let known = &mut own[which];
-        let (page, length) = (rng.below(PAGES), 1 + rng.below(64));
-        let range = page..(page + length).min(PAGES);
+        let pages = known.pages.len();
+        let (page, length) = (rng.below(pages), 1 + rng.below(64));
+        let range = page..(page + length).min(pages);
         match rng.below(100) {
             0..40 => range.for_each(|page| known.write(page, rng.next())),
             40..85 => {
@@ -107,7 +111,14 @@ impl Race<'_> {
                     }
                 }
             }
-            91..96 => self.snapshot(own, which),
+            91..94 => self.snapshot(own, which),
+            94 => {
+                let bytes = range.start * PAGE..range.end * PAGE;
+                let guard = known.region.pin(bytes).unwrap();
+                drop(guard);
+            }
+            95 => self.resize(known, rng),
+            96 => self.remap(own, which, rng),
             _ => self.give_away(own, which),
         }
         if let (true, Ok(mut market)) = (rng.below(20) == 0, self.market.lock()) {
@@ -115,7 +126,7 @@ impl Race<'_> {
         }
     }
 
-    fn snapshot(&self, own: &mut Vec<Known>, which: usize) {
+    fn snapshot(&self, own: &mut [Known], which: usize) {
         if self.alive.load(Relaxed) >= MOST {
             return;
         }
@@ -125,6 +136,57 @@ impl Race<'_> {
         self.alive.fetch_add(1, Relaxed);
         self.snapshots.fetch_add(1, Relaxed);
         self.market.lock().unwrap().push(Known { region, pages });
+    }
+
+    fn resize(&self, known: &mut Known, rng: &mut Rng) {
+        let pages = 1 + rng.below(PAGES + PAGES / 2);
+        match pages > known.pages.len() {
+            true => known.region.grow(pages * PAGE).unwrap(),
+            false => known.region.shrink(pages * PAGE).unwrap(),
+        }
+        known.pages.resize(pages, Page::Zeros);
+        self.moves.fetch_add(1, Relaxed);
+    }
+
+    /// A part of a region to another one, or to a new one.
+    fn remap(&self, own: &mut Vec<Known>, which: usize, rng: &mut Rng) {
+        let mut known = own.swap_remove(which);
+        let pages = known.pages.len();
+        let start = rng.below(pages);
+        let range = start..start + 1 + rng.below(pages - start);
+        let bytes = range.start * PAGE..range.end * PAGE;
+        let moved = known.pages[range.clone()].to_vec();
+        let end = own
+            .last_mut()
+            .and_then(|target| Some((target.pages.len().checked_sub(moved.len())?, target)));
+        match end {
+            Some((room, target)) => {
+                // Alike in their 2 MiB as often as not.
+                let alike = range.start % 512;
+                let offset = match rng.below(2) == 0 && alike <= room {
+                    true => alike + (room - alike) / 512 * 512,
+                    false => rng.below(room + 1),
+                };
+                known
+                    .region
+                    .remap(bytes, &mut target.region, offset * PAGE)
+                    .unwrap();
+                target.pages[offset..offset + moved.len()].copy_from_slice(&moved);
+            }
+            None if self.alive.load(Relaxed) < MOST => {
+                let len = bytes.len();
+                let region = known.region.remap_anywhere(bytes, len).unwrap();
+                own.push(Known {
+                    region,
+                    pages: moved,
+                });
+                self.alive.fetch_add(1, Relaxed);
+            }
+            None => return own.push(known),
+        }
+        known.pages[range].fill(Page::Zeros);
+        self.moves.fetch_add(1, Relaxed);
+        own.push(known);
     }
 
     /// To another thread, or to nobody.
@@ -151,6 +213,7 @@ fn race(manager: &Manager, name: String, time: Duration) {
         market: Mutex::default(),
         alive: AtomicU64::new(THREADS as u64),
         snapshots: AtomicU64::new(0),
+        moves: AtomicU64::new(0),
         drops: AtomicU64::new(0),
         checks: AtomicU64::new(0),
     };
@@ -166,7 +229,7 @@ fn race(manager: &Manager, name: String, time: Duration) {
                     race.act(&mut own, &mut rng);
                 }
                 for mut known in own {
-                    (0..PAGES).for_each(|page| known.check(page, &race.name));
+                    (0..known.pages.len()).for_each(|page| known.check(page, &race.name));
                 }
             });
         }
@@ -174,9 +237,10 @@ fn race(manager: &Manager, name: String, time: Duration) {
     drop(race.market.into_inner().unwrap());
     let vm = manager.stats().vm;
     println!(
-        "{}: {} snapshots, {} drops, {} pages checked; {} copied, {} written out, {} read back",
+        "{}: {} snapshots, {} moves, {} drops, {} pages checked; {} copied, {} written out, {} read back",
         race.name,
         race.snapshots.into_inner(),
+        race.moves.into_inner(),
         race.drops.into_inner(),
         race.checks.into_inner(),
         vm.snapshot_copy,

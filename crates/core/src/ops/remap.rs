@@ -1,0 +1,146 @@
+//! Remap: what a range holds moves to other addresses by its tables.
+//!
+//! Source and destination lie alike in their leaves (2 MiB), so each whole leaf is moved by its pointer, whatever it
+//! holds: folios, slots, zeros, marks. Only what is before the first and behind the last whole leaf goes entry by entry.
+//! 1 GiB is 512 pointers, resident or not. The kernel's page tables are moved by the driver in the same way (`mremap`),
+//! while nobody works on memory: no folio is in flight, so none can arrive where it no longer belongs.
+//!
+//! A folio that straddles an end of the source is split there; in limbo it has to come back first. Pins refuse. What is
+//! inherited from a snapshot's base is held by offset in the region, so it moves only with the whole region.
+//!
+//! *Resizing* in place takes or gives back leaves behind the region, and touches nothing else.
+
+use crate::addr::{LEAF_PAGES, PageCount, PageIndex, PageRange};
+use crate::command::Commands;
+use crate::event::{Refusal, Reply};
+use crate::folio::FolioId;
+use crate::leaf::Entry;
+use crate::machine::Core;
+use crate::region::RegionId;
+
+impl Core {
+    pub(crate) fn remap(&mut self, from: PageRange, to: PageRange, out: &mut Commands) -> Reply {
+        if let Err(refusal) = self.may_remap(from, to) {
+            return Reply::Refused(refusal);
+        }
+        if let Some(reply) = self.split_edges(from, out) {
+            return reply;
+        }
+        let mut page = from.start;
+        while page < from.end() {
+            let target = to.start.plus(page.0 - from.start.0);
+            let whole = page.0.is_multiple_of(LEAF_PAGES) && from.end().0 - page.0 >= LEAF_PAGES;
+            page = if whole {
+                self.leaves.move_leaf(page.leaf(), target.leaf());
+                self.trends.moved(page, target);
+                page.plus(LEAF_PAGES)
+            } else {
+                self.move_entry(page, target)
+            };
+        }
+        self.succeed(from, to);
+        Reply::Done
+    }
+
+    fn may_remap(&self, from: PageRange, to: PageRange) -> Result<(), Refusal> {
+        let alike = from.start.0 % LEAF_PAGES == to.start.0 % LEAF_PAGES;
+        let apart = from.end() <= to.start || to.end() <= from.start;
+        if !self.range_ok(from) || !self.range_ok(to) || from.len != to.len || !alike || !apart {
+            return Err(Refusal::BadRange);
+        }
+        let inside = |range: PageRange| {
+            let region = self.regions.of(range.start);
+            region.filter(|region| region.range.covers(range))
+        };
+        let (Some(source), Some(target)) = (inside(from), inside(to)) else {
+            return Err(Refusal::OutsideRegion);
+        };
+        let moves_whole = from == source.range && to.start == target.range.start;
+        if target.base.is_some()
+            || (source.base.is_some() && !moves_whole)
+            || !self.holds_nothing(to)
+        {
+            return Err(Refusal::RegionInUse);
+        }
+        if self.flights > 0 {
+            return Err(Refusal::Busy);
+        }
+        match self.first_pinned(from) {
+            Some(page) => Err(Refusal::Pinned { page }),
+            None => Ok(()),
+        }
+    }
+
+    fn holds_nothing(&self, range: PageRange) -> bool {
+        let mut page = range.start;
+        while page < range.end() {
+            let next_leaf = PageIndex((page.leaf() + 1) * LEAF_PAGES).min(range.end());
+            let here = PageRange::new(page, PageCount(next_leaf.0 - page.0));
+            let empty = |page| self.leaves.get(page) == Entry::Empty;
+            if self.leaves.leaf_in_use(page) && !here.pages().all(empty) {
+                return false;
+            }
+            page = next_leaf;
+        }
+        true
+    }
+
+    /// Moves one entry, or all of one folio. Answers where to go on.
+    fn move_entry(&mut self, page: PageIndex, target: PageIndex) -> PageIndex {
+        match self.leaves.get(page) {
+            Entry::Folio(id) => {
+                let end = self.at(id).end();
+                self.rehome(id, target);
+                end
+            }
+            entry => {
+                self.leaves.set(page, Entry::Empty);
+                self.leaves.set(target, entry);
+                page.plus(1)
+            }
+        }
+    }
+
+    /// The folio belongs to the pages from `start` on instead of where it did.
+    pub(crate) fn rehome(&mut self, id: FolioId, start: PageIndex) {
+        let at = self.at(id);
+        self.set_entries(at, Entry::Empty);
+        let place = self.leaves.place_of(start);
+        self.folios.get_mut(id).place = place;
+        self.set_entries(PageRange::new(start, at.len), Entry::Folio(id));
+    }
+
+    /// A region that was moved whole goes on at its new place.
+    fn succeed(&mut self, from: PageRange, to: PageRange) {
+        let source = *self.regions.of(from.start).expect("looked at before");
+        let target = self.regions.of_mut(to.start).expect("looked at before");
+        if source.range != from || target.range.start != to.start {
+            return;
+        }
+        (target.order, target.habit, target.base) = (source.order, source.habit, source.base);
+        let source = self.regions.of_mut(from.start).expect("looked at before");
+        source.base = None;
+    }
+
+    pub(crate) fn resize(&mut self, id: RegionId, pages: PageCount) -> Reply {
+        let Some(region) = self.regions.get(id).copied() else {
+            return Reply::Refused(Refusal::UnknownRegion);
+        };
+        if pages.0 == 0 || pages.0 > self.config.arena.0 {
+            return Reply::Refused(Refusal::BadRange);
+        }
+        let old = region.range;
+        if pages < old.len && !self.holds_nothing(old.tail(old.start.plus(pages.0))) {
+            return Reply::Refused(Refusal::RegionInUse);
+        }
+        match self.regions.resize(id, pages) {
+            Some(range) => {
+                for leaf in range.end().0.div_ceil(LEAF_PAGES)..old.end().0.div_ceil(LEAF_PAGES) {
+                    self.trends.forget(PageIndex(leaf * LEAF_PAGES));
+                }
+                Reply::Region { region: id, range }
+            }
+            None => Reply::Refused(Refusal::NoAddressSpace),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Remap: pages change their addresses while nobody works on memory.
+//!
+//! The gate is closed, as for a snapshot: no command is out, so the core's tables and the kernel's can be moved one after
+//! the other. What has to be brought back first (a folio in limbo at an end of the range) is, and the gate closed again.
+
+use super::Driver;
+use super::snapshot::Named;
+use crate::signals::SignalsBlocked;
+use millpond_core::{Commands, Event, PageCount, PageIndex, PageRange, Refusal, Reply};
+use millpond_mmu::MmuError;
+
+/// Why nothing was moved.
+#[derive(Debug)]
+pub(crate) enum RemapRefusal {
+    Pinned(PageIndex),
+    /// A range that begins at this page is volatile and only partly in the source.
+    Volatile(PageIndex),
+    /// The destination holds something, or a part of what a snapshot shares was to be moved.
+    InUse,
+    NoAddressSpace,
+    Lost(PageIndex),
+    OutOfRecords,
+    Memory(MmuError),
+}
+
+impl Driver {
+    /// Moves what is in `from` to `to`; the core says what these may be ([`Event::Remap`]).
+    ///
+    /// # Safety
+    /// No thread touches `from` meanwhile.
+    pub(crate) unsafe fn remap(&self, from: PageRange, to: PageRange) -> Result<(), RemapRefusal> {
+        let _quiet = SignalsBlocked::new();
+        // Held to the end, so that no purge takes a range by its old name. Changing the book may allocate, and so fault: not
+        // while the gate is closed.
+        let mut book = self.volatile();
+        if let Some(page) = book.straddler(from) {
+            return Err(RemapRefusal::Volatile(page));
+        }
+        let mut commands = Commands::new();
+        loop {
+            let alone = self.gate.close();
+            let reply = self.lock().handle(Event::Remap { from, to }, &mut commands);
+            let result = match reply {
+                // SAFETY: the gate is closed, so nothing is under way; the caller's promise for the rest.
+                Reply::Done => unsafe { self.move_pages(from, to) },
+                Reply::NeedsResident { .. } => Ok(()),
+                Reply::Refused(refusal) => Err(match refusal {
+                    Refusal::Pinned { page } => RemapRefusal::Pinned(page),
+                    Refusal::OutOfRecords => RemapRefusal::OutOfRecords,
+                    Refusal::RegionInUse => RemapRefusal::InUse,
+                    other => unreachable!("{other:?} for a remap of {from} to {to}"),
+                }),
+                other => unreachable!("{other:?} is no answer to a remap"),
+            };
+            drop(alone);
+            let _inside = self.gate.enter();
+            self.carry_out(&mut commands);
+            match (reply, result) {
+                (Reply::NeedsResident { page }, Ok(())) => {
+                    self.make_resident(page)
+                        .map_err(|_| RemapRefusal::Lost(page))?;
+                }
+                (_, Ok(())) => {
+                    book.relocate(from, to.start);
+                    return Ok(());
+                }
+                (_, refused) => return refused,
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Driver::remap`]; the core has moved its own.
+    unsafe fn move_pages(&self, from: PageRange, to: PageRange) -> Result<(), RemapRefusal> {
+        // SAFETY: the caller's promise; the core has found nothing in `to`.
+        if let Err(error) = unsafe { self.mmu.hand_over(from, to) } {
+            let back = Event::Remap { from: to, to: from };
+            let reply = self.lock().handle(back, &mut Commands::new());
+            assert_eq!(reply, Reply::Done, "what was just moved can be moved back");
+            return Err(RemapRefusal::Memory(error));
+        }
+        Ok(())
+    }
+
+    /// Makes a region longer: where it is, if the addresses behind it are free, or somewhere else. Answers what it is called
+    /// then.
+    ///
+    /// # Safety
+    /// No thread touches the region meanwhile.
+    pub(crate) unsafe fn grow(
+        &self,
+        region: Named,
+        pages: PageCount,
+    ) -> Result<Named, RemapRefusal> {
+        let (id, old) = region;
+        if let Reply::Region { region, range } = self.tell(Event::Resize { region: id, pages }) {
+            let added = range.tail(old.end());
+            if let Err(error) = self.mmu.open(added) {
+                self.tell(Event::Resize {
+                    region: id,
+                    pages: old.len,
+                });
+                return Err(RemapRefusal::Memory(error));
+            }
+            return Ok((region, range));
+        }
+        let new = self.new_region(pages).ok_or(RemapRefusal::NoAddressSpace)?;
+        let opened = self.mmu.open(new.1).map_err(RemapRefusal::Memory);
+        let front = PageRange::new(new.1.start, old.len);
+        // SAFETY: the caller's promise; the new region is nobody's yet.
+        let moved = opened.and_then(|()| unsafe { self.remap(old, front) });
+        let gone = if moved.is_ok() { region } else { new };
+        if self.reset(gone.1) {
+            self.forget_region(gone);
+        }
+        moved.map(|()| new)
+    }
+
+    /// Gives back what a region has from `pages` on, which must be discarded. False when the addresses are kept.
+    pub(crate) fn shrink(&self, region: Named, pages: PageCount) -> bool {
+        let (region, old) = region;
+        let rest = old.tail(old.start.plus(pages.0));
+        self.mmu.close(rest).is_ok()
+            && match self.tell(Event::Resize { region, pages }) {
+                Reply::Region { .. } => true,
+                _ => {
+                    // Still the region's: readable as before.
+                    let _ = self.mmu.open(rest);
+                    false
+                }
+            }
+    }
+}

@@ -1,0 +1,224 @@
+//! Moving memory by its tables, and regions that change their length.
+
+use crate::driver::remap::RemapRefusal;
+use crate::error::RemapError;
+use crate::region::Region;
+use millpond_core::{Event, LEAF_PAGES, PAGE_SIZE, PageCount, PageRange};
+use std::ops::Range;
+
+impl Region {
+    /// Makes the region `len` bytes long; what is new reads as zeros. Nothing is copied: if the addresses behind it are
+    /// taken, the region moves as a whole by its tables, a pointer for each 2 MiB, and [`Region::as_ptr`] changes.
+    ///
+    /// # Errors
+    /// `len` is shorter than the region, or there are no addresses; a pinned page where it has to move. All is as it was.
+    ///
+    /// ```
+    /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+    /// let mut region = manager.region(4096)?;
+    /// region.as_mut_slice().fill(7);
+    /// region.grow(64 << 20)?;
+    /// assert_eq!((region.as_slice()[4095], region.as_slice()[4096]), (7, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn grow(&mut self, len: usize) -> Result<(), RemapError> {
+        let no_space = RemapError::NoAddressSpace { bytes: len as u64 };
+        let bad = RemapError::BadRange {
+            start: self.len(),
+            end: len,
+            len: self.len(),
+        };
+        if len < self.len() {
+            return Err(bad);
+        }
+        let pages = PageCount::from_bytes_ceil(len as u64).ok_or(no_space)?;
+        let pages = PageCount(pages.0 + self.front());
+        let mut named = self.named();
+        if pages > named.1.len {
+            // SAFETY: `&mut self`: no other thread uses the bytes.
+            named = unsafe { self.driver().grow(named, pages) }
+                .map_err(|refusal| self.refused(refusal, len))?;
+        }
+        self.rename(named, len);
+        Ok(())
+    }
+
+    /// Makes the region `len` bytes long. What is beyond is forgotten, and its addresses are given back where the region
+    /// shares nothing with a snapshot.
+    ///
+    /// # Errors
+    /// `len` is zero or longer than the region, or a page beyond is pinned.
+    pub fn shrink(&mut self, len: usize) -> Result<(), RemapError> {
+        let (start, end) = (len, self.len());
+        if len == 0 || len > end {
+            return Err(RemapError::BadRange {
+                start,
+                end,
+                len: end,
+            });
+        }
+        let (id, range) = self.named();
+        let pages = PageCount(len.div_ceil(PAGE_SIZE) as u32 + self.front());
+        let mut named = (id, range);
+        if pages < range.len {
+            let rest = range.tail(range.start.plus(pages.0));
+            self.driver()
+                .operate(rest, |range| Event::Discard { range })
+                .map_err(|refusal| match refusal {
+                    millpond_core::Refusal::Pinned { page } => RemapError::Pinned {
+                        offset: self.offset(page),
+                    },
+                    _ => RemapError::OutOfRecords,
+                })?;
+            self.driver().forget_volatile(rest);
+            if self.driver().shrink(named, pages) {
+                named.1 = PageRange::new(range.start, pages);
+            }
+        }
+        // What is left of the last page is zeros if it is ever seen again.
+        let tail = len..len.next_multiple_of(PAGE_SIZE).min(end);
+        self.as_mut_slice()[tail].fill(0);
+        self.rename(named, len);
+        Ok(())
+    }
+
+    /// Moves the bytes of `range` to `target`, from `offset` on. `range` reads as zeros afterwards, and what was at the
+    /// destination is forgotten.
+    ///
+    /// Where both places lie alike in their 2 MiB (as a region begins at 2 MiB unless [`Region::remap_anywhere`] made it, offsets
+    /// that leave the same rest do), whole leaves go by a pointer each, whatever they hold (in
+    /// memory, in the store, lazily freed), and what is before and behind them by entry. Otherwise pages are copied.
+    ///
+    /// # Errors
+    /// A range outside its region or not at multiples of 4096 (the source's end may be the region's), another manager's
+    /// region, a pinned page, or a volatile range that is only partly in the source. All is as it was.
+    ///
+    /// ```
+    /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+    /// let (mut from, mut to) = (manager.region(8 << 20)?, manager.region(8 << 20)?);
+    /// from.as_mut_slice()[5 << 20] = 7;
+    /// from.remap(4 << 20..8 << 20, &mut to, 0)?;
+    /// assert_eq!((from.as_slice()[5 << 20], to.as_slice()[1 << 20]), (0, 7));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn remap(
+        &mut self,
+        range: Range<usize>,
+        target: &mut Self,
+        offset: usize,
+    ) -> Result<(), RemapError> {
+        if !self.is_of_the_same_manager(target) {
+            return Err(RemapError::OtherManager);
+        }
+        let len = range.len();
+        let inside = |region: &Self, start: usize| {
+            let end = start
+                .checked_add(len)
+                .filter(|&end| len > 0 && end <= region.len());
+            end.ok_or(RemapError::BadRange {
+                start,
+                end: start.saturating_add(len),
+                len: region.len(),
+            })
+        };
+        let end = inside(self, range.start)?;
+        inside(target, offset)?;
+        let whole_pages = |at: usize| at.is_multiple_of(PAGE_SIZE);
+        if !whole_pages(range.start)
+            || !whole_pages(offset)
+            || !(whole_pages(end) || end == self.len())
+        {
+            return Err(RemapError::Unaligned {
+                from: if whole_pages(range.start) {
+                    end
+                } else {
+                    range.start
+                },
+                to: offset,
+            });
+        }
+        let from = self.pages(&range);
+        let into = offset..offset + len;
+        let to = PageRange::new(target.pages(&into).start, from.len);
+        if from.start.0 % LEAF_PAGES != to.start.0 % LEAF_PAGES {
+            return self.move_by_copy(range, target, offset);
+        }
+        target.forget(to, &into)?;
+        // SAFETY: `&mut self`: no other thread uses the bytes.
+        match unsafe { self.driver().remap(from, to) } {
+            Ok(()) => Ok(()),
+            // What is shared with a snapshot is held by its offset in the region.
+            Err(RemapRefusal::InUse) => self.move_by_copy(range, target, offset),
+            Err(refusal) => Err(self.refused(refusal, len)),
+        }
+    }
+
+    /// Moves the bytes of `range` to a region of their own, `len` bytes long, by the tables whatever their offset.
+    ///
+    /// # Errors
+    /// As [`Region::remap`]; `len` is shorter than the range, or there are no addresses.
+    pub fn remap_anywhere(&mut self, range: Range<usize>, len: usize) -> Result<Self, RemapError> {
+        let (start, end) = (range.start, range.end);
+        if start >= end || end > self.len() || len < end - start {
+            return Err(RemapError::BadRange {
+                start,
+                end,
+                len: self.len(),
+            });
+        }
+        // Wherever the source begins in its leaf, the destination can begin alike.
+        let front = self.pages(&range).start.0 % LEAF_PAGES;
+        let no_space = RemapError::NoAddressSpace { bytes: len as u64 };
+        let mut target = self.another(front, len).ok_or(no_space)?;
+        self.remap(range, &mut target, 0)?;
+        Ok(target)
+    }
+
+    fn move_by_copy(
+        &mut self,
+        range: Range<usize>,
+        target: &mut Self,
+        offset: usize,
+    ) -> Result<(), RemapError> {
+        if let Some(page) = self.first_pinned(self.pages(&range)) {
+            return Err(RemapError::Pinned {
+                offset: self.offset(page),
+            });
+        }
+        let into = &mut target.as_mut_slice()[offset..][..range.len()];
+        into.copy_from_slice(&self.as_slice()[range.clone()]);
+        let rounded = range.start..range.end.next_multiple_of(PAGE_SIZE).min(self.len());
+        self.discard(rounded).map_err(|_| RemapError::OutOfRecords)
+    }
+
+    /// Makes room for what is moved here.
+    fn forget(&mut self, pages: PageRange, bytes: &Range<usize>) -> Result<(), RemapError> {
+        if let Some(page) = self.first_pinned(pages) {
+            return Err(RemapError::Pinned {
+                offset: self.offset(page),
+            });
+        }
+        let whole = bytes.start..bytes.end.next_multiple_of(PAGE_SIZE).min(self.len());
+        self.discard(whole).map_err(|_| RemapError::OutOfRecords)
+    }
+
+    fn refused(&self, refusal: RemapRefusal, len: usize) -> RemapError {
+        match refusal {
+            RemapRefusal::Pinned(page) => RemapError::Pinned {
+                offset: self.offset(page),
+            },
+            RemapRefusal::Volatile(page) => RemapError::Volatile {
+                offset: self.offset(page),
+            },
+            RemapRefusal::Lost(page) => RemapError::Lost {
+                offset: self.offset(page),
+            },
+            RemapRefusal::NoAddressSpace => RemapError::NoAddressSpace { bytes: len as u64 },
+            RemapRefusal::OutOfRecords => RemapError::OutOfRecords,
+            RemapRefusal::Memory(error) => RemapError::Memory {
+                reason: error.to_string(),
+            },
+            RemapRefusal::InUse => unreachable!("a new region holds nothing"),
+        }
+    }
+}

@@ -427,9 +427,10 @@ impl Core {
         for (id, folio) in self.folios.iter() {
             if let Some(slot) = folio.slot {
                 *live.entry(slot).or_insert(0) += folio.order.pages().0;
+                let (pages, first) = (folio.order.pages().0, u32::from(folio.slot_first));
                 ensure!(
-                    folio.state == State::Filling || self.slots.get(slot).order == folio.order,
-                    "{id:?} is backed by a slot of another order"
+                    first % pages == 0 && first + pages <= self.slots.get(slot).order.pages().0,
+                    "{id:?} is backed by {pages} pages from page {first} of {slot:?}, which has no such part"
                 );
             }
             if let Errand::Fold(fold) = folio.errand {

@@ -120,8 +120,8 @@ pub enum Command {
         frame: Frame,
         /// The name for what is written.
         slot: SlotId,
-        /// The slot it was loaded from, if that still stands.
-        previous: Option<SlotId>,
+        /// What it was loaded from, if that still stands.
+        previous: Option<SlotPart>,
     },
     /// Drop the pages (or the poison) at `at`. Answer: `Zapped`.
     Zap {

@@ -353,13 +353,13 @@ pub enum Refusal {
     OutOfRecords,
 }
 
-/// Which part of a slot a load wants: `order` pages starting `first` pages into the slot.
+/// A part of a slot, or all of it: 2^`order` pages starting `first` pages into the slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlotPart {
     /// The slot.
     pub slot: SlotId,
     /// First page wanted, counted from the slot's start.
     pub first: u16,
-    /// How much is wanted.
+    /// How much.
     pub order: Order,
 }

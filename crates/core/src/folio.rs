@@ -20,7 +20,7 @@
 //! memory; there is no other lock on a page.
 
 use crate::addr::{Frame, Order};
-use crate::event::Reclaimer;
+use crate::event::{Reclaimer, SlotPart};
 use crate::fold::FoldId;
 use crate::leaf::Place;
 use crate::swap::SlotId;
@@ -107,7 +107,7 @@ pub(crate) struct Folio {
     pub(crate) immovable: bool,
     /// Lazily freed and, as far as is known, not used since. All of it; for a part see `freed`.
     pub(crate) lazy: bool,
-    /// `Filling`: the first page of the slot that is loaded.
+    /// The first page of the slot that is meant; it may be a part of a larger one.
     pub(crate) slot_first: u16,
     /// Why the command under way was given.
     pub(crate) errand: Errand,
@@ -156,6 +156,16 @@ impl Folio {
     pub(crate) fn save_as(&mut self, slot: SlotId) {
         debug_assert!(self.state == State::Saving && self.list == ListName::None);
         self.prev = slot.0;
+    }
+
+    /// The store's copy of these bytes, if there is one.
+    pub(crate) fn backing(&self) -> Option<SlotPart> {
+        let part = |slot| SlotPart {
+            slot,
+            first: self.slot_first,
+            order: self.order,
+        };
+        self.slot.map(part)
     }
 
     /// Of a folio being taken out: whether limbo will hold it.

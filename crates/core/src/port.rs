@@ -5,6 +5,7 @@
 
 use crate::addr::{Frame, PageRange};
 use crate::command::CopyFrom;
+use crate::event::SlotPart;
 use crate::swap::SlotId;
 
 /// How a frame came to be mapped.
@@ -167,12 +168,17 @@ pub struct StoreUsage {
 /// may run at the same time. Each slot carries a checksum of its contents, checked at load.
 pub trait Store: Send + Sync {
     /// Keeps `data` (a power-of-two number of pages, up to 2 MiB) as `slot`, unless it is all zeros or what
-    /// `previous` holds. `previous` keeps what it holds in every case.
+    /// `previous` holds (all of a slot, or a part of it). `previous` keeps what it holds in every case. A store that cannot
+    /// tell without reading it back may take the bytes for new.
     ///
     /// # Errors
     /// Nothing is kept as `slot`.
-    fn save(&self, slot: SlotId, previous: Option<SlotId>, data: &[u8])
-    -> Result<Saved, SaveError>;
+    fn save(
+        &self,
+        slot: SlotId,
+        previous: Option<SlotPart>,
+        data: &[u8],
+    ) -> Result<Saved, SaveError>;
 
     /// Reads `out.len()` bytes of `slot`, from page `first_page` of it.
     ///

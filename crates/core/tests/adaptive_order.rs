@@ -13,6 +13,8 @@ struct World {
     range: PageRange,
     /// What was brought in by the last fault: each command's pages and the number of parts of a fold.
     brought: Vec<(PageRange, usize)>,
+    /// Nothing is written to what was read.
+    unchanged: bool,
     /// Folds are answered as if they crossed two mappings.
     split: bool,
 }
@@ -32,6 +34,7 @@ impl World {
             core,
             range,
             brought: Vec::new(),
+            unchanged: false,
             split: false,
         }
     }
@@ -107,6 +110,9 @@ impl World {
             }
             Command::Rescue { folio, .. } => done(folio, moved),
             Command::TakeOut { folio, .. } => done(folio, Outcome::TakenOut),
+            Command::Save {
+                folio, previous, ..
+            } if previous.is_some() && self.unchanged => done(folio, Outcome::Unchanged),
             Command::Save { folio, .. } => done(folio, Outcome::Stored),
             Command::Zap { folio, .. } => done(folio, Outcome::Zapped),
             Command::FreeFrame { frame } => Some(Event::FrameFreed { frame }),
@@ -234,6 +240,36 @@ fn a_fold_that_cannot_be_mapped_in_one_piece_leaves_everything_where_it_was() {
     for n in 0..64 {
         assert!(world.touch_up_to(n, Order::ZERO).len() <= 1);
     }
+}
+
+/// Reading at random left a region in pieces: each page that came in alone was saved alone, though nothing had changed, and the
+/// next stream had to fold them up and save them all again.
+#[test]
+fn what_is_read_alone_goes_back_to_the_slot_that_it_came_from() {
+    let mut world = World::new(Order::new(4).unwrap());
+    for n in 0..64 {
+        world.touch(n);
+    }
+    world.evict(64);
+    let (slots, written) = (world.core.slots_in_use(), world.core.stats().pswpout);
+    assert_eq!(slots, 4);
+    world.unchanged = true;
+    for n in [3, 17, 18, 31, 5] {
+        assert_eq!(world.touch_up_to(n, Order::ZERO), [0]);
+    }
+    world.evict(64);
+    assert_eq!(world.core.slots_in_use(), slots);
+    assert_eq!(world.core.stats().pswpout, written);
+    for n in [0, 16, 32, 48] {
+        assert_eq!(world.touch(n), [4], "page {n}");
+    }
+    // What was written to leaves its slot, which stays for the others.
+    world.evict(64);
+    assert_eq!(world.touch_up_to(3, Order::ZERO), [0]);
+    world.unchanged = false;
+    world.evict(64);
+    assert_eq!(world.core.slots_in_use(), slots + 1);
+    assert_eq!(world.core.stats().pswpout, written + 1);
 }
 
 #[test]

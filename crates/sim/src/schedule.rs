@@ -64,13 +64,16 @@ pub fn command_frame(command: &Command) -> Option<Frame> {
     }
 }
 
-fn slots(command: &Command, parts: &[FoldPart]) -> Vec<SlotId> {
+/// The slots that a command reads, and the one that it changes.
+fn slots(command: &Command, parts: &[FoldPart]) -> (Vec<SlotId>, Option<SlotId>) {
     match *command {
-        Command::Load { part, .. } => vec![part.slot],
-        Command::Fold { .. } => parts.iter().filter_map(|part| part.slot).collect(),
-        Command::Save { slot, previous, .. } => previous.into_iter().chain([slot]).collect(),
-        Command::Release { slot } => vec![slot],
-        _ => Vec::new(),
+        Command::Load { part, .. } => (vec![part.slot], None),
+        Command::Fold { .. } => (parts.iter().filter_map(|part| part.slot).collect(), None),
+        Command::Save { slot, previous, .. } => {
+            (previous.iter().map(|part| part.slot).collect(), Some(slot))
+        }
+        Command::Release { slot } => (Vec::new(), Some(slot)),
+        _ => (Vec::new(), None),
     }
 }
 
@@ -114,16 +117,15 @@ impl Schedule {
             {
                 breach!(at a.start, "{command:?} while {:?} is not answered: same pages", other.command);
             }
-            let changes = |c: &Command| matches!(c, Command::Save { .. } | Command::Release { .. });
-            for mine in slots(command, parts) {
-                if (changes(command) || changes(&other.command))
-                    && slots(&other.command, &other.parts).contains(&mine)
-                {
-                    breach!(
-                        "{command:?} while {:?} is not answered: same slot",
-                        other.command
-                    );
-                }
+            let (mine, theirs) = (slots(command, parts), slots(&other.command, &other.parts));
+            let meets = |a: &(Vec<SlotId>, Option<SlotId>), b: &(Vec<SlotId>, Option<SlotId>)| {
+                a.1.is_some_and(|slot| b.1 == Some(slot) || b.0.contains(&slot))
+            };
+            if meets(&mine, &theirs) || meets(&theirs, &mine) {
+                breach!(
+                    "{command:?} while {:?} is not answered: same slot",
+                    other.command
+                );
             }
         }
         Ok(())

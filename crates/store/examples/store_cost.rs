@@ -6,6 +6,7 @@
 
 use millpond_core::port::{Saved, Store};
 use millpond_core::swap::SlotId;
+use millpond_core::{Order, SlotPart};
 use millpond_store::{CompressedRam, CompressedRamConfig, FileStore, FileStoreConfig};
 use std::time::Instant;
 
@@ -59,7 +60,12 @@ fn measure(name: &str, store: &dyn Store, data: &[u8], size: usize) {
         save = save.min(per_page(start));
         let start = Instant::now();
         for slot in 0..slots {
-            let saved = store.save(SlotId(slots), Some(SlotId(slot)), piece(slot));
+            let previous = SlotPart {
+                slot: SlotId(slot),
+                first: 0,
+                order: Order::new((size / 4096).ilog2() as u8).expect("sizes are folios'"),
+            };
+            let saved = store.save(SlotId(slots), Some(previous), piece(slot));
             assert_eq!(saved, Ok(Saved::Unchanged));
         }
         again = again.min(per_page(start));

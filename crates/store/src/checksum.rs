@@ -1,4 +1,7 @@
-//! The checksum of what is stored: 128 bits of keyed XXH3.
+//! The checksum of what is stored: 128 bits of keyed XXH3 for each page.
+//!
+//! A block of several pages is known by the checksum of its pages' checksums. So a page that was read by itself can be
+//! checked, and found unchanged later, without its neighbours.
 //!
 //! It has two uses. At load it tells that the bytes read are the bytes written. At save it tells,
 //! without a second copy to compare with, that a folio is what its earlier slot already holds, ten
@@ -6,9 +9,14 @@
 //! random for each store: contents that collide cannot be prepared beforehand, and accidents happen
 //! once in 2^128 pairs.
 
+use crate::image::BLOCK;
+use crate::mem::PAGE;
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use twox_hash::XxHash3_128;
+
+/// Pages in the longest block.
+pub(crate) const BLOCK_PAGES: usize = BLOCK / PAGE;
 
 /// The key of one store's checksums.
 #[derive(Clone)]
@@ -31,9 +39,33 @@ impl Checksums {
         Ok(Self { secret })
     }
 
-    /// The checksum of a block.
+    /// The checksum of one page, or of anything else that is looked at as a whole.
     pub(crate) fn of(&self, bytes: &[u8]) -> u128 {
         XxHash3_128::oneshot_with_secret(&self.secret, bytes).expect("the secret is long enough")
+    }
+
+    /// The checksum of a block whose pages have these.
+    pub(crate) fn of_pages(&self, pages: &[u128]) -> u128 {
+        if let [page] = pages {
+            return *page;
+        }
+        let mut bytes = [0; BLOCK_PAGES * size_of::<u128>()];
+        let bytes = &mut bytes[..size_of_val(pages)];
+        for (to, page) in bytes.as_chunks_mut().0.iter_mut().zip(pages) {
+            *to = page.to_le_bytes();
+        }
+        self.of(bytes)
+    }
+
+    /// The checksum of a block, from its bytes.
+    pub(crate) fn of_block(&self, bytes: &[u8]) -> u128 {
+        let mut pages = [0; BLOCK_PAGES];
+        let mut count = 0;
+        for page in bytes.chunks(PAGE) {
+            pages[count] = self.of(page);
+            count += 1;
+        }
+        self.of_pages(&pages[..count])
     }
 
     /// The checksum of `len` bytes that repeat `word`, made from these two alone.
@@ -55,5 +87,17 @@ mod tests {
         assert_ne!(one.of(&[1; 4096]), other.of(&[1; 4096]));
         assert_eq!(one.of(&[1; 4096]), one.clone().of(&[1; 4096]));
         assert_ne!(one.of_fill(1, 4096), one.of_fill(1, 8192));
+    }
+
+    #[test]
+    fn a_block_is_known_by_its_pages() {
+        let sums = Checksums::new().unwrap();
+        let mut block: Vec<u8> = (0..BLOCK).map(|i| (i / 77) as u8).collect();
+        let pages: Vec<u128> = block.chunks(PAGE).map(|page| sums.of(page)).collect();
+        let before = sums.of_block(&block);
+        assert_eq!(before, sums.of_pages(&pages));
+        assert_eq!(sums.of_block(&block[..PAGE]), pages[0]);
+        block.rotate_left(PAGE);
+        assert_ne!(before, sums.of_block(&block));
     }
 }

@@ -7,6 +7,7 @@
 
 use crate::checksum::Checksums;
 use crate::image::BLOCK;
+use crate::mem::PAGE;
 use crate::scratch::Tables;
 use crate::slot_table::{Block, Kind};
 use lz4_flex::block::{compress_into_with_table, get_maximum_output_size};
@@ -35,50 +36,75 @@ pub(crate) fn pays(size: usize, len: usize) -> bool {
 pub(crate) struct Want<'a> {
     /// Bytes in the whole block.
     pub(crate) len: usize,
-    /// Where the part begins.
+    /// Where the part begins: at a page.
     pub(crate) from: usize,
-    /// Filled with the part.
+    /// Filled with the part: whole pages.
     pub(crate) out: &'a mut [u8],
 }
 
-/// Restores a part of `block` from `bytes`, what the medium has for it (nothing for a fill), and
-/// checks the whole block. `plain` is asked for when a part has to be cut from a decompressed
-/// block.
+/// What the medium has for a block.
+#[derive(Clone, Copy)]
+pub(crate) struct Stored<'a> {
+    /// Nothing for a fill.
+    pub(crate) bytes: &'a [u8],
+    /// The checksums of its pages, where they are kept: the block's own is made of them.
+    pub(crate) pages: Option<&'a PageSums>,
+}
+
+/// Checksums of pages, as they are stored.
+pub(crate) type PageSums = [[u8; size_of::<u128>()]];
+
+/// Restores a part of `block` from what is `stored` of it, and checks every page that it hands out. `plain` is asked for
+/// when a part has to be cut from a decompressed block.
 ///
-/// What is checked is the copy that the caller gets, whenever the block is wanted whole.
+/// What is checked is the copy that the caller gets, whenever the block is wanted whole or its pages have checksums of
+/// their own; else all of the block is.
 pub(crate) fn restore<'p>(
     block: &Block,
-    bytes: &[u8],
+    stored: Stored<'_>,
     sums: &Checksums,
     want: Want<'_>,
     plain: impl FnOnce() -> &'p mut [u8; BLOCK],
 ) -> Result<(), LoadError> {
+    let Stored { bytes, pages } = stored;
     let Want { len, from, out } = want;
     let whole = out.len() == len;
-    let part = from..from + out.len();
-    let sum = match block.kind {
-        Kind::Fill => {
+    let end = from + out.len();
+    let sum = match (block.kind, pages) {
+        (Kind::Fill, _) => {
             let word = block.place.to_ne_bytes();
             out.as_chunks_mut::<8>().0.fill(word);
             sums.of_fill(block.place, len)
         }
-        Kind::Raw if whole => {
+        (Kind::Raw, _) if whole => {
             out.copy_from_slice(bytes);
-            sums.of(out)
+            sums.of_block(out)
         }
-        Kind::Raw => {
-            out.copy_from_slice(&bytes[part]);
-            sums.of(bytes)
+        (Kind::Raw, _) => {
+            out.copy_from_slice(&bytes[from..end]);
+            sums.of_block(bytes)
         }
-        Kind::Lz4 if whole => {
+        (Kind::Lz4, _) if whole => {
             decompress(bytes, out)?;
-            sums.of(out)
+            sums.of_block(out)
         }
-        Kind::Lz4 => {
+        (Kind::Lz4, Some(pages)) => {
+            // All of the block: the library takes longer to stop at the end of the part than for the whole of 16 KiB.
             let plain = &mut plain()[..len];
             decompress(bytes, plain)?;
-            out.copy_from_slice(&plain[part]);
-            sums.of(plain)
+            out.copy_from_slice(&plain[from..end]);
+            let expected = &pages[from / PAGE..];
+            let right = |(page, sum): (&[u8], &[u8; 16])| sums.of(page).to_le_bytes() == *sum;
+            if !out.chunks(PAGE).zip(expected).all(right) {
+                return Err(LoadError::Corrupt);
+            }
+            block_sum(pages, sums)
+        }
+        (Kind::Lz4, None) => {
+            let plain = &mut plain()[..len];
+            decompress(bytes, plain)?;
+            out.copy_from_slice(&plain[from..end]);
+            sums.of_block(plain)
         }
     };
     if sum == block.sum {
@@ -86,6 +112,11 @@ pub(crate) fn restore<'p>(
     } else {
         Err(LoadError::Corrupt)
     }
+}
+
+/// The checksum of the block whose pages have these.
+pub(crate) fn block_sum(pages: &PageSums, sums: &Checksums) -> u128 {
+    sums.of(pages.as_flattened())
 }
 
 /// Fills `out` from `bytes`, which may be damaged: then this fails, or the checksum refuses what it gives.

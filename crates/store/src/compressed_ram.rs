@@ -7,14 +7,28 @@
 
 use crate::arena::{Arena, Place};
 use crate::checksum::Checksums;
-use crate::codec::{COMPRESSED_MAX, Want, compress, pays, restore};
+use crate::codec::{COMPRESSED_MAX, Stored, Want, block_sum, compress, pays, restore};
 use crate::error::OpenError;
 use crate::image::{self, Image, MAX_BLOCKS, RAM_BLOCK};
+use crate::mem::PAGE;
 use crate::scratch::ScratchPool;
 use crate::slot_table::{Block, ClaimError, Kind, SlotTable};
+use millpond_core::SlotPart;
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
 use millpond_core::swap::SlotId;
 use rustix::io::Errno;
+
+/// Records that a slot of 64 KiB has.
+const FEW: usize = 4;
+
+/// Bytes of checksums that are kept before the LZ4 bytes of a block of `len` bytes: one for each page, unless the block's own
+/// is the only one.
+fn kept_sums(len: usize) -> usize {
+    match len / PAGE {
+        1 => 0,
+        pages => pages * size_of::<u128>(),
+    }
+}
 
 /// How a [`CompressedRam`] is to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -87,11 +101,54 @@ impl CompressedRam {
         }
     }
 
-    /// Whether `slot` holds exactly this image.
-    pub(crate) fn holds_image(&self, slot: SlotId, image: &Image<'_>) -> bool {
-        self.table
-            .pin(slot)
-            .is_some_and(|slot| image.is_held_by(&slot))
+    /// Whether `part` is exactly this image.
+    pub(crate) fn holds_image(&self, part: SlotPart, image: &Image<'_>) -> bool {
+        let Some(slot) = self.table.pin(part.slot) else {
+            return false;
+        };
+        if slot.pages() == image.pages() {
+            return part.first == 0 && image.is_held_by(&slot);
+        }
+        image.is_held_from(&slot, part.first, |block, len, number, page, sum| {
+            // SAFETY: the block is of a slot that is pinned.
+            let stored = unsafe { self.stored(block, len) };
+            match (block.kind, stored.pages) {
+                (Kind::Lz4, Some(pages)) => {
+                    pages[number] == sum.to_le_bytes() && block_sum(pages, &self.sums) == block.sum
+                }
+                (Kind::Raw, _) => stored.bytes[number * PAGE..][..PAGE] == *page,
+                // A block of a single page.
+                _ => block.sum == sum,
+            }
+        })
+    }
+
+    /// What is kept of a block of `len` bytes.
+    ///
+    /// # Safety
+    /// The block is of a slot that is pinned while the bytes are in use.
+    unsafe fn stored(&self, block: &Block, len: usize) -> Stored<'_> {
+        let (sums, bytes) = match block.kind {
+            Kind::Fill => (0, 0),
+            Kind::Raw => (0, len),
+            Kind::Lz4 => (kept_sums(len), block.size.into()),
+        };
+        if bytes == 0 {
+            return Stored {
+                bytes: &[],
+                pages: None,
+            };
+        }
+        // SAFETY: the slot is pinned, so its objects stay, and none is written after it was published. The object has at
+        // least the bytes that were put in it.
+        let object = unsafe {
+            std::slice::from_raw_parts(self.arena.address(Place(block.place)), sums + bytes)
+        };
+        let (sums, bytes) = object.split_at(sums);
+        Stored {
+            bytes,
+            pages: (!sums.is_empty()).then_some(sums.as_chunks().0),
+        }
     }
 
     /// Whether `slot` holds something.
@@ -136,44 +193,59 @@ impl CompressedRam {
             ClaimError::Taken => SaveError::Io(Errno::EXIST.raw_os_error()),
             ClaimError::NoMemory => SaveError::Full,
         })?;
-        let mut blocks = [Block::NONE; MAX_BLOCKS];
+        let (mut few, mut many);
+        let blocks = if image.block_count() <= FEW {
+            few = [Block::NONE; FEW];
+            &mut few[..]
+        } else {
+            many = [Block::NONE; MAX_BLOCKS];
+            &mut many[..]
+        };
         let mut count = 0;
         let (mut full, mut refused) = (false, false);
         let mut scratch = image
             .has_bytes()
             .then(|| self.scratches.acquire(COMPRESSED_MAX));
-        for (data, sum, word) in image.blocks() {
-            blocks[count] = match (word, &mut scratch) {
+        for part in image.blocks() {
+            blocks[count] = match (part.word, &mut scratch) {
                 (None, Some(scratch)) => {
-                    let parts = scratch.parts();
-                    let size = compress(data, parts.tables, parts.wire);
-                    let (kind, bytes) = if pays(size, data.len()) {
-                        (Kind::Lz4, &parts.wire[..size])
+                    let scratch = scratch.parts();
+                    let size = compress(part.data, scratch.tables, scratch.wire);
+                    let pages = kept_sums(part.data.len());
+                    let (kind, bytes) = if pays(size.saturating_add(pages), part.data.len()) {
+                        (Kind::Lz4, &scratch.wire[..size])
                     } else if incompressible == Incompressible::Keep {
-                        (Kind::Raw, data)
+                        (Kind::Raw, part.data)
                     } else {
                         refused = true;
                         break;
                     };
-                    let Ok(place) = self.arena.alloc(bytes.len()) else {
+                    let sums = match kind {
+                        Kind::Lz4 if pages > 0 => part.pages,
+                        _ => &[],
+                    };
+                    let Ok(place) = self.arena.alloc(size_of_val(sums) + bytes.len()) else {
                         full = true;
                         break;
                     };
                     // SAFETY: the object is new, so nobody else knows it, and has room for these
                     // bytes.
                     unsafe {
-                        self.arena
-                            .address(place)
-                            .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
-                    };
+                        let mut at = self.arena.address(place);
+                        for sum in sums {
+                            at.cast::<[u8; 16]>().write(sum.to_le_bytes());
+                            at = at.add(size_of::<u128>());
+                        }
+                        at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+                    }
                     Block {
                         kind,
                         place: place.0,
                         size: size as u16,
-                        sum,
+                        sum: part.sum,
                     }
                 }
-                _ => Block::fill(word.unwrap_or(0), sum),
+                _ => Block::fill(part.word.unwrap_or(0), part.sum),
             };
             count += 1;
         }
@@ -197,10 +269,10 @@ impl Store for CompressedRam {
     fn save(
         &self,
         slot: SlotId,
-        previous: Option<SlotId>,
+        previous: Option<SlotPart>,
         data: &[u8],
     ) -> Result<Saved, SaveError> {
-        let holds = |slot, image: &Image<'_>| self.holds_image(slot, image);
+        let holds = |part, image: &Image<'_>| self.holds_image(part, image);
         let put = |image: &Image<'_>| self.put(slot, image);
         image::save(data, RAM_BLOCK, previous, &self.sums, holds, put)
     }
@@ -216,25 +288,14 @@ impl Store for CompressedRam {
         for (block, at, len) in blocks {
             let part = rest.len().min(at + len - from);
             let (out, after) = rest.split_at_mut(part);
-            let stored = match block.kind {
-                Kind::Fill => 0,
-                Kind::Raw => len,
-                Kind::Lz4 => block.size.into(),
-            };
-            let bytes = match stored {
-                0 => &[][..],
-                // SAFETY: the slot is pinned, so its objects stay, and none is written after it was
-                // published. The object has at least the bytes that were put in it.
-                stored => unsafe {
-                    std::slice::from_raw_parts(self.arena.address(Place(block.place)), stored)
-                },
-            };
+            // SAFETY: the slot is pinned.
+            let stored = unsafe { self.stored(&block, len) };
             let want = Want {
                 len,
                 from: from - at,
                 out,
             };
-            restore(&block, bytes, &self.sums, want, || {
+            restore(&block, stored, &self.sums, want, || {
                 scratch.insert(self.scratches.acquire(0)).parts().plain
             })?;
             // A slot has two blocks cut at most, at its two ends: one scratch at a time.
@@ -274,6 +335,7 @@ impl Store for CompressedRam {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use millpond_core::Order;
 
     #[test]
     fn a_flipped_bit_is_noticed() {
@@ -290,15 +352,30 @@ mod tests {
                 .unwrap()
                 .place,
         );
-        // SAFETY: the object holds more than 40 bytes, and no other thread is around.
-        unsafe { *store.arena.address(place).add(40) ^= 4 };
+        let flip = |at| {
+            // SAFETY: the object holds more than 110 bytes, and no other thread is around.
+            unsafe { *store.arena.address(place).add(at) ^= 4 };
+        };
         let mut out = vec![0; 4096];
+        let mut all = vec![0; 1 << 17];
+        // First in what is compressed, behind the checksums of four pages.
+        flip(64 + 40);
         assert_eq!(store.load(SlotId(1), 0, &mut out), Ok(()));
         assert_eq!(out, text[..4096]);
+        let mut pages = (4..8).map(|page| store.load(SlotId(1), page, &mut out));
+        assert!(pages.any(|loaded| loaded == Err(LoadError::Corrupt)));
+        assert_eq!(store.load(SlotId(1), 0, &mut all), Err(LoadError::Corrupt));
+        flip(64 + 40);
+        assert_eq!(store.load(SlotId(1), 0, &mut all), Ok(()));
+        // Then in the checksum of page 5 itself.
+        flip(16);
         assert_eq!(store.load(SlotId(1), 5, &mut out), Err(LoadError::Corrupt));
-        assert_eq!(
-            store.load(SlotId(1), 0, &mut vec![0; 1 << 17]),
-            Err(LoadError::Corrupt)
-        );
+        let page = SlotPart {
+            slot: SlotId(1),
+            first: 5,
+            order: Order::ZERO,
+        };
+        let saved = store.save(SlotId(2), Some(page), &text[5 << 12..6 << 12]);
+        assert_eq!(saved, Ok(Saved::Stored));
     }
 }

@@ -1,16 +1,18 @@
 //! What is known about a folio's contents before any of it is stored.
 //!
 //! A folio is cut into blocks, so that a part of a 2 MiB slot can be loaded without decompressing all
-//! of it. Each block has its own checksum, so each load verifies every byte that it hands out. How
+//! of it. Each page has its own checksum, so each load verifies every byte that it hands out, and a page that was loaded
+//! alone can be told to be unchanged. How
 //! long a block is, is the store's choice. In RAM it is 16 KiB: one page of a block of 64 KiB took 6 µs
 //! to get at, of which 5 went into its neighbours. In a file it is 64 KiB, as far back as LZ4 reaches:
 //! a block begins at a block of the file, and what is left of that is lost.
 
-use crate::checksum::Checksums;
+use crate::checksum::{BLOCK_PAGES, Checksums};
+use crate::mem::PAGE;
 use crate::slot_table::{Block, Kind, Pinned};
+use millpond_core::SlotPart;
 use millpond_core::addr::MAX_ORDER;
 use millpond_core::port::{SaveError, Saved};
-use millpond_core::swap::SlotId;
 use rustix::io::Errno;
 
 /// Bytes in the longest block; the last one of a slot may be shorter.
@@ -19,6 +21,8 @@ pub(crate) const BLOCK: usize = 64 << 10;
 pub(crate) const RAM_BLOCK: usize = 16 << 10;
 /// Bytes in the longest slot.
 pub(crate) const MAX_SLOT: usize = 4096 << MAX_ORDER;
+/// Pages in the longest slot.
+pub(crate) const MAX_PAGES: usize = MAX_SLOT / PAGE;
 /// Blocks in the longest slot.
 pub(crate) const MAX_BLOCKS: usize = MAX_SLOT / RAM_BLOCK;
 
@@ -29,14 +33,14 @@ pub(crate) struct Image<'a> {
     block: usize,
     /// One bit a block: every word of it is the same.
     fills: u128,
-    /// One for each block; only the first when `whole`.
-    sums: [u128; MAX_BLOCKS],
+    /// One for each page; nothing for the pages of a fill.
+    sums: &'a [u128],
     /// Every word of the whole slot is the same: it has a single record, however long it is.
     whole: bool,
+    keys: &'a Checksums,
 }
 
 /// What [`Image::of`] found.
-#[expect(clippy::large_enum_variant, reason = "a box would be allocated")]
 pub(crate) enum Contents<'a> {
     /// Nothing but zeros.
     AllZero,
@@ -44,64 +48,116 @@ pub(crate) enum Contents<'a> {
     Image(Image<'a>),
 }
 
+/// A part of an image that gets a record.
+#[derive(Clone, Copy)]
+pub(crate) struct ImageBlock<'a> {
+    pub(crate) data: &'a [u8],
+    pub(crate) sum: u128,
+    /// Those of its pages; nothing for a fill.
+    pub(crate) pages: &'a [u128],
+    /// The word that fills it, if one does.
+    pub(crate) word: Option<u64>,
+}
+
 impl<'a> Image<'a> {
-    /// Sums up `data`, 1 to 512 pages, by blocks of `block` bytes; `None` when it is not that.
-    pub(crate) fn of(data: &'a [u8], block: usize, sums: &Checksums) -> Option<Contents<'a>> {
+    /// Sums up `data`, 1 to 512 pages, by blocks of `block` bytes, with room for a checksum of each page; `None` when it
+    /// is not that.
+    pub(crate) fn of(
+        data: &'a [u8],
+        block: usize,
+        keys: &'a Checksums,
+        room: &'a mut [u128],
+    ) -> Option<Contents<'a>> {
         let len = data.len();
-        if len == 0 || !len.is_multiple_of(4096) || len > MAX_SLOT {
+        if len == 0 || !len.is_multiple_of(PAGE) || len > MAX_SLOT {
             return None;
         }
-        let mut image = Image {
-            data,
-            block,
-            fills: 0,
-            sums: [0; MAX_BLOCKS],
-            whole: false,
-        };
+        let (mut fills, mut whole) = (0, false);
         match same_filled(data) {
             Some(0) => return Some(Contents::AllZero),
-            Some(word) => {
-                image.whole = true;
-                image.fills = 1;
-                image.sums[0] = sums.of_fill(word, len);
+            Some(_) => {
+                whole = true;
+                fills = 1;
             }
             None => {
-                for (i, block) in data.chunks(block).enumerate() {
-                    image.sums[i] = match same_filled(block) {
-                        Some(word) => {
-                            image.fills |= 1 << i;
-                            sums.of_fill(word, block.len())
+                let pages = room.chunks_mut(block / PAGE);
+                for (i, (block, sums)) in data.chunks(block).zip(pages).enumerate() {
+                    if same_filled(block).is_some() {
+                        fills |= 1 << i;
+                    } else {
+                        for (sum, page) in sums.iter_mut().zip(block.chunks(PAGE)) {
+                            *sum = keys.of(page);
                         }
-                        None => sums.of(block),
-                    };
+                    }
                 }
             }
         }
-        Some(Contents::Image(image))
+        Some(Contents::Image(Image {
+            data,
+            block,
+            fills,
+            sums: &room[..len / PAGE],
+            whole,
+            keys,
+        }))
+    }
+
+    fn block_size(&self) -> usize {
+        if self.whole {
+            self.data.len()
+        } else {
+            self.block
+        }
     }
 
     /// Pages of the slot.
     pub(crate) fn pages(&self) -> u16 {
-        (self.data.len() / 4096) as u16
+        (self.data.len() / PAGE) as u16
     }
 
-    /// The parts that get a record each: contents, checksum, and the word that fills it, if one
-    /// does.
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = (&'a [u8], u128, Option<u64>)> {
-        let size = if self.whole {
-            self.data.len()
-        } else {
-            self.block
-        };
-        self.data.chunks(size).enumerate().map(|(i, block)| {
-            let word = (self.fills >> i & 1 == 1).then(|| first_word(block));
-            (block, self.sums[i], word)
+    /// How many parts get a record.
+    pub(crate) fn block_count(&self) -> usize {
+        self.data.len().div_ceil(self.block_size())
+    }
+
+    /// The parts that get a record each.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = ImageBlock<'a>> {
+        let size = self.block_size();
+        let pages = self.sums.chunks(size / PAGE);
+        let blocks = self.data.chunks(size).zip(pages).enumerate();
+        blocks.map(move |(i, (data, pages))| {
+            if self.fills >> i & 1 == 1 {
+                let word = first_word(data);
+                ImageBlock {
+                    data,
+                    sum: self.keys.of_fill(word, data.len()),
+                    pages: &[],
+                    word: Some(word),
+                }
+            } else {
+                ImageBlock {
+                    data,
+                    sum: self.keys.of_pages(pages),
+                    pages,
+                    word: None,
+                }
+            }
+        })
+    }
+
+    /// Each page with its checksum, unless it is in a fill.
+    fn each_page(&self) -> impl Iterator<Item = (&'a [u8], Option<u128>)> {
+        let size = self.block_size() / PAGE;
+        let pages = self.data.chunks(PAGE).zip(self.sums).enumerate();
+        pages.map(move |(i, (page, &sum))| {
+            let filled = self.fills >> (i / size) & 1 == 1;
+            (page, (!filled).then_some(sum))
         })
     }
 
     /// The same contents by the blocks of a file.
-    pub(crate) fn for_file(&self, sums: &Checksums) -> Option<Image<'a>> {
-        match Image::of(self.data, BLOCK, sums)? {
+    pub(crate) fn for_file<'b>(&'b self, room: &'b mut [u128]) -> Option<Image<'b>> {
+        match Image::of(self.data, BLOCK, self.keys, room)? {
             Contents::AllZero => None,
             Contents::Image(image) => Some(image),
         }
@@ -112,13 +168,50 @@ impl<'a> Image<'a> {
         !self.whole
     }
 
-    /// Whether the slot holds exactly this.
+    /// Whether the slot holds exactly this, all of it.
     pub(crate) fn is_held_by(&self, slot: &Pinned<'_>) -> bool {
         slot.pages() == self.pages()
             && slot
                 .blocks()
                 .map(|block| (block.sum, block.kind == Kind::Fill))
-                .eq(self.blocks().map(|(_, sum, word)| (sum, word.is_some())))
+                .eq(self.blocks().map(|block| (block.sum, block.word.is_some())))
+    }
+
+    /// Whether the slot holds this from page `first` on, as far as its records and `stored` tell: that answers for a page of a
+    /// block whose bytes are stored, by the page's number in the block.
+    pub(crate) fn is_held_from(
+        &self,
+        slot: &Pinned<'_>,
+        first: u16,
+        stored: impl Fn(&Block, usize, usize, &[u8], u128) -> bool,
+    ) -> bool {
+        let Some(mut blocks) = slot.blocks_of(first, self.data.len()) else {
+            return false;
+        };
+        let mut at = usize::from(first) * PAGE;
+        let mut block = blocks.next();
+        self.each_page().all(|(page, sum)| {
+            while let Some((_, start, len)) = block
+                && at >= start + len
+            {
+                block = blocks.next();
+            }
+            let Some((block, start, len)) = block else {
+                return false;
+            };
+            let number = (at - start) / PAGE;
+            at += PAGE;
+            match block.kind {
+                Kind::Fill => same_filled(page) == Some(block.place),
+                _ => stored(
+                    &block,
+                    len,
+                    number,
+                    page,
+                    sum.unwrap_or_else(|| self.keys.of(page)),
+                ),
+            }
+        })
     }
 }
 
@@ -126,15 +219,24 @@ impl<'a> Image<'a> {
 pub(crate) fn save(
     data: &[u8],
     block: usize,
-    previous: Option<SlotId>,
-    sums: &Checksums,
-    holds: impl Fn(SlotId, &Image<'_>) -> bool,
+    previous: Option<SlotPart>,
+    keys: &Checksums,
+    holds: impl Fn(SlotPart, &Image<'_>) -> bool,
     put: impl FnOnce(&Image<'_>) -> Result<(), SaveError>,
 ) -> Result<Saved, SaveError> {
-    match Image::of(data, block, sums) {
+    // Most folios are small, and room for the longest takes time to clear.
+    let (mut few, mut many);
+    let room = if data.len() <= BLOCK {
+        few = [0; BLOCK_PAGES];
+        &mut few[..]
+    } else {
+        many = [0; MAX_PAGES];
+        &mut many[..]
+    };
+    match Image::of(data, block, keys, room) {
         None => Err(SaveError::Io(Errno::INVAL.raw_os_error())),
         Some(Contents::AllZero) => Ok(Saved::AllZero),
-        Some(Contents::Image(image)) if previous.is_some_and(|slot| holds(slot, &image)) => {
+        Some(Contents::Image(image)) if previous.is_some_and(|part| holds(part, &image)) => {
             Ok(Saved::Unchanged)
         }
         Some(Contents::Image(image)) => put(&image).map(|()| Saved::Stored),
@@ -191,7 +293,7 @@ mod tests {
         let sums = Checksums::new().unwrap();
         for len in [0, 1, 4095, 4097, (2 << 20) + 4096] {
             assert!(
-                Image::of(&vec![1; len], BLOCK, &sums).is_none(),
+                Image::of(&vec![1; len], BLOCK, &sums, &mut [0; 1024]).is_none(),
                 "{len} bytes"
             );
         }

@@ -1,5 +1,6 @@
 //! No store.
 
+use millpond_core::SlotPart;
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
 use millpond_core::swap::SlotId;
 
@@ -16,7 +17,7 @@ impl Null {
 }
 
 impl Store for Null {
-    fn save(&self, _: SlotId, _: Option<SlotId>, data: &[u8]) -> Result<Saved, SaveError> {
+    fn save(&self, _: SlotId, _: Option<SlotPart>, data: &[u8]) -> Result<Saved, SaveError> {
         if data.iter().all(|byte| *byte == 0) {
             Ok(Saved::AllZero)
         } else {

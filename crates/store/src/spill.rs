@@ -13,7 +13,8 @@
 
 use crate::compressed_ram::CompressedRam;
 use crate::file::FileStore;
-use crate::image::{self, Image, RAM_BLOCK};
+use crate::image::{self, Image, MAX_PAGES, RAM_BLOCK};
+use millpond_core::SlotPart;
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
 use millpond_core::swap::SlotId;
 use rustix::io::Errno;
@@ -71,7 +72,8 @@ impl Spill {
                 Err(error) => return Err(error),
             }
         }
-        let Some(for_file) = image.for_file(&self.front.sums) else {
+        let room = &mut [0; MAX_PAGES];
+        let Some(for_file) = image.for_file(room) else {
             return self.front.put(slot, image);
         };
         match self.back.put(slot, &for_file) {
@@ -86,15 +88,16 @@ impl Store for Spill {
     fn save(
         &self,
         slot: SlotId,
-        previous: Option<SlotId>,
+        previous: Option<SlotPart>,
         data: &[u8],
     ) -> Result<Saved, SaveError> {
-        let holds = |slot, image: &Image<'_>| {
+        let holds = |part: SlotPart, image: &Image<'_>| {
             let in_file = || {
-                let for_file = image.for_file(&self.front.sums);
-                for_file.is_some_and(|image| self.back.holds_image(slot, &image))
+                let room = &mut [0; MAX_PAGES];
+                let for_file = image.for_file(room);
+                for_file.is_some_and(|image| self.back.holds_image(part, &image))
             };
-            self.front.holds_image(slot, image) || self.back.holds(slot) && in_file()
+            self.front.holds_image(part, image) || self.back.holds(part.slot) && in_file()
         };
         let put = |image: &Image<'_>| self.put(slot, image);
         image::save(data, RAM_BLOCK, previous, &self.front.sums, holds, put)

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Fill, Random, contents, stores};
+use common::{Fill, Random, contents, part, stores};
 use millpond_core::port::{SaveError, Saved, Store};
 use millpond_core::swap::SlotId;
 use std::sync::Mutex;
@@ -24,7 +24,7 @@ fn work(store: &dyn Store, numbers: &Mutex<Vec<u32>>, seed: u64, until: Instant)
             };
             let data = contents(fill, len);
             let slot = numbers.lock().unwrap().pop().unwrap();
-            let previous = held.first().map(|(slot, _)| SlotId(*slot));
+            let previous = held.first().map(|(slot, _)| part(*slot, 0, len));
             match store.save(SlotId(slot), previous, &data) {
                 Ok(Saved::Stored) => held.push((slot, data)),
                 Ok(_) | Err(SaveError::Full) => numbers.lock().unwrap().push(slot),

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Fill, contents, stores};
+use common::{Fill, contents, part, stores};
 use millpond_core::swap::SlotId;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -48,8 +48,9 @@ fn no_operation_calls_the_allocator() {
         let before = CALLS.load(Relaxed);
         for _ in 0..2 {
             for (slot, data) in (0..).zip(&folios) {
-                let _ = store.save(SlotId(slot), slot.checked_sub(1).map(SlotId), data);
-                let _ = store.save(SlotId(900), Some(SlotId(slot)), data);
+                let whole = |slot| part(slot, 0, data.len());
+                let _ = store.save(SlotId(slot), slot.checked_sub(1).map(whole), data);
+                let _ = store.save(SlotId(900), Some(whole(slot)), data);
                 store.release(SlotId(900));
                 let _ = store.load(SlotId(slot), 0, &mut out[..data.len()]);
                 let _ = store.load(SlotId(slot), 0, &mut out[..4096]);

@@ -52,12 +52,13 @@ impl Core {
                     self.drop_slot_pages(previous, folio.order.pages().0, out);
                 }
                 self.stat.pswpout += u64::from(folio.order.pages().0);
-                self.evicted(id, &folio, Some(slot));
+                self.evicted(id, &folio, Some((slot, 0)));
             }
             (State::Saving, Outcome::Unchanged) => {
                 self.cancel_save(&folio);
                 self.stat.pswpout_unchanged += u64::from(folio.order.pages().0);
-                self.evicted(id, &folio, folio.slot);
+                let backing = folio.slot.map(|slot| (slot, folio.slot_first));
+                self.evicted(id, &folio, backing);
             }
             (State::Saving, Outcome::AllZero) => {
                 self.cancel_save(&folio);
@@ -119,13 +120,9 @@ impl Core {
             return;
         }
         match folio.slot {
-            Some(slot) => {
+            Some(_) => {
                 self.stat.pgmajfault += 1;
                 self.stat.pswpin += u64::from(pages);
-                if self.slots.get(slot).order != folio.order {
-                    self.drop_slot_pages(slot, pages, out);
-                    self.folios.get_mut(id).slot = None;
-                }
             }
             None => self.stat.pgzero += u64::from(pages),
         }
@@ -285,10 +282,10 @@ impl Core {
         self.slots.cancel(folio.saved_as());
     }
 
-    /// The folio has left memory: its pages are `slot`'s, or zeros.
-    fn evicted(&mut self, id: FolioId, folio: &Folio, slot: Option<SlotId>) {
-        match slot {
-            Some(slot) => self.set_swapped(self.at(id), slot, 0),
+    /// The folio has left memory: its pages are a slot's, from this page of it on, or zeros.
+    fn evicted(&mut self, id: FolioId, folio: &Folio, to: Option<(SlotId, u16)>) {
+        match to {
+            Some((slot, first)) => self.set_swapped(self.at(id), slot, first),
             None => {
                 self.set_entries(self.at(id), Entry::Zero);
                 self.zeros += folio.order.pages().0;

@@ -92,7 +92,7 @@ impl Core {
             folio: id,
             frame,
             slot,
-            previous: folio.slot,
+            previous: folio.backing(),
         });
         true
     }

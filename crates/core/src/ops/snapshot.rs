@@ -254,9 +254,10 @@ impl Core {
         self.unlist(lender);
         self.in_use_again(lender);
         let first = from.align_down(order);
+        let offset = (first.0 - lent.start.0) as u16;
         let (state, from) = match folio.frame {
             Some(frame) => {
-                let first = (first.0 - lent.start.0) as u16;
+                let first = offset;
                 (State::LendingFrame, CopyFrom::Frame { frame, first })
             }
             None => (State::Lending, CopyFrom::Mapped(first)),
@@ -264,8 +265,9 @@ impl Core {
         self.begin(lender, state);
         let record = self.folios.get_mut(id);
         record.set_lender(lender);
-        if let Some(slot) = folio.slot.filter(|_| folio.order == order) {
+        if let Some(slot) = folio.slot {
             record.slot = Some(slot);
+            record.slot_first = folio.slot_first + offset;
             self.slots.share(slot, at.len.0);
         }
         out.push(Command::Copy {

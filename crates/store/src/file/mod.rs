@@ -16,13 +16,14 @@ mod alloc;
 mod io;
 
 use crate::checksum::Checksums;
-use crate::codec::{COMPRESSED_MAX, Want, compress, restore};
+use crate::codec::{COMPRESSED_MAX, Stored, Want, compress, restore};
 use crate::error::OpenError;
-use crate::image::{self, BLOCK, Image, MAX_BLOCKS, MAX_SLOT};
+use crate::image::{self, BLOCK, Image, ImageBlock, MAX_BLOCKS, MAX_SLOT};
 use crate::mem::PAGE;
 use crate::scratch::ScratchPool;
 use crate::slot_table::{Block, ClaimError, Kind, SlotTable};
 use alloc::{BlockMap, FILE_BLOCK};
+use millpond_core::SlotPart;
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
 use millpond_core::swap::SlotId;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
@@ -206,11 +207,15 @@ impl FileStore {
         self.sums = sums.clone();
     }
 
-    /// Whether `slot` holds exactly this image.
-    pub(crate) fn holds_image(&self, slot: SlotId, image: &Image<'_>) -> bool {
-        self.table
-            .pin(slot)
-            .is_some_and(|slot| image.is_held_by(&slot))
+    /// Whether `part` is exactly this image, as far as is known without reading: of a part of a block it is not.
+    pub(crate) fn holds_image(&self, part: SlotPart, image: &Image<'_>) -> bool {
+        let Some(slot) = self.table.pin(part.slot) else {
+            return false;
+        };
+        if slot.pages() == image.pages() {
+            return part.first == 0 && image.is_held_by(&slot);
+        }
+        image.is_held_from(&slot, part.first, |_, _, _, _, _| false)
     }
 
     /// Whether `slot` holds something.
@@ -240,7 +245,10 @@ impl FileStore {
         let mut end = 0;
         let most = image.data.len().next_multiple_of(BLOCK) + COMPRESSED_MAX - BLOCK;
         let mut scratch = image.has_bytes().then(|| self.scratches.acquire(most));
-        for (data, sum, word) in image.blocks() {
+        for ImageBlock {
+            data, sum, word, ..
+        } in image.blocks()
+        {
             blocks[count] = match (word, &mut scratch) {
                 (None, Some(scratch)) => {
                     let parts = scratch.parts();
@@ -327,10 +335,10 @@ impl Store for FileStore {
     fn save(
         &self,
         slot: SlotId,
-        previous: Option<SlotId>,
+        previous: Option<SlotPart>,
         data: &[u8],
     ) -> Result<Saved, SaveError> {
-        let holds = |slot, image: &Image<'_>| self.holds_image(slot, image);
+        let holds = |part, image: &Image<'_>| self.holds_image(part, image);
         let put = |image: &Image<'_>| self.put(slot, image);
         image::save(data, BLOCK, previous, &self.sums, holds, put)
     }
@@ -381,7 +389,8 @@ impl Store for FileStore {
                 from: from - at,
                 out,
             };
-            restore(&block, bytes, &self.sums, want, || {
+            let stored = Stored { bytes, pages: None };
+            restore(&block, stored, &self.sums, want, || {
                 plain
                     .as_deref_mut()
                     .expect("a block with bytes has a scratch")

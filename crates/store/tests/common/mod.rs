@@ -2,8 +2,19 @@
 #![allow(dead_code)]
 
 use millpond_core::port::Store;
+use millpond_core::swap::SlotId;
+use millpond_core::{Order, SlotPart};
 use millpond_store::{CompressedRam, CompressedRamConfig, FileStore, FileStoreConfig, Spill};
 use std::path::Path;
+
+/// `data.len()` bytes of `slot` from page `first` on, as what they may still be.
+pub fn part(slot: u32, first: u16, len: usize) -> SlotPart {
+    SlotPart {
+        slot: SlotId(slot),
+        first,
+        order: Order::new((len / 4096).ilog2() as u8).unwrap(),
+    }
+}
 
 /// What a folio is filled with.
 #[derive(Clone, Copy, Debug)]

@@ -26,6 +26,24 @@ pub enum InstallError {
     Gone,
 }
 
+/// Why a range could not be filled and mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BringError {
+    /// There is nothing to map.
+    Fill(LoadError),
+    /// It could not be mapped.
+    Install(InstallError),
+}
+
+/// What [`Mmu::bring`] did. Of an error nothing is mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Brought {
+    /// How it ended.
+    pub outcome: Result<(), BringError>,
+    /// Whether the frame is populated now.
+    pub populated: bool,
+}
+
 /// Why a range could not be taken out. All of it is still mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TakeOutError {
@@ -63,6 +81,25 @@ pub trait Mmu: Send + Sync {
     /// # Errors
     /// Nothing is mapped; the frame is still populated.
     fn install(&self, frame: Frame, at: PageRange) -> Result<Placed, InstallError>;
+
+    /// [`Mmu::fill`] and [`Mmu::install`] in one. What is given to `fill` need not be the frame, if that is `fresh`: then the
+    /// frame is still the hole that it was.
+    fn bring(
+        &self,
+        frame: Frame,
+        fresh: bool,
+        at: PageRange,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<(), LoadError>,
+    ) -> Brought {
+        let outcome = match self.fill(frame, fresh, fill) {
+            Ok(()) => self.install(frame, at).map_err(BringError::Install),
+            Err(error) => Err(BringError::Fill(error)),
+        };
+        Brought {
+            populated: outcome != Ok(Placed::Moved),
+            outcome: outcome.map(|_| ()),
+        }
+    }
 
     /// Maps a copy of `from` at `at`; `frame`, if any, is populated and may be used for it, or is left as it is. What is copied
     /// from stays where it is.

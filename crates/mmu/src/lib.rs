@@ -12,6 +12,7 @@
 //! Everything below [`FaultSink::fault`] works without the global allocator, without thread-local storage
 //! and without a lock, because it may run inside the program's own allocator.
 
+mod bounce;
 pub mod capabilities;
 pub mod delivery;
 mod error;

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use common::{State, Tiny, config, each_kind, usable};
 use millpond_core::{
-    Frame, InstallError, LoadError, Mmu, Order, PageCount, PageIndex, PageRange, Placed,
-    TakeOutError,
+    BringError, Frame, InstallError, LoadError, Mmu, Order, PageCount, PageIndex, PageRange,
+    Placed, TakeOutError,
 };
 use millpond_mmu::{Delivery, MmuError, TakeOutMethod, Uffd, capabilities};
 
@@ -360,4 +360,84 @@ fn capabilities_say_what_is_missing_and_what_it_costs() {
         found.has("UFFDIO_MOVE"),
         Uffd::new(config(Delivery::InThread, TakeOutMethod::Move, 1)).is_ok()
     );
+}
+
+/// Into a hole of the pool contents come by way of a buffer or of the frame; either way the program sees them whole, and the
+/// answer says what has become of the frame.
+#[test]
+fn what_is_brought_in_is_mapped_and_its_frame_is_as_was_said() {
+    each_kind(|delivery, method| {
+        let uffd = Uffd::new(config(delivery, method, 1)).unwrap();
+        uffd.open(PageRange::new(PageIndex(0), PageCount(512)))
+            .unwrap();
+        for (order, fresh) in [0, 2, 4, 5, 9].map(|o| [(o, true), (o, false)]).concat() {
+            let order = Order::new(order).unwrap();
+            let at = PageRange::new(PageIndex(0), order.pages());
+            let frame = Frame::new(order, 1);
+            if !fresh {
+                uffd.fill(frame, true, &mut |_| Ok(())).unwrap();
+            }
+            let failed = uffd.bring(frame, fresh, at, &mut |_| Err(LoadError::Corrupt));
+            assert_eq!(
+                failed.outcome,
+                Err(BringError::Fill(LoadError::Corrupt)),
+                "{order:?}"
+            );
+            assert_eq!(present(&uffd, at), 0);
+            let mut filled = 0;
+            let brought = uffd.bring(frame, fresh && !failed.populated, at, &mut |bytes| {
+                filled = bytes.len();
+                for (page, bytes) in (1..).zip(bytes.chunks_mut(4096)) {
+                    bytes.fill(page as u8);
+                }
+                Ok(())
+            });
+            assert_eq!((brought.outcome, filled), (Ok(()), order.bytes()));
+            for (page, byte) in at.pages().zip(1..) {
+                // SAFETY: the page was just mapped, and nobody else uses it.
+                let last = unsafe { uffd.addr_of(page).add(4095).read() };
+                assert_eq!(last, byte as u8, "{order:?}");
+            }
+            if brought.populated {
+                uffd.free_frames(&[frame]);
+            }
+            // A hole again: or this would fail.
+            uffd.take_out(at, frame).unwrap();
+            uffd.free_frames(&[frame]);
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_brought_in_whole_waits_in_its_frame() {
+    let uffd = Uffd::new(config(Delivery::InThread, TakeOutMethod::Auto, 1)).unwrap();
+    let order = Order::new(2).unwrap();
+    let at = PageRange::new(PageIndex(4), order.pages());
+    uffd.open(PageRange::new(PageIndex(0), PageCount(512)))
+        .unwrap();
+    let second = uffd.addr_of(PageIndex(6)).cast();
+    let frame = Frame::new(order, 0);
+    let nines = &mut |bytes: &mut [u8]| {
+        bytes.fill(9);
+        Ok(())
+    };
+    // SAFETY: the page is in the arena and nobody uses it.
+    assert_eq!(unsafe { libc::mprotect(second, 4096, libc::PROT_READ) }, 0);
+    let brought = uffd.bring(frame, true, at, nines);
+    assert_eq!((brought.outcome, present(&uffd, at)), (Ok(()), 4));
+    if brought.populated {
+        uffd.free_frames(&[frame]);
+    }
+    uffd.zap(&[at]);
+    // SAFETY: as above; the hole is filled again by `remap_reserved`.
+    assert_eq!(unsafe { libc::munmap(second, 4096) }, 0);
+    let brought = uffd.bring(frame, true, at, nines);
+    let split = Err(BringError::Install(InstallError::Split));
+    assert_eq!((brought.outcome, brought.populated), (split, true));
+    assert_eq!(present(&uffd, at), 0);
+    uffd.read_frame(frame, &mut |bytes| {
+        assert!(bytes.iter().all(|&byte| byte == 9));
+    });
+    let hole = PageRange::new(PageIndex(6), PageCount(1));
+    uffd.remap_reserved(hole).unwrap();
 }

@@ -11,8 +11,9 @@ use super::Driver;
 use crate::builder::OnStoreFull;
 use millpond_core::limits::{ANSWER_COMMANDS, MAX_COMMANDS};
 use millpond_core::{
-    Command, Commands, Event, FoldPart, FolioId, Frame, InstallError, LoadError, Mmu, Outcome,
-    PAGE_SIZE, PageRange, Placed, SaveError, Saved, SlotPart, TakeOutError,
+    BringError, Brought, Command, Commands, Event, FoldPart, FolioId, Frame, InstallError,
+    LoadError, Mmu, Outcome, PAGE_SIZE, PageRange, Placed, SaveError, Saved, SlotPart,
+    TakeOutError,
 };
 use millpond_mmu::report;
 use std::sync::atomic::Ordering;
@@ -213,14 +214,9 @@ impl Driver {
                 frame,
                 fresh,
             } => {
-                let loaded = self
-                    .mmu
-                    .fill(frame, fresh, &mut |bytes| self.load(part, bytes));
-                let outcome = match loaded {
-                    Ok(()) => install_outcome(self.mmu.install(frame, at), true),
-                    Err(_) => Outcome::LoadFailed { frame_kept: true },
-                };
-                (folio, outcome)
+                let load = &mut |bytes: &mut [u8]| self.load(part, bytes);
+                let brought = self.mmu.bring(frame, fresh, at, load);
+                (folio, brought_outcome(brought))
             }
             Command::Fold {
                 folio,
@@ -230,13 +226,12 @@ impl Driver {
                 fresh,
             } => {
                 let parts = all.parts(parts);
-                let loaded = self
-                    .mmu
-                    .fill(frame, fresh, &mut |bytes| self.load_parts(parts, bytes));
-                let outcome = match loaded {
-                    Ok(()) => install_outcome(self.mmu.install(frame, at), true),
+                let load = &mut |bytes: &mut [u8]| self.load_parts(parts, bytes);
+                let brought = self.mmu.bring(frame, fresh, at, load);
+                let outcome = match brought_outcome(brought) {
                     // Page by page, only what cannot be read is lost.
-                    Err(_) => Outcome::InstallSplit { frame_kept: true },
+                    Outcome::LoadFailed { frame_kept } => Outcome::InstallSplit { frame_kept },
+                    outcome => outcome,
                 };
                 (folio, outcome)
             }
@@ -379,6 +374,16 @@ impl Driver {
         if self.waiters.load(Ordering::SeqCst) > 0 {
             self.settled.notify_all();
         }
+    }
+}
+
+fn brought_outcome(brought: Brought) -> Outcome {
+    let frame_kept = brought.populated;
+    match brought.outcome {
+        Ok(()) => Outcome::Installed { frame_kept },
+        Err(BringError::Fill(_)) => Outcome::LoadFailed { frame_kept },
+        Err(BringError::Install(InstallError::Split)) => Outcome::InstallSplit { frame_kept },
+        Err(BringError::Install(InstallError::Gone)) => Outcome::InstallGone { frame_kept },
     }
 }
 

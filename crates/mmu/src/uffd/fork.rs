@@ -41,6 +41,7 @@ impl Uffd {
     /// What [`Uffd::new`] and [`Uffd::attach`] answer. The child cannot use managed memory then and should exit.
     pub fn after_fork_in_child(&self) -> Result<(), MmuError> {
         self.pool.forget_leases();
+        self.bounce.forget_buffers();
         let (uffd, _) = open_uffd(self.delivery, self.can_move)?;
         self.uffd.replace(Some(uffd));
         self.pagemap.replace(Some(open_pagemap()?));
@@ -94,7 +95,8 @@ impl Uffd {
 
     fn inherit(&self, inherit: bool) {
         let staging = self.staging.as_ref().map(Staging::memory);
-        for memory in [&self.arena, self.pool.memory()].into_iter().chain(staging) {
+        let ours = [&self.arena, self.pool.memory(), self.bounce.memory()];
+        for memory in ours.into_iter().chain(staging) {
             if let Err(errno) = memory.inherit(inherit)
                 && errno != Errno::NOMEM
             {

@@ -23,10 +23,13 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use millpond_core::{Frame, InstallError, PAGE_SIZE, PageRange, Placed};
+use millpond_core::{
+    BringError, Brought, Frame, InstallError, LoadError, PAGE_SIZE, PageRange, Placed,
+};
 
 use super::Uffd;
 use super::cost::{Choice, Method};
+use crate::bounce::Buffer;
 use crate::pool::Lease;
 use crate::report;
 use crate::reservation::HUGE;
@@ -81,6 +84,67 @@ impl Uffd {
         at: PageRange,
     ) -> Result<Placed, InstallError> {
         self.install_chosen(lease, frame, at, self.choose(frame))
+    }
+
+    /// See [`Mmu::bring`](millpond_core::Mmu::bring).
+    pub(super) fn bring_in(
+        &self,
+        frame: Frame,
+        fresh: bool,
+        at: PageRange,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<(), LoadError>,
+    ) -> Brought {
+        let mut lease = self.pool.lease(frame);
+        let outcome = if !fresh {
+            // SAFETY: the frame is populated, by the caller's word.
+            fill(unsafe { lease.bytes_mut() })
+        } else if let Some(mut buffer) = self.bounce.buffer(lease.len()) {
+            let filled = fill(buffer.bytes_mut());
+            let outcome = filled.map_err(BringError::Fill);
+            return match outcome.and_then(|()| self.install_bytes(&mut lease, &mut buffer, at)) {
+                Err(BringError::Install(error)) => Brought {
+                    outcome: Err(BringError::Install(error)),
+                    populated: true,
+                },
+                outcome => Brought {
+                    outcome,
+                    populated: false,
+                },
+            };
+        } else {
+            self.populate(lease.addr(), lease.len());
+            // SAFETY: populated just now.
+            fill(unsafe { lease.bytes_mut() })
+        };
+        let outcome = match outcome {
+            Ok(()) => self
+                .install_frame(&lease, frame, at)
+                .map_err(BringError::Install),
+            Err(error) => Err(BringError::Fill(error)),
+        };
+        Brought {
+            populated: outcome != Ok(Placed::Moved),
+            outcome: outcome.map(|_| ()),
+        }
+    }
+
+    /// Maps new pages with the buffer's bytes at `at`. On an error nothing is mapped and the hole is a populated frame with
+    /// them, or with what the program has made of them since.
+    fn install_bytes(
+        &self,
+        hole: &mut Lease<'_>,
+        buffer: &mut Buffer<'_>,
+        at: PageRange,
+    ) -> Result<(), BringError> {
+        let (dst, len) = (self.at(at.start), at.len.bytes() as usize);
+        let Err(copied) = self.copy_across(dst, buffer.addr(), len) else {
+            return Ok(());
+        };
+        self.populate(hole.addr(), len);
+        // SAFETY: populated just now.
+        unsafe { hole.bytes_mut() }.copy_from_slice(buffer.bytes_mut());
+        self.take_back(dst, hole.addr(), 0, copied);
+        Err(BringError::Install(refusal(len)))
     }
 
     pub(super) fn choose(&self, frame: Frame) -> Choice {
@@ -156,7 +220,7 @@ impl Uffd {
     pub(super) fn copy_around(&self, dst: usize, src: usize, len: usize) -> Result<(), usize> {
         let mut done = 0;
         while done < len {
-            // SAFETY: `src` is a leased, populated frame or the zeros; the arena is seen through raw pointers.
+            // SAFETY: `src` is a leased, populated frame, a buffer or the zeros; the arena is seen through raw pointers.
             let (copied, error) = unsafe { self.copy_some(dst + done, src + done, len - done) };
             done += copied;
             match error {

@@ -34,10 +34,11 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
 use millpond_core::{
-    CopyFrom, Frame, InstallError, LEAF_PAGES, LoadError, Mmu, PAGE_SHIFT, PageCount, PageIndex,
-    PageRange, Placed, PoolLayout, TakeOutError,
+    Brought, CopyFrom, Frame, InstallError, LEAF_PAGES, LoadError, Mmu, PAGE_SHIFT, PageCount,
+    PageIndex, PageRange, Placed, PoolLayout, TakeOutError,
 };
 
+use crate::bounce::Bounce;
 use crate::capabilities::GRANT_UFFD;
 use crate::delivery::handler::Served;
 use crate::delivery::{Attached, Delivery};
@@ -78,6 +79,7 @@ pub struct Uffd {
     arena: Reservation,
     pool: Pool,
     zeros: Zeros,
+    bounce: Bounce,
     /// Huge pages need `UFFDIO_MOVE`.
     staging: Option<Staging>,
     uffd: FdCell,
@@ -122,6 +124,7 @@ impl Uffd {
             arena,
             pool: Pool::new(&config.pool)?,
             zeros: Zeros::new()?,
+            bounce: Bounce::new()?,
             staging: if can_move { Staging::new()? } else { None },
             uffd: FdCell::new(Some(uffd)),
             pagemap: FdCell::new(Some(open_pagemap()?)),
@@ -346,6 +349,16 @@ impl Mmu for Uffd {
     fn install(&self, frame: Frame, at: PageRange) -> Result<Placed, InstallError> {
         let lease = self.pool.lease(frame);
         self.install_frame(&lease, frame, at)
+    }
+
+    fn bring(
+        &self,
+        frame: Frame,
+        fresh: bool,
+        at: PageRange,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<(), LoadError>,
+    ) -> Brought {
+        self.bring_in(frame, fresh, at, fill)
     }
 
     fn copy(

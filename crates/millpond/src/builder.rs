@@ -6,7 +6,7 @@ use crate::manager::{Manager, Pond};
 use millpond_core::{
     Config, ConfigError, Core, LEAF_PAGES, Order, OrderPolicy, PAGE_SIZE, PageCount, Store,
 };
-use millpond_mmu::{Delivery, TakeOutMethod, Uffd, UffdConfig};
+use millpond_mmu::{Delivery, HUGE_WITHIN, TakeOutMethod, Uffd, UffdConfig};
 use millpond_store::{
     CompressedRam, CompressedRamConfig, FileStore, FileStoreConfig, Location, Null, Spill,
 };
@@ -281,6 +281,7 @@ impl ManagerBuilder {
             pool: config.pool,
             delivery: self.delivery,
             take_out: self.take_out,
+            huge_within: HUGE_WITHIN,
         })?;
         let parts = Parts {
             mmu,

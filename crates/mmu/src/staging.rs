@@ -17,10 +17,16 @@
 //! costs some 10 µs, beside 370 for the copy that takes its place, but where the kernel is allowed to compact memory
 //! for a fault (`defrag`), it can cost milliseconds. So after each failure in a row twice as many requests are refused at
 //! once, up to 255, and one success ends that.
+//!
+//! *When they are dear.* In a virtual machine the kernel's free memory may be memory that the host has taken back, and clearing a
+//! huge page of it takes 4 ms instead of 0.1, because the host finds it page by page. Small pages come from what was freed a
+//! moment ago and cost 0.4 ms for as much. A page that took longer than that is used, and counts as several failures in a
+//! row: what comes next would be as slow. A stream of 512 MiB asks five times instead of 256.
 
 use core::ffi::c_void;
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -36,6 +42,8 @@ use crate::sys::pagemap;
 const SLOTS: u32 = 16;
 /// Failures in a row that are counted: the longest rest is 2 to this power, less one.
 const STRIKES: u32 = 8;
+/// As many failures as a page that was slow to get counts for, at least.
+const SLOW_STRIKES: u32 = 4;
 
 pub(crate) struct Staging {
     memory: Reservation,
@@ -45,12 +53,14 @@ pub(crate) struct Staging {
     strikes: AtomicU32,
     /// Requests that are still to be refused.
     resting: AtomicU32,
+    /// A page that takes longer is slow.
+    within: Duration,
 }
 
 impl Staging {
     /// Reserves the slots. `None` when the kernel knows no huge pages, or would split each that arrives: a fault leaves
-    /// an empty page table at its leaf.
-    pub(crate) fn new() -> Result<Option<Self>, MmuError> {
+    /// an empty page table at its leaf. A page that takes longer than `within` is slow.
+    pub(crate) fn new(within: Duration) -> Result<Option<Self>, MmuError> {
         if offer() == Ok(Offer::Once) {
             return Ok(None);
         }
@@ -61,6 +71,7 @@ impl Staging {
             taken: AtomicU32::new(0),
             strikes: AtomicU32::new(0),
             resting: AtomicU32::new(0),
+            within,
         }))
     }
 
@@ -79,7 +90,8 @@ impl Staging {
         {
             return None;
         }
-        let slot = self.take()?;
+        let mut slot = self.take()?;
+        let since = Instant::now();
         // SAFETY: the slot is ours and empty; writing to its first page is what asks for a huge one.
         let page = unsafe {
             madvise(
@@ -88,6 +100,7 @@ impl Staging {
                 Advice::LinuxPopulateWrite,
             )
         };
+        slot.slow = since.elapsed() > self.within;
         page.is_ok().then_some(slot)
     }
 
@@ -103,7 +116,15 @@ impl Staging {
         Some(Slot {
             staging: self,
             index: before.trailing_ones(),
+            slow: false,
         })
+    }
+
+    /// One more failure in a row, or as many as `strikes` if that is more.
+    fn strike(&self, strikes: u32) {
+        let strikes = (self.strikes.load(Ordering::Relaxed) + 1).clamp(strikes, STRIKES);
+        self.strikes.store(strikes, Ordering::Relaxed);
+        self.resting.store((1 << strikes) - 1, Ordering::Relaxed);
     }
 
     fn give_back(&self, index: u32) {
@@ -116,6 +137,8 @@ impl Staging {
 pub(crate) struct Slot<'a> {
     staging: &'a Staging,
     index: u32,
+    /// The page took longer than small ones.
+    slow: bool,
 }
 
 impl Slot<'_> {
@@ -126,7 +149,9 @@ impl Slot<'_> {
     /// The slot's page was moved away as a whole.
     pub(crate) fn gone(self) {
         let this = ManuallyDrop::new(self);
-        if this.staging.strikes.load(Ordering::Relaxed) > 0 {
+        if this.slow {
+            this.staging.strike(SLOW_STRIKES);
+        } else if this.staging.strikes.load(Ordering::Relaxed) > 0 {
             this.staging.strikes.store(0, Ordering::Relaxed);
         }
         this.staging.give_back(this.index);
@@ -135,13 +160,7 @@ impl Slot<'_> {
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        let strikes = self.staging.strikes.load(Ordering::Relaxed);
-        self.staging
-            .strikes
-            .store((strikes + 1).min(STRIKES), Ordering::Relaxed);
-        self.staging
-            .resting
-            .store((2 << strikes.min(STRIKES - 1)) - 1, Ordering::Relaxed);
+        self.staging.strike(1);
         // A slot that cannot be mapped anew stays taken for good.
         if self.staging.memory.renew_huge(self.addr(), HUGE).is_ok() {
             self.staging.give_back(self.index);
@@ -192,7 +211,7 @@ mod tests {
 
     #[test]
     fn each_caller_has_a_slot_of_its_own_and_none_waits() {
-        let Some(staging) = Staging::new().unwrap() else {
+        let Some(staging) = Staging::new(Duration::MAX).unwrap() else {
             eprintln!("skipped: the kernel has no huge pages");
             return;
         };
@@ -208,8 +227,26 @@ mod tests {
     }
 
     #[test]
+    fn a_slow_page_is_followed_by_a_long_rest() {
+        let Some(staging) = Staging::new(Duration::MAX).unwrap() else {
+            eprintln!("skipped: the kernel has no huge pages");
+            return;
+        };
+        for rest in [15, 31, 63, 127, 255, 255] {
+            let mut slot = staging.page().unwrap();
+            slot.slow = true;
+            slot.gone();
+            for n in 0..rest {
+                assert!(staging.page().is_none(), "{n} of {rest}");
+            }
+        }
+        staging.page().unwrap().gone();
+        assert!(staging.page().is_some());
+    }
+
+    #[test]
     fn failures_are_followed_by_longer_rests_and_a_success_by_none() {
-        let Some(staging) = Staging::new().unwrap() else {
+        let Some(staging) = Staging::new(Duration::MAX).unwrap() else {
             eprintln!("skipped: the kernel has no huge pages");
             return;
         };

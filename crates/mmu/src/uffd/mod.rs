@@ -25,6 +25,7 @@ mod zap;
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use linux_raw_sys::general::{
     UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_MOVE, UFFD_FEATURE_PAGEFAULT_FLAG_WP,
@@ -61,6 +62,9 @@ pub enum TakeOutMethod {
     Copy,
 }
 
+/// What 512 small pages take at least: a huge page that takes twice as long is no gain.
+pub const HUGE_WITHIN: Duration = Duration::from_micros(800);
+
 /// What a [`Uffd`] is made from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UffdConfig {
@@ -72,6 +76,9 @@ pub struct UffdConfig {
     pub delivery: Delivery,
     /// How pages are taken out.
     pub take_out: TakeOutMethod,
+    /// Longest time that a new huge page may take the kernel. After a slower one small pages are used for a while: see
+    /// [`HUGE_WITHIN`].
+    pub huge_within: Duration,
 }
 
 /// Real memory behind [`Mmu`]. See the crate's documentation.
@@ -125,7 +132,11 @@ impl Uffd {
             pool: Pool::new(&config.pool)?,
             zeros: Zeros::new()?,
             bounce: Bounce::new()?,
-            staging: if can_move { Staging::new()? } else { None },
+            staging: if can_move {
+                Staging::new(config.huge_within)?
+            } else {
+                None
+            },
             uffd: FdCell::new(Some(uffd)),
             pagemap: FdCell::new(Some(open_pagemap()?)),
             pidfd: FdCell::new(open_pidfd()),

@@ -160,6 +160,14 @@ impl Habit {
     }
 }
 
+/// What was known of a leaf and its neighbours before a fault.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before {
+    leaf: u32,
+    trends: [Trend; 3],
+    habit: Habit,
+}
+
 /// The runs of all leaves.
 #[derive(Debug)]
 pub(crate) struct Trends(Vec<Trend>);
@@ -203,6 +211,31 @@ impl Trends {
         }
         trend.window = window.min(Order::MAX.get());
         Order::new(trend.window).expect("bounded by the largest order")
+    }
+
+    /// For [`restore`](Self::restore), should a fault at `page` not happen after all.
+    pub(crate) fn before(&self, page: PageIndex, habit: Habit) -> Before {
+        let leaf = page.leaf();
+        let near = |n: u32| {
+            let leaf = (leaf + n).checked_sub(1);
+            leaf.and_then(|leaf| self.0.get(leaf as usize).copied())
+        };
+        Before {
+            leaf,
+            trends: [0, 1, 2].map(|n| near(n).unwrap_or_default()),
+            habit,
+        }
+    }
+
+    /// The fault that asked for a window comes again later: it had no memory.
+    pub(crate) fn restore(&mut self, before: &Before, habit: &mut Habit) {
+        *habit = before.habit;
+        for (n, &trend) in (0..).zip(&before.trends) {
+            let leaf = (before.leaf + n).checked_sub(1);
+            if let Some(place) = leaf.and_then(|leaf| self.0.get_mut(leaf as usize)) {
+                *place = trend;
+            }
+        }
     }
 
     /// A fault brought `range` in, which lies in one leaf.

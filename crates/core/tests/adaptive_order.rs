@@ -242,6 +242,19 @@ fn a_fold_that_cannot_be_mapped_in_one_piece_leaves_everything_where_it_was() {
     }
 }
 
+/// A fault that found no memory had ended the run that it continued: when it came again after reclaim, the stream started over
+/// with single pages, at every other leaf once memory was full.
+#[test]
+fn a_stream_goes_on_through_reclaim() {
+    let max = Order::new(6).unwrap();
+    let mut world = World::new(OrderPolicy::Adaptive { max });
+    let pages = LIMIT + 32 * LEAF_PAGES;
+    let faults = (0..pages).filter(|&n| !world.touch(n).is_empty()).count();
+    assert!(world.core.stats().allocstall > 8);
+    let ideal = (pages >> 6) as usize;
+    assert!(faults <= ideal + 6, "{faults} faults for {ideal} folios");
+}
+
 /// Reading at random left a region in pieces: each page that came in alone was saved alone, though nothing had changed, and the
 /// next stream had to fold them up and save them all again.
 #[test]

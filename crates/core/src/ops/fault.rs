@@ -66,9 +66,16 @@ impl Core {
 
     /// Not in memory: the page comes in, and with it as much of its window as there is memory for.
     fn fault_absent(&mut self, page: PageIndex, max_order: Order, out: &mut Commands) -> Reply {
+        let habit = self.regions.of(page).expect("a fault is in a region").habit;
+        let before = self.trends.before(page, habit);
         let (window, whole_slots) = self.window(page, max_order);
         let most = if whole_slots { max_order } else { window };
         let reply = self.bring_in(page, window, most, true, out);
+        if reply != Reply::Done {
+            // It comes again, and must find the run that it continues.
+            let region = self.regions.of_mut(page).expect("a fault is in a region");
+            self.trends.restore(&before, &mut region.habit);
+        }
         if reply != Reply::Done || whole_slots {
             return reply;
         }

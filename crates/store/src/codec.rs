@@ -7,6 +7,7 @@
 
 use crate::checksum::Checksums;
 use crate::image::BLOCK;
+use crate::lz4::{Malformed, decompress_start};
 use crate::mem::PAGE;
 use crate::scratch::Tables;
 use crate::slot_table::{Block, Kind};
@@ -89,10 +90,14 @@ pub(crate) fn restore<'p>(
             sums.of_block(out)
         }
         (Kind::Lz4, Some(pages)) => {
-            // All of the block: the library takes longer to stop at the end of the part than for the whole of 16 KiB.
-            let plain = &mut plain()[..len];
-            decompress(bytes, plain)?;
-            out.copy_from_slice(&plain[from..end]);
+            // What comes before the part has to be decompressed with it, what comes after has not.
+            if from == 0 {
+                decompress_part(bytes, out)?;
+            } else {
+                let plain = &mut plain()[..end];
+                decompress_part(bytes, plain)?;
+                out.copy_from_slice(&plain[from..]);
+            }
             let expected = &pages[from / PAGE..];
             let right = |(page, sum): (&[u8], &[u8; 16])| sums.of(page).to_le_bytes() == *sum;
             if !out.chunks(PAGE).zip(expected).all(right) {
@@ -133,4 +138,9 @@ fn decompress(bytes: &[u8], out: &mut [u8]) -> Result<(), LoadError> {
     } else {
         Err(LoadError::Corrupt)
     }
+}
+
+/// As [`decompress`], of a block that goes on behind `out`.
+fn decompress_part(bytes: &[u8], out: &mut [u8]) -> Result<(), LoadError> {
+    decompress_start(bytes, out).map_err(|Malformed| LoadError::Corrupt)
 }

@@ -33,6 +33,7 @@ mod compressed_ram;
 mod error;
 mod file;
 mod image;
+mod lz4;
 mod mem;
 mod null;
 mod scratch;

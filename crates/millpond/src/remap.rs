@@ -6,6 +6,9 @@ use crate::region::Region;
 use millpond_core::{Event, LEAF_PAGES, PAGE_SIZE, PageCount, PageRange};
 use std::ops::Range;
 
+/// What the kernel moves by one pointer at best.
+const GIGABYTE: usize = 1 << 30;
+
 impl Region {
     /// Makes the region `len` bytes long; what is new reads as zeros. Nothing is copied: if the addresses behind it are
     /// taken, the region moves as a whole by its tables, a pointer for each 2 MiB, and [`Region::as_ptr`] changes.
@@ -166,8 +169,13 @@ impl Region {
                 len: self.len(),
             });
         }
-        // Wherever the source begins in its leaf, the destination can begin alike.
-        let front = self.pages(&range).start.0 % LEAF_PAGES;
+        // Wherever the source begins in its leaf, or in its gigabyte, the destination can begin alike.
+        let reach = if end - start >= GIGABYTE {
+            GIGABYTE / PAGE_SIZE
+        } else {
+            LEAF_PAGES as usize
+        };
+        let front = self.pages(&range).start.0 % reach as u32;
         let no_space = RemapError::NoAddressSpace { bytes: len as u64 };
         let mut target = self.another(front, len).ok_or(no_space)?;
         self.remap(range, &mut target, 0)?;

@@ -78,7 +78,7 @@ fn neither_sees_what_the_other_writes() {
         for page in (0..pages(&source)).step_by(5) {
             write(&mut snapshot, page, 3);
         }
-        let by = |step, by| move |page: usize| Some(if page % step == 0 { by } else { 1 });
+        let by = |step, by| move |page: usize| Some(if page.is_multiple_of(step) { by } else { 1 });
         check_all(&source, by(3, 2), "source");
         check_all(&snapshot, by(5, 3), "snapshot");
         assert_eq!(manager.stats().vm.snapshots, 1);
@@ -144,7 +144,7 @@ fn any_order_of_drops_gives_all_memory_back() {
             for i in [order % 3, order / 3] {
                 drop(all.remove(i % all.len()));
                 for (region, step, by) in &all {
-                    let by = |page: usize| Some(if page % step == 0 { *by } else { 1 });
+                    let by = |page: usize| Some(if page.is_multiple_of(*step) { *by } else { 1 });
                     check_all(region, by, "one that is left");
                 }
             }

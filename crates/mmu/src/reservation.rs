@@ -1,6 +1,6 @@
-//! Reserved address space: one private anonymous mapping, aligned to 2 MiB, unmapped when dropped.
+//! Reserved address space: one private anonymous mapping, aligned to 2 MiB (a large one to 1 GiB), unmapped when dropped.
 //!
-//! Alignment to 2 MiB lets a leaf of 512 pages be one page-table page, so that moving and unmapping a leaf
+//! Alignment to 1 GiB lets the kernel move a gigabyte's page tables by one pointer. Alignment to 2 MiB lets a leaf of 512 pages be one page-table page, so that moving and unmapping a leaf
 //! never touches a neighbour's table. `MADV_NOHUGEPAGE` keeps the kernel from putting a huge page over a range
 //! of which userfaultfd was told single pages; huge pages of ours are made elsewhere (`staging.rs`) and moved in, which the
 //! advice does not hinder. `MADV_DONTFORK` is the rule and inheritance the exception: a
@@ -19,6 +19,9 @@ use crate::error::MmuError;
 /// Alignment of the arena and of each of the pool's areas: one page-table page's reach.
 pub(crate) const HUGE: usize = 2 << 20;
 
+/// What one entry of the table above the leaves' reaches.
+const GIGABYTE: usize = 1 << 30;
+
 /// A mapping that is ours alone.
 pub(crate) struct Reservation {
     base: usize,
@@ -33,13 +36,14 @@ impl Reservation {
             bytes: len,
             errno,
         };
-        let padded = len.checked_add(HUGE).ok_or(fail(Errno::NOMEM))?;
+        let align = if len >= GIGABYTE { GIGABYTE } else { HUGE };
+        let padded = len.checked_add(align).ok_or(fail(Errno::NOMEM))?;
         // SAFETY: a new mapping at an address that the kernel chooses touches nobody's memory.
         let raw =
             unsafe { mmap_anonymous(core::ptr::null_mut(), padded, ProtFlags::empty(), FLAGS) }
                 .map_err(fail)?;
         let raw = raw as usize;
-        let base = raw.next_multiple_of(HUGE);
+        let base = raw.next_multiple_of(align);
         for (start, bytes) in [(raw, base - raw), (base + len, raw + padded - base - len)] {
             if bytes > 0 {
                 // SAFETY: the slack before and behind the aligned part was mapped above and never handed out.

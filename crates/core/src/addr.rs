@@ -43,6 +43,11 @@ pub struct PageRange {
 pub struct Frame(u32);
 
 impl PageIndex {
+    /// The first page of the leaf after this one's.
+    pub(crate) fn next_leaf(self) -> Self {
+        Self((self.leaf() + 1) * LEAF_PAGES)
+    }
+
     /// The page `n` pages further on.
     ///
     /// # Panics

@@ -198,6 +198,12 @@ pub enum Event {
         /// The new limit.
         pages: PageCount,
     },
+    /// Some time (100 ms) has passed: frames that demand does not ask for go back to the kernel. No commands mean that there
+    /// are no more.
+    Tick {
+        /// The first of several for the same moment: repeats only go on giving back.
+        first: bool,
+    },
     /// Let the store be tried again after it was full or failing.
     RetryStore,
 }

@@ -58,6 +58,8 @@ pub(crate) enum Errand {
     LazyFree,
     /// `TakingOut`: its contents are not wanted; the frame becomes spare.
     Drop,
+    /// `TakingOut`: the same, but if it cannot be taken out it is zapped: its pages must read as zeros.
+    Discard,
     /// `TakingOut`: the same, and the frame goes back to the kernel.
     Trim,
     /// `Saving`, or `TakingOut` of what is blank: on whose behalf, for the counters.

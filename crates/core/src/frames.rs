@@ -110,6 +110,14 @@ impl Frames {
         self.drain_one_of(order)
     }
 
+    /// The largest spare frame of at most `pages` pages, or the smallest there is, draining from now on.
+    pub(crate) fn drain_at_most(&mut self, pages: u32) -> Option<Frame> {
+        let fits = |&order: &Order| self.has_spare(order) && order.pages().0 <= pages;
+        let smallest = || Order::all().find(|&order| self.has_spare(order));
+        let order = Order::all().rev().find(fits).or_else(smallest)?;
+        self.drain_one_of(order)
+    }
+
     /// A spare frame of `order`, draining from now on.
     pub(crate) fn drain_one_of(&mut self, order: Order) -> Option<Frame> {
         let frame = self.take_spare(order)?;

@@ -9,6 +9,7 @@ pub mod event;
 pub mod fold;
 pub mod folio;
 mod frames;
+pub mod gather;
 mod leaf;
 pub mod limits;
 mod lru;

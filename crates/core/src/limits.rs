@@ -28,6 +28,8 @@ pub const FOLIO_SHARE: u32 = 64;
 /// Largest folio that is zeroed in place when it is lazily freed, in pages: beyond 64 KiB, capturing it and one fault
 /// when it is wanted again cost less than writing it.
 pub const CLEAR_PAGES: u32 = 16;
+/// Pages of frames that are kept for the next faults at most (256 MiB), however much goes round.
+pub const POOL_MARK: u32 = 64 << 10;
 /// Folios that wait to be split because a part of them was freed; more are split at once.
 pub const DEFERRED_SPLITS: usize = 4096;
 /// Pages of entries that one discard event walks at most, so that the lock is held for a bounded time.

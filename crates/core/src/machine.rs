@@ -6,7 +6,7 @@
 //!
 //! # What is counted
 //! `mapped` counts the pages of folios that are mapped or on their way in or out of the program, `limbo`
-//! those in limbo or being saved; spare frames hold pages too. Together these are the frames, and their sum
+//! those in limbo or being saved; spare frames hold pages too, and ranges that are being given back. Together these are the frames, and their sum
 //! stays within the limit: a fault that would exceed it answers [`Reply::Reclaim`]. Two things may exceed
 //! it for a while, and are reported: frames in flight (a copied folio and the frame it was copied from), and
 //! faults that are served while the store takes nothing.
@@ -21,6 +21,7 @@ use crate::frames::Frames;
 use crate::leaf::{Entry, LeafTable};
 use crate::limits::DEFERRED_SPLITS;
 use crate::lru::Lruvec;
+use crate::ops::free::Demand;
 use crate::order::{OrderPolicy, Trends};
 use crate::region::Regions;
 use crate::stats::VmStat;
@@ -56,6 +57,10 @@ pub struct Core {
     pub(crate) lazy_leaving: u32,
     /// Pages in limbo that were lazily freed.
     pub(crate) lazy_limbo: u32,
+    /// Mapped pages of ranges that were unhooked and are being given back.
+    pub(crate) unhooked: u32,
+    /// What faults bring in.
+    pub(crate) demand: Demand,
     /// Commands that name a folio and have not been answered.
     pub(crate) flights: u32,
     /// Slots that the store has been asked to forget.
@@ -100,6 +105,8 @@ impl Core {
             lazy_parts: 0,
             lazy_leaving: 0,
             lazy_limbo: 0,
+            unhooked: 0,
+            demand: Demand::default(),
             flights: 0,
             releasing: 0,
             held: 0,
@@ -146,6 +153,7 @@ impl Core {
                 self.limit = pages.0;
                 Reply::Done
             }
+            Event::Tick { first } => self.tick(first, out),
             Event::RetryStore => {
                 self.store_blocked = false;
                 Reply::Done
@@ -159,7 +167,10 @@ impl Core {
     /// Pages that faults can still take before the limit: spare frames count as available.
     #[must_use]
     pub fn available(&self) -> PageCount {
-        PageCount(self.limit.saturating_sub(self.mapped + self.limbo))
+        PageCount(
+            self.limit
+                .saturating_sub(self.mapped + self.limbo + self.unhooked),
+        )
     }
 
     /// How much must be available for what now misses `missing` pages: these, and what is unused beside them.
@@ -190,6 +201,7 @@ impl Core {
         let mut stat = self.stat;
         stat.nr_mapped = u64::from(self.mapped);
         stat.nr_limbo = u64::from(self.limbo);
+        stat.nr_unhooked = u64::from(self.unhooked);
         stat.nr_lazyfree = u64::from(self.lazy_mapped + self.lazy_limbo);
         stat.nr_lazyfree_mapped = u64::from(self.lazy_mapped);
         stat.nr_free_frames = u64::from(self.frames.spare_pages());
@@ -226,7 +238,8 @@ impl Core {
     /// Whether no command is waiting for its answer: the state describes the world as it is.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        self.flights == 0 && self.releasing == 0 && self.frames.draining_pages() == 0
+        let given_back = self.releasing == 0 && self.unhooked == 0;
+        self.flights == 0 && given_back && self.frames.draining_pages() == 0
     }
 
     /// Slots that are in use, or on their way to be forgotten.
@@ -261,9 +274,9 @@ impl Core {
         self.folios.alloc(place, order, state)
     }
 
-    /// Pages in frames: mapped, in limbo, and spare.
+    /// Pages in frames: mapped, in limbo, being given back, and spare.
     pub(crate) fn frames_in_use(&self) -> u32 {
-        self.mapped + self.limbo + self.frames.spare_pages()
+        self.mapped + self.limbo + self.unhooked + self.frames.spare_pages()
     }
 
     /// Puts a folio on a list by its young end, or on the unevictable one where it belongs.

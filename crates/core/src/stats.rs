@@ -63,6 +63,8 @@ pub struct VmStat {
     pub snapshot_copy: u64,
     /// Gauge: pages mapped in the program now (on their way in or out included).
     pub nr_mapped: u64,
+    /// Gauge: pages of dropped ranges that are on their way back to the kernel.
+    pub nr_unhooked: u64,
     /// Gauge: pages in limbo now.
     pub nr_limbo: u64,
     /// Gauge: pages that were lazily freed and, as far as is known, not used since. They are also counted where they

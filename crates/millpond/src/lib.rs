@@ -37,6 +37,7 @@ mod vec;
 
 pub use builder::{ManagerBuilder, OnStoreFull, StoreKind};
 pub use driver::Contents;
+pub use driver::free::{FreeStats, FreeTuning};
 pub use error::{
     AdviseError, BuildError, DiscardError, ForkError, LazyFreeError, PinError, PopulateError,
     RegionError, RemapError, SnapshotError, StoreError, VolatileError,

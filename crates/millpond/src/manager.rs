@@ -2,6 +2,7 @@
 
 use crate::builder::ManagerBuilder;
 use crate::driver::Driver;
+use crate::driver::free::FreeTuning;
 use crate::error::{BuildError, RegionError};
 use crate::region::Region;
 use crate::stats::Stats;
@@ -46,6 +47,7 @@ impl Pond {
 
 impl Drop for Pond {
     fn drop(&mut self) {
+        self.driver.stop_freeing();
         self.driver.stop_housekeeping();
         if let Some(thread) = self.housekeeping.take() {
             // A panic there has been reported by the thread itself.
@@ -135,6 +137,16 @@ impl Manager {
         let mut vec = self.vec(n.max(1))?;
         vec.truncate(0);
         Ok(vec)
+    }
+
+    /// Waits until everything that is being freed has been given back.
+    pub fn quiesce(&self) {
+        self.pond.driver.quiesce();
+    }
+
+    /// Changes how memory is given back, from now on. Workers that are not wanted any more stay idle.
+    pub fn set_free_tuning(&self, tuning: FreeTuning) {
+        self.pond.driver.freer.set_tuning(tuning);
     }
 
     /// Counters and gauges, as of now. Looks at memory that was lazily freed and is still mapped, whether it was written

@@ -304,6 +304,26 @@ impl Region {
         stats
     }
 
+    /// Ends the region at once, and gives what it holds back in the background: the addresses are free when this returns, the
+    /// memory soon after ([`Manager::quiesce`](crate::Manager::quiesce) waits for that, [`Stats`](crate::Stats) counts it as in use until then).
+    /// Takes a pointer for each gigabyte, however much is in memory.
+    ///
+    /// ```
+    /// # let manager = millpond::Manager::builder().ram(64 << 20).build()?;
+    /// let mut region = manager.region(32 << 20)?;
+    /// region.as_mut_slice().fill(7);
+    /// region.free_async();
+    /// manager.quiesce();
+    /// assert_eq!(manager.stats().vm.nr_mapped, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn free_async(self) {
+        let region = std::mem::ManuallyDrop::new(self);
+        // SAFETY: the region is not used again, so the handle leaves it once.
+        let pond = unsafe { std::ptr::read(&region.pond) };
+        pond.driver.free_async((region.id, region.range));
+    }
+
     pub(crate) fn driver(&self) -> &Driver {
         &self.pond.driver
     }
@@ -376,7 +396,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        self.pond.driver.drop_region(self.id, self.range);
+        self.pond.driver.drop_region((self.id, self.range));
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a manager has to say about itself.
 
+use crate::driver::free::FreeStats;
 use millpond_core::{PAGE_SIZE, StoreUsage, VmStat};
 use serde::Serialize;
 use std::time::Duration;
@@ -56,6 +57,8 @@ pub struct Stats {
     pub store: StoreUsageStats,
     /// The budget, in bytes.
     pub ram: u64,
+    /// Freeing: how it is tuned, and what is under way.
+    pub free: FreeStats,
     /// Bytes of the manager's own tables.
     pub metadata_bytes: u64,
     /// Highest number of bytes that frames, store and tables took at once, as far as the budget counts them.

@@ -196,7 +196,10 @@ impl Race<'_> {
         }
         let known = own.swap_remove(which);
         if self.alive.load(Relaxed) >= MOST / 2 {
-            drop(known);
+            match self.drops.load(Relaxed) % 2 {
+                0 => drop(known),
+                _ => known.region.free_async(),
+            }
             self.alive.fetch_sub(1, Relaxed);
             self.drops.fetch_add(1, Relaxed);
         } else {
@@ -235,6 +238,7 @@ fn race(manager: &Manager, name: String, time: Duration) {
         }
     });
     drop(race.market.into_inner().unwrap());
+    manager.quiesce();
     let vm = manager.stats().vm;
     println!(
         "{}: {} snapshots, {} moves, {} drops, {} pages checked; {} copied, {} written out, {} read back",

@@ -22,6 +22,9 @@ pub(crate) const HUGE: usize = 2 << 20;
 /// What one entry of the table above the leaves' reaches.
 const GIGABYTE: usize = 1 << 30;
 
+/// How much is unmapped by one call.
+const PIECE: usize = 32 << 20;
+
 /// A mapping that is ours alone.
 pub(crate) struct Reservation {
     base: usize,
@@ -147,6 +150,18 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
+        // What it holds goes in pieces: an unmapping in one would keep every other mmap of the process waiting.
+        for start in (0..self.len).step_by(PIECE) {
+            let len = PIECE.min(self.len - start);
+            // SAFETY: as below.
+            let _ = unsafe {
+                madvise(
+                    (self.base + start) as *mut c_void,
+                    len,
+                    Advice::LinuxDontNeed,
+                )
+            };
+        }
         // SAFETY: the mapping is owned by this value, and nothing can name it after the drop.
         let _ = unsafe { munmap(self.base as *mut c_void, self.len) };
     }

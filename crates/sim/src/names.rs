@@ -138,6 +138,7 @@ pub fn event(event: &Event) -> &'static str {
         Event::Advise { .. } => "Advise",
         Event::Protected { .. } => "Protected",
         Event::SetLimit { .. } => "SetLimit",
+        Event::Tick { .. } => "Tick",
         Event::RetryStore => "RetryStore",
     }
 }

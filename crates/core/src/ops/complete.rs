@@ -40,6 +40,12 @@ impl Core {
             (State::Clearing, Outcome::Cleared) => self.cleared(id),
             (State::Looking, Outcome::Blank) => self.looked_at(id, true),
             (State::Looking, Outcome::Written) => self.looked_at(id, false),
+            (State::TakingOut, Outcome::TakeOutBusy | Outcome::TakeOutImmovable)
+                if folio.errand == Errand::Discard =>
+            {
+                self.stays(id, ListName::Inactive);
+                self.zap(id, out);
+            }
             (State::TakingOut, Outcome::TakeOutBusy) => {
                 self.stat.takeout_busy += 1;
                 self.stays(id, ListName::Active);
@@ -75,6 +81,11 @@ impl Core {
             (state, outcome) => {
                 panic!("{outcome:?} for {id:?}, which is {state:?}: the driver lost count")
             }
+        }
+        // A folio that is on its way again is still waited for.
+        if self.folios.get(id).state == State::Zapping && folio.state == State::TakingOut {
+            self.folios.get_mut(id).waited_for = folio.waited_for;
+            return Reply::Done;
         }
         // The record may be free by now; who waited for it is in the copy.
         if self.waited_for(id, &folio) {
@@ -228,7 +239,7 @@ impl Core {
         match folio.errand {
             Errand::PageOut => self.lru.add_old(&mut self.folios, id, ListName::Limbo),
             Errand::LazyFree => self.mark(id),
-            Errand::Drop => self.discard_limbo(id, out),
+            Errand::Drop | Errand::Discard => self.discard_limbo(id, out),
             _ => self.list(id, ListName::Limbo),
         }
     }

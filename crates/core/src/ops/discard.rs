@@ -1,7 +1,7 @@
 //! Discard: a range forgets its contents and reads as zeros (`MADV_DONTNEED`).
 //!
 //! Entry by entry: what is in the store releases its slot, what is in limbo gives its frame up as spare, what is
-//! mapped is zapped. A folio that is only partly in the range is split if it is mapped; in limbo it must come back
+//! mapped is taken out, so that its frame serves the next faults ([`free`](super::free) says how many are kept), or zapped. A folio that is only partly in the range is split if it is mapped; in limbo it must come back
 //! first, which happens at most at the two ends. Pins refuse the whole call before anything is changed.
 //!
 //! *Purge* is the same without patience, for memory whose owner has agreed that it may go at any time: what is in
@@ -39,9 +39,14 @@ impl Core {
             return stop;
         }
         let at = self.at(id);
-        match self.folios.get(id).state {
-            State::Limbo => self.discard_limbo(id, out),
-            _ => self.zap(id, out),
+        let folio = *self.folios.get(id);
+        // What goes round stays out of the kernel's hands.
+        let kept =
+            self.frames.spare_pages() < self.pool_mark() && folio.list != ListName::Unevictable;
+        if folio.state == State::Limbo {
+            self.discard_limbo(id, out);
+        } else if !(kept && self.start_take_out(id, Errand::Discard, out)) {
+            self.zap(id, out);
         }
         Step::To(at.end())
     }

@@ -390,6 +390,7 @@ impl Core {
         self.mapped += at.len.0;
         self.set_entries(at, Entry::Folio(id));
         self.trends.brought(at);
+        self.demand.brought(at.len.0);
         Some(id)
     }
 

@@ -5,6 +5,7 @@ mod complete;
 mod deferred_split;
 mod discard;
 mod fault;
+pub(crate) mod free;
 mod lazy_free;
 mod merge;
 mod pin;

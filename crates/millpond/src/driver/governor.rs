@@ -109,7 +109,8 @@ impl Driver {
     /// Sets the core's limit to what the budget leaves.
     pub(crate) fn adjust_limit(&self) {
         let ram = self.governor.ram / PAGE_SIZE as u64;
-        let frames_of = |vm: &VmStat| vm.nr_mapped + vm.nr_limbo + vm.nr_free_frames;
+        let frames_of =
+            |vm: &VmStat| vm.nr_mapped + vm.nr_limbo + vm.nr_unhooked + vm.nr_free_frames;
         let seen = (self.governor.charge == Charge::Process)
             .then(|| {
                 let before = frames_of(&self.lock().stats());

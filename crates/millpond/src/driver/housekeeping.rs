@@ -4,7 +4,7 @@
 //! the housekeeping lock while it works, so that a fork finds it between two pieces of work.
 
 use super::Driver;
-use millpond_core::Event;
+use millpond_core::{Commands, Event};
 use millpond_mmu::Delivery;
 use rustix::thread::futex;
 use std::sync::atomic::Ordering;
@@ -95,9 +95,24 @@ impl Driver {
         let _ = futex::wait(&self.kicks, futex::Flags::PRIVATE, seen, Some(&limit));
     }
 
+    /// What demand does not ask for goes back to the kernel.
+    fn give_spare_frames_back(&self) {
+        let mut commands = Commands::new();
+        let mut first = true;
+        loop {
+            self.lock().handle(Event::Tick { first }, &mut commands);
+            if commands.is_empty() {
+                return;
+            }
+            self.carry_out(&mut commands);
+            first = false;
+        }
+    }
+
     fn tick(&self) {
         {
             let _inside = self.gate.enter();
+            self.give_spare_frames_back();
             self.adjust_limit();
             self.children.collect(&*self.store);
         }

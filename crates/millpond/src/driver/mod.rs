@@ -10,6 +10,7 @@
 mod carry_out;
 mod fault;
 pub(crate) mod fork;
+pub(crate) mod free;
 mod governor;
 mod housekeeping;
 mod latency;
@@ -69,6 +70,7 @@ pub(crate) struct Driver {
     delivery: Delivery,
     on_store_full: OnStoreFull,
     governor: Governor,
+    pub(crate) freer: free::Freer,
     latency: Latency,
     /// Volatile ranges. Whoever reclaims only tries this lock; see [`lazy_free`].
     volatile: Mutex<VolatileBook>,
@@ -110,6 +112,7 @@ impl Driver {
         Self {
             gate: Gate::new(),
             governor: Governor::new(parts.ram, parts.charge),
+            freer: free::Freer::new(),
             core: Ranked::new(Rank::Core, core),
             mmu: parts.mmu,
             store: parts.store,
@@ -154,6 +157,7 @@ impl Driver {
             vm,
             store: self.store.usage().into(),
             ram: self.governor.ram(),
+            free: self.freer.stats(),
             metadata_bytes,
             peak_bytes: self.governor.peak(),
             latency: self.latency.summary(),

@@ -4,11 +4,13 @@
 //! says. Then the kernel's tables move and the core's follow. Both are a pointer for each 2 MiB.
 
 use super::Driver;
+use super::free::Freed;
 use crate::signals::SignalsBlocked;
 use millpond_core::{
     Commands, Event, Order, OrderPolicy, PageCount, PageIndex, PageRange, Refusal, RegionId, Reply,
 };
 use millpond_mmu::MmuError;
+use std::sync::Arc;
 
 /// Take-outs that the kernel may refuse while a base is merged. A base that is left beside its heir is right, only slower.
 const MERGE_PATIENCE: u64 = 64;
@@ -110,50 +112,46 @@ impl Driver {
     }
 
     /// A region's end, and that of the bases that nobody inherits from any more.
-    pub(crate) fn drop_region(&self, region: RegionId, range: PageRange) {
-        self.forget_volatile(range);
-        let mut ended = self.detach(region);
+    pub(crate) fn drop_region(self: &Arc<Self>, region: Named) {
+        self.forget_volatile(region.1);
+        let ended = self.detach(region.0);
+        self.end_region(region, Freed::ByOwner);
+        self.end_bases(ended, Freed::ByOwner);
+    }
+
+    /// Gives back what a detached region holds, and its addresses.
+    pub(super) fn end_region(self: &Arc<Self>, region: Named, by: Freed) {
         // A leaked guard leaves its pages pinned; the addresses are then kept rather than given to somebody else.
-        if self.discard(range) && self.mmu.close(range).is_ok() {
-            self.forget_region((region, range));
+        if self.free_range(region.1, by).is_ok() && self.reset(region.1) {
+            self.forget_region(region);
         }
+    }
+
+    /// Ends bases without heirs, one after the other, and gives the first that has one heir left to him.
+    pub(super) fn end_bases(self: &Arc<Self>, mut ended: Ended, by: Freed) {
         while let Some(base) = ended.orphan {
             ended = self.detach(base.0);
-            if self.discard(base.1) {
-                self.forget_base(base);
-            }
+            self.end_region(base, by);
         }
         if let Some(base) = ended.single {
             self.merge(base);
         }
     }
 
-    fn detach(&self, region: RegionId) -> Ended {
+    pub(super) fn detach(&self, region: RegionId) -> Ended {
         match self.tell(Event::Detach { region }) {
             Reply::Detached { orphan, single } => Ended { orphan, single },
             reply => unreachable!("{reply:?} for a region that is being dropped"),
         }
     }
 
-    fn discard(&self, range: PageRange) -> bool {
-        self.operate(range, |range| Event::Discard { range })
-            .is_ok()
-    }
-
-    /// The pages of a base lie in a mapping that came from elsewhere: a new one joins its neighbours again.
-    fn forget_base(&self, base: Named) {
-        if self.reset(base.1) {
-            self.forget_region(base);
-        }
-    }
-
-    /// Makes addresses that hold nothing any more as new.
+    /// Makes addresses that hold nothing any more as new: a mapping that came from elsewhere does not join its neighbours.
     pub(super) fn reset(&self, range: PageRange) -> bool {
         self.mmu.remap_reserved(range).is_ok()
     }
 
     /// Hands a base over to its only heir. Others may end that by dropping the heir, or by taking a snapshot of it.
-    fn merge(&self, (base, range): Named) {
+    pub(super) fn merge(&self, (base, range): Named) {
         let _quiet = SignalsBlocked::new();
         let refused = |core: &millpond_core::Core| core.stats().takeout_busy;
         let before = refused(&self.lock());
@@ -186,11 +184,14 @@ impl Driver {
                 reply => unreachable!("{reply:?} is no answer to a merge"),
             }
         }
-        self.forget_base((base, range));
+        if self.reset(range) {
+            self.forget_region((base, range));
+        }
     }
 }
 
-struct Ended {
-    orphan: Option<Named>,
-    single: Option<Named>,
+/// Bases that somebody has left; see [`Reply::Detached`].
+pub(super) struct Ended {
+    pub(super) orphan: Option<Named>,
+    pub(super) single: Option<Named>,
 }

@@ -1,0 +1,182 @@
+//! Free: a range that nobody can touch any more is unhooked into a batch ([`gather`](crate::gather)).
+//!
+//! And the mark that says how much of what is freed stays in the pool, for the next faults, instead of going through the
+//! kernel: it follows demand. Demand is what faults brought in since the last tick; the mark is the higher of that and
+//! half of what it was. So memory that goes round stays in the pool, and a program that rests gives all of it back
+//! within a second.
+
+use crate::addr::{PageCount, PageIndex, PageRange};
+use crate::command::{Command, Commands};
+use crate::event::{Refusal, Reply};
+use crate::folio::{FolioId, State};
+use crate::gather::{Gather, Gathered};
+use crate::leaf::Entry;
+use crate::limits::{ANSWER_COMMANDS, DISCARD_WALK, POOL_MARK, TRIM_BATCH};
+use crate::machine::Core;
+use crate::swap::SlotId;
+
+/// How much faults bring in between two ticks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Demand {
+    now: u32,
+    mark: u32,
+}
+
+impl Demand {
+    pub(crate) fn brought(&mut self, pages: u32) {
+        self.now = self.now.saturating_add(pages);
+    }
+
+    fn tick(&mut self) {
+        self.mark = self.now.max(self.mark / 2);
+        self.now = 0;
+    }
+}
+
+impl Core {
+    /// Unhooks `range`, or as much of it as one batch holds: nobody can touch it any more. Answers `Done`, `More`, `Wait`, or a
+    /// refusal; in the first two cases `gather` is to be given back, and [`Core::gathered`] to be told.
+    ///
+    /// # Panics
+    /// When `gather` is not empty.
+    pub fn gather(&mut self, range: PageRange, gather: &mut Gather) -> Reply {
+        assert!(
+            gather.is_empty(),
+            "a batch is given back before it is used again"
+        );
+        if !self.range_ok(range) {
+            return Reply::Refused(Refusal::BadRange);
+        }
+        if let Some(page) = self.first_pinned(range) {
+            return Reply::Refused(Refusal::Pinned { page });
+        }
+        let end = range
+            .end()
+            .min(PageIndex(range.start.0.saturating_add(DISCARD_WALK)));
+        let mut page = range.start;
+        let mut reply = Reply::Done;
+        while page < end {
+            // A folio leaves two entries at most, its frame and its slot.
+            if gather.room() < 2 {
+                reply = Reply::More { from: page };
+                break;
+            }
+            if !self.leaves.leaf_in_use(page) {
+                page = page.next_leaf().min(end);
+                continue;
+            }
+            match self.leaves.get(page) {
+                Entry::Folio(id) if self.folios.get(id).in_flight() => {
+                    self.folios.get_mut(id).waited_for = true;
+                    let start = self.at(id).start;
+                    reply = match page == range.start {
+                        true => return Reply::Wait { page: start },
+                        false => Reply::More { from: page },
+                    };
+                    break;
+                }
+                Entry::Folio(id) => page = self.gather_folio(id, gather),
+                entry => {
+                    self.gather_entry(page, entry, gather);
+                    page = page.plus(1);
+                }
+            }
+        }
+        gather.zap = PageRange::new(range.start, PageCount(page.0 - range.start.0));
+        match reply {
+            Reply::Done if page < range.end() => Reply::More { from: page },
+            reply => reply,
+        }
+    }
+
+    fn gather_folio(&mut self, id: FolioId, gather: &mut Gather) -> PageIndex {
+        let (folio, at) = (*self.folios.get(id), self.at(id));
+        debug_assert!(matches!(folio.state, State::Resident | State::Limbo));
+        self.unlist(id);
+        self.unmark(id);
+        self.set_entries(at, Entry::Empty);
+        self.held -= at.len.0;
+        self.stat.pgdiscard += u64::from(at.len.0);
+        self.folios.release(id);
+        match folio.frame {
+            Some(frame) => {
+                self.limbo -= at.len.0;
+                if self.frames.spare_pages() < self.pool_mark() {
+                    self.frames.now_spare(frame);
+                } else {
+                    self.frames.drain_busy(frame);
+                    gather.push(Gathered::Frame(frame));
+                }
+            }
+            None => {
+                self.mapped -= at.len.0;
+                self.unhooked += at.len.0;
+                gather.mapped += at.len.0;
+            }
+        }
+        if let Some(slot) = folio.slot {
+            self.gather_slot(slot, at.len.0, gather);
+        }
+        at.end()
+    }
+
+    fn gather_entry(&mut self, page: PageIndex, entry: Entry, gather: &mut Gather) {
+        match entry {
+            Entry::Empty | Entry::Folio(_) => return,
+            Entry::Zero => self.zeros -= 1,
+            Entry::Swapped { slot, .. } => {
+                self.stat.pgdiscard += 1;
+                self.gather_slot(slot, 1, gather);
+            }
+            // A mark in the page table, which goes with what is mapped.
+            Entry::Poisoned => {
+                self.unhooked += 1;
+                gather.mapped += 1;
+            }
+        }
+        self.leaves.set(page, Entry::Empty);
+        self.held -= 1;
+    }
+
+    fn gather_slot(&mut self, slot: SlotId, pages: u32, gather: &mut Gather) {
+        if self.slots.drop_pages(slot, pages) {
+            self.releasing += 1;
+            gather.push(Gathered::Slot(slot));
+        }
+    }
+
+    /// What [`Core::gather`] has collected was given back to kernel and store.
+    pub fn gathered(&mut self, gather: &Gather) {
+        self.unhooked -= gather.mapped;
+        for item in gather.items() {
+            match item {
+                Gathered::Slot(slot) => self.slot_released(slot),
+                Gathered::Frame(frame) => self.frame_freed(frame),
+            };
+        }
+    }
+
+    /// Pages of frames that hold nothing which are kept for the next faults.
+    pub(crate) fn pool_mark(&self) -> u32 {
+        let demand = self.demand.mark.max(self.demand.now);
+        demand.min(self.limit / 2).min(POOL_MARK)
+    }
+
+    /// Some time has passed: what is spare beyond the mark goes back to the kernel, a batch at a time.
+    pub(crate) fn tick(&mut self, first: bool, out: &mut Commands) -> Reply {
+        if first {
+            self.demand.tick();
+        }
+        for _ in 0..TRIM_BATCH {
+            let over = self.frames.spare_pages().saturating_sub(self.pool_mark());
+            if over == 0 || out.room() <= ANSWER_COMMANDS {
+                break;
+            }
+            let Some(frame) = self.frames.drain_at_most(over) else {
+                break;
+            };
+            out.push(Command::FreeFrame { frame });
+        }
+        Reply::Done
+    }
+}

@@ -1,0 +1,379 @@
+//! Freeing what nobody can touch any more: unhooked under the core's lock, given back outside of it.
+//!
+//! A range goes in chunks of at most 32 MiB, each a [`Gather`]: one lock for the tables, then one call for its pages, the
+//! store's releases and the pool's frames. Up to a threshold (256 Ki pages) the thread that frees gives back what it has
+//! gathered; from there on full batches go to the workers while it goes on unhooking, and it waits for them at the end: a
+//! free is done when it says so. What is freed in the background is done by the workers alone.
+//!
+//! On two processors a second thread gains nothing here (the kernel's part is one lock's), so there is one worker, for the
+//! background. All three figures can be changed while it runs.
+//!
+//! The queue has a lock of its own, which is held for an insertion or a removal; the first in is the first given back.
+//! Workers are started by the first job and end with the manager.
+
+use super::Driver;
+use super::snapshot::Named;
+use crate::signals::SignalsBlocked;
+use millpond_core::gather::{GATHER_PAGE, Gather, Gathered};
+use millpond_core::limits::DISCARD_WALK;
+use millpond_core::{
+    Frame, LEAF_PAGES, Mmu, Order, PAGE_SIZE, PageCount, PageRange, Refusal, Reply,
+};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Pages of a batch: the slots of 32 MiB in single pages, and a frame for each.
+const PAGES: usize = 2 * DISCARD_WALK as usize / GATHER_PAGE + 1;
+/// Frames that are given back by one call.
+const FRAMES: usize = 64;
+
+/// How freeing is done; see [`Manager::set_free_tuning`](crate::Manager::set_free_tuning).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreeTuning {
+    /// Threads that give memory back in the background. With none, everything is done by the thread that frees.
+    pub workers: usize,
+    /// Pages that a free unhooks before it hands full batches to the workers.
+    pub batch_pages: u32,
+    /// Most bytes that go to the kernel by one call, rounded to 2 MiB, 32 MiB at most: nobody else's fault or mmap
+    /// waits for longer than that takes.
+    pub chunk_bytes: usize,
+}
+
+impl Default for FreeTuning {
+    fn default() -> Self {
+        Self {
+            workers: 1,
+            batch_pages: 256 << 10,
+            chunk_bytes: DISCARD_WALK as usize * PAGE_SIZE,
+        }
+    }
+}
+
+/// What freeing has come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FreeStats {
+    /// As it is set now.
+    pub tuning: FreeTuning,
+    /// Jobs that wait for a worker, or are with one.
+    pub queued: usize,
+    /// Batches that were given back.
+    pub batches: u64,
+    /// Of these, the ones that a worker gave back.
+    pub by_workers: u64,
+}
+
+/// Who frees.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Freed {
+    ByOwner,
+    ByWorker,
+}
+
+enum Job {
+    /// A full batch of somebody who frees, and waits for his batches.
+    Batch(Gather, Arc<AtomicUsize>),
+    /// A region that is nobody's any more.
+    Region(Named),
+    /// A base without heirs.
+    Base(Named),
+    /// A base with one heir.
+    Merge(Named),
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    /// Jobs in the hands of workers.
+    taken: usize,
+    threads: Vec<JoinHandle<()>>,
+    /// Workers that wait for a job.
+    idle: usize,
+    stop: bool,
+}
+
+/// The queue and what it is tuned by.
+pub(crate) struct Freer {
+    queue: Mutex<Queue>,
+    /// A job has come, or is done.
+    changed: Condvar,
+    workers: AtomicUsize,
+    batch_pages: AtomicU32,
+    chunk_pages: AtomicU32,
+    batches: AtomicU64,
+    by_workers: AtomicU64,
+    ended: AtomicBool,
+}
+
+impl Freer {
+    pub(crate) fn new() -> Self {
+        let freer = Self {
+            queue: Mutex::default(),
+            changed: Condvar::new(),
+            workers: AtomicUsize::new(0),
+            batch_pages: AtomicU32::new(0),
+            chunk_pages: AtomicU32::new(0),
+            batches: AtomicU64::new(0),
+            by_workers: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+        };
+        freer.set_tuning(FreeTuning::default());
+        freer
+    }
+
+    pub(crate) fn set_tuning(&self, tuning: FreeTuning) {
+        let chunk = (tuning.chunk_bytes / PAGE_SIZE).min(DISCARD_WALK as usize) as u32;
+        let chunk = chunk.next_multiple_of(LEAF_PAGES).max(LEAF_PAGES);
+        self.workers.store(tuning.workers, Ordering::Relaxed);
+        self.batch_pages
+            .store(tuning.batch_pages, Ordering::Relaxed);
+        self.chunk_pages.store(chunk, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stats(&self) -> FreeStats {
+        let queue = self.lock();
+        FreeStats {
+            tuning: FreeTuning {
+                workers: self.workers.load(Ordering::Relaxed),
+                batch_pages: self.batch_pages.load(Ordering::Relaxed),
+                chunk_bytes: self.chunk_pages.load(Ordering::Relaxed) as usize * PAGE_SIZE,
+            },
+            queued: queue.jobs.len() + queue.taken,
+            batches: self.batches.load(Ordering::Relaxed),
+            by_workers: self.by_workers.load(Ordering::Relaxed),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+        self.changed
+            .wait(queue)
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Driver {
+    /// Gives back all that `range` holds. Nobody can touch it any more. A worker does all of it by itself, as it must not wait for
+    /// itself.
+    ///
+    /// # Errors
+    /// A pinned page; what came before it is gone.
+    pub(super) fn free_range(self: &Arc<Self>, range: PageRange, by: Freed) -> Result<(), Refusal> {
+        let _quiet = SignalsBlocked::new();
+        let handed_over = Arc::new(AtomicUsize::new(0));
+        let result = self.unhook(range, by, &handed_over);
+        let mut queue = self.freer.lock();
+        while handed_over.load(Ordering::SeqCst) > 0 {
+            queue = self.freer.wait(queue);
+        }
+        result
+    }
+
+    fn unhook(
+        self: &Arc<Self>,
+        mut rest: PageRange,
+        by: Freed,
+        handed_over: &Arc<AtomicUsize>,
+    ) -> Result<(), Refusal> {
+        let mut gather = Gather::with_pages(PAGES);
+        let mut unhooked = 0;
+        while !rest.is_empty() {
+            let chunk = self.freer.chunk_pages.load(Ordering::Relaxed);
+            let here = PageRange::new(rest.start, rest.len.min(PageCount(chunk)));
+            let inside = self.gate.enter();
+            let mut core = self.lock();
+            match core.gather(here, &mut gather) {
+                Reply::Done => rest = rest.tail(here.end()),
+                Reply::More { from } => rest = rest.tail(from),
+                Reply::Wait { .. } => {
+                    drop(self.wait_settled(core));
+                    continue;
+                }
+                Reply::Refused(refusal) => return Err(refusal),
+                reply => unreachable!("{reply:?} is no answer to a gather"),
+            }
+            drop(core);
+            if gather.is_empty() {
+                continue;
+            }
+            unhooked += gather.zap().map_or(0, |range| range.len.0);
+            let small = unhooked <= self.freer.batch_pages.load(Ordering::Relaxed);
+            if small || by == Freed::ByWorker || self.freer.workers.load(Ordering::Relaxed) == 0 {
+                self.give_back(&mut gather);
+                continue;
+            }
+            drop(inside);
+            let full = std::mem::replace(&mut gather, Gather::with_pages(PAGES));
+            handed_over.fetch_add(1, Ordering::SeqCst);
+            self.queue(Job::Batch(full, Arc::clone(handed_over)));
+        }
+        Ok(())
+    }
+
+    /// Gives a batch back, and tells the core. For threads inside the gate.
+    fn give_back(&self, gather: &mut Gather) {
+        if let Some(range) = gather.zap() {
+            self.mmu.zap(&[range]);
+        }
+        let mut frames = [Frame::new(Order::ZERO, 0); FRAMES];
+        let mut len = 0;
+        for item in gather.items() {
+            match item {
+                Gathered::Slot(slot) => self.store.release(slot),
+                Gathered::Frame(frame) => {
+                    frames[len] = frame;
+                    len += 1;
+                    if len == FRAMES {
+                        self.mmu.free_frames(&frames);
+                        len = 0;
+                    }
+                }
+            }
+        }
+        self.mmu.free_frames(&frames[..len]);
+        self.lock().gathered(gather);
+        gather.clear();
+        self.freer.batches.fetch_add(1, Ordering::Relaxed);
+        self.wake_waiters();
+    }
+
+    /// Frees a region in the background. Its addresses are free at once, if there are as many others for the meantime.
+    pub(crate) fn free_async(self: &Arc<Self>, region: Named) {
+        let (id, range) = region;
+        self.forget_volatile(range);
+        let ended = self.detach(id);
+        if self.freer.workers.load(Ordering::Relaxed) == 0 {
+            self.end_region(region, Freed::ByOwner);
+            return self.end_bases(ended, Freed::ByOwner);
+        }
+        let grave = self.new_region(range.len).and_then(|grave| {
+            // SAFETY: the region has ended, so nobody touches it.
+            match unsafe { self.remap(range, grave.1) } {
+                Ok(()) if self.reset(range) => {
+                    self.forget_region(region);
+                    Some(grave)
+                }
+                Ok(()) => Some(grave),
+                Err(_) => {
+                    self.forget_region(grave);
+                    None
+                }
+            }
+        });
+        self.queue(Job::Region(grave.unwrap_or(region)));
+        if let Some(base) = ended.orphan {
+            self.queue(Job::Base(base));
+        }
+        if let Some(base) = ended.single {
+            self.queue(Job::Merge(base));
+        }
+    }
+
+    /// Waits until nothing is being freed.
+    pub(crate) fn quiesce(&self) {
+        let _quiet = SignalsBlocked::new();
+        let mut queue = self.freer.lock();
+        while !queue.jobs.is_empty() || queue.taken > 0 {
+            queue = self.freer.wait(queue);
+        }
+        drop(queue);
+        loop {
+            let core = self.lock();
+            if core.stats().nr_unhooked == 0 {
+                return;
+            }
+            drop(self.wait_settled(core));
+        }
+    }
+
+    fn queue(self: &Arc<Self>, job: Job) {
+        let mut queue = self.freer.lock();
+        queue.jobs.push_back(job);
+        let wanted = self.freer.workers.load(Ordering::Relaxed);
+        if queue.idle == 0 && queue.threads.len() < wanted && !queue.stop {
+            let driver = Arc::clone(self);
+            let thread = std::thread::Builder::new().name("millpond-free".into());
+            // Without a thread somebody does it all the same: who waits for it, or the end of the manager.
+            if let Ok(thread) = thread.spawn(move || driver.work()) {
+                queue.threads.push(thread);
+            }
+        }
+        if queue.threads.is_empty() {
+            let job = queue.jobs.pop_back();
+            queue.taken += 1;
+            drop(queue);
+            self.do_job(job.expect("it was queued above"));
+            return;
+        }
+        self.freer.changed.notify_all();
+    }
+
+    /// A worker's life.
+    fn work(self: &Arc<Self>) {
+        let _quiet = SignalsBlocked::new();
+        loop {
+            let mut queue = self.freer.lock();
+            let job = loop {
+                let wanted = self.freer.workers.load(Ordering::Relaxed).max(1);
+                if queue.taken < wanted
+                    && let Some(job) = queue.jobs.pop_front()
+                {
+                    break job;
+                }
+                if queue.stop && queue.jobs.is_empty() {
+                    return;
+                }
+                queue.idle += 1;
+                queue = self.freer.wait(queue);
+                queue.idle -= 1;
+            };
+            queue.taken += 1;
+            drop(queue);
+            self.freer.by_workers.fetch_add(1, Ordering::Relaxed);
+            self.do_job(job);
+        }
+    }
+
+    fn do_job(self: &Arc<Self>, job: Job) {
+        match job {
+            Job::Batch(mut gather, owner) => {
+                let inside = self.gate.enter();
+                self.give_back(&mut gather);
+                drop(inside);
+                owner.fetch_sub(1, Ordering::SeqCst);
+            }
+            Job::Region(region) => self.end_region(region, Freed::ByWorker),
+            Job::Base(base) => {
+                let ended = super::snapshot::Ended {
+                    orphan: Some(base),
+                    single: None,
+                };
+                self.end_bases(ended, Freed::ByWorker);
+            }
+            Job::Merge(base) => self.merge(base),
+        }
+        self.freer.lock().taken -= 1;
+        self.freer.changed.notify_all();
+    }
+
+    /// The manager ends: what is queued is done first.
+    pub(crate) fn stop_freeing(&self) {
+        if self.freer.ended.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let threads = {
+            let mut queue = self.freer.lock();
+            queue.stop = true;
+            std::mem::take(&mut queue.threads)
+        };
+        self.freer.changed.notify_all();
+        for thread in threads {
+            // A panic there has been reported by the thread itself.
+            let _ = thread.join();
+        }
+    }
+}

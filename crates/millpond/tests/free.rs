@@ -1,0 +1,163 @@
+//! Freeing (M3): what is given back is given back, at once or in the background, and counted until it is.
+
+mod common;
+
+use common::{MIB, PAGE, eventually, fill, holds, order, pages, small, status, ways};
+use millpond::{FreeTuning, Manager, Region};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn filled(manager: &Manager, bytes: usize) -> Region {
+    let mut region = manager.region(bytes).unwrap();
+    fill(&mut region, 0..bytes, 1);
+    region
+}
+
+fn nothing_is_left(manager: &Manager, way: &str) {
+    let stats = manager.stats();
+    let vm = stats.vm;
+    assert_eq!(
+        (vm.nr_mapped, vm.nr_limbo, vm.nr_swapped, vm.nr_unhooked),
+        (0, 0, 0, 0),
+        "{way}"
+    );
+    assert_eq!((stats.store.slots, stats.free.queued), (0, 0), "{way}");
+}
+
+/// Row 3.3.
+#[test]
+fn a_region_is_freed_in_the_background_and_its_addresses_at_once() {
+    for (delivery, method) in ways() {
+        for n in [0, 4, 9] {
+            let way = format!("{delivery:?} {method:?} order {n}");
+            let builder = small().delivery(delivery).take_out(method).order(order(n));
+            let manager = builder.build().unwrap();
+            // In memory, in limbo, and three quarters in the store.
+            let region = filled(&manager, 48 * MIB);
+            let neighbour = filled(&manager, MIB);
+            let at = region.as_ptr();
+            region.free_async();
+            let mut next = manager.region(48 * MIB).unwrap();
+            assert_eq!(next.as_ptr(), at, "{way}: the addresses are free");
+            fill(&mut next, 0..MIB, 7);
+            manager.quiesce();
+            assert!(
+                holds(&next, 0..MIB, 7) && holds(&neighbour, 0..MIB, 1),
+                "{way}"
+            );
+            assert!(manager.stats().free.by_workers > 0, "{way}");
+            drop((next, neighbour));
+            nothing_is_left(&manager, &way);
+        }
+    }
+}
+
+/// Rows 3.1 and 3.2: beyond the threshold batches go to the workers, and the free is complete when it returns.
+#[test]
+fn a_large_free_hands_batches_to_workers_and_waits_for_them() {
+    for workers in [0, 1, 3] {
+        let manager = Manager::builder().ram(256 << 20).build().unwrap();
+        manager.set_free_tuning(FreeTuning {
+            workers,
+            batch_pages: 1024,
+            chunk_bytes: 4 * MIB,
+        });
+        let region = filled(&manager, 64 * MIB);
+        drop(region);
+        nothing_is_left(&manager, "drop");
+        let stats = manager.stats().free;
+        assert!(stats.batches >= 16, "{stats:?}");
+        assert_eq!(stats.by_workers > 0, workers > 0, "{stats:?}");
+        assert_eq!(stats.tuning.chunk_bytes, 4 * MIB);
+    }
+}
+
+/// Row 3.3, and accounting at every moment: what is being freed counts until it is given back, and never twice.
+#[test]
+fn the_budget_holds_while_memory_is_freed_in_the_background() {
+    common::alone(
+        "the_budget_holds_while_memory_is_freed_in_the_background",
+        || {
+            let manager = Manager::builder().ram(64 << 20).build().unwrap();
+            let before = status(std::process::id(), "VmRSS:");
+            let over = AtomicBool::new(false);
+            let done = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        let now = status(std::process::id(), "VmRSS:");
+                        over.fetch_or(now > before + 72 * MIB as u64, Ordering::Relaxed);
+                    }
+                });
+                for _ in 0..12 {
+                    filled(&manager, 48 * MIB).free_async();
+                }
+                manager.quiesce();
+                done.store(true, Ordering::Relaxed);
+            });
+            assert!(!over.into_inner(), "more than the budget was resident");
+            nothing_is_left(&manager, "twelve regions");
+        },
+    );
+}
+
+/// Row 3.3: frames go round through the pool, and a program that rests gives them back.
+#[test]
+fn what_is_discarded_serves_the_next_faults_and_goes_back_when_nobody_asks() {
+    for (delivery, method) in ways() {
+        let manager = Manager::builder()
+            .ram(64 << 20)
+            .delivery(delivery)
+            .take_out(method)
+            .build()
+            .unwrap();
+        let mut region = filled(&manager, 16 * MIB);
+        region.discard(0..16 * MIB).unwrap();
+        let kept = manager.stats().vm.nr_free_frames;
+        assert!(
+            kept > pages(8 * MIB),
+            "{delivery:?} {method:?}: {kept} pages are kept"
+        );
+        fill(&mut region, 0..16 * MIB, 3);
+        assert!(holds(&region, 0..16 * MIB, 3));
+        region.discard(0..16 * MIB).unwrap();
+        let rested = || manager.stats().vm.nr_free_frames == 0;
+        assert!(eventually(rested), "{delivery:?} {method:?}");
+    }
+}
+
+/// Snapshots of what is freed in the background keep what they share.
+#[test]
+fn a_snapshot_outlives_its_source_that_is_freed_in_the_background() {
+    let manager = small().build().unwrap();
+    for _ in 0..8 {
+        let mut source = filled(&manager, 12 * MIB);
+        let snapshot = source.snapshot().unwrap();
+        source.as_mut_slice()[..MIB].fill(9);
+        source.free_async();
+        assert!(holds(&snapshot, 0..12 * MIB, 1));
+        snapshot.free_async();
+    }
+    manager.quiesce();
+    nothing_is_left(&manager, "snapshots");
+}
+
+/// A large free is done in pieces, between which others get what they need.
+#[test]
+fn others_go_on_while_a_large_region_is_freed() {
+    let manager = Manager::builder().ram(768 << 20).build().unwrap();
+    let mut region = manager.region(512 * MIB).unwrap();
+    for page in region.as_mut_slice().chunks_mut(PAGE) {
+        page[0] = 1;
+    }
+    region.free_async();
+    // How long each of them waits is for the bench to say.
+    let mut made = 0;
+    while manager.stats().free.queued > 0 {
+        let mut small = manager.region(64 * PAGE).unwrap();
+        small.as_mut_slice()[0] = 1;
+        made += 1;
+    }
+    assert!(made > 0, "nothing could be done meanwhile");
+    manager.quiesce();
+    nothing_is_left(&manager, "a large region");
+}

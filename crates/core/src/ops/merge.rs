@@ -5,11 +5,14 @@
 //! the heir has pages of its own for is dropped, and a folio of which it has some is split there; one in limbo cannot
 //! be split, and goes to the store.
 //!
+//! What is dropped leaves zeros behind where the base inherits something itself, and a base below may be merged into this
+//! one at the same time, behind where this merge is: so it ends when it finds nothing left, and goes round again until then.
+//!
 //! The heir's threads may go on meanwhile. A merge that cannot finish now (the store is full, the kernel holds a page) may
 //! be left where it is: an heir with a base is as right as one without, only slower.
 
 use super::walk::Step;
-use crate::addr::{PageCount, PageIndex, PageRange};
+use crate::addr::{LEAF_PAGES, PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands};
 use crate::event::{Refusal, Reply};
 use crate::folio::{Errand, FolioId, ListName, State};
@@ -52,6 +55,9 @@ impl Core {
         if reply != Reply::Done {
             return reply;
         }
+        if let Some(left) = self.first_leaf_in_use(region.range) {
+            return Reply::More { from: left };
+        }
         self.regions.get_mut(heir).expect("found above").base = region.base;
         let emptied = self.regions.get_mut(base).expect("found above");
         (emptied.base, emptied.heirs) = (None, 0);
@@ -59,6 +65,13 @@ impl Core {
             orphan: Some((base, region.range)),
             single: None,
         }
+    }
+
+    /// Where the first leaf of a region begins that holds anything.
+    fn first_leaf_in_use(&self, region: PageRange) -> Option<PageIndex> {
+        let leaves = region.start.leaf()..region.end().0.div_ceil(LEAF_PAGES);
+        let mut starts = leaves.map(|leaf| PageIndex(leaf * LEAF_PAGES));
+        starts.find(|&start| self.leaves.leaf_in_use(start))
     }
 
     fn merge_step(&mut self, page: PageIndex, offset: &Offset, out: &mut Commands) -> Step {
@@ -145,15 +158,34 @@ impl Core {
                     false => Step::Stop(Reply::Refused(Refusal::OutOfRecords)),
                 };
             }
-            (_, None) if folio.immovable => return Step::Stop(Reply::Refused(Refusal::Busy)),
-            (_, None) => {
-                self.start_take_out(id, Errand::None, out);
-                if out.len() >= RECLAIM_BATCH {
-                    return Step::Stop(Reply::Done);
-                }
-            }
+            (_, None) => return self.merge_mapped(id, at, out),
         }
         Step::To(at.end())
+    }
+
+    /// A mapped folio is captured, to be handed over when it is in limbo. One that could not move is tried again: nobody
+    /// tells of a base that its protection has changed. Where the pool has no place for it, its halves may
+    /// find one.
+    fn merge_mapped(&mut self, id: FolioId, at: PageRange, out: &mut Commands) -> Step {
+        let given = out.len();
+        if std::mem::take(&mut self.folios.get_mut(id).immovable) {
+            self.unlist(id);
+            self.list(id, ListName::Inactive);
+        }
+        let starts = self.start_take_out(id, Errand::None, out);
+        if starts && out.len() < RECLAIM_BATCH {
+            return Step::To(at.end());
+        }
+        if out.len() > given {
+            return Step::Stop(Reply::Done);
+        }
+        match self.folios.get(id).order.smaller() {
+            Some(half) if self.split_at(id, at.start.plus(half.pages().0), out) => {
+                Step::To(at.start)
+            }
+            Some(_) => Step::Stop(Reply::Refused(Refusal::OutOfRecords)),
+            None => Step::Stop(Reply::Reclaim { pages: at.len }),
+        }
     }
 }
 

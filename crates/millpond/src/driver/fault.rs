@@ -139,12 +139,15 @@ impl Driver {
                     drop(core);
                     went(FaultPath::Reclaimed);
                     self.carry_out(&mut commands);
+                    max_order = Order::MAX;
                 }
                 Reply::Wait { .. } if patience == Patience::Leave => return Ok(Resolution::Asleep),
                 // Nobody wakes who sleeps at this page because of another one, so the handler waits as well.
                 Reply::Wait { .. } | Reply::WaitForBase { .. } => {
                     went(FaultPath::Waited);
                     drop(self.wait_settled(core));
+                    // What is there next may be mapped whole; in limbo, while the store takes nothing, it must be.
+                    max_order = Order::MAX;
                 }
                 Reply::Reclaim { pages } => {
                     went(FaultPath::Reclaimed);

@@ -7,7 +7,8 @@ use super::Driver;
 use super::free::Freed;
 use crate::signals::SignalsBlocked;
 use millpond_core::{
-    Commands, Event, Order, OrderPolicy, PageCount, PageIndex, PageRange, Refusal, RegionId, Reply,
+    Commands, Event, Order, OrderPolicy, PageCount, PageIndex, PageRange, Reclaimer, Refusal,
+    RegionId, Reply,
 };
 use millpond_mmu::MmuError;
 use std::sync::Arc;
@@ -153,7 +154,10 @@ impl Driver {
     /// Hands a base over to its only heir. Others may end that by dropping the heir, or by taking a snapshot of it.
     pub(super) fn merge(&self, (base, range): Named) {
         let _quiet = SignalsBlocked::new();
-        let refused = |core: &millpond_core::Core| core.stats().takeout_busy;
+        let refused = |core: &millpond_core::Core| {
+            let stats = core.stats();
+            stats.takeout_busy + stats.takeout_immovable
+        };
         let before = refused(&self.lock());
         let mut from = range.start;
         let mut commands = Commands::new();
@@ -172,6 +176,12 @@ impl Driver {
             self.carry_out(&mut commands);
             match reply {
                 Reply::More { from: next } => from = next,
+                Reply::Reclaim { pages } => {
+                    let want = PageCount(self.lock().available().0 + pages.0);
+                    if !self.reclaim_for(want, Reclaimer::Direct) {
+                        return;
+                    }
+                }
                 Reply::Detached { .. } => break,
                 Reply::Refused(
                     Refusal::OutOfRecords

@@ -13,8 +13,10 @@ use millpond_core::{
     Refusal, Reply,
 };
 
+use crate::bases::{End, Ended};
 use crate::mmu::{LINES, Slot};
 use crate::report::{Check, Coverage, Entry, breach};
+use crate::snapshot::SnapshotStage;
 use crate::world::World;
 
 /// The actor that keeps memory available.
@@ -133,6 +135,15 @@ pub enum Op {
         /// Where it stands.
         stage: UnmarkStage,
     },
+    /// Take a snapshot of a region, which the range names.
+    Snapshot {
+        /// The region's pages.
+        range: PageRange,
+        /// Where it stands.
+        stage: SnapshotStage,
+    },
+    /// A base that nobody inherits from, or only one, ends.
+    End(End),
     /// Discard all of a region, then drop it. The range names the region.
     Drop {
         /// The region's pages.
@@ -273,6 +284,10 @@ pub struct Actor {
     pub rounds: u32,
     /// Its region, by the first page, while an operation counts as a user of it.
     pub using: Option<PageIndex>,
+    /// What it has inherited there is lost, it was told.
+    pub lost: Option<PageIndex>,
+    /// The bases that the region it is dropping has left behind.
+    pub ended: Ended,
 }
 
 impl World {
@@ -361,6 +376,7 @@ impl World {
         actor.op = None;
         actor.rounds = 0;
         actor.split = false;
+        actor.lost = None;
         if let Some(start) = actor.using.take()
             && let Some(region) = self.regions.iter_mut().find(|r| r.range.start == start)
         {
@@ -404,6 +420,10 @@ impl World {
                 self.oracle.saw_poison(page)?;
                 Ok(true)
             }
+            Slot::Empty if self.actors[i].lost.take() == Some(page) => {
+                self.log.push(self.step, Entry::SawPoison(i, page));
+                Ok(true)
+            }
             Slot::Empty => {
                 let access = if write { Access::Write } else { Access::Read };
                 self.actors[i].fault = Some(Fault { page, access });
@@ -437,12 +457,21 @@ impl World {
             Coverage::count(&mut self.coverage.injected, "late fault");
         }
         let given = self.schedule.len();
+        let was = self.core.page_state(page);
         let reply = self.send(i, event)?;
         self.expect_small_enough(given, page, max_order)?;
+        self.count_inherited(was, reply, given);
         match reply {
             Reply::Done => self.settle(i),
             Reply::Present if self.mmu.is_mapped(page) => {}
-            Reply::Wait { page: at } => self.wait_at(i, at, Ear::Installs)?,
+            Reply::Wait { page: at } => {
+                // What is there next may be mapped whole: a folio in limbo, say, which only a store has page by page.
+                self.actors[i].split = false;
+                self.wait_at(i, at, Ear::Installs)?;
+            }
+            Reply::WaitForBase { page: at } if self.is_above(page, at) => {
+                self.wait_at(i, at, Ear::Wakes)?;
+            }
             Reply::Reclaim { pages } => {
                 if pages.0 == 0 {
                     breach!(at page, "a fault asks for no pages to be reclaimed");
@@ -451,7 +480,10 @@ impl World {
                 self.actors[i].fault = Some(fault);
             }
             // The operation meets the poison by itself, or discards it.
-            Reply::Refused(Refusal::Poisoned { page: lost }) => self.oracle.saw_poison(lost)?,
+            Reply::Refused(Refusal::Poisoned { page: lost }) => {
+                self.oracle.saw_poison(lost)?;
+                self.actors[i].lost = Some(lost);
+            }
             other => {
                 breach!(at page, "a fault at {page} ({:?}) is answered with {other:?}", self.mmu.page(page))
             }

@@ -66,6 +66,8 @@ impl World {
             Op::Recount { left } => self.step_recount(i, left),
             Op::Mark { range } => self.step_mark(i, range),
             Op::Unmark { range, stage } => self.step_unmark(i, range, stage),
+            Op::Snapshot { range, stage } => self.step_snapshot(i, range, stage),
+            Op::End(end) => self.step_end(i, end),
             Op::Drop { range, stage } => self.step_drop(i, range, stage),
         }
     }
@@ -132,7 +134,8 @@ impl World {
 
     fn step_pin(&mut self, i: usize, range: PageRange, left: u32) -> Check {
         // Many pages under heavy pressure may never be resident all at once: a thread gives up some day.
-        if self.actors[i].rounds > 400 {
+        let lost = self.actors[i].lost.is_some();
+        if self.actors[i].rounds > 400 || lost {
             self.finish(i);
             return Ok(());
         }
@@ -269,6 +272,7 @@ impl World {
             DropStage::Quiet if self.forget_volatile(range)? => DropStage::Purging,
             DropStage::Purging if self.must_wait_for_purges(i) => DropStage::Purging,
             DropStage::Quiet | DropStage::Purging => {
+                self.actors[i].ended = self.detach(i, self.regions[place].id)?;
                 self.oracle.discard_begins(i, range);
                 DropStage::Discard { rest: range }
             }
@@ -305,7 +309,6 @@ impl World {
             }
         }
         self.regions.swap_remove(place);
-        self.finish(i);
-        Ok(())
+        self.end_bases(i)
     }
 }

@@ -17,6 +17,7 @@ use crate::actor::{
 use crate::mmu::overlap;
 use crate::profile::ARENA_PAGES;
 use crate::report::{Check, Coverage, Entry, breach};
+use crate::snapshot::SnapshotStage;
 use crate::store::Weather;
 use crate::world::{SimRegion, World};
 
@@ -47,10 +48,8 @@ impl World {
                     breach!("a region of {pages} pages is at {range}");
                 }
                 if range.end().0 > ARENA_PAGES
-                    || self
-                        .regions
-                        .iter()
-                        .any(|r| overlap(r.range, range) || r.id == region)
+                    || self.ranges().any(|other| overlap(other, range))
+                    || self.regions.iter().any(|r| r.id == region)
                 {
                     breach!("the new region {region:?} at {range} is not its own");
                 }
@@ -61,6 +60,7 @@ impl World {
                     adaptive,
                     users: 0,
                     closing: false,
+                    base: None,
                 });
                 Ok(())
             }
@@ -85,7 +85,12 @@ impl World {
     /// A rule is broken.
     pub fn choose(&mut self, i: usize) -> Check {
         // While a purge is under way its region is worth dropping, and the addresses worth using again.
-        let (birth, death) = if self.purging > 0 { (100, 30) } else { (4, 2) };
+        let crowd = self.regions.len() > MAX_REGIONS - 2;
+        let (birth, death) = match self.purging > 0 {
+            true => (100, 30),
+            false if crowd => (4, 2 + self.profile.snapshots),
+            false => (4, 2 + self.profile.snapshots / 4),
+        };
         if self.rng.chance(birth) && self.regions.len() < MAX_REGIONS {
             let (pages, order) = self.draw_region();
             return self.create_region(i, pages, order);
@@ -97,6 +102,7 @@ impl World {
             let (pages, order) = self.draw_region();
             return self.create_region(i, pages, order);
         }
+        self.visit_relatives();
         let crowded = open
             .iter()
             .copied()
@@ -117,6 +123,10 @@ impl World {
             });
             return Ok(());
         }
+        if self.rng.chance(self.profile.snapshots) && self.regions.len() < MAX_REGIONS + 2 {
+            self.actors[i].op = Some(self.draw_snapshot(&open));
+            return Ok(());
+        }
         let region = self.regions[r];
         let op = if self.rng.chance(self.profile.freeing) {
             self.draw_free_op(region)
@@ -130,6 +140,41 @@ impl World {
         self.actors[i].using = Some(region.range.start);
         self.actors[i].op = Some(op);
         Ok(())
+    }
+
+    /// A snapshot of one of the regions `open`, by preference of one that has snapshots or is one.
+    fn draw_snapshot(&mut self, open: &[usize]) -> Op {
+        let related = |r: &usize| self.regions[*r].base.is_some();
+        let again: Vec<usize> = open.iter().copied().filter(related).collect();
+        let r = match again.is_empty() || self.rng.chance(400) {
+            true => self.rng.pick(open),
+            false => self.rng.pick(&again),
+        };
+        self.regions[r].closing = true;
+        Op::Snapshot {
+            range: self.regions[r].range,
+            stage: SnapshotStage::Quiet,
+        }
+    }
+
+    /// Now and then the threads meet at the same pages of another heir.
+    fn visit_relatives(&mut self) {
+        if self.hot.is_empty() || !self.rng.chance(300) {
+            return;
+        }
+        let root = |region: &SimRegion| self.bases_of(region.range.start).last();
+        let here = |region: &&SimRegion| region.range.covers(self.hot);
+        let Some(region) = self.regions.iter().find(here) else {
+            return;
+        };
+        let Some(shared) = root(region) else { return };
+        let offset = self.hot.start.0 - region.range.start.0;
+        let relative = |r: &&SimRegion| !r.closing && root(r) == Some(shared);
+        let starts: Vec<_> = self.regions.iter().filter(relative).collect();
+        let starts: Vec<_> = starts.iter().map(|r| r.range.start).collect();
+        if !starts.is_empty() {
+            self.hot.start = self.rng.pick(&starts).plus(offset);
+        }
     }
 
     /// Where an operation in `region` goes: all of it, or where the threads meet, which is a few folios, for a while.
@@ -349,7 +394,40 @@ impl World {
         let outside = PageRange::new(PageIndex(ARENA_PAGES - 1), PageCount(2));
         let empty = PageRange::new(PageIndex(0), PageCount(0));
         let unknown = RegionId(u32::MAX);
-        let event = match self.rng.below(10) {
+        let event = match self.rng.below(15) {
+            10 => Event::Detach { region: unknown },
+            11 => Event::Merge {
+                base: unknown,
+                from: PageIndex(0),
+            },
+            12 => match self.regions.first() {
+                Some(region) => Event::Merge {
+                    base: region.id,
+                    from: region.range.start,
+                },
+                None => return Ok(()),
+            },
+            13 => match self.rng.below(2) {
+                0 => match self.bases.iter().find(|base| self.heirs(base.id) > 0) {
+                    Some(base) => Event::DropRegion { region: base.id },
+                    None => return Ok(()),
+                },
+                _ => match self.bases.iter().find(|base| self.heirs(base.id) > 1) {
+                    Some(base) => Event::Merge {
+                        base: base.id,
+                        from: base.range.start,
+                    },
+                    None => return Ok(()),
+                },
+            },
+            14 => match self.regions.first() {
+                Some(region) => Event::Snapshot {
+                    region: region.id,
+                    base: region.id,
+                    copy: self.rng.pick(&[region.id, unknown]),
+                },
+                None => return Ok(()),
+            },
             0 => Event::Discard { range: outside },
             1 => Event::Pin { range: empty },
             2 => Event::Unpin { range: outside },

@@ -47,7 +47,7 @@ impl World {
                     self.oracle.load_failed(at);
                     return Ok(Some(Outcome::LoadFailed { frame_kept }));
                 }
-                self.place(at, frame)?
+                self.place(at, frame, false)?
             }
             Command::Fold {
                 at, frame, fresh, ..
@@ -68,9 +68,10 @@ impl World {
                     Coverage::count(&mut self.coverage.injected, "fold failed");
                     return Ok(Some(Outcome::InstallSplit { frame_kept }));
                 }
-                self.place(at, frame)?
+                self.place(at, frame, false)?
             }
-            Command::Rescue { at, frame, .. } => self.place(at, frame)?,
+            // What a merge hands over may lie across a protection, and only a store could have it page by page.
+            Command::Rescue { at, frame, .. } => self.place(at, frame, self.siege)?,
             Command::Copy {
                 at, from, frame, ..
             } => {
@@ -167,12 +168,17 @@ impl World {
         Ok(Some(all))
     }
 
-    fn place(&mut self, at: PageRange, frame: millpond_core::Frame) -> Check<Outcome> {
+    fn place(
+        &mut self,
+        at: PageRange,
+        frame: millpond_core::Frame,
+        across: bool,
+    ) -> Check<Outcome> {
         if self.inject(self.profile.gone, "gone") {
             return Ok(Outcome::InstallGone { frame_kept: true });
         }
         let copy = self.inject(self.profile.copies, "copied");
-        let result = self.mmu.install(frame, at, copy)?;
+        let result = self.mmu.install(frame, at, copy, across)?;
         Ok(self.installed(at, result, true))
     }
 

@@ -69,6 +69,7 @@ impl World {
             _ => event_range(event),
         };
         changed.extend(told);
+        changed.extend(self.silently_changed(event, given));
         for page in changed.iter().flat_map(|range| range.pages()) {
             if let Some(marked) = self.marked.get_mut(page.0 as usize) {
                 *marked = matches!(self.core.page_state(page), PageState::LazyFree { .. });
@@ -113,7 +114,7 @@ impl World {
                 }
             }
             Event::TrimLazyFree if now != *before || !given.is_empty() => {
-                let pages = self.regions.iter().flat_map(|region| region.range.pages());
+                let pages = self.ranges().flat_map(|range| range.pages());
                 let left = pages.filter(|page| {
                     matches!(self.core.page_state(*page), PageState::LazyFree { .. })
                 });
@@ -144,7 +145,7 @@ impl World {
         if self.core.lazyfree_pages() == PageCount::ZERO {
             return None;
         }
-        let mut pages = self.regions.iter().flat_map(|region| region.range.pages());
+        let mut pages = self.ranges().flat_map(|range| range.pages());
         pages.find(|page| matches!(self.core.page_state(*page), PageState::LazyFree { .. }))
     }
 
@@ -195,10 +196,13 @@ impl World {
     /// # Errors
     /// A page was passed over.
     pub(crate) fn check_purged(&self, range: PageRange, reply: Reply) -> Check {
-        let stored = |page: &PageIndex| self.core.page_state(*page) == PageState::Swapped;
-        match passed(range, reply).find(stored) {
+        let kept = |page: &PageIndex| {
+            let state = self.core.page_state(*page);
+            matches!(state, PageState::Swapped | PageState::Inherited)
+        };
+        match passed(range, reply).find(kept) {
             Some(page) => {
-                breach!(at page, "{page} is in the store after a purge of {range} went past it")
+                breach!(at page, "{page} is in the store or in a base after a purge of {range} went past it")
             }
             None => Ok(()),
         }
@@ -245,12 +249,10 @@ impl World {
         if let Err(what) = self.core.check() {
             breach!("core.check(): {what}");
         }
-        for region in &self.regions {
-            for page in region.range.pages() {
-                self.check_page(page)?;
-            }
+        for page in self.ranges().flat_map(|range| range.pages()) {
+            self.check_page(page)?;
         }
-        Ok(())
+        self.check_chains()
     }
 
     fn check_page(&self, page: PageIndex) -> Check {
@@ -270,8 +272,12 @@ impl World {
         if !agree {
             breach!(at page, "the core takes {page} to be {core:?}, but it is {here:?}");
         }
-        if core == (PageState::LazyFree { mapped: false }) && !self.oracle.may_be_zeros(page) {
+        let lazy = core == (PageState::LazyFree { mapped: false });
+        if lazy && !self.oracle.may_be_zeros(page) {
             breach!(at page, "{page} would be dropped at any time, but was written to since it was freed");
+        }
+        if core == PageState::Inherited {
+            self.check_inherited(page)?;
         }
         Ok(())
     }
@@ -284,7 +290,7 @@ impl World {
         self.check_all()?;
         let stats = self.core.stats();
         let (mut freed, mut freed_mapped) = (0, 0);
-        for page in self.regions.iter().flat_map(|region| region.range.pages()) {
+        for page in self.ranges().flat_map(|range| range.pages()) {
             if let PageState::LazyFree { mapped } = self.core.page_state(page) {
                 freed += 1;
                 freed_mapped += u64::from(mapped);
@@ -315,7 +321,7 @@ impl World {
     /// # Errors
     /// It was.
     pub fn check_recounted(&self) -> Check {
-        for page in self.regions.iter().flat_map(|region| region.range.pages()) {
+        for page in self.ranges().flat_map(|range| range.pages()) {
             let state = self.core.page_state(page);
             let here = self.mmu.page(page);
             if state == (PageState::LazyFree { mapped: true }) && here != Slot::Mapped(BLANK) {

@@ -14,6 +14,7 @@
 
 pub mod actor;
 mod acts;
+mod bases;
 mod choose;
 mod effects;
 mod free;
@@ -27,6 +28,7 @@ pub mod rng;
 mod run;
 pub mod schedule;
 pub mod seeds;
+pub mod snapshot;
 pub mod store;
 mod volatile;
 pub mod world;

@@ -31,6 +31,9 @@ struct Args {
     /// Operations about memory that is not wanted (lazy free, volatile ranges), per mille, instead of what the seed draws.
     #[arg(long, value_name = "PER_MILLE")]
     freeing: Option<u32>,
+    /// Operations that take a snapshot, per mille, instead of what the seed draws.
+    #[arg(long, value_name = "PER_MILLE")]
+    snapshots: Option<u32>,
     /// Print no log for a seed that passes.
     #[arg(long)]
     quiet: bool,
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         events: args.events,
         check_every: args.check_every,
         freeing: args.freeing,
+        snapshots: args.snapshots,
         ..Options::default()
     };
     let mut total = Coverage::default();
@@ -90,12 +94,14 @@ fn tell(run: &Run, args: &Args, total: &mut Coverage) -> bool {
         "seed {}: FAILED after {} events: {}",
         run.seed, run.events, failure.what
     );
-    let freeing = args.freeing.map(|n| format!(" --freeing {n}"));
+    let option =
+        |name, value: Option<u32>| value.map_or(String::new(), |n| format!(" --{name} {n}"));
     println!(
-        "replay: cargo run -p millpond-sim -- {} --events {} --check-every 1{}",
+        "replay: cargo run -p millpond-sim -- {} --events {} --check-every 1{}{}",
         run.seed,
         args.events,
-        freeing.unwrap_or_default()
+        option("freeing", args.freeing),
+        option("snapshots", args.snapshots)
     );
     false
 }

@@ -11,13 +11,13 @@
 use std::collections::BTreeMap;
 
 use millpond_core::{
-    CopyFrom, Frame, InstallError, Order, PageCount, PageIndex, PageRange, Placed, PoolLayout,
-    TakeOutError,
+    Frame, InstallError, Order, PageCount, PageIndex, PageRange, Placed, PoolLayout, TakeOutError,
 };
 
 use crate::report::{Check, breach};
 
 mod clear;
+mod snapshot;
 
 /// Words in a simulated page.
 pub const LINES: usize = 4;
@@ -65,6 +65,12 @@ pub enum MmuSabotage {
     UndoClear,
     /// What is thought to be zeros is not looked at.
     DropWritten,
+    /// The last page of a copy is one that was copied before.
+    StaleCopy,
+    /// A page is left behind when the others are handed over.
+    LeaveBehind,
+    /// What an heir drops is dropped in its base as well.
+    DropBelow,
 }
 
 /// Arena, frame pool and protections.
@@ -83,6 +89,8 @@ pub struct SimMmu {
     sabotaged: u64,
     shadow: Option<Content>,
     cleared: Option<(PageIndex, Content)>,
+    copied: Option<Content>,
+    handed: Vec<(PageRange, PageRange)>,
 }
 
 impl SimMmu {
@@ -101,6 +109,8 @@ impl SimMmu {
             sabotaged: 0,
             shadow: None,
             cleared: None,
+            copied: None,
+            handed: Vec::new(),
         }
     }
 
@@ -208,50 +218,6 @@ impl SimMmu {
         Ok(Ok(self.spend(frame, copy)))
     }
 
-    /// See [`millpond_core::Mmu::copy`]; `copy` says that the kernel copied rather than moved.
-    ///
-    /// # Errors
-    /// The contract is broken.
-    pub fn copy(
-        &mut self,
-        at: PageRange,
-        from: CopyFrom,
-        frame: Option<Frame>,
-        copy: bool,
-    ) -> Check<Result<Placed, InstallError>> {
-        self.expect_folio(at, frame.map(Frame::order))?;
-        self.expect_empty(at)?;
-        let contents = match from {
-            CopyFrom::Frame { frame, first } => {
-                let pages = self.frame(frame)?.get(usize::from(first)..);
-                match pages.and_then(|pages| pages.get(..at.len.0 as usize)) {
-                    Some(pages) => pages.to_vec(),
-                    None => {
-                        breach!(at at.start, "copy of {at} from page {first} of {frame}, which is shorter")
-                    }
-                }
-            }
-            CopyFrom::Mapped(first) => {
-                let mut contents = Vec::new();
-                for page in PageRange::new(first, at.len).pages() {
-                    let Slot::Mapped(content) = self.page(page) else {
-                        breach!(at page, "copy of {page}, which is {:?}", self.page(page));
-                    };
-                    contents.push(content);
-                }
-                contents
-            }
-        };
-        if let Some(frame) = frame {
-            self.frame(frame)?;
-        }
-        if self.splits(at) {
-            return Ok(Err(InstallError::Split));
-        }
-        self.map(at, &contents);
-        Ok(Ok(self.spend(frame, copy)))
-    }
-
     /// Fills `frame`; `None` is a failed load, which leaves garbage.
     ///
     /// # Errors
@@ -270,7 +236,7 @@ impl SimMmu {
         Ok(())
     }
 
-    /// See [`millpond_core::Mmu::install`].
+    /// See [`millpond_core::Mmu::install`]; `across` maps page by page where protections differ, as the real one does.
     ///
     /// # Errors
     /// The contract is broken.
@@ -279,11 +245,12 @@ impl SimMmu {
         frame: Frame,
         at: PageRange,
         copy: bool,
+        across: bool,
     ) -> Check<Result<Placed, InstallError>> {
         self.expect_folio(at, Some(frame.order()))?;
         self.expect_empty(at)?;
         let contents = self.frame(frame)?.to_vec();
-        if self.splits(at) {
+        if self.splits(at) && !across {
             return Ok(Err(InstallError::Split));
         }
         self.map(at, &contents);
@@ -360,6 +327,9 @@ impl SimMmu {
                 Slot::Empty => breach!(at page, "zap of {at}, but {page} holds nothing"),
             }
             self.pages[page.0 as usize] = Slot::Empty;
+            if self.sabotage == Some(MmuSabotage::DropBelow) {
+                self.drop_below(page);
+            }
         }
         Ok(())
     }
@@ -485,7 +455,7 @@ mod tests {
         assert!(!mmu.is_mapped(PageIndex(5)));
         assert_eq!((mmu.mapped(), mmu.populated()), (0, 2));
         assert_eq!(
-            mmu.install(frame(1, 0), at(4, 2), false).unwrap(),
+            mmu.install(frame(1, 0), at(4, 2), false, false).unwrap(),
             Ok(Placed::Moved)
         );
         assert_eq!(mmu.page(PageIndex(5)), Slot::Mapped([0, 9, 0, 0]));
@@ -516,7 +486,10 @@ mod tests {
             mmu.take_out(at(0, 1), frame(0, 8), false).is_err(),
             "beyond the pool"
         );
-        assert!(mmu.install(frame(0, 1), at(1, 1), false).is_err(), "a hole");
+        assert!(
+            mmu.install(frame(0, 1), at(1, 1), false, false).is_err(),
+            "a hole"
+        );
         assert!(mmu.free_frame(frame(0, 1)).is_err(), "a hole");
         assert!(
             mmu.fill(frame(0, 1), false, None).is_err(),

@@ -245,6 +245,34 @@ impl Oracle {
         Ok(())
     }
 
+    /// `copy` holds what `source` does, and goes its own way: what is known of each page is known of its copy. Of
+    /// volatile ranges that is true only of those that were not purged; what the others held may be there or not.
+    ///
+    /// # Errors
+    /// Something that changes one of them is under way.
+    pub fn snapshot(
+        &mut self,
+        source: PageRange,
+        copy: PageRange,
+        unpurged: &[PageRange],
+    ) -> Check {
+        for (page, onto) in source.pages().zip(copy.pages()) {
+            if self.threats(page).running || self.threats(onto).running {
+                breach!(at page, "a snapshot of {source} to {copy} is taken beside a discard or a lazy free");
+            }
+            let mut known = self.pages[page.0 as usize].clone();
+            if unpurged.iter().any(|range| range.contains(page)) {
+                known.candidates.retain(|c| !c.purged);
+                if known.candidates.is_empty() {
+                    breach!(at page, "{page} was purged, and its range not");
+                }
+            }
+            known.settle(self.threats(onto));
+            self.pages[onto.0 as usize] = known;
+        }
+        Ok(())
+    }
+
     /// Whether `page` may be zeros, as far as is known.
     #[must_use]
     pub fn may_be_zeros(&self, page: PageIndex) -> bool {

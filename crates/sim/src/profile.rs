@@ -47,6 +47,8 @@ pub struct Profile {
     pub zeros: u32,
     /// Operations that are about memory that is not wanted: lazy free and volatile ranges.
     pub freeing: u32,
+    /// Operations that take a snapshot.
+    pub snapshots: u32,
     /// Threads hear only what the contract promises: faults of installs and `Wake`, other calls of `Wake`. Otherwise
     /// they hear of every completion at their page.
     pub strict_wake: bool,
@@ -98,6 +100,7 @@ impl Profile {
             writes: rng.pick(&[200, 600, 950]),
             zeros: rng.pick(&[0, 100, 900]),
             freeing: rng.pick(&[0, 60, 200, 500]),
+            snapshots: rng.pick(&[0, 0, 10, 40]),
             strict_wake: rng.chance(500),
         }
     }
@@ -112,6 +115,8 @@ pub enum Sabotage {
     StaleStore(u32),
     /// `Wake` is not passed on, and completions wake nobody.
     SwallowWakes,
+    /// The same, but only for those who wait at pages of a base.
+    SwallowBaseWakes,
     /// Whoever takes back a volatile mark or drops a region does not wait for purges under way.
     HastyOwner,
 }
@@ -125,6 +130,8 @@ pub struct Options {
     pub check_every: u64,
     /// [`Profile::freeing`], instead of what the seed draws.
     pub freeing: Option<u32>,
+    /// [`Profile::snapshots`], instead of what the seed draws.
+    pub snapshots: Option<u32>,
     /// What to break.
     pub sabotage: Option<Sabotage>,
 }
@@ -135,6 +142,7 @@ impl Default for Options {
             events: 30_000,
             check_every: 64,
             freeing: None,
+            snapshots: None,
             sabotage: None,
         }
     }

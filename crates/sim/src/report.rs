@@ -50,6 +50,8 @@ pub enum Entry {
     Wrote(usize, PageIndex, usize, u64),
     /// An actor touched a poisoned page.
     SawPoison(usize, PageIndex),
+    /// What the first range held is the second's from now on, and both that one's heirs and the third inherit it.
+    Snapshot(PageRange, PageRange, PageRange),
     /// The simulated world changed by itself.
     World(&'static str, u64, PageRange),
 }
@@ -148,11 +150,28 @@ impl Log {
         self.entries.iter().map(line)
     }
 
+    /// `page`, and the pages that its contents may have come from by snapshots.
+    fn kin(&self, page: PageIndex) -> BTreeSet<PageIndex> {
+        let mut pages = BTreeSet::from([page]);
+        for (_, entry) in self.entries.iter().rev() {
+            if let Entry::Snapshot(source, base, copy) = *entry {
+                let moved = |from, to| pages.iter().find_map(|&page| same_in(page, from, to));
+                let from = moved(copy, source).or_else(|| moved(base, source));
+                let own = from.or_else(|| moved(source, source));
+                let below = own.and_then(|page| same_in(page, source, base));
+                pages.extend(from.into_iter().chain(below));
+            }
+        }
+        pages
+    }
+
     /// The last `keep` lines about `page`, and the last `keep` of all.
     #[must_use]
     pub fn about(&self, page: Option<PageIndex>, keep: usize) -> String {
         let mut text = String::new();
         if let Some(page) = page {
+            let pages = self.kin(page);
+            let here = |at: &PageRange| pages.iter().any(|&page| at.contains(page));
             let mut folios = BTreeSet::new();
             let mut picked = Vec::new();
             for entry in &self.entries {
@@ -161,12 +180,12 @@ impl Log {
                 {
                     // A folio's number is used again for other pages: follow it only while it holds this one.
                     match command_range(command) {
-                        Some(at) if at.contains(page) => folios.insert(folio),
+                        Some(at) if here(&at) => folios.insert(folio),
                         Some(_) => folios.remove(&folio),
                         None => false,
                     };
                 }
-                if speaks_of(&entry.1, page, &folios) {
+                if pages.iter().any(|&page| speaks_of(&entry.1, page, &folios)) {
                     picked.push(entry);
                 }
             }
@@ -185,6 +204,12 @@ impl Log {
     }
 }
 
+/// The page of `to` that lies there as `page` does in `from`, if that has it.
+fn same_in(page: PageIndex, from: PageRange, to: PageRange) -> Option<PageIndex> {
+    from.contains(page)
+        .then(|| to.start.plus(page.0 - from.start.0))
+}
+
 fn speaks_of(entry: &Entry, page: PageIndex, folios: &BTreeSet<FolioId>) -> bool {
     let command_does = |command: &Command| {
         command_range(command).is_some_and(|at| at.contains(page))
@@ -194,10 +219,15 @@ fn speaks_of(entry: &Entry, page: PageIndex, folios: &BTreeSet<FolioId>) -> bool
     match entry {
         Entry::Sent(_, Event::Completed { folio, .. }) => folios.contains(folio),
         Entry::Sent(_, event) => event_range(event).is_some_and(|range| range.contains(page)),
-        Entry::Answered(Reply::Wait { page: p } | Reply::NeedsResident { page: p }) => *p == page,
+        Entry::Answered(
+            Reply::Wait { page: p }
+            | Reply::WaitForBase { page: p }
+            | Reply::NeedsResident { page: p },
+        ) => *p == page,
         Entry::Answered(_) => false,
         Entry::Asked(command) | Entry::CarriedOut(command, _) => command_does(command),
         Entry::Read(_, p) | Entry::Wrote(_, p, ..) | Entry::SawPoison(_, p) => *p == page,
+        Entry::Snapshot(..) => true,
         Entry::World(_, _, range) => range.contains(page),
     }
 }
@@ -216,6 +246,9 @@ fn line((step, entry): &(u64, Entry)) -> String {
             format!("{step:>7} a{by} wrote {page} line {at} = {value:#x}")
         }
         Entry::SawPoison(by, page) => format!("{step:>7} a{by} saw poison at {page}"),
+        Entry::Snapshot(source, base, copy) => {
+            format!("{step:>7}    snapshot of {source}: base {base}, copy {copy}")
+        }
         Entry::World(what, value, range) => format!("{step:>7}    {what} {value} {range}"),
     }
 }
@@ -235,6 +268,8 @@ pub struct Coverage {
     pub injected: BTreeMap<&'static str, u64>,
     /// What calls came to that are answered by more than the core.
     pub answers: BTreeMap<&'static str, u64>,
+    /// What snapshots, and the bases that they leave, went through.
+    pub snapshots: BTreeMap<&'static str, u64>,
 }
 
 impl Coverage {
@@ -252,6 +287,7 @@ impl Coverage {
             (&mut self.outcomes, &other.outcomes),
             (&mut self.injected, &other.injected),
             (&mut self.answers, &other.answers),
+            (&mut self.snapshots, &other.snapshots),
         ];
         for (mine, theirs) in pairs {
             for (name, n) in theirs {
@@ -275,6 +311,7 @@ impl fmt::Display for Coverage {
         section("commands", &self.commands)?;
         section("outcomes", &self.outcomes)?;
         section("injected", &self.injected)?;
-        section("answers", &self.answers)
+        section("answers", &self.answers)?;
+        section("snapshots", &self.snapshots)
     }
 }

@@ -8,7 +8,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use millpond_core::limits::MAX_PINS;
-use millpond_core::{Event, FreeMode, PageCount, PageRange, Reclaimer, Refusal, Reply};
+use millpond_core::{Event, FreeMode, Order, PageCount, PageRange, Reclaimer, Refusal, Reply};
 
 use crate::actor::{
     Actor, BACKGROUND, Blocked, DropStage, FreeStage, OPERATOR, Op, ProtectStage, Ranges,
@@ -16,13 +16,14 @@ use crate::actor::{
 };
 use crate::profile::Options;
 use crate::report::{Check, Coverage, Failure, Log, breach};
+use crate::snapshot::SnapshotStage;
 use crate::store::Weather;
 use crate::world::{SimRegion, World};
 
 /// Steps that the end of a run may take, in each of its stages.
 const MAX_CALM_STEPS: u64 = 400_000;
 /// The thread that ends the run.
-const LAST: usize = 2;
+pub(crate) const LAST: usize = 2;
 
 /// What came of a seed.
 #[derive(Debug)]
@@ -114,6 +115,9 @@ impl World {
     /// One step of whoever is next.
     fn tick(&mut self) -> Check {
         self.step += 1;
+        if let Some(i) = self.gate {
+            return self.become_quiet(i);
+        }
         let advance_first = self.rng.chance(500);
         if advance_first && self.advance()? {
             return Ok(());
@@ -134,7 +138,7 @@ impl World {
     }
 
     /// Nobody can do anything now: on to the next step at which somebody can.
-    fn skip_time(&mut self) -> Check {
+    pub(crate) fn skip_time(&mut self) -> Check {
         let wakes = self.actors.iter().filter_map(|a| match a.blocked {
             Blocked::Until(step) => Some(step),
             _ => None,
@@ -211,10 +215,16 @@ impl World {
         let stays = ProtectStage::Held { announced: true };
         let protects = |a: &Actor| match a.op {
             Some(Op::Protect { stage, .. }) => self.siege && stage == stays,
-            Some(Op::Drop {
-                range,
-                stage: DropStage::Quiet,
-            }) => {
+            Some(
+                Op::Drop {
+                    range,
+                    stage: DropStage::Quiet,
+                }
+                | Op::Snapshot {
+                    range,
+                    stage: SnapshotStage::Quiet,
+                },
+            ) => {
                 let used = |region: &SimRegion| region.range == range && region.users > 0;
                 self.siege && self.regions.iter().any(used)
             }
@@ -227,7 +237,7 @@ impl World {
             && (self.siege || !self.reclaiming)
     }
 
-    fn until_rest(&mut self, what: &str) -> Check {
+    pub(crate) fn until_rest(&mut self, what: &str) -> Check {
         let end = self.step + MAX_CALM_STEPS;
         let mut ticks = 0;
         while !self.at_rest() {
@@ -238,7 +248,8 @@ impl World {
                 breach!("{what} does not come to an end: {who}; {stats:?}");
             }
         }
-        self.check_gauges()
+        self.check_gauges()?;
+        self.check_ended()
     }
 
     fn come_to_rest(&mut self) -> Check {
@@ -250,6 +261,7 @@ impl World {
         self.store.capacity = u64::MAX;
         self.expect(Event::RetryStore, Reply::Done)?;
         self.until_rest("the work of the threads")?;
+        self.merge_what_was_left()?;
         self.unmark_everything()?;
         self.count_freed_memory()?;
         self.read_everything()?;
@@ -370,7 +382,7 @@ impl World {
         self.check_all()
     }
 
-    fn expect(&mut self, event: Event, wanted: Reply) -> Check {
+    pub(crate) fn expect(&mut self, event: Event, wanted: Reply) -> Check {
         let reply = self.send(OPERATOR, event)?;
         if reply != wanted {
             breach!("{event:?} is answered with {reply:?}, must be {wanted:?}");
@@ -379,7 +391,9 @@ impl World {
     }
 
     fn drop_everything(&mut self) -> Check {
-        for range in self.regions.iter().map(|r| r.range).collect::<Vec<_>>() {
+        while !self.regions.is_empty() {
+            let place = self.rng.below(self.regions.len() as u32) as usize;
+            let range = self.regions[place].range;
             self.actors[LAST].op = Some(Op::Drop {
                 range,
                 stage: DropStage::Quiet,
@@ -397,6 +411,8 @@ impl World {
             ("nr_unevictable", stats.nr_unevictable),
             ("pages mapped", self.mmu.mapped()),
             ("slots in the store", self.store.slots() as u64),
+            ("slots in use", u64::from(self.core.slots_in_use())),
+            ("bases", self.bases.len() as u64),
         ];
         for (name, left) in gone {
             if left != 0 {
@@ -406,6 +422,15 @@ impl World {
                 );
             }
         }
-        Ok(())
+        self.expect_all_addresses()
+    }
+
+    /// No region is left that nobody knows of.
+    fn expect_all_addresses(&mut self) -> Check {
+        let (pages, order) = (self.core.arena(), Order::ZERO.into());
+        match self.send(OPERATOR, Event::CreateRegion { pages, order })? {
+            Reply::Region { region, .. } => self.expect(Event::DropRegion { region }, Reply::Done),
+            other => breach!("all addresses are wanted when no region is left: {other:?}"),
+        }
     }
 }

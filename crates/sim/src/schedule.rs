@@ -7,7 +7,7 @@
 //! The rules that do not depend on what the world does are checked when a command comes in: one command a folio at a time, no
 //! frame and no page in two commands at once.
 
-use millpond_core::{Command, Event, FoldPart, Frame, Outcome, PageRange, SlotId};
+use millpond_core::{Command, CopyFrom, Event, FoldPart, Frame, Outcome, PageRange, SlotId};
 
 use crate::mmu::overlap;
 use crate::report::{Check, breach, command_folio, command_range};
@@ -20,6 +20,8 @@ pub struct Pending {
     pub command: Command,
     /// The parts of a fold.
     pub parts: Vec<FoldPart>,
+    /// Where the folio lies that is copied from: somewhere in one of these.
+    pub lenders: Vec<PageRange>,
     /// The actor whose event it came with.
     pub owner: usize,
     /// What the core will be told, once it had its effect.
@@ -48,11 +50,36 @@ pub fn answer(command: &Command, outcome: Option<Outcome>) -> Event {
     }
 }
 
-/// The frame that a command works on.
+/// The pages that a command reads or changes.
+fn pages(command: &Command) -> impl Iterator<Item = PageRange> {
+    let source = match *command {
+        Command::Copy {
+            at,
+            from: CopyFrom::Mapped(first),
+            ..
+        } => Some(PageRange::new(first, at.len)),
+        _ => None,
+    };
+    command_range(command).into_iter().chain(source)
+}
+
+/// The frames that a command works on.
+fn frames(command: &Command) -> impl Iterator<Item = Frame> {
+    let source = match *command {
+        Command::Copy {
+            from: CopyFrom::Frame { frame, .. },
+            ..
+        } => Some(frame),
+        _ => None,
+    };
+    command_frame(command).into_iter().chain(source)
+}
+
+/// The frame that a command fills, empties or saves.
 #[must_use]
 pub fn command_frame(command: &Command) -> Option<Frame> {
     match *command {
-        Command::Zero { frame, .. } => frame,
+        Command::Zero { frame, .. } | Command::Copy { frame, .. } => frame,
         Command::Load { frame, .. }
         | Command::Fold { frame, .. }
         | Command::Rescue { frame, .. }
@@ -104,17 +131,14 @@ impl Schedule {
     pub fn expect_no_clash(&self, command: &Command, parts: &[FoldPart]) -> Check {
         let is_wake = matches!(command, Command::Wake { .. });
         for other in &self.pending {
-            let frame = command_frame(command);
-            if frame.is_some() && frame == command_frame(&other.command) {
+            if frames(command).any(|frame| frames(&other.command).any(|f| f == frame)) {
                 breach!(
                     "{command:?} while {:?} is not answered: same frame",
                     other.command
                 );
             }
-            if let (Some(a), Some(b)) = (command_range(command), command_range(&other.command))
-                && !is_wake
-                && overlap(a, b)
-            {
+            let meets = |a: &PageRange| pages(&other.command).any(|b| overlap(*a, b));
+            if let Some(a) = pages(command).find(meets).filter(|_| !is_wake) {
                 breach!(at a.start, "{command:?} while {:?} is not answered: same pages", other.command);
             }
             let (mine, theirs) = (slots(command, parts), slots(&other.command, &other.parts));
@@ -170,6 +194,13 @@ impl Schedule {
         self.pending.len()
     }
 
+    /// Whether one of them names a folio.
+    #[must_use]
+    pub fn has_flights(&self) -> bool {
+        let names_one = |p: &Pending| command_folio(&p.command).is_some();
+        self.pending.iter().any(names_one)
+    }
+
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -179,7 +210,7 @@ impl Schedule {
     /// Whether one that unmaps or maps touches `range`.
     #[must_use]
     pub fn touches(&self, range: PageRange) -> Option<Command> {
-        let meets = |p: &&Pending| command_range(&p.command).is_some_and(|at| overlap(at, range));
+        let meets = |p: &&Pending| pages(&p.command).any(|at| overlap(at, range));
         self.pending.iter().find(meets).map(|p| p.command)
     }
 
@@ -206,6 +237,7 @@ mod tests {
         let command = Command::Zap { folio, at };
         Pending {
             parts: Vec::new(),
+            lenders: Vec::new(),
             command,
             owner: 0,
             answer: None,
@@ -231,6 +263,7 @@ mod tests {
         schedule
             .add(Pending {
                 parts: Vec::new(),
+                lenders: Vec::new(),
                 command,
                 owner: 0,
                 answer: None,

@@ -20,6 +20,7 @@ use crate::profile::{Options, Profile, Sabotage};
 use crate::report::{Check, Coverage, Entry, Log, breach, command_folio, command_range};
 use crate::rng::Rng;
 use crate::schedule::{self, Pending, Schedule};
+use crate::snapshot::SimBase;
 use crate::store::SimStore;
 use crate::volatile::Volatile;
 
@@ -36,8 +37,10 @@ pub struct SimRegion {
     pub adaptive: bool,
     /// Operations in it now.
     pub users: u32,
-    /// Nobody may start one any more.
+    /// Nobody may start one any more, or for now.
     pub closing: bool,
+    /// The base that it inherits from.
+    pub base: Option<RegionId>,
 }
 
 /// Core, simulated memory and store, actors, and the judge.
@@ -57,6 +60,10 @@ pub struct World {
     pub actors: Vec<Actor>,
     /// Live regions.
     pub regions: Vec<SimRegion>,
+    /// Hidden ones, which snapshots have left behind.
+    pub bases: Vec<SimBase>,
+    /// Who has closed the gate: nobody begins anything, and what was begun ends.
+    pub gate: Option<usize>,
     /// What kind of world this is.
     pub profile: Profile,
     /// What the caller wants.
@@ -111,6 +118,7 @@ impl World {
         let mut rng = Rng::new(seed);
         let mut profile = Profile::draw(&mut rng);
         profile.freeing = options.freeing.unwrap_or(profile.freeing);
+        profile.snapshots = options.snapshots.unwrap_or(profile.snapshots);
         let config = profile.config;
         let core = match Core::new(config) {
             Ok(core) => core,
@@ -131,6 +139,8 @@ impl World {
             schedule: Schedule::default(),
             actors: (0..profile.threads + 2).map(|_| Actor::default()).collect(),
             regions: Vec::new(),
+            bases: Vec::new(),
+            gate: None,
             profile,
             options,
             rng,
@@ -192,6 +202,7 @@ impl World {
             Coverage::count(&mut self.coverage.commands, names::command(command));
             self.log.push(self.step, Entry::Asked(*command));
         }
+        self.count_copies(&commands);
         self.check_marks(&event, &commands)?;
         self.find_lost_marks(&event, &before);
         self.check_order(&event, &commands, &before)?;
@@ -222,7 +233,12 @@ impl World {
         let mut answer = None;
         match command {
             Command::Wake { at } => {
-                if self.options.sabotage != Some(Sabotage::SwallowWakes) {
+                let swallow = match self.options.sabotage {
+                    Some(Sabotage::SwallowWakes) => true,
+                    Some(Sabotage::SwallowBaseWakes) => self.is_in_base(at),
+                    _ => false,
+                };
+                if !swallow {
                     self.wake(at, Ear::Wakes);
                 }
                 return Ok(());
@@ -232,7 +248,10 @@ impl World {
                     breach!(at page, "{at} is poisoned because of {page}, which is outside");
                 }
                 self.schedule.expect_no_clash(&command, &[])?;
-                self.oracle.poisoned(at)?;
+                // What a base has lost, its heirs find lost: they are asked about it when they do.
+                if !self.is_in_base(at) {
+                    self.oracle.poisoned(at)?;
+                }
                 return self.mmu.poison(at);
             }
             Command::FreeFrame { frame } => {
@@ -244,21 +263,26 @@ impl World {
             | Command::Load { at, .. }
             | Command::Fold { at, .. }
             | Command::Copy { at, .. }
-            | Command::Rescue { at, .. }
-            | Command::TakeOut { at, .. }
+            | Command::Rescue { at, .. } => self.expect_in_region(at)?,
+            Command::TakeOut { at, .. }
             | Command::TakeOutIfBlank { at, .. }
             | Command::Clear { at, .. }
             | Command::Look { at, .. }
-            | Command::Zap { at, .. } => self.expect_in_region(at)?,
+            | Command::Zap { at, .. } => self.expect_in_region_or_base(at)?,
             Command::Save { .. } | Command::Release { .. } => {}
         }
         if let (Some(folio), Some(at)) = (command_folio(&command), command_range(&command)) {
             self.folio_at.insert(folio, at);
         }
         let not_before = self.step + self.delay();
+        let lenders = match command {
+            Command::Copy { at, .. } => self.lenders_of(at),
+            _ => Vec::new(),
+        };
         self.schedule.add(Pending {
             command,
             parts,
+            lenders,
             owner,
             answer,
             not_before,
@@ -318,9 +342,13 @@ impl World {
         if reply != Reply::Done {
             breach!("{answer:?} is answered with {reply:?}");
         }
-        let swallow = self.options.sabotage == Some(Sabotage::SwallowWakes);
+        let swallow = |world: &Self, at| match world.options.sabotage {
+            Some(Sabotage::SwallowWakes) => true,
+            Some(Sabotage::SwallowBaseWakes) => world.is_in_base(at),
+            _ => false,
+        };
         if let Some(at) = self.place_of(&command)
-            && !swallow
+            && !swallow(self, at)
         {
             self.wake(at, Ear::Completions);
         }
@@ -344,7 +372,8 @@ impl World {
     #[must_use]
     pub fn is_under_way(&self, page: PageIndex) -> bool {
         let here = |command| self.place_of(command).is_some_and(|at| at.contains(page));
-        self.schedule.iter().any(|p| here(&p.command))
+        let lent = |p: &Pending| p.lenders.iter().any(|at| at.contains(page));
+        self.schedule.iter().any(|p| here(&p.command) || lent(p))
     }
 
     /// Lets those who wait at a page of `at` try again, if they hear of what happened.
@@ -364,5 +393,13 @@ impl World {
             return Ok(());
         }
         breach!(at at.start, "{at} lies in no live region")
+    }
+
+    /// Nobody touches a base, so nothing comes in there; it may leave.
+    fn expect_in_region_or_base(&self, at: PageRange) -> Check {
+        if self.is_in_base(at) {
+            return Ok(());
+        }
+        self.expect_in_region(at)
     }
 }

@@ -5,8 +5,9 @@
 
 use millpond_core::limits::{DISCARD_WALK, MIN_LIMIT_PAGES};
 use millpond_core::{
-    Access, Advice, Command, Commands, Config, Core, Event, FolioId, LEAF_PAGES, Order, Outcome,
-    PageCount, PageIndex, PageRange, PageState, Reclaimer, RegionId, Reply,
+    Access, Advice, Command, Commands, Config, CopyFrom, Core, Event, FolioId, FreeMode,
+    LEAF_PAGES, Order, Outcome, PageCount, PageIndex, PageRange, PageState, Reclaimer, Refusal,
+    RegionId, Reply,
 };
 
 const NEW: Outcome = Outcome::Installed { frame_kept: false };
@@ -78,14 +79,19 @@ impl Bench {
         }
     }
 
-    fn touch(&mut self, page: PageIndex) {
+    fn fault(&mut self, page: PageIndex) -> (Reply, Vec<Command>) {
         let (access, max_order) = (Access::Write, Order::MAX);
-        let event = Event::Fault {
+        self.send(Event::Fault {
             page,
             access,
             max_order,
-        };
-        assert_eq!(self.done(event), Reply::Done, "a fault at {page}");
+        })
+    }
+
+    fn touch(&mut self, page: PageIndex) {
+        let (reply, commands) = self.fault(page);
+        assert_eq!(reply, Reply::Done, "a fault at {page}");
+        self.work(commands);
     }
 
     /// Base and copy.
@@ -144,6 +150,66 @@ impl Bench {
         }
         panic!("a merge comes to no end");
     }
+}
+
+/// Mission row 1.5: what one heir marks is its own page, and what the base has is the other's.
+#[test]
+fn a_marked_page_is_not_dropped_under_the_other_heir() {
+    let mut bench = Bench::new();
+    let source = bench.region(2, 0);
+    bench.touch(source.1.start);
+    bench.touch(source.1.start.plus(1));
+    let (base, copy) = bench.snapshot(source);
+    // The first page is copied before it is freed, the second freed while it is inherited.
+    bench.touch(source.1.start);
+    let (range, mode) = (source.1, FreeMode::Shared);
+    assert_eq!(bench.done(Event::LazyFree { range, mode }), Reply::Done);
+    assert_eq!(bench.0.page_state(source.1.start.plus(1)), PageState::Empty);
+    let (pages, by) = (PageCount(1), Reclaimer::Direct);
+    bench.done(Event::Reclaim { pages, by });
+    assert_eq!(bench.0.stats().pglazyfreed, 1);
+    assert_eq!(bench.0.page_state(source.1.start), PageState::Empty);
+    for (page, from) in copy.1.pages().zip(base.1.pages()) {
+        assert_eq!(bench.0.page_state(from), PageState::Resident);
+        let commands = bench.fault(page).1;
+        let [Command::Copy { from: source, .. }] = commands[..] else {
+            panic!("{commands:?}");
+        };
+        assert_eq!(source, CopyFrom::Mapped(from));
+        bench.work(commands);
+    }
+}
+
+/// A mark that was made before is shared. Whoever uses the page takes it away, so that the other reads the same.
+#[test]
+fn a_mark_that_is_shared_goes_when_one_heir_uses_the_page() {
+    let mut bench = Bench::new();
+    let source = bench.region(1, 0);
+    bench.touch(source.1.start);
+    let (range, mode) = (source.1, FreeMode::Shared);
+    assert_eq!(bench.done(Event::LazyFree { range, mode }), Reply::Done);
+    let (base, copy) = bench.snapshot(source);
+    let marked = PageState::LazyFree { mapped: false };
+    assert_eq!(bench.0.page_state(base.1.start), marked);
+    bench.touch(copy.1.start);
+    assert_eq!(bench.0.page_state(base.1.start), PageState::Limbo);
+    assert_eq!(bench.0.page_state(source.1.start), PageState::Inherited);
+}
+
+/// A region could be made shorter by pages that it inherits: a merge would have handed these over to the next region.
+/// (Reading.)
+#[test]
+fn a_region_is_not_made_shorter_by_what_it_inherits() {
+    let mut bench = Bench::new();
+    let source = bench.region(2 * LEAF_PAGES, 0);
+    let last = source.1.start.plus(2 * LEAF_PAGES - 1);
+    bench.touch(last);
+    let (_, copy) = bench.snapshot(source);
+    let (region, pages) = (copy.0, PageCount(LEAF_PAGES));
+    let in_use = Reply::Refused(Refusal::RegionInUse);
+    assert_eq!(bench.done(Event::Resize { region, pages }), in_use);
+    bench.discard(PageRange::new(copy.1.start, PageCount(LEAF_PAGES)));
+    assert_eq!(bench.done(Event::Resize { region, pages }), in_use);
 }
 
 /// A take-out for which the pool had no place was taken for one that had begun: the merge went past the folio and ended, and

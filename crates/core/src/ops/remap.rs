@@ -71,6 +71,13 @@ impl Core {
         }
     }
 
+    /// What is inherited there would be handed over to addresses that are somebody else's.
+    fn inherits_nothing(&self, range: PageRange) -> bool {
+        let region = self.regions.of(range.start);
+        let inherits = region.is_some_and(|region| region.base.is_some());
+        !inherits || range.pages().all(|page| self.inherited(page).is_none())
+    }
+
     fn holds_nothing(&self, range: PageRange) -> bool {
         let mut page = range.start;
         while page < range.end() {
@@ -130,7 +137,8 @@ impl Core {
             return Reply::Refused(Refusal::BadRange);
         }
         let old = region.range;
-        if pages < old.len && !self.holds_nothing(old.tail(old.start.plus(pages.0))) {
+        let rest = || old.tail(old.start.plus(pages.0));
+        if pages < old.len && !(self.holds_nothing(rest()) && self.inherits_nothing(rest())) {
             return Reply::Refused(Refusal::RegionInUse);
         }
         match self.regions.resize(id, pages) {

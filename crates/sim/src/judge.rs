@@ -20,15 +20,29 @@ use crate::mmu::{BLANK, Slot};
 use crate::report::{Check, Coverage, breach, command_folio, command_range, event_range};
 use crate::world::{SimRegion, World};
 
+/// Pages of regions, hidden or not, beyond which the whole state is checked less often.
+const CHECKED_PAGES: u64 = 10 * 1024;
+
 impl World {
     pub(crate) fn check_state(&mut self) -> Check {
         self.check_budget()?;
         self.check_counters()?;
-        if self.events - self.checked >= self.options.check_every {
+        if self.events - self.checked >= self.check_interval() {
             self.checked = self.events;
             self.check_all()?;
         }
         Ok(())
+    }
+
+    /// The whole state is checked less often the more of it there is, unless that is to be done after every event.
+    fn check_interval(&self) -> u64 {
+        let every = self.options.check_every;
+        let pages: u64 = self.ranges().map(|range| u64::from(range.len.0)).sum();
+        if every > 1 {
+            every.max(every * pages / CHECKED_PAGES)
+        } else {
+            every
+        }
     }
 
     /// Each lazily freed page is dropped, used again, or still waits; some are discarded or lazily freed once more.

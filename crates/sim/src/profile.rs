@@ -100,7 +100,7 @@ impl Profile {
             writes: rng.pick(&[200, 600, 950]),
             zeros: rng.pick(&[0, 100, 900]),
             freeing: rng.pick(&[0, 60, 200, 500]),
-            snapshots: rng.pick(&[0, 0, 10, 40]),
+            snapshots: rng.pick(&[0, 0, 10, 25]),
             strict_wake: rng.chance(500),
         }
     }

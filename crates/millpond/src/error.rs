@@ -288,6 +288,20 @@ pub enum RemapError {
     },
 }
 
+/// Why the budget was not changed.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
+#[error(
+    "a budget of {bytes} bytes is not within {least} and the {most} that the manager was built with"
+)]
+pub struct SetRamError {
+    /// What was asked for.
+    pub bytes: u64,
+    /// The smallest budget.
+    pub least: u64,
+    /// The largest: build the manager with more to have more.
+    pub most: u64,
+}
+
 /// Why there is no snapshot. The region is as it was.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]

@@ -40,9 +40,9 @@ pub use driver::Contents;
 pub use driver::free::{FreeStats, FreeTuning};
 pub use error::{
     AdviseError, BuildError, DiscardError, ForkError, LazyFreeError, PinError, PopulateError,
-    RegionError, RemapError, SnapshotError, StoreError, VolatileError,
+    RegionError, RemapError, SetRamError, SnapshotError, StoreError, VolatileError,
 };
-pub use manager::Manager;
+pub use manager::{Capabilities, Manager};
 pub use millpond_core::{BadOrderPolicy, Order, OrderPolicy, PAGE_SIZE, VmStat};
 pub use millpond_mmu::{Delivery, TakeOutMethod};
 pub use region::{Advice, PinGuard, Region, RegionStats};

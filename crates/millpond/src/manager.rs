@@ -3,7 +3,7 @@
 use crate::builder::ManagerBuilder;
 use crate::driver::Driver;
 use crate::driver::free::FreeTuning;
-use crate::error::{BuildError, RegionError};
+use crate::error::{BuildError, MIN_RAM, RegionError, SetRamError};
 use crate::region::Region;
 use crate::stats::Stats;
 use crate::vec::{Plain, PondVec};
@@ -55,6 +55,17 @@ impl Drop for Pond {
         }
         self.driver.mmu.detach();
     }
+}
+
+/// What the system does for a manager. See [`Manager::capabilities`]; `millpond doctor` says more, and what grants the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// Pages are taken out by moving them (Linux 6.8), not by copying.
+    pub moves_pages: bool,
+    /// [`Region::remap`], [`Region::grow`] and [`Region::snapshot`] take a pointer for each 2 MiB. Otherwise the kernel moves what
+    /// is mapped page by page.
+    pub fast_remap: bool,
 }
 
 impl Manager {
@@ -137,6 +148,44 @@ impl Manager {
         let mut vec = self.vec(n.max(1))?;
         vec.truncate(0);
         Ok(vec)
+    }
+
+    /// Changes the budget, up to what the manager was built with. A lower one is kept when this returns: what is beyond it has
+    /// gone to the store, and its memory to the kernel.
+    ///
+    /// # Errors
+    /// Below 16 MiB, or more than the manager was built with.
+    ///
+    /// ```
+    /// # let manager = millpond::Manager::builder().ram(64 << 20).build()?;
+    /// let mut region = manager.region(48 << 20)?;
+    /// region.as_mut_slice().fill(7);
+    /// manager.set_ram(16 << 20)?;
+    /// let vm = manager.stats().vm;
+    /// assert!((vm.nr_mapped + vm.nr_limbo + vm.nr_free_frames) * 4096 <= 16 << 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_ram(&self, bytes: u64) -> Result<(), SetRamError> {
+        let most = self.pond.driver.most_ram();
+        if !(MIN_RAM..=most).contains(&bytes) {
+            return Err(SetRamError {
+                bytes,
+                least: MIN_RAM,
+                most,
+            });
+        }
+        self.pond.driver.set_ram(bytes);
+        Ok(())
+    }
+
+    /// What the system does for this manager.
+    #[must_use]
+    pub fn capabilities(&self) -> Capabilities {
+        let mmu = &self.pond.driver.mmu;
+        Capabilities {
+            moves_pages: mmu.takes_out_by_move(),
+            fast_remap: mmu.hands_over_by_tables(),
+        }
     }
 
     /// Waits until everything that is being freed has been given back.

@@ -161,3 +161,27 @@ fn others_go_on_while_a_large_region_is_freed() {
     manager.quiesce();
     nothing_is_left(&manager, "a large region");
 }
+
+/// A lower budget is kept when the call returns.
+#[test]
+fn a_budget_can_shrink_and_grow_again() {
+    for (delivery, method) in ways() {
+        let builder = small().ram(64 << 20).delivery(delivery).take_out(method);
+        let manager = builder.build().unwrap();
+        let region = filled(&manager, 60 * MIB);
+        let in_use = || {
+            let vm = manager.stats().vm;
+            vm.nr_mapped + vm.nr_limbo + vm.nr_free_frames
+        };
+        assert!(in_use() > pages(48 * MIB));
+        manager.set_ram(16 << 20).unwrap();
+        assert!(in_use() <= pages(16 * MIB), "{delivery:?} {method:?}: {} pages", in_use());
+        assert!(holds(&region, 0..60 * MIB, 1), "{delivery:?} {method:?}");
+        assert!(in_use() <= pages(17 * MIB), "{delivery:?} {method:?}: {} pages", in_use());
+        manager.set_ram(64 << 20).unwrap();
+        assert!(holds(&region, 0..60 * MIB, 1), "{delivery:?} {method:?}");
+        assert!(in_use() > pages(48 * MIB), "{delivery:?} {method:?}");
+        let refused = [1 << 20, 65 << 20].map(|bytes| manager.set_ram(bytes).is_err());
+        assert_eq!(refused, [true; 2]);
+    }
+}

@@ -168,7 +168,13 @@ impl Core {
             self.demand.tick();
         }
         for _ in 0..TRIM_BATCH {
-            let over = self.frames.spare_pages().saturating_sub(self.pool_mark());
+            // After the budget was lowered the limit may ask for more than the mark.
+            let beyond = self.frames_in_use().saturating_sub(self.limit);
+            let over = self
+                .frames
+                .spare_pages()
+                .saturating_sub(self.pool_mark())
+                .max(beyond);
             if over == 0 || out.room() <= ANSWER_COMMANDS {
                 break;
             }

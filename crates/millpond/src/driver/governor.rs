@@ -18,7 +18,8 @@
 use super::fork::out_of_the_way;
 use super::lock::{Rank, Ranked};
 use super::{Charge, Driver};
-use millpond_core::{Event, PAGE_SIZE, PageCount, VmStat};
+use crate::signals::SignalsBlocked;
+use millpond_core::{Event, PAGE_SIZE, PageCount, Reclaimer, VmStat};
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::fs::{Mode, OFlags};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -38,7 +39,9 @@ const LOOK_EVERY: u32 = 256;
 
 #[derive(Debug)]
 pub(crate) struct Governor {
-    ram: u64,
+    ram: AtomicU64,
+    /// What tables and pool were made for.
+    most: u64,
     charge: Charge,
     peak: AtomicU64,
     /// Available pages below which the next fault looks at the process's size.
@@ -51,7 +54,8 @@ impl Governor {
     pub(crate) fn new(ram: u64, charge: Charge) -> Self {
         let statm = (charge == Charge::Process).then(open_statm).flatten();
         Self {
-            ram,
+            ram: AtomicU64::new(ram),
+            most: ram,
             charge,
             peak: AtomicU64::new(0),
             look_below: AtomicU32::new(0),
@@ -60,7 +64,11 @@ impl Governor {
     }
 
     pub(crate) fn ram(&self) -> u64 {
-        self.ram
+        self.ram.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn most(&self) -> u64 {
+        self.most
     }
 
     pub(crate) fn peak(&self) -> u64 {
@@ -106,9 +114,23 @@ fn headroom(ram: u64) -> u64 {
 }
 
 impl Driver {
+    /// Changes the budget, and makes the rest of it free when it is lower than before. `bytes` is within what the manager was made
+    /// for.
+    pub(crate) fn set_ram(&self, bytes: u64) {
+        let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
+        self.governor.ram.store(bytes, Ordering::Relaxed);
+        self.adjust_limit();
+        // What cannot be had now (pinned, or the store is full) is had as soon as it can be.
+        while self.lock().available() == PageCount::ZERO
+            && self.reclaim_for(PageCount(1), Reclaimer::Direct)
+        {}
+        self.give_spare_frames_back(false);
+    }
+
     /// Sets the core's limit to what the budget leaves.
     pub(crate) fn adjust_limit(&self) {
-        let ram = self.governor.ram / PAGE_SIZE as u64;
+        let ram = self.governor.ram() / PAGE_SIZE as u64;
         let frames_of =
             |vm: &VmStat| vm.nr_mapped + vm.nr_limbo + vm.nr_unhooked + vm.nr_free_frames;
         let seen = (self.governor.charge == Charge::Process)

@@ -96,9 +96,8 @@ impl Driver {
     }
 
     /// What demand does not ask for goes back to the kernel.
-    fn give_spare_frames_back(&self) {
+    pub(super) fn give_spare_frames_back(&self, mut first: bool) {
         let mut commands = Commands::new();
-        let mut first = true;
         loop {
             self.lock().handle(Event::Tick { first }, &mut commands);
             if commands.is_empty() {
@@ -112,7 +111,7 @@ impl Driver {
     fn tick(&self) {
         {
             let _inside = self.gate.enter();
-            self.give_spare_frames_back();
+            self.give_spare_frames_back(true);
             self.adjust_limit();
             self.children.collect(&*self.store);
         }

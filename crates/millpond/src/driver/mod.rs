@@ -138,6 +138,10 @@ impl Driver {
         }
     }
 
+    pub(crate) fn most_ram(&self) -> u64 {
+        self.governor.most()
+    }
+
     fn lock(&self) -> Held<'_, Core> {
         self.core.lock()
     }

@@ -14,6 +14,12 @@ use crate::error::MmuError;
 use crate::sys::{ioctl, remap};
 
 impl Uffd {
+    /// Whether [`Uffd::hand_over`] moves a pointer for each 2 MiB: the kernel does on these machines, and unregistering a range
+    /// that is watched for writes would visit each page of it.
+    #[must_use]
+    pub fn hands_over_by_tables(&self) -> bool {
+        self.can_move && cfg!(any(target_arch = "x86_64", target_arch = "aarch64"))
+    }
     /// Moves what is mapped in `from` to `to`, two open or reserved ranges of the same length that begin at a leaf. `from` is
     /// empty afterwards.
     ///

@@ -9,6 +9,7 @@ mod lazyfree;
 mod mapping;
 mod millpond_side;
 mod order;
+mod part;
 mod phases;
 mod report;
 mod rounds;

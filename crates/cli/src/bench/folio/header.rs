@@ -5,8 +5,8 @@
 //! allocator keeps the header's page from one round to the next, and without, where each round faults anew; and on the C
 //! library's allocator for comparison.
 
-use super::report::{self, Figure};
 use crate::bench::order::BenchOrder;
+use crate::bench::part::{self, Figure};
 use crate::bench::phases::usage;
 use crate::bench::rounds::{Median, highest, of};
 use crate::bench::worker::Workers;
@@ -74,7 +74,7 @@ impl Median for Outcome {
     }
 }
 
-impl report::Outcome for Outcome {
+impl part::Outcome for Outcome {
     const FIGURES: &'static [Figure<Self>] = &[
         Figure::time("round", |r| r.round),
         Figure::other("faults", |r| r.faults),

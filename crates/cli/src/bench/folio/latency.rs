@@ -8,9 +8,9 @@
 //! starts), signal and kernel included. By the manager: its histograms, from the moment it hears of a fault to the moment it
 //! is resolved. Memory is filled through `populate`, which is no fault, so that they hold the random accesses alone.
 
-use super::report::{self, Figure};
 use crate::bench::data::{self, PAGE};
 use crate::bench::order::BenchOrder;
+use crate::bench::part::{self, Figure};
 use crate::bench::rounds::{Median, count, highest};
 use crate::bench::{Failure, millpond_side, rounds};
 use millpond::{LatencySummary, Region};
@@ -164,7 +164,7 @@ impl Median for Outcome {
     }
 }
 
-impl report::Outcome for Outcome {
+impl part::Outcome for Outcome {
     const FIGURES: &'static [Figure<Self>] = &[
         Figure::other("p50", |r| micros(r.program.p50_ns)),
         Figure::other("p99", |r| micros(r.program.p99_ns)),

@@ -9,10 +9,10 @@
 //!
 //! A page that was read has its index in its last word, which is looked at each time; afterwards every byte is compared.
 
-use super::report::{self, Figure};
 use crate::bench::data::{self, PAGE};
 use crate::bench::mapping::{Mapping, Pages};
 use crate::bench::order::BenchOrder;
+use crate::bench::part::{self, Figure};
 use crate::bench::phases::{Work, usage};
 use crate::bench::rounds::{Median, highest, of};
 use crate::bench::{Failure, cgroup, millpond_side};
@@ -62,7 +62,7 @@ impl Median for Outcome {
     }
 }
 
-impl report::Outcome for Outcome {
+impl part::Outcome for Outcome {
     const FIGURES: &'static [Figure<Self>] = &[
         Figure::time("mixed", |r| r.mixed),
         Figure::time("sequential", |r| r.sequential),

@@ -25,11 +25,12 @@ mod touch;
 use super::guard::Guard;
 use super::kernel_swap::KernelSwap;
 use super::order::BenchOrder;
+use super::part::{Contender, Part};
 use super::phases::Work;
 use super::rounds::{Rounds, load_average, options, print};
 use super::worker::Workers;
 use super::{BenchError, Failure, Skip, millpond_side, under_run};
-use report::{FolioReport, Part as Measured, Parts};
+use report::{FolioReport, Parts};
 use serde::Serialize;
 use side::Side;
 use std::path::PathBuf;
@@ -45,7 +46,7 @@ pub struct FolioArgs {
     rounds: u16,
     /// Measure these parts alone
     #[arg(long, value_name = "PART,...", value_delimiter = ',')]
-    only: Vec<Part>,
+    only: Vec<Name>,
     /// Millpond's setting, the same in all parts
     #[arg(long, default_value = "adaptive")]
     order: BenchOrder,
@@ -67,7 +68,7 @@ pub struct FolioArgs {
 
 /// A part of the benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-enum Part {
+enum Name {
     /// Twice the budget: fill, at random, in order
     Swap,
     /// Both patterns in one region at a time
@@ -84,14 +85,14 @@ enum Part {
     Latency,
 }
 
-const PARTS: [Part; 7] = [
-    Part::Swap,
-    Part::Mix,
-    Part::Touch,
-    Part::Sparse,
-    Part::Header,
-    Part::Snapshot,
-    Part::Latency,
+const PARTS: [Name; 7] = [
+    Name::Swap,
+    Name::Mix,
+    Name::Touch,
+    Name::Sparse,
+    Name::Header,
+    Name::Snapshot,
+    Name::Latency,
 ];
 
 /// One measured process of this benchmark.
@@ -171,13 +172,13 @@ pub fn folio(args: &FolioArgs) -> Result<u8, BenchError> {
             continue;
         }
         match part {
-            Part::Swap => bench.swap()?,
-            Part::Mix => bench.mix()?,
-            Part::Touch => bench.touch()?,
-            Part::Sparse => bench.sparse()?,
-            Part::Header => bench.header()?,
-            Part::Snapshot => bench.snapshot()?,
-            Part::Latency => bench.latency()?,
+            Name::Swap => bench.swap()?,
+            Name::Mix => bench.mix()?,
+            Name::Touch => bench.touch()?,
+            Name::Sparse => bench.sparse()?,
+            Name::Header => bench.header()?,
+            Name::Snapshot => bench.snapshot()?,
+            Name::Latency => bench.latency()?,
         }
     }
     bench.guard.map_or(Ok(()), Guard::finish)?;
@@ -246,7 +247,7 @@ impl Bench<'_> {
         if let Some(Ok(kernel)) = &self.kernel {
             self.parts.kernel_swap = Some(kernel.setting.clone());
         }
-        self.parts.swap = Some(Measured::new(self.args.work, rounds.done));
+        self.parts.swap = Some(Part::new(self.args.work, rounds.done));
         Ok(())
     }
 
@@ -267,7 +268,7 @@ impl Bench<'_> {
                     _ => Ok(()),
                 })
         })?;
-        self.parts.mix = Some(Measured::new(sizes, rounds.done));
+        self.parts.mix = Some(Part::new(sizes, rounds.done));
         Ok(())
     }
 
@@ -294,7 +295,7 @@ impl Bench<'_> {
             let arguments = worker_of("touch", side, &numbers);
             self.workers.measure(&arguments, |_, _| Ok(()))
         })?;
-        self.parts.touch = Some(Measured::new(sizes, rounds.done));
+        self.parts.touch = Some(Part::new(sizes, rounds.done));
         Ok(())
     }
 
@@ -306,7 +307,7 @@ impl Bench<'_> {
             let arguments = worker_of("sparse", side, &sizes.to_arguments());
             self.workers.measure(&arguments, |_, _| Ok(()))
         })?;
-        self.parts.sparse = Some(Measured::new(sizes, rounds.done));
+        self.parts.sparse = Some(Part::new(sizes, rounds.done));
         Ok(())
     }
 
@@ -321,7 +322,7 @@ impl Bench<'_> {
             self.parts.skip("header under millpond run", &why);
         }
         rounds.run(|run| header::measure(&self.workers, run, &sizes))?;
-        self.parts.header = Some(Measured::new(sizes, rounds.done));
+        self.parts.header = Some(Part::new(sizes, rounds.done));
         Ok(())
     }
 
@@ -334,7 +335,7 @@ impl Bench<'_> {
             let arguments = worker_of("snapshot", side, &numbers);
             self.workers.measure(&arguments, |_, _| Ok(()))
         })?;
-        self.parts.snapshot = Some(Measured::new(sizes, rounds.done));
+        self.parts.snapshot = Some(Part::new(sizes, rounds.done));
         Ok(())
     }
 
@@ -353,7 +354,7 @@ impl Bench<'_> {
             arguments.extend(run.background.then(|| "--background".to_owned()));
             self.workers.measure(&arguments, |_, _| Ok(()))
         })?;
-        self.parts.latency = Some(Measured::new(sizes, rounds.done));
+        self.parts.latency = Some(Part::new(sizes, rounds.done));
         Ok(())
     }
 }

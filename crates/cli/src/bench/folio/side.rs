@@ -1,6 +1,7 @@
 //! Whose memory a measured process touches.
 
 use crate::bench::order::BenchOrder;
+use crate::bench::part::Contender;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
@@ -23,10 +24,10 @@ impl Side {
         let order = millpond::Order::new(order).expect("an order that exists");
         Self::Ours(BenchOrder(order.into()))
     }
+}
 
-    /// Whether it is the kernel that has the memory.
-    #[must_use]
-    pub fn is_kernel(self) -> bool {
+impl Contender for Side {
+    fn is_kernel(self) -> bool {
         !matches!(self, Self::Ours(_))
     }
 }

@@ -9,12 +9,12 @@
 //!
 //! Afterwards the written pages and some others are compared byte for byte, in the image and in what it was taken of.
 
-use super::report::{self, Figure};
 use super::side::Side;
 use super::touch::WARM_UPS;
 use crate::bench::data::{self, PAGE};
 use crate::bench::mapping::{Mapping, Pages};
 use crate::bench::order::BenchOrder;
+use crate::bench::part::{self, Figure};
 use crate::bench::rounds::{Median, highest, of};
 use crate::bench::{Failure, millpond_side, rounds};
 use serde::{Deserialize, Serialize};
@@ -59,7 +59,7 @@ impl Median for Outcome {
     }
 }
 
-impl report::Outcome for Outcome {
+impl part::Outcome for Outcome {
     const FIGURES: &'static [Figure<Self>] = &[
         Figure::time("blocked", |r| r.blocked),
         Figure::time("page", |r| r.page),

@@ -4,9 +4,9 @@
 //! sees a stride and takes it for a stream would do the same. What counts is the growth of the process's `Rss`, tables
 //! and all, beside that at order 0.
 
-use super::report::{self, Figure};
 use crate::bench::data::PAGE;
 use crate::bench::order::BenchOrder;
+use crate::bench::part::{self, Figure};
 use crate::bench::rounds::{Median, count, highest};
 use crate::bench::{Failure, millpond_side, rounds, smaps};
 use serde::{Deserialize, Serialize};
@@ -44,7 +44,7 @@ impl Median for Outcome {
     }
 }
 
-impl report::Outcome for Outcome {
+impl part::Outcome for Outcome {
     const FIGURES: &'static [Figure<Self>] = &[
         Figure::other("Rss, KiB", |r| (r.rss_bytes >> 10) as f64),
         Figure::other("resident, KiB", |r| (r.resident_bytes >> 10) as f64),

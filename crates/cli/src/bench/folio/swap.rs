@@ -6,7 +6,7 @@
 //! Memory that was brought in and never asked for is counted over the random part, as a part of what was asked for: see
 //! [`BroughtIn`](crate::bench::phases::BroughtIn).
 
-use super::report::{Figure, Outcome};
+use crate::bench::part::{Figure, Outcome};
 use crate::bench::phases::Phases;
 
 impl Outcome for Phases {

@@ -12,10 +12,10 @@
 //! just before. It must be the same side that gave them back, for the kernel takes huge and small pages from different
 //! places: after 1 GiB of huge pages the next first touch by small ones took 6.6 µs a page, and the one after that 1.5.
 
-use super::report::{self, Figure};
 use super::side::Side;
 use crate::bench::data::PAGE;
 use crate::bench::mapping::{Mapping, Pages};
+use crate::bench::part::{self, Figure};
 use crate::bench::phases::usage;
 use crate::bench::rounds::{Median, count, highest, of};
 use crate::bench::{Failure, Skip, millpond_side, rounds, smaps};
@@ -59,7 +59,7 @@ impl Median for Outcome {
     }
 }
 
-impl report::Outcome for Outcome {
+impl part::Outcome for Outcome {
     const FIGURES: &'static [Figure<Self>] = &[
         Figure::time("page", |r| r.page),
         Figure::other("faults", |r| r.faults as f64),

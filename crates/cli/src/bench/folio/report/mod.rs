@@ -26,124 +26,12 @@ use super::{header, latency, mix, snapshot, sparse, touch};
 use crate::bench::Skip;
 use crate::bench::kernel_swap::Setting;
 use crate::bench::order::BenchOrder;
+use crate::bench::part::{Part, Skips};
 use crate::bench::phases::{Phases, Work};
 use crate::bench::report::Machine;
-use crate::bench::rounds::{Measured, Median};
 use crate::bench::target::Target;
 use serde::Serialize;
 use targets::targets;
-
-/// A figure of a part.
-pub struct Figure<T> {
-    name: &'static str,
-    of: fn(&T) -> f64,
-    /// Whether sides are compared by it.
-    is_time: bool,
-}
-
-impl<T> Figure<T> {
-    /// Microseconds, by which sides are compared.
-    pub const fn time(name: &'static str, of: fn(&T) -> f64) -> Self {
-        let is_time = true;
-        Self { name, of, is_time }
-    }
-
-    /// Anything else.
-    pub const fn other(name: &'static str, of: fn(&T) -> f64) -> Self {
-        let is_time = false;
-        Self { name, of, is_time }
-    }
-}
-
-/// What a measured process found.
-pub trait Outcome: Median + 'static {
-    /// What is shown of it.
-    const FIGURES: &'static [Figure<Self>];
-
-    /// Places in memory that did not hold what they had to.
-    fn wrong(&self) -> u64;
-}
-
-/// A part, measured.
-#[derive(Clone, Debug, Serialize)]
-pub struct Part<K, S, T> {
-    sizes: S,
-    sides: Vec<SideRounds<K, T>>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    ratios: Vec<Ratio>,
-}
-
-#[derive(Clone, Debug, Serialize)]
-struct SideRounds<K, T> {
-    side: K,
-    #[serde(flatten)]
-    measured: Measured<T>,
-}
-
-/// How many times faster than the kernel.
-#[derive(Clone, Debug, Serialize)]
-struct Ratio {
-    figure: &'static str,
-    ours: Side,
-    kernel: Side,
-    times: f64,
-}
-
-impl<K: Copy + PartialEq, S, T: Outcome> Part<K, S, T> {
-    /// Sums the rounds up.
-    #[must_use]
-    pub fn new(sizes: S, rounds: Vec<(K, Vec<T>)>) -> Self {
-        let sides = rounds.into_iter().map(|(side, rounds)| SideRounds {
-            side,
-            measured: rounds.into(),
-        });
-        Self {
-            sizes,
-            sides: sides.collect(),
-            ratios: Vec::new(),
-        }
-    }
-
-    fn median(&self, side: K) -> Option<&T> {
-        let found = self.sides.iter().find(|found| found.side == side)?;
-        Some(&found.measured.median)
-    }
-
-    fn wrong(&self) -> u64 {
-        let medians = self.sides.iter().map(|side| &side.measured.median);
-        medians.map(T::wrong).sum()
-    }
-}
-
-impl<S, T: Outcome> Part<Side, S, T> {
-    fn compare(&mut self) {
-        let (kernel, ours): (Vec<_>, Vec<_>) =
-            self.sides.iter().partition(|side| side.side.is_kernel());
-        let mut ratios = Vec::new();
-        for figure in T::FIGURES.iter().filter(|figure| figure.is_time) {
-            for ours in &ours {
-                for kernel in &kernel {
-                    let time = |side: &SideRounds<Side, T>| (figure.of)(&side.measured.median);
-                    ratios.push(Ratio {
-                        figure: figure.name,
-                        ours: ours.side,
-                        kernel: kernel.side,
-                        times: time(kernel) / time(ours),
-                    });
-                }
-            }
-        }
-        self.ratios = ratios;
-    }
-
-    fn ratio(&self, figure: &str, ours: Side, kernel: Side) -> Option<f64> {
-        let found = self
-            .ratios
-            .iter()
-            .find(|ratio| ratio.figure == figure && ratio.ours == ours && ratio.kernel == kernel)?;
-        Some(found.times)
-    }
-}
 
 /// All parts that were measured.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -164,22 +52,13 @@ pub struct Parts {
     pub snapshot: Option<Part<Side, snapshot::Sizes, snapshot::Outcome>>,
     /// Slow faults.
     pub latency: Option<Part<latency::Run, latency::Sizes, latency::Outcome>>,
-    skipped: Vec<Skipped>,
-}
-
-#[derive(Clone, Debug, Serialize)]
-struct Skipped {
-    what: String,
-    why: String,
+    skipped: Skips,
 }
 
 impl Parts {
     /// Notes that something was left out.
     pub fn skip(&mut self, what: &str, why: &Skip) {
-        self.skipped.push(Skipped {
-            what: what.to_owned(),
-            why: why.to_string(),
-        });
+        self.skipped.note(what, why);
     }
 
     fn compare(&mut self) {

@@ -1,6 +1,6 @@
 //! The form for people: a table for each part, then what was wanted.
 
-use super::{FolioReport, Outcome, Part, Ratio, Skipped};
+use super::FolioReport;
 use crate::bench::target;
 use crate::size::Human;
 use std::fmt;
@@ -52,47 +52,9 @@ impl fmt::Display for FolioReport {
             part.write(f, &format!("faults at random over {region} in {budget}"))?;
         }
         target::write_all(f, &self.targets)?;
-        for Skipped { what, why } in &parts.skipped {
-            writeln!(f, "{what} skipped: {why}")?;
-        }
+        write!(f, "{}", parts.skipped)?;
         if !self.all_right() {
             writeln!(f, "WRONG BYTES were read back; see the JSON form")?;
-        }
-        Ok(())
-    }
-}
-
-impl<K: Copy + PartialEq + fmt::Display, S, T: Outcome> Part<K, S, T> {
-    fn write(&self, f: &mut fmt::Formatter<'_>, heading: &str) -> fmt::Result {
-        writeln!(f, "\n{heading}")?;
-        write!(f, "{:<26}", "")?;
-        for figure in T::FIGURES {
-            write!(f, "{:>13}", figure.name)?;
-        }
-        writeln!(f)?;
-        for side in &self.sides {
-            write!(f, "{:<26}", side.side)?;
-            for figure in T::FIGURES {
-                let value = (figure.of)(&side.measured.median);
-                match value {
-                    value if value.is_nan() => write!(f, "{:>13}", "-")?,
-                    value if value.fract() == 0.0 => write!(f, "{value:>13}")?,
-                    value => write!(f, "{value:>13.3}")?,
-                }
-            }
-            writeln!(f)?;
-        }
-        for Ratio {
-            figure,
-            ours,
-            kernel,
-            times,
-        } in &self.ratios
-        {
-            writeln!(
-                f,
-                "{figure}: {ours} is {times:.2} times as fast as {kernel}"
-            )?;
         }
         Ok(())
     }

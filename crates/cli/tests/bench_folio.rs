@@ -6,10 +6,9 @@ mod bench;
 mod parts;
 
 use bench::{alone, machine};
-use parts::{ends_without_leaving_anything, side};
+use parts::{bad_options_are_refused, ends_without_leaving_anything, number, side, targets};
 use rustix::process::geteuid;
 use serde_json::{Value, json};
-use std::process::Command;
 
 /// The region of `swap` and `mix`: 64 MiB in 32 MiB.
 const SWAP: [&str; 3] = ["--pages=16384", "--ram=32M", "--accesses=4000"];
@@ -35,26 +34,6 @@ fn right_sides(part: &Value) -> Vec<&Value> {
         );
     }
     sides.iter().map(|side| &side["side"]).collect()
-}
-
-fn number(value: &Value) -> f64 {
-    value
-        .as_f64()
-        .unwrap_or_else(|| panic!("{value} is no number"))
-}
-
-fn targets(report: &Value) -> usize {
-    let targets = report["targets"].as_array().unwrap();
-    for target in targets {
-        let (value, wanted) = (number(&target["value"]), number(&target["wanted"]));
-        let met = match target["bound"].as_str().unwrap() {
-            "at_least" => value >= wanted,
-            "at_most" => value <= wanted,
-            bound => panic!("{bound}"),
-        };
-        assert_eq!(target["met"], met, "{target}");
-    }
-    targets.len()
 }
 
 /// Whether the report has the kernel's side; says why not.
@@ -246,20 +225,16 @@ fn the_slowest_faults_are_timed_by_program_and_manager() {
 
 #[test]
 fn bad_sizes_are_refused_by_name() {
-    for (option, text) in [
-        ("--touch-memory=100", "--touch-memory"),
-        ("--mix-threads=1", "--mix-threads"),
-        ("--order=10", "--order"),
-        ("--rounds=0", "--rounds"),
-        ("--only=everything", "--only"),
-    ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_millpond"))
-            .args(["bench", "folio", option])
-            .output()
-            .unwrap();
-        assert_eq!(output.status.code(), Some(2), "{option}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains(text));
-    }
+    bad_options_are_refused(
+        "folio",
+        &[
+            ("--touch-memory=100", "--touch-memory"),
+            ("--mix-threads=1", "--mix-threads"),
+            ("--order=10", "--order"),
+            ("--rounds=0", "--rounds"),
+            ("--only=everything", "--only"),
+        ],
+    );
 }
 
 #[test]

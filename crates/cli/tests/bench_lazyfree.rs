@@ -6,10 +6,9 @@ mod bench;
 mod parts;
 
 use bench::{alone, machine};
-use parts::{ends_without_leaving_anything, side};
+use parts::{bad_options_are_refused, ends_without_leaving_anything, number, side, targets};
 use rustix::process::geteuid;
 use serde_json::Value;
-use std::process::Command;
 
 fn report(part: &str, options: &[&str]) -> Option<Value> {
     parts::report("lazyfree", part, options)
@@ -34,12 +33,12 @@ fn each_way_of_freeing_is_measured_in_each_pattern_it_has() {
     ] {
         let median = side(cycle, name);
         for pattern in ["interleaved", "phased"] {
-            assert!(median[pattern].as_f64().unwrap() > 0.0, "{name}: {median}");
+            assert!(number(&median[pattern]) > 0.0, "{name}: {median}");
         }
         assert_eq!(median["wrong_pages"], 0, "{name}: {median}");
     }
     for name in ["lazy_free", "lazy_free_shared"] {
-        assert!(side(cycle, name)["vectored"].as_f64().unwrap() > 0.0);
+        assert!(number(&side(cycle, name)["vectored"]) > 0.0);
     }
     assert!(side(cycle, "volatile")["vectored"].is_null());
     assert_eq!(
@@ -47,12 +46,12 @@ fn each_way_of_freeing_is_measured_in_each_pattern_it_has() {
         0,
         "there was room for all"
     );
-    let faults = |name| side(cycle, name)["faults"].as_f64().unwrap();
+    let faults = |name| number(&side(cycle, name)["faults"]);
     assert!(
         faults("kernel_dontneed") >= 16.0,
         "each page comes back by a fault"
     );
-    assert_eq!(report["targets"].as_array().unwrap().len(), 6);
+    assert_eq!(targets(&report), 6);
     assert!(report["workers"].is_null() && report["ebizzy"].is_null());
 }
 
@@ -113,10 +112,7 @@ fn the_allocating_program_runs_with_and_without_millpond() {
     assert_eq!(runs.len(), if skipped.is_empty() { 10 } else { 2 });
     for run in runs {
         let median = &run["median"];
-        assert!(
-            median["records_per_second"].as_f64().unwrap() > 0.0,
-            "{run}"
-        );
+        assert!(number(&median["records_per_second"]) > 0.0, "{run}");
         assert_eq!(median["wrong_records"], 0, "{run}");
     }
     if skipped.is_empty() {
@@ -124,7 +120,7 @@ fn the_allocating_program_runs_with_and_without_millpond() {
             let found = runs.iter().find(|run| {
                 run["threads"] == 1 && run["decay"] == "0" && run["allocator"] == allocator
             });
-            found.unwrap()["median"]["faults"].as_f64().unwrap()
+            number(&found.unwrap()["median"]["faults"])
         };
         let (lazy, eager) = (faults("lazy_purge"), faults("eager_purge"));
         assert!(
@@ -142,28 +138,24 @@ fn reported_sizes_are_those_that_the_kernel_sees() {
     };
     for order in report["rss"]["orders"].as_array().unwrap() {
         let median = &order["median"];
-        assert!(median["error"].as_f64().unwrap() <= 0.01, "{order}");
+        assert!(number(&median["error"]) <= 0.01, "{order}");
         assert_eq!(median["lazyfree_bytes"], 32 << 20, "{order}");
         assert_eq!(median["wrong_pages"], 0, "{order}");
     }
-    assert_eq!(report["targets"].as_array().unwrap().len(), 3);
+    assert_eq!(targets(&report), 3);
 }
 
 #[test]
 fn bad_sizes_are_refused_by_name() {
-    for (option, text) in [
-        ("--cycle-chunk=100", "--cycle-chunk"),
-        ("--worker-block=0", "--worker-block"),
-        ("--rounds=0", "--rounds"),
-        ("--only=everything", "--only"),
-    ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_millpond"))
-            .args(["bench", "lazyfree", option])
-            .output()
-            .unwrap();
-        assert_eq!(output.status.code(), Some(2), "{option}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains(text));
-    }
+    bad_options_are_refused(
+        "lazyfree",
+        &[
+            ("--cycle-chunk=100", "--cycle-chunk"),
+            ("--worker-block=0", "--worker-block"),
+            ("--rounds=0", "--rounds"),
+            ("--only=everything", "--only"),
+        ],
+    );
 }
 
 #[test]

@@ -7,10 +7,12 @@ mod guard;
 mod kernel_swap;
 mod lazyfree;
 mod mapping;
+mod memory;
 mod millpond_side;
 mod order;
 mod part;
 mod phases;
+mod remap;
 mod report;
 mod rounds;
 mod smaps;
@@ -37,6 +39,8 @@ pub enum BenchCommand {
     /// Folios of any size: first touch, both patterns of reading in one region, waste, snapshots, the slowest faults;
     /// Millpond beside the kernel
     Folio(folio::FolioArgs),
+    /// Moving memory by its tables, and a vector that grows by pushes; Millpond beside `mremap` and the system's allocator
+    Remap(remap::RemapArgs),
 }
 
 /// One measured process.
@@ -64,6 +68,9 @@ pub enum WorkerCommand {
     /// Folios
     #[command(subcommand)]
     Folio(folio::FolioWorker),
+    /// Remap
+    #[command(subcommand)]
+    Remap(remap::RemapWorker),
 }
 
 /// Why a side of the benchmark cannot run on this machine.
@@ -136,6 +143,7 @@ pub fn bench(command: &BenchCommand) -> Result<u8, BenchError> {
         BenchCommand::Swap(args) => swap::swap(args),
         BenchCommand::LazyFree(args) => lazyfree::lazyfree(args),
         BenchCommand::Folio(args) => folio::folio(args),
+        BenchCommand::Remap(args) => remap::remap(args),
     }
 }
 
@@ -154,6 +162,7 @@ pub fn work(command: &WorkerCommand) -> Result<u8, BenchError> {
         }
         WorkerCommand::LazyFree(command) => lazyfree::work(command)?,
         WorkerCommand::Folio(command) => folio::work(command)?,
+        WorkerCommand::Remap(command) => remap::work(command)?,
     }
     Ok(0)
 }

@@ -57,6 +57,40 @@ pub fn side(part: &Value, name: impl Into<Value>) -> &Value {
     &found.unwrap_or_else(|| panic!("no {name} in {part}"))["median"]
 }
 
+/// A figure.
+pub fn number(value: &Value) -> f64 {
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+/// How many targets the report has, each judged as its figures say.
+pub fn targets(report: &Value) -> usize {
+    let targets = report["targets"].as_array().unwrap();
+    for target in targets {
+        let (value, wanted) = (number(&target["value"]), number(&target["wanted"]));
+        let met = match target["bound"].as_str().unwrap() {
+            "at_least" => value >= wanted,
+            "at_most" => value <= wanted,
+            bound => panic!("{bound}"),
+        };
+        assert_eq!(target["met"], met, "{target}");
+    }
+    targets.len()
+}
+
+/// Each of the options ends the benchmark, before it measures, by a message with the text.
+pub fn bad_options_are_refused(name: &str, bad: &[(&str, &str)]) {
+    for (option, text) in bad {
+        let output = Command::new(env!("CARGO_BIN_EXE_millpond"))
+            .args(["bench", name, option])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{option}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(text));
+    }
+}
+
 /// Ends a long run by a signal as soon as it has a worker, and looks that neither that nor the lock is left.
 pub fn ends_without_leaving_anything(mut command: Command) {
     let mut child = command

@@ -1,0 +1,162 @@
+//! Memory that `mremap` moves between two places whose alignment is chosen.
+//!
+//! `mremap` moves a whole page table by one pointer where the two places lie alike in their 2 MiB, and a table of these
+//! where they lie alike in their gigabyte; otherwise entry by entry. Where it chooses the new place itself it asks for no more
+//! than a page's alignment, so both places are given to it here.
+//!
+//! The places are holes in reservations that nobody else can fall into: in front of a move the destination is taken out of
+//! its reservation, and behind it what was moved away is reserved again, neither on the clock.
+
+use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
+use std::io;
+
+const GIGABYTE: usize = 1 << 30;
+
+/// How the two places lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Alignment {
+    /// How far behind a whole gigabyte the first begins,
+    pub here: usize,
+    /// and the second.
+    pub there: usize,
+}
+
+/// Addresses that nobody else gets, with room for `len` bytes at a chosen alignment.
+#[derive(Debug)]
+struct Reservation {
+    whole: (*mut u8, usize),
+    start: *mut u8,
+}
+
+/// Memory at one of two places.
+#[derive(Debug)]
+pub struct Movable {
+    here: Reservation,
+    there: Reservation,
+    len: usize,
+}
+
+impl Reservation {
+    fn new(len: usize, behind: usize) -> io::Result<Self> {
+        let room = len + behind + GIGABYTE;
+        // SAFETY: the kernel chooses the address, so no memory of this process is replaced.
+        let at = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                room,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )?
+        };
+        let at = at.cast::<u8>();
+        let start = at.wrapping_add(at.align_offset(GIGABYTE) + behind);
+        Ok(Self {
+            whole: (at, room),
+            start,
+        })
+    }
+
+    /// Reserves the hole again that what was moved away has left.
+    fn close(&self, len: usize) -> io::Result<()> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+        // SAFETY: the flag keeps the kernel from replacing anything.
+        unsafe {
+            rustix::mm::mmap_anonymous(self.start.cast(), len, ProtFlags::empty(), flags)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let (at, len) = self.whole;
+        // SAFETY: all of it is this value's, and nobody refers to it any more.
+        let unmapped = unsafe { rustix::mm::munmap(at.cast(), len) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?} of an own reservation");
+    }
+}
+
+impl Movable {
+    /// `len` bytes of zeros, in pages of 4 KiB.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn new(len: usize, alignment: Alignment) -> io::Result<Self> {
+        let here = Reservation::new(len, alignment.here)?;
+        let there = Reservation::new(len, alignment.there)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: what is replaced is a part of the reservation made above.
+        unsafe {
+            rustix::mm::mmap_anonymous(here.start.cast(), len, protection, flags)?;
+            rustix::mm::madvise(here.start.cast(), len, Advice::LinuxNoHugepage)?;
+        }
+        Ok(Self { here, there, len })
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the memory is here, readable and initialised (zeros), and the borrow keeps writers away.
+        unsafe { std::slice::from_raw_parts(self.here.start, self.len) }
+    }
+
+    /// The bytes, to be written.
+    #[must_use]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`, writable, and the borrow keeps others away.
+        unsafe { std::slice::from_raw_parts_mut(self.here.start, self.len) }
+    }
+
+    /// Moves it to the other place, by `timed`, which calls what it is given once.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn shift(&mut self, timed: impl FnOnce(&mut dyn FnMut())) -> io::Result<()> {
+        let (from, to, len) = (self.here.start, self.there.start, self.len);
+        // SAFETY: that part of the reservation holds nothing.
+        unsafe { rustix::mm::munmap(to.cast(), len)? };
+        let mut moved = Ok(std::ptr::null_mut());
+        timed(&mut || {
+            // SAFETY: `&mut self`: nobody refers to the bytes; at the destination there is the hole just made.
+            moved = unsafe {
+                let flags = MremapFlags::MAYMOVE;
+                rustix::mm::mremap_fixed(from.cast(), len, len, flags, to.cast())
+            };
+        });
+        moved?;
+        self.here.close(len)?;
+        std::mem::swap(&mut self.here, &mut self.there);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_moved_is_at_the_other_place_and_nowhere_else() {
+        for (here, there) in [(0, 0), (4096, (2 << 20) + 4096), (0, 4096)] {
+            let len = 8 << 20;
+            let mut memory = Movable::new(len, Alignment { here, there }).unwrap();
+            memory.bytes_mut()[len - 1] = 7;
+            let first = memory.bytes().as_ptr();
+            assert_eq!(first as usize % GIGABYTE, here);
+            let mut calls = 0;
+            for _ in 0..3 {
+                let before = memory.bytes().as_ptr();
+                memory
+                    .shift(|moves| {
+                        calls += 1;
+                        moves();
+                    })
+                    .unwrap();
+                assert_ne!(memory.bytes().as_ptr(), before);
+                assert_eq!(memory.bytes()[len - 1], 7);
+            }
+            assert_eq!(memory.bytes().as_ptr() as usize % GIGABYTE, there);
+            assert_eq!(calls, 3);
+        }
+    }
+}

@@ -175,9 +175,17 @@ fn a_budget_can_shrink_and_grow_again() {
         };
         assert!(in_use() > pages(48 * MIB));
         manager.set_ram(16 << 20).unwrap();
-        assert!(in_use() <= pages(16 * MIB), "{delivery:?} {method:?}: {} pages", in_use());
+        assert!(
+            in_use() <= pages(16 * MIB),
+            "{delivery:?} {method:?}: {} pages",
+            in_use()
+        );
         assert!(holds(&region, 0..60 * MIB, 1), "{delivery:?} {method:?}");
-        assert!(in_use() <= pages(17 * MIB), "{delivery:?} {method:?}: {} pages", in_use());
+        assert!(
+            in_use() <= pages(17 * MIB),
+            "{delivery:?} {method:?}: {} pages",
+            in_use()
+        );
         manager.set_ram(64 << 20).unwrap();
         assert!(holds(&region, 0..60 * MIB, 1), "{delivery:?} {method:?}");
         assert!(in_use() > pages(48 * MIB), "{delivery:?} {method:?}");

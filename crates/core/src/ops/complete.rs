@@ -105,37 +105,31 @@ impl Core {
         let pages = folio.order.pages().0;
         self.settle_frame(folio.frame, frame_kept);
         self.stat.pgfault += 1;
-        if folio.errand == Errand::Copy {
-            self.stat.snapshot_copy += u64::from(pages);
-            self.given_back(folio.lender(), out);
-            self.now_resident(id, ListName::Inactive);
-            self.trim(out);
-            return;
-        }
-        if let Errand::Fold(fold) = folio.errand {
-            self.stat.pgmajfault += 1;
-            self.stat.folio_fold += 1;
-            let parts = self.folds.take(fold);
-            for part in parts.as_slice() {
-                let pages = u32::from(part.pages);
-                match part.slot {
-                    Some(slot) => {
-                        self.stat.pswpin += u64::from(pages);
-                        self.drop_slot_pages(slot, pages, out);
+        match (folio.errand, folio.slot) {
+            (Errand::Copy, _) => {
+                self.stat.snapshot_copy += u64::from(pages);
+                self.given_back(folio.lender(), out);
+            }
+            (Errand::Fold(fold), _) => {
+                self.stat.pgmajfault += 1;
+                self.stat.folio_fold += 1;
+                let parts = self.folds.take(fold);
+                for part in parts.as_slice() {
+                    let pages = u32::from(part.pages);
+                    match part.slot {
+                        Some(slot) => {
+                            self.stat.pswpin += u64::from(pages);
+                            self.drop_slot_pages(slot, pages, out);
+                        }
+                        None => self.stat.pgzero += u64::from(pages),
                     }
-                    None => self.stat.pgzero += u64::from(pages),
                 }
             }
-            self.now_resident(id, ListName::Inactive);
-            self.trim(out);
-            return;
-        }
-        match folio.slot {
-            Some(_) => {
+            (_, Some(_)) => {
                 self.stat.pgmajfault += 1;
                 self.stat.pswpin += u64::from(pages);
             }
-            None => self.stat.pgzero += u64::from(pages),
+            (_, None) => self.stat.pgzero += u64::from(pages),
         }
         self.now_resident(id, ListName::Inactive);
         self.trim(out);

@@ -9,7 +9,7 @@
 //! frames serve the next faults without the kernel.
 
 use super::walk::Step;
-use crate::addr::{Order, PageCount, PageIndex, PageRange};
+use crate::addr::{Frame, Order, PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands};
 use crate::event::{Refusal, Reply};
 use crate::folio::{Errand, FolioId, ListName, State};
@@ -108,7 +108,7 @@ impl Core {
     }
 
     /// A folio in limbo is no more; its frame, still busy, is what is left of it.
-    pub(crate) fn drop_limbo(&mut self, id: FolioId, out: &mut Commands) -> crate::addr::Frame {
+    pub(crate) fn drop_limbo(&mut self, id: FolioId, out: &mut Commands) -> Frame {
         self.unlist(id);
         self.unmark(id);
         let folio = *self.folios.get(id);

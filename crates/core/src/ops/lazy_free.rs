@@ -32,12 +32,12 @@
 //! not chased through the pool, and a full look afterwards, when nobody can write to it any more.
 
 use super::walk::Step;
-use crate::addr::{PageCount, PageIndex, PageRange};
+use crate::addr::{Frame, PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands};
 use crate::event::{FreeMode, Refusal, Reply};
 use crate::folio::{Errand, FolioId, ListName, State};
 use crate::leaf::Entry;
-use crate::limits::{CLEAR_PAGES, LOAD_RESERVE, RECLAIM_BATCH, RECLAIM_SCAN};
+use crate::limits::{CLEAR_PAGES, RECLAIM_BATCH, RECLAIM_SCAN};
 use crate::machine::Core;
 
 impl Core {
@@ -273,16 +273,9 @@ impl Core {
 
     fn start_take_out_if_blank(&mut self, id: FolioId, errand: Errand, out: &mut Commands) -> bool {
         let folio = *self.folios.get(id);
-        if self.frames.holes(folio.order) <= LOAD_RESERVE {
-            if let Some(frame) = self.frames.drain_one_of(folio.order) {
-                out.push(Command::FreeFrame { frame });
-            }
+        let Some(frame) = self.hole_for_take_out(folio.order, out) else {
             return false;
-        }
-        let frame = self
-            .frames
-            .take_hole(folio.order)
-            .expect("holes were counted");
+        };
         self.unlist(id);
         self.begin(id, State::TakingOut);
         self.lazy_leaving += folio.order.pages().0;
@@ -309,7 +302,7 @@ impl Core {
     }
 
     /// A busy frame holds nothing that is wanted: the next fault gets it, or the kernel when the cap is why.
-    fn lazily_dropped(&mut self, frame: crate::addr::Frame, errand: Errand, out: &mut Commands) {
+    fn lazily_dropped(&mut self, frame: Frame, errand: Errand, out: &mut Commands) {
         let pages = frame.order().pages().0;
         self.stat.pglazyfreed += u64::from(pages);
         if let Errand::For(by) = errand {

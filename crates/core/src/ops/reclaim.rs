@@ -1,7 +1,7 @@
 //! Reclaim: the next batch of work that makes memory available.
 //!
-//! What was lazily freed goes first ([`lazy_free`](super::lazy_free)). Then memory leaves in two steps, and a batch has both, so that limbo stays at its length while its old end is
-//! written out:
+//! What was lazily freed goes first ([`lazy_free`](super::lazy_free)). Then memory leaves in two steps, and a batch has
+//! both, so that limbo stays at its length while its old end is written out:
 //!
 //! 1. *save*: the oldest folios in limbo go to the store, and their frames become spare. Only as long as limbo
 //!    is longer than its share: being there for a while is what tells a folio in use from one that is not;
@@ -12,7 +12,7 @@
 //! folios looked at; the caller asks again until enough is available. When nothing but limbo is left, limbo is written
 //! out below its share: a fault that cannot be served is worse than a wrong victim.
 
-use crate::addr::PageCount;
+use crate::addr::{Frame, Order, PageCount};
 use crate::command::{Command, Commands};
 use crate::event::{Reclaimer, Reply};
 use crate::folio::{Errand, FolioId, ListName, State};
@@ -129,17 +129,9 @@ impl Core {
         out: &mut Commands,
     ) -> bool {
         let folio = *self.folios.get(id);
-        if self.frames.holes(folio.order) <= LOAD_RESERVE {
-            // Spare frames may be what fills the pool: their places are wanted more than their pages.
-            if let Some(frame) = self.frames.drain_one_of(folio.order) {
-                out.push(Command::FreeFrame { frame });
-            }
+        let Some(frame) = self.hole_for_take_out(folio.order, out) else {
             return false;
-        }
-        let frame = self
-            .frames
-            .take_hole(folio.order)
-            .expect("holes were counted");
+        };
         self.unlist(id);
         self.unmark(id);
         self.begin(id, State::TakingOut);
@@ -155,6 +147,18 @@ impl Core {
             frame,
         });
         true
+    }
+
+    /// A place in the pool for what is taken out. When there is none, one may be made.
+    pub(crate) fn hole_for_take_out(&mut self, order: Order, out: &mut Commands) -> Option<Frame> {
+        if self.frames.holes(order) > LOAD_RESERVE {
+            return self.frames.take_hole(order);
+        }
+        // Spare frames may be what fills the pool: their places are wanted more than their pages.
+        if let Some(frame) = self.frames.drain_one_of(order) {
+            out.push(Command::FreeFrame { frame });
+        }
+        None
     }
 
     /// Moves the oldest active folio over when the inactive list is the shorter one.

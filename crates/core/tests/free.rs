@@ -1,0 +1,200 @@
+//! Gathers, ticks and the mark of the pool (M3), decision by decision.
+
+mod common;
+
+use common::{Bench, NEW, part};
+use millpond_core::gather::{Gather, Gathered};
+use millpond_core::limits::DISCARD_WALK;
+use millpond_core::{
+    Command, Event, LEAF_PAGES, Outcome, PageCount, PageIndex, PageRange, PageState, Refusal, Reply,
+};
+
+fn unhook(bench: &mut Bench, range: PageRange, gather: &mut Gather) -> Reply {
+    let reply = bench.0.gather(range, gather);
+    bench.0.check().unwrap();
+    reply
+}
+
+fn given_back(bench: &mut Bench, gather: &mut Gather) {
+    bench.0.gathered(gather);
+    gather.clear();
+    bench.0.check().unwrap();
+}
+
+#[test]
+fn what_is_unhooked_counts_until_it_was_given_back() {
+    let mut bench = Bench::new();
+    let range = bench.filled(96, 4);
+    bench.swap_out(range);
+    bench.touch(part(range, 0..16));
+    bench.touch(part(range, 32..96));
+    bench.page_out(part(range, 0..16));
+    let mut gather = Gather::with_pages(1);
+    assert_eq!(unhook(&mut bench, range, &mut gather), Reply::Done);
+    // 64 mapped pages by their range; a folio in limbo by its frame, which is spare; the slots of all.
+    assert_eq!(gather.zap(), Some(range));
+    let slots = gather
+        .items()
+        .filter(|item| matches!(item, Gathered::Slot(_)));
+    assert_eq!(slots.count(), 6);
+    let vm = bench.0.stats();
+    assert_eq!(
+        (vm.nr_unhooked, vm.nr_mapped, vm.nr_limbo, vm.nr_swapped),
+        (64, 0, 0, 0)
+    );
+    assert!(!bench.0.is_quiet());
+    assert!(
+        range
+            .pages()
+            .all(|page| bench.0.page_state(page) == PageState::Empty)
+    );
+    let before = bench.0.available().0;
+    given_back(&mut bench, &mut gather);
+    assert_eq!(
+        (bench.0.available().0 - before, bench.0.stats().nr_unhooked),
+        (64, 0)
+    );
+    assert!(bench.0.is_quiet());
+}
+
+#[test]
+fn a_full_batch_ends_the_walk_and_the_next_goes_on() {
+    let mut bench = Bench::new();
+    let range = bench.filled(64, 0);
+    for page in 0..64 {
+        bench.swap_out(part(range, page..page + 1));
+    }
+    // Eight fit inline, and a folio may leave two.
+    let mut gather = Gather::with_pages(0);
+    let (mut rest, mut batches) = (range, 0);
+    loop {
+        let reply = unhook(&mut bench, rest, &mut gather);
+        batches += 1;
+        given_back(&mut bench, &mut gather);
+        match reply {
+            Reply::More { from } => rest = rest.tail(from),
+            reply => break assert_eq!(reply, Reply::Done),
+        }
+    }
+    assert!(batches > 6, "{batches}");
+    assert_eq!(bench.0.slots_in_use(), 0);
+}
+
+#[test]
+fn a_walk_is_32_mib_at_most() {
+    let mut bench = Bench::new();
+    let range = bench.region(DISCARD_WALK + LEAF_PAGES, 0);
+    let mut gather = Gather::with_pages(0);
+    let from = range.start.plus(DISCARD_WALK);
+    assert_eq!(unhook(&mut bench, range, &mut gather), Reply::More { from });
+    assert!(gather.is_empty());
+}
+
+#[test]
+fn what_is_in_flight_is_waited_for_and_what_is_pinned_refuses() {
+    let mut bench = Bench::new();
+    let range = bench.filled(32, 4);
+    let mut gather = Gather::with_pages(0);
+    assert_eq!(
+        bench
+            .send(Event::Pin {
+                range: part(range, 3..4)
+            })
+            .0,
+        Reply::Done
+    );
+    let refused = Reply::Refused(Refusal::Pinned {
+        page: range.start.plus(3),
+    });
+    assert_eq!(unhook(&mut bench, range, &mut gather), refused);
+    assert_eq!(
+        bench
+            .send(Event::Unpin {
+                range: part(range, 3..4)
+            })
+            .0,
+        Reply::Done
+    );
+
+    let late = bench.region(16, 4);
+    let [Command::Zero { folio, .. }] = bench.fault(late.start).1[..] else {
+        panic!("a fault brings zeros in")
+    };
+    let wait = Reply::Wait { page: late.start };
+    assert_eq!(unhook(&mut bench, late, &mut gather), wait);
+    let answer = bench.tell(folio, NEW);
+    assert!(matches!(answer[..], [Command::Wake { .. }]), "{answer:?}");
+    assert_eq!(unhook(&mut bench, late, &mut gather), Reply::Done);
+    given_back(&mut bench, &mut gather);
+}
+
+#[test]
+fn a_discard_keeps_what_demand_asks_for_and_ticks_give_it_back() {
+    let mut bench = Bench::new();
+    let range = bench.filled(256, 4);
+    let given = bench.all(range, |range| Event::Discard { range });
+    assert!(
+        given
+            .iter()
+            .all(|command| matches!(command, Command::TakeOut { .. }))
+    );
+    assert_eq!(bench.0.stats().nr_free_frames, 256);
+    // Demand halves with each tick: 256, 128, 64 …
+    let mut kept = Vec::new();
+    for _ in 0..10 {
+        let mut first = true;
+        loop {
+            let (_, commands) = bench.send(Event::Tick { first });
+            if commands.is_empty() {
+                break;
+            }
+            bench.work(commands);
+            first = false;
+        }
+        kept.push(bench.0.stats().nr_free_frames);
+    }
+    assert_eq!(kept[..3], [256, 128, 64]);
+    assert_eq!(kept[9], 0);
+    // Now that nobody asks for memory, nothing is kept.
+    let range = PageRange::new(range.start, PageCount(16));
+    bench.touch(range);
+    for first in [true, true, true, true, true, true] {
+        bench.send(Event::Tick { first });
+    }
+    let given = bench.all(range, |range| Event::Discard { range });
+    assert!(matches!(given[..], [Command::Zap { .. }]), "{given:?}");
+}
+
+/// A page that the kernel holds cannot be taken out, but must read as zeros all the same.
+#[test]
+fn what_cannot_be_taken_out_is_zapped() {
+    for outcome in [Outcome::TakeOutBusy, Outcome::TakeOutImmovable] {
+        let mut bench = Bench::new();
+        let range = bench.filled(16, 4);
+        let (_, commands) = bench.send(Event::Discard { range });
+        let [Command::TakeOut { folio, .. }] = commands[..] else {
+            panic!("{commands:?}")
+        };
+        // Somebody waits for it meanwhile.
+        assert_eq!(
+            bench.fault(range.start).0,
+            Reply::Wait { page: range.start }
+        );
+        let answer = bench.tell(folio, outcome);
+        assert!(matches!(answer[..], [Command::Zap { .. }]), "{answer:?}");
+        let answer = bench.tell(folio, Outcome::Zapped);
+        assert!(matches!(answer[..], [Command::Wake { .. }]), "{answer:?}");
+        assert_eq!(bench.state(range, 0), PageState::Empty);
+    }
+}
+
+#[test]
+fn a_bad_range_is_refused() {
+    let mut bench = Bench::new();
+    let beyond = PageRange::new(PageIndex(u32::MAX - 1), PageCount(8));
+    let mut gather = Gather::with_pages(0);
+    assert_eq!(
+        unhook(&mut bench, beyond, &mut gather),
+        Reply::Refused(Refusal::BadRange)
+    );
+}

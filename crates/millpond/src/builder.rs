@@ -259,17 +259,14 @@ impl ManagerBuilder {
             .address_space
             .unwrap_or_else(|| ram.saturating_mul(16).max(64 << 30));
         let arena = whole_leaves(space).ok_or(BuildError::BadAddressSpace { bytes: space })?;
+        let usual = Config::new(arena, limit);
+        let pages =
+            |bytes: u64| PageCount((bytes / PAGE_SIZE as u64).try_into().unwrap_or(u32::MAX));
         let config = Config {
             records: records(arena, limit),
-            lazyfree_max: self
-                .lazyfree_max
-                .map_or(Config::new(arena, limit).lazyfree_max, |bytes| {
-                    PageCount((bytes / PAGE_SIZE as u64).try_into().unwrap_or(u32::MAX))
-                }),
-            limbo_share: self
-                .limbo_share
-                .unwrap_or(Config::new(arena, limit).limbo_share),
-            ..Config::new(arena, limit)
+            lazyfree_max: self.lazyfree_max.map_or(usual.lazyfree_max, pages),
+            limbo_share: self.limbo_share.unwrap_or(usual.limbo_share),
+            ..usual
         };
         check_tables(&config, space)?;
         let core = Core::new(config).map_err(|error| match error {

@@ -128,6 +128,12 @@ pub enum DiscardError {
         /// Where, in the region.
         offset: usize,
     },
+    /// A page that shares a folio with an end of the range is lost; a part of the range may have been discarded.
+    #[error("the page at offset {offset} is lost: discard it first")]
+    Lost {
+        /// Where, in the region.
+        offset: usize,
+    },
     /// No folio record was left to split a folio with; a part of the range may have been discarded.
     #[error("no folio records left: build the manager with a larger .address_space(bytes)")]
     OutOfRecords,

@@ -8,16 +8,10 @@
 
 use crate::driver::Contents;
 use crate::error::{LazyFreeError, VolatileError};
-use crate::region::Region;
+use crate::region::{Region, Wrong};
 use millpond_core::volatile::VolatileRefusal;
-use millpond_core::{FreeMode, PAGE_SIZE, PageRange, Refusal};
+use millpond_core::{FreeMode, PageRange, Refusal};
 use std::ops::Range;
-
-/// What is wrong with a range of bytes.
-enum Wrong {
-    Range,
-    Alignment,
-}
 
 impl Region {
     /// The contents of `range` (byte offsets, multiples of 4,096; the region's own end is allowed) are not wanted any
@@ -143,20 +137,9 @@ impl Region {
         })
     }
 
-    fn check(&self, range: &Range<usize>) -> Result<PageRange, Wrong> {
-        let (start, end, len) = (range.start, range.end, self.len());
-        if start >= end || end > len {
-            return Err(Wrong::Range);
-        }
-        if start % PAGE_SIZE != 0 || (end % PAGE_SIZE != 0 && end != len) {
-            return Err(Wrong::Alignment);
-        }
-        Ok(self.pages(range))
-    }
-
     fn lazy_range(&self, range: &Range<usize>) -> Result<PageRange, LazyFreeError> {
         let (start, end, len) = (range.start, range.end, self.len());
-        self.check(range).map_err(|wrong| match wrong {
+        self.whole_pages(range).map_err(|wrong| match wrong {
             Wrong::Range => LazyFreeError::BadRange { start, end, len },
             Wrong::Alignment => LazyFreeError::Unaligned { start, end },
         })
@@ -164,7 +147,7 @@ impl Region {
 
     fn volatile_range(&self, range: &Range<usize>) -> Result<PageRange, VolatileError> {
         let (start, end, len) = (range.start, range.end, self.len());
-        self.check(range).map_err(|wrong| match wrong {
+        self.whole_pages(range).map_err(|wrong| match wrong {
             Wrong::Range => VolatileError::BadRange { start, end, len },
             Wrong::Alignment => VolatileError::Unaligned { start, end },
         })

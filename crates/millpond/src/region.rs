@@ -30,6 +30,12 @@ pub struct Region {
     guards: AtomicUsize,
 }
 
+/// What is wrong with a range of bytes.
+pub(crate) enum Wrong {
+    Range,
+    Alignment,
+}
+
 /// A hint about how a range will be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -149,23 +155,19 @@ impl Region {
     /// # Errors
     /// As [`Region::discard`].
     pub unsafe fn discard_shared(&self, range: Range<usize>) -> Result<(), DiscardError> {
-        let (start, end, len) = (range.start, range.end, self.len);
-        if start >= end || end > len {
-            return Err(DiscardError::BadRange { start, end, len });
-        }
-        if start % PAGE_SIZE != 0 || (end % PAGE_SIZE != 0 && end != len) {
-            return Err(DiscardError::Unaligned { start, end });
-        }
         let event = |range| Event::Discard { range };
+        let range = self.discard_range(&range)?;
         self.pond
             .driver
-            .operate(self.pages(&range), event)
+            .operate(range, event)
             .map_err(|refusal| match refusal {
                 Refusal::Pinned { page } => DiscardError::Pinned {
                     offset: self.offset(page),
                 },
+                Refusal::Poisoned { page } => DiscardError::Lost {
+                    offset: self.offset(page),
+                },
                 Refusal::OutOfRecords => DiscardError::OutOfRecords,
-                // A lost page that shares a folio with the range's end.
                 other => unreachable!("{other:?} for a range inside a region"),
             })
     }
@@ -176,16 +178,10 @@ impl Region {
     /// # Errors
     /// A bad or unaligned range.
     pub fn will_overwrite(&mut self, range: Range<usize>) -> Result<(), DiscardError> {
-        let (start, end, len) = (range.start, range.end, self.len);
-        if start >= end || end > len {
-            return Err(DiscardError::BadRange { start, end, len });
-        }
-        if start % PAGE_SIZE != 0 || (end % PAGE_SIZE != 0 && end != len) {
-            return Err(DiscardError::Unaligned { start, end });
-        }
+        let range = self.discard_range(&range)?;
         self.pond
             .driver
-            .lazy_free(&[self.pages(&range)], FreeMode::Stored)
+            .lazy_free(&[range], FreeMode::Stored)
             .unwrap_or_else(|refusal| unreachable!("{refusal:?} for a range inside a region"));
         Ok(())
     }
@@ -377,6 +373,26 @@ impl Region {
             0 => None,
             _ => self.driver().first_pinned(range),
         }
+    }
+
+    fn discard_range(&self, range: &Range<usize>) -> Result<PageRange, DiscardError> {
+        let (start, end, len) = (range.start, range.end, self.len);
+        self.whole_pages(range).map_err(|wrong| match wrong {
+            Wrong::Range => DiscardError::BadRange { start, end, len },
+            Wrong::Alignment => DiscardError::Unaligned { start, end },
+        })
+    }
+
+    /// The pages of a range that begins and ends at pages, or at the region's end.
+    pub(crate) fn whole_pages(&self, range: &Range<usize>) -> Result<PageRange, Wrong> {
+        if range.start >= range.end || range.end > self.len {
+            return Err(Wrong::Range);
+        }
+        let at_page = |at: usize| at.is_multiple_of(PAGE_SIZE);
+        if !at_page(range.start) || !(at_page(range.end) || range.end == self.len) {
+            return Err(Wrong::Alignment);
+        }
+        Ok(self.pages(range))
     }
 
     /// The pages that a range of bytes touches.

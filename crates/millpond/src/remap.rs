@@ -1,9 +1,9 @@
 //! Moving memory by its tables, and regions that change their length.
 
 use crate::driver::remap::RemapRefusal;
-use crate::error::RemapError;
+use crate::error::{DiscardError, RemapError};
 use crate::region::Region;
-use millpond_core::{Event, LEAF_PAGES, PAGE_SIZE, PageCount, PageRange};
+use millpond_core::{Event, LEAF_PAGES, PAGE_SIZE, PageCount, PageRange, Refusal};
 use std::ops::Range;
 
 /// What the kernel moves by one pointer at best.
@@ -68,7 +68,10 @@ impl Region {
             self.driver()
                 .operate(rest, |range| Event::Discard { range })
                 .map_err(|refusal| match refusal {
-                    millpond_core::Refusal::Pinned { page } => RemapError::Pinned {
+                    Refusal::Pinned { page } => RemapError::Pinned {
+                        offset: self.offset(page),
+                    },
+                    Refusal::Poisoned { page } => RemapError::Lost {
                         offset: self.offset(page),
                     },
                     _ => RemapError::OutOfRecords,
@@ -196,7 +199,7 @@ impl Region {
         let into = &mut target.as_mut_slice()[offset..][..range.len()];
         into.copy_from_slice(&self.as_slice()[range.clone()]);
         let rounded = range.start..range.end.next_multiple_of(PAGE_SIZE).min(self.len());
-        self.discard(rounded).map_err(|_| RemapError::OutOfRecords)
+        self.discard(rounded).map_err(not_forgotten)
     }
 
     /// Makes room for what is moved here.
@@ -207,7 +210,7 @@ impl Region {
             });
         }
         let whole = bytes.start..bytes.end.next_multiple_of(PAGE_SIZE).min(self.len());
-        self.discard(whole).map_err(|_| RemapError::OutOfRecords)
+        self.discard(whole).map_err(not_forgotten)
     }
 
     fn refused(&self, refusal: RemapRefusal, len: usize) -> RemapError {
@@ -228,5 +231,14 @@ impl Region {
             },
             RemapRefusal::InUse => unreachable!("a new region holds nothing"),
         }
+    }
+}
+
+/// Why what was at a destination, or is left of a source, could not be forgotten.
+fn not_forgotten(error: DiscardError) -> RemapError {
+    match error {
+        DiscardError::Pinned { offset } => RemapError::Pinned { offset },
+        DiscardError::Lost { offset } => RemapError::Lost { offset },
+        _ => RemapError::OutOfRecords,
     }
 }

@@ -75,9 +75,22 @@ impl Driver {
         let mut installed = None;
         while !commands.is_empty() {
             let mut results = Results::new();
-            self.free_frames(commands, &mut results);
-            self.take_out(commands, &mut results);
-            self.zap(commands, &mut results);
+            // A fault has one command or two: it need not pay for the lists of the others.
+            let any = |kind: fn(&Command) -> bool| commands.iter().any(|command| kind(&command));
+            if any(|command| matches!(command, Command::FreeFrame { .. })) {
+                self.free_frames(commands, &mut results);
+            }
+            if any(|command| {
+                matches!(
+                    command,
+                    Command::TakeOut { .. } | Command::TakeOutIfBlank { .. }
+                )
+            }) {
+                self.take_out(commands, &mut results);
+            }
+            if any(|command| matches!(command, Command::Zap { .. })) {
+                self.zap(commands, &mut results);
+            }
             for command in commands.iter() {
                 let outcome = self.carry_out_one(command, commands, &mut results);
                 // The folio that is wanted comes first; what follows is the rest of its window.

@@ -2,17 +2,22 @@
 //! handler thread, and fork is served. This is what the preloaded library puts under a program that knows nothing.
 
 use crate::builder::{OnStoreFull, StoreKind};
+use crate::driver::remap::RemapRefusal;
 use crate::driver::{Driver, fork};
 use crate::error::{BuildError, ForkError};
 use crate::manager::{Manager, Pond};
 use crate::stats::Stats;
 use millpond_core::{
-    Event, FreeMode, OrderPolicy, PAGE_SIZE, PageCount, PageIndex, PageRange, Refusal, Reply,
+    Event, FreeMode, LEAF_PAGES, OrderPolicy, PAGE_SIZE, PageCount, PageIndex, PageRange, Refusal,
+    Reply,
 };
-use millpond_mmu::Delivery;
+use millpond_mmu::{Delivery, MmuError};
 use rustix::io::Errno;
 use std::cell::UnsafeCell;
 use std::sync::Arc;
+
+/// Bytes under one leaf.
+const LEAF: usize = LEAF_PAGES as usize * PAGE_SIZE;
 
 /// What a space is made from.
 #[derive(Clone, Debug)]
@@ -167,6 +172,41 @@ impl Space {
             .mmu
             .remap_reserved(self.pages(addr, len)?)
             .map_err(|_| Errno::NOMEM)
+    }
+
+    /// Moves what `len` bytes at `old` hold, with their protection, to `new`, where nothing is mapped. Both lie alike in their 2 MiB
+    /// and do not overlap. `old` is closed afterwards, or as before and empty when it is to be kept. The program may touch both
+    /// meanwhile: nothing that it writes is lost, and nothing reads as zeros that is not.
+    ///
+    /// # Errors
+    /// `EINVAL` for an unaligned or foreign range or ranges that do not lie alike, `EBUSY` for pages that are pinned, `EIO` when the
+    /// store cannot give a page back, `ENOMEM` when the kernel has no more mappings for the process, `ENOSYS` when it cannot do this at
+    /// all. All is where it was.
+    pub fn remap(&self, old: usize, len: usize, new: usize, keep: bool) -> Result<(), Errno> {
+        let (from, to) = (self.pages(old, len)?, self.pages(new, len)?);
+        let alike = old % LEAF == new % LEAF;
+        if !alike || old.abs_diff(new) < len {
+            return Err(Errno::INVAL);
+        }
+        if !self.driver().mmu.can_hand_over_watched() {
+            return Err(Errno::NOSYS);
+        }
+        loop {
+            match self.driver().remap_watched(from, to, keep) {
+                Ok(()) => return Ok(()),
+                // A stray touch has come to something in the new place just before.
+                Err(RemapRefusal::InUse) => self.discard(new, len)?,
+                Err(RemapRefusal::Pinned(_) | RemapRefusal::Volatile(_)) => {
+                    return Err(Errno::BUSY);
+                }
+                Err(RemapRefusal::Lost(_)) => return Err(Errno::IO),
+                Err(RemapRefusal::OutOfRecords | RemapRefusal::NoAddressSpace) => {
+                    return Err(Errno::NOMEM);
+                }
+                Err(RemapRefusal::Memory(MmuError::HandOver { errno, .. })) => return Err(errno),
+                Err(RemapRefusal::Memory(_)) => return Err(Errno::NOMEM),
+            }
+        }
     }
 
     /// The program is about to change the protection of a range, or has: folios end at its ends from now on. Call it

@@ -140,6 +140,45 @@ fn a_raw_fork_dies_loudly(space: &Space) {
     assert_eq!(ExitStatus::from_raw(status).signal(), Some(libc::SIGSEGV));
 }
 
+/// Most of what moves is in the store, heads and tails do not begin at a leaf, and another thread uses what is beside it meanwhile.
+fn memory_moves_by_its_tables(space: &'static Space) {
+    const PART: usize = 20 * MIB;
+    fill(bytes(space), 3);
+    let (old, new) = (space.base() + 3 * PAGE, space.base() + LEN + 3 * PAGE);
+    assert_eq!(
+        space.remap(old, PART, new + PAGE, false),
+        Err(rustix::io::Errno::INVAL)
+    );
+    assert_eq!(
+        space.remap(old, PART, old + 8 * MIB, false),
+        Err(rustix::io::Errno::INVAL)
+    );
+    // SAFETY: these parts of the test's range, and of what lies behind it, are named by nobody else.
+    let at = |addr: usize, len| unsafe { std::slice::from_raw_parts_mut(addr as *mut u8, len) };
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let beside = at(old + PART, LEN - PART - 3 * PAGE);
+            for salt in 0.. {
+                fill(beside, salt);
+                if done.load(std::sync::atomic::Ordering::Relaxed) {
+                    return fill(beside, 3 + 3 + (PART / PAGE) as u64);
+                }
+            }
+        });
+        for _ in 0..20 {
+            space.remap(old, PART, new, false).unwrap();
+            assert!(all_right(at(new, PART), 6));
+            space.remap(new, PART, old, true).unwrap();
+            assert!(at(new, PART).iter().step_by(PAGE).all(|&byte| byte == 0));
+            space.close(new, PART).unwrap();
+            assert!(all_right(at(old, PART), 6));
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert!(all_right(bytes(space), 3));
+}
+
 /// Closing every descriptor in sight does not turn memory into zeros.
 fn memory_outlives_the_programs_descriptors(space: &'static Space) {
     let bytes = bytes(space);
@@ -166,6 +205,7 @@ fn a_space_serves_system_calls_and_forks() {
         let space = Space::create(options(store)).unwrap();
         space.open(space.base(), LEN).unwrap();
         system_calls_work_on_absent_memory(space);
+        memory_moves_by_its_tables(space);
         children_see_the_snapshot(space);
         memory_outlives_the_programs_descriptors(space);
         a_raw_fork_dies_loudly(space);

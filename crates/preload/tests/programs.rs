@@ -184,6 +184,15 @@ fn advice_is_answered_as_the_kernel_does() {
     are_equal(&others(&ours), &others(&kernel));
 }
 
+/// Every way of `mremap` about every kind of memory. Found by it: a target that a bad call named was unmapped by the kernel, and
+/// with it a piece of the space; shrinking and moving across areas was refused.
+#[test]
+fn mremap_answers_as_the_kernel_does() {
+    if let Some([ours, kernel]) = tables("mremap_table") {
+        are_equal(&ours, &kernel);
+    }
+}
+
 #[test]
 fn process_madvise_answers_as_the_kernel_does() {
     if let Some([ours, kernel]) = tables("process_advise_table") {
@@ -308,6 +317,11 @@ fn a_signal_handler_touches_memory_that_is_not_there() {
 fn four_threads_map_and_allocate_at_once() {
     let seconds = std::env::var("MILLPOND_STRESS_SECS").unwrap_or_else(|_| "3".to_owned());
     is_right("racing_maps", &[&seconds]);
+}
+
+#[test]
+fn areas_move_while_threads_touch_them() {
+    is_right("racing_moves", &["5"]);
 }
 
 #[test]

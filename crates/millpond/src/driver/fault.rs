@@ -47,7 +47,9 @@ impl FaultSink for Driver {
 
     fn fault(&self, page: PageIndex, access: Access) -> Resolution {
         let started = Instant::now();
-        let _inside = self.gate.enter();
+        let Some(_inside) = self.enter_for_fault() else {
+            return Resolution::Asleep;
+        };
         let patience = match self.delivery {
             Delivery::InThread => Patience::Wait,
             Delivery::Handler => Patience::Leave,

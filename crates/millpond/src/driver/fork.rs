@@ -16,15 +16,16 @@
 //! it in its service threads' descriptor table, where the program cannot close it, until it exits or runs another program.
 
 use super::Driver;
-use super::lock::{Held, Passage, Rank, Ranked};
+use super::closed::Closed;
+use super::lock::{Held, Rank, Ranked};
 use crate::error::ForkError;
 use crate::signals::SignalsBlocked;
 use millpond_core::{Core, PageCount, PageIndex, PageRange, PageState, Store};
 use millpond_mmu::report;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, RwLockWriteGuard};
 
 /// Children that may still read what this process saved; more are not waited for, their slots stay.
 const MAX_CHILDREN: usize = 64;
@@ -52,7 +53,7 @@ pub(crate) struct Children {
 pub(crate) struct Hold<'a> {
     driver: &'a Arc<Driver>,
     core: Held<'a, Core>,
-    _gate: Passage<RwLockWriteGuard<'a, ()>>,
+    _gate: Closed<'a>,
     _housekeeping: Held<'a, ()>,
     child_number: Option<u64>,
     /// Write end of the new child's pipe.
@@ -182,7 +183,7 @@ impl Driver {
         let quiet = SignalsBlocked::new();
         let housekeeping = self.housekeeping.lock();
         let (gate, core) = loop {
-            let gate = self.gate.close();
+            let gate = self.close_gate();
             let core = self.lock();
             debug_assert!(core.is_quiet(), "a command is out, and nobody is inside");
             let in_memory = |page| is_mapped(core.page_state(page));
@@ -194,7 +195,7 @@ impl Driver {
             drop(gate);
             // What cannot be brought in is not in a region, or lost: touching it in the child fails as it would here.
             if self.populate(PageRange::new(absent, PageCount(1))).is_err() {
-                break (self.gate.close(), self.lock());
+                break (self.close_gate(), self.lock());
             }
         };
         self.mmu.before_fork();
@@ -226,6 +227,7 @@ impl Hold<'_> {
     /// The child must not touch managed memory.
     pub(crate) fn child(mut self) -> Result<(), ForkError> {
         let driver = self.driver;
+        driver.forget_deferred();
         driver.children.orphaned(self.lifeline.take());
         driver
             .store

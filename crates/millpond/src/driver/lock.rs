@@ -4,7 +4,7 @@
 //! table and not in thread-local storage: in a preloaded library, thread-local storage is found by way of memory
 //! that the program's allocator gave out, which is managed memory, which must not be touched under these locks.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -114,6 +114,18 @@ impl Gate {
         let guard = self.0.read().unwrap_or_else(PoisonError::into_inner);
         witness::taken(Rank::Gate);
         Passage(Some(guard))
+    }
+
+    /// Goes inside unless the gate is closed or somebody waits to close it.
+    pub(crate) fn try_enter(&self) -> Option<Passage<RwLockReadGuard<'_, ()>>> {
+        let guard = match self.0.try_read() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        witness::before(Rank::Gate);
+        witness::taken(Rank::Gate);
+        Some(Passage(Some(guard)))
     }
 
     /// Waits until all have left, and lets nobody in.

@@ -8,6 +8,7 @@
 //! another thread, and the store: a fault may come from anywhere, the program's allocator included.
 
 mod carry_out;
+mod closed;
 mod fault;
 pub(crate) mod fork;
 pub(crate) mod free;
@@ -64,6 +65,8 @@ pub(crate) enum Charge {
 pub(crate) struct Driver {
     /// Entered by everyone who works on memory; see [`fork`].
     gate: Gate,
+    /// A fault was left to whoever opens the gate; see [`closed`].
+    deferred: AtomicBool,
     core: Ranked<Core>,
     pub(crate) mmu: Uffd,
     store: Box<dyn Store>,
@@ -111,6 +114,7 @@ impl Driver {
     pub(crate) fn new(core: Core, parts: Parts) -> Self {
         Self {
             gate: Gate::new(),
+            deferred: AtomicBool::new(false),
             governor: Governor::new(parts.ram, parts.charge),
             freer: free::Freer::new(),
             core: Ranked::new(Rank::Core, core),

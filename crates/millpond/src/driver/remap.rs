@@ -29,6 +29,32 @@ impl Driver {
     /// # Safety
     /// No thread touches `from` meanwhile.
     pub(crate) unsafe fn remap(&self, from: PageRange, to: PageRange) -> Result<(), RemapRefusal> {
+        // SAFETY: the gate is closed when this is called, so nothing is under way, and the core has found nothing in `to`; the
+        // caller's promise for the rest.
+        self.remap_by(from, to, &|| unsafe { self.mmu.hand_over(from, to) })
+    }
+
+    /// The same while threads may touch both: a touch finds the page before, or is a fault afterwards, which is SIGSEGV at
+    /// `from` unless that is to be kept. For an MMU that can
+    /// ([`Uffd::can_hand_over_watched`](millpond_mmu::Uffd::can_hand_over_watched)).
+    pub(crate) fn remap_watched(
+        &self,
+        from: PageRange,
+        to: PageRange,
+        keep: bool,
+    ) -> Result<(), RemapRefusal> {
+        // SAFETY: as above. The thread that reads faults does not wait at the gate (`closed.rs`).
+        self.remap_by(from, to, &|| unsafe {
+            self.mmu.hand_over_watched(from, to, keep)
+        })
+    }
+
+    fn remap_by(
+        &self,
+        from: PageRange,
+        to: PageRange,
+        hand_over: &dyn Fn() -> Result<(), MmuError>,
+    ) -> Result<(), RemapRefusal> {
         let _quiet = SignalsBlocked::new();
         // Held to the end, so that no purge takes a range by its old name. Changing the book may allocate, and so fault: not
         // while the gate is closed.
@@ -38,11 +64,10 @@ impl Driver {
         }
         let mut commands = Commands::new();
         loop {
-            let alone = self.gate.close();
+            let alone = self.close_gate();
             let reply = self.lock().handle(Event::Remap { from, to }, &mut commands);
             let result = match reply {
-                // SAFETY: the gate is closed, so nothing is under way; the caller's promise for the rest.
-                Reply::Done => unsafe { self.move_pages(from, to) },
+                Reply::Done => self.move_pages(from, to, hand_over),
                 Reply::NeedsResident { .. } => Ok(()),
                 Reply::Refused(refusal) => Err(match refusal {
                     Refusal::Pinned { page } => RemapRefusal::Pinned(page),
@@ -69,11 +94,14 @@ impl Driver {
         }
     }
 
-    /// # Safety
-    /// As [`Driver::remap`]; the core has moved its own.
-    unsafe fn move_pages(&self, from: PageRange, to: PageRange) -> Result<(), RemapRefusal> {
-        // SAFETY: the caller's promise; the core has found nothing in `to`.
-        if let Err(error) = unsafe { self.mmu.hand_over(from, to) } {
+    /// The core has moved its own; the kernel's tables follow.
+    fn move_pages(
+        &self,
+        from: PageRange,
+        to: PageRange,
+        hand_over: &dyn Fn() -> Result<(), MmuError>,
+    ) -> Result<(), RemapRefusal> {
+        if let Err(error) = hand_over() {
             let back = Event::Remap { from: to, to: from };
             let reply = self.lock().handle(back, &mut Commands::new());
             assert_eq!(reply, Reply::Done, "what was just moved can be moved back");

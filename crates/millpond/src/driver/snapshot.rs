@@ -63,7 +63,7 @@ impl Driver {
         copy: Named,
     ) -> Result<(), SnapshotRefusal> {
         let _quiet = SignalsBlocked::new();
-        let _alone = self.gate.close();
+        let _alone = self.close_gate();
         if let Some(page) = self.lock().first_pinned(source.1) {
             return Err(SnapshotRefusal::Pinned(page));
         }

@@ -1,9 +1,11 @@
-//! `mremap`, as one function.
+//! `mremap`, by its uses.
 
 use core::ffi::c_void;
 
 use rustix::io::Errno;
-use rustix::mm::{MremapFlags, mremap_fixed};
+use rustix::mm::{MremapFlags, mremap, mremap_fixed};
+
+use millpond_core::PAGE_SIZE;
 
 /// Moves the page tables of `len` bytes at `src` to `dst`, whose mapping is replaced. `src` stays mapped, and is empty.
 ///
@@ -15,4 +17,38 @@ pub(crate) unsafe fn move_tables(src: usize, dst: usize, len: usize) -> Result<(
     let at = unsafe { mremap_fixed(src as *mut c_void, len, len, flags, dst as *mut c_void) }?;
     debug_assert_eq!(at as usize, dst);
     Ok(())
+}
+
+/// How many bytes from `at` on, of `len`, are one mapping of the kernel's; at least a page. Something must be mapped behind
+/// the `len` bytes.
+///
+/// Only one mapping at a time can be moved where userfaultfd is registered, and where one ends nobody says cheaply.
+/// But a mapping that is asked to grow where something is in its way refuses with `ENOMEM`, several with `EFAULT`.
+pub(crate) fn one_mapping(at: usize, len: usize) -> usize {
+    let is_one = |len| {
+        // SAFETY: nothing grows, as the next page is taken.
+        let grown = unsafe {
+            mremap(
+                at as *mut c_void,
+                len,
+                len + PAGE_SIZE,
+                MremapFlags::empty(),
+            )
+        };
+        grown != Err(Errno::FAULT)
+    };
+    if is_one(len) {
+        return len;
+    }
+    // One page is, all are not.
+    let (mut one, mut several) = (PAGE_SIZE, len);
+    while several - one > PAGE_SIZE {
+        let middle = one + (several - one) / PAGE_SIZE / 2 * PAGE_SIZE;
+        if is_one(middle) {
+            one = middle;
+        } else {
+            several = middle;
+        }
+    }
+    one
 }

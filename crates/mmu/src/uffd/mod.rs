@@ -10,6 +10,7 @@
 //! | the program's reads, writes, system calls | any time: they see the old page, the new page, or fault | freely |
 //! | open, close, remap_reserved | never beside an operation on the same pages | freely |
 //! | hand_over | nothing else runs, and the program does not touch the source | the same |
+//! | hand_over_watched | nothing else runs but the program and the thread that reads faults | the same |
 //! | before_fork … after_fork | nothing else runs: the caller is quiet | the same |
 
 mod blank;
@@ -28,8 +29,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use linux_raw_sys::general::{
-    UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_MOVE, UFFD_FEATURE_PAGEFAULT_FLAG_WP,
-    UFFD_FEATURE_POISON, UFFD_FEATURE_SIGBUS, UFFD_FEATURE_THREAD_ID,
+    UFFD_FEATURE_EVENT_REMAP, UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_MOVE,
+    UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_POISON, UFFD_FEATURE_SIGBUS,
+    UFFD_FEATURE_THREAD_ID,
 };
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
@@ -94,7 +96,7 @@ pub struct Uffd {
     pidfd: FdCell,
     delivery: Delivery,
     can_move: bool,
-    can_poison: bool,
+    features: Features,
     costs: cost::Costs,
     surprised: AtomicBool,
     attached: Mutex<Option<Attached>>,
@@ -125,7 +127,7 @@ impl Uffd {
             });
         }
         let can_move = has_move && config.take_out != TakeOutMethod::Copy;
-        let (uffd, can_poison) = open_uffd(config.delivery, can_move)?;
+        let (uffd, features) = open_uffd(config.delivery, can_move)?;
         let arena = Reservation::new("arena", config.arena.bytes() as usize)?;
         let uffd = Self {
             arena,
@@ -142,7 +144,7 @@ impl Uffd {
             pidfd: FdCell::new(open_pidfd()),
             delivery: config.delivery,
             can_move,
-            can_poison,
+            features,
             costs: cost::Costs::new(),
             surprised: AtomicBool::new(false),
             attached: Mutex::new(None),
@@ -272,7 +274,7 @@ impl Uffd {
             len: self.arena.len(),
             bell: self.pool.bell(),
             zeros: self.zeros.addr(),
-            can_poison: self.can_poison,
+            can_poison: self.features.poison,
         }
     }
 
@@ -472,8 +474,17 @@ fn supported_features(delivery: Delivery) -> Result<u64, MmuError> {
     })
 }
 
-/// A descriptor with the features that the delivery needs, and whether it can poison.
-fn open_uffd(delivery: Delivery, can_move: bool) -> Result<(OwnedFd, bool), MmuError> {
+/// What a descriptor can do that not every kernel's can.
+#[derive(Clone, Copy, Debug, Default)]
+struct Features {
+    /// Lost pages can be marked.
+    poison: bool,
+    /// Registration goes along when a mapping is moved, and whoever reads faults is told.
+    remap: bool,
+}
+
+/// A descriptor with the features that the delivery needs.
+fn open_uffd(delivery: Delivery, can_move: bool) -> Result<(OwnedFd, Features), MmuError> {
     let has = supported_features(delivery)?;
     let bit = u64::from;
     let mut wanted = has & (bit(UFFD_FEATURE_EXACT_ADDRESS) | bit(UFFD_FEATURE_THREAD_ID));
@@ -493,7 +504,7 @@ fn open_uffd(delivery: Delivery, can_move: bool) -> Result<(OwnedFd, bool), MmuE
             "use Linux 5.7 or later",
         )?;
     }
-    let mut can_poison = false;
+    let mut features = Features::default();
     match delivery {
         Delivery::InThread => {
             wanted |= need(
@@ -505,8 +516,12 @@ fn open_uffd(delivery: Delivery, can_move: bool) -> Result<(OwnedFd, bool), MmuE
             wanted &= !bit(UFFD_FEATURE_THREAD_ID);
         }
         Delivery::Handler => {
-            can_poison = has & bit(UFFD_FEATURE_POISON) != 0;
-            wanted |= has & bit(UFFD_FEATURE_POISON);
+            let extra = has & (bit(UFFD_FEATURE_POISON) | bit(UFFD_FEATURE_EVENT_REMAP));
+            features = Features {
+                poison: extra & bit(UFFD_FEATURE_POISON) != 0,
+                remap: extra & bit(UFFD_FEATURE_EVENT_REMAP) != 0,
+            };
+            wanted |= extra;
         }
     }
     let fd = open_descriptor(delivery)?;
@@ -514,7 +529,7 @@ fn open_uffd(delivery: Delivery, can_move: bool) -> Result<(OwnedFd, bool), MmuE
         errno,
         way_out: GRANT_UFFD,
     })?;
-    Ok((fd, can_poison))
+    Ok((fd, features))
 }
 
 fn open_descriptor(delivery: Delivery) -> Result<OwnedFd, MmuError> {

@@ -56,7 +56,7 @@ impl Uffd {
 
     /// See [`Mmu::poison`](millpond_core::Mmu::poison).
     pub(super) fn poison_pages(&self, at: PageRange) {
-        if self.can_poison && !at.is_empty() {
+        if self.features.poison && !at.is_empty() {
             poison::mark(self.fd(), self.at(at.start), self.at(at.end()));
         }
     }

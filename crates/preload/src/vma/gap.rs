@@ -2,9 +2,10 @@
 //!
 //! Small requests take the shortest gap that fits, so that they pack into the holes that others left and long gaps stay
 //! long. Requests of 2 MiB and more begin on a 2 MiB boundary: the space keeps its tables by 2 MiB leaves, and two big
-//! areas that share one make each other slower.
+//! areas that share one make each other slower. Those of 1 GiB and more begin on a 1 GiB boundary if there is one: the kernel
+//! moves such an area by a pointer for each GiB.
 
-use super::{LEAF, PAGE, Range};
+use super::{GIGABYTE, LEAF, PAGE, Range};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Free ranges; neighbours are always joined.
@@ -70,15 +71,31 @@ impl Gaps {
             .map(|(&start, &end)| (start, end))
     }
 
-    /// A place for `len` bytes (whole pages) at a multiple of `align` (a power of two, a page or more).
+    /// A place for `len` bytes (whole pages) at a multiple of `align` (a power of two, a page or more), and of 2 MiB or 1 GiB if it is
+    /// as long.
     pub fn find(&self, len: usize, align: usize) -> Option<usize> {
-        let align = if len >= LEAF {
-            align.max(LEAF)
-        } else {
-            align.max(PAGE)
-        };
+        let align = align.max(if len >= LEAF { LEAF } else { PAGE });
+        let highest = (len >= GIGABYTE).then(|| self.find_at(len, align.max(GIGABYTE), 0));
+        highest.flatten().or_else(|| self.find_at(len, align, 0))
+    }
+
+    /// A place for `len` bytes (whole pages) that lies in its 2 MiB as `addr` does, from 1 GiB on in its 1 GiB, or anywhere if there is
+    /// none: what is there moves between the two by its tables.
+    pub fn find_like(&self, len: usize, addr: usize) -> Option<usize> {
+        let highest = (len >= GIGABYTE).then(|| self.find_at(len, GIGABYTE, addr));
+        highest
+            .flatten()
+            .or_else(|| self.find_at(len, LEAF, addr))
+            .or_else(|| self.find_at(len, PAGE, 0))
+    }
+
+    /// A place for `len` bytes that leaves the same rest as `like` when divided by `align`.
+    fn find_at(&self, len: usize, align: usize, like: usize) -> Option<usize> {
+        let rest = like % align;
         let fits = |&(gap, start): &(usize, usize)| {
-            let place = start.checked_next_multiple_of(align)?;
+            let place = start.checked_sub(rest).map_or(Some(rest), |above| {
+                above.checked_next_multiple_of(align)?.checked_add(rest)
+            })?;
             (place.checked_add(len)? <= start + gap).then_some(place)
         };
         // A gap this long has a fitting place wherever it begins; up to a few shorter ones may have one too.

@@ -36,6 +36,13 @@ pub fn first(range: &Range) -> Option<usize> {
     Some(low)
 }
 
+/// Locks what continues a locked area: its pages stay once they are touched.
+pub fn lock(range: &Range) -> Result<(), Errno> {
+    let flags = libc::MLOCK_ONFAULT as usize;
+    // SAFETY: changes no contents.
+    unsafe { raw::syscall(libc::SYS_mlock2, [range.start, range.len(), flags, 0, 0, 0]) }.map(drop)
+}
+
 /// Ends the lock on memory that is being unmapped: the kernel's mapping stays and would keep it.
 pub fn unlock(range: &Range) {
     if is_locked(range) {

@@ -143,6 +143,11 @@ impl Map {
         self.gaps.find(len, align)
     }
 
+    /// A free place for `len` bytes that lies like `addr`; see [`Gaps::find_like`].
+    pub fn find_like(&self, len: usize, addr: usize) -> Option<usize> {
+        self.gaps.find_like(len, addr)
+    }
+
     /// The addresses that are kept account of.
     pub fn bounds(&self) -> Range {
         self.bounds.clone()

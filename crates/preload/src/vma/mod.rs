@@ -10,6 +10,7 @@ pub mod gap;
 pub mod locked;
 pub mod map;
 mod pinned;
+mod ranges;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,9 @@ use rustix::io::Errno;
 pub const PAGE: usize = 4096;
 /// Bytes under one leaf of the space's tables.
 pub const LEAF: usize = 2 << 20;
+
+/// Bytes under one entry of the table above the leaves' in the kernel.
+pub const GIGABYTE: usize = 1 << 30;
 
 /// Addresses, both page-aligned.
 pub type Range = core::ops::Range<usize>;
@@ -74,7 +78,10 @@ pub struct Vmas {
     /// Where the emulated program break stands.
     pub heap: crate::brk::Heap,
     /// What stays in memory for good.
-    pinned: pinned::Pinned,
+    pinned: ranges::Ranges,
+    /// What was moved here by its tables. The kernel's mapping there came from elsewhere and never joins its neighbours, so it is
+    /// replaced when the program gives the addresses back.
+    pub moved: ranges::Ranges,
     /// The space that the areas lie in.
     pub space: &'static Space,
 }
@@ -98,7 +105,8 @@ pub fn begin(space: &'static Space) {
     let vmas = Vmas {
         map,
         heap: crate::brk::Heap::default(),
-        pinned: pinned::Pinned::default(),
+        pinned: ranges::Ranges::default(),
+        moved: ranges::Ranges::default(),
         space,
     };
     // SAFETY: no other thread calls into this module before the constructor has ended.

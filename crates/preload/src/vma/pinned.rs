@@ -9,46 +9,6 @@ use crate::space;
 use libc::{PROT_NONE, PROT_READ, PROT_WRITE};
 use rustix::io::Errno;
 
-/// The pinned ranges, in order and apart.
-#[derive(Default)]
-pub struct Pinned(Vec<Range>);
-
-impl Pinned {
-    fn add(&mut self, range: Range) {
-        let mut whole = range;
-        self.0.retain(|old| {
-            let joins = old.start <= whole.end && whole.start <= old.end;
-            if joins {
-                whole = whole.start.min(old.start)..whole.end.max(old.end);
-            }
-            !joins
-        });
-        let place = self.0.partition_point(|old| old.start < whole.start);
-        self.0.insert(place, whole);
-    }
-
-    /// `range` in parts, each with whether it is pinned.
-    fn parts(&self, range: Range) -> Vec<(Range, bool)> {
-        let mut parts = Vec::new();
-        let mut at = range.start;
-        for pinned in &self.0 {
-            let start = pinned.start.clamp(at, range.end);
-            let end = pinned.end.clamp(at, range.end);
-            if start < end {
-                if at < start {
-                    parts.push((at..start, false));
-                }
-                parts.push((start..end, true));
-                at = end;
-            }
-        }
-        if at < range.end {
-            parts.push((at..range.end, false));
-        }
-        parts
-    }
-}
-
 impl Vmas {
     /// Brings `range` in and keeps it there for good.
     pub fn pin(&mut self, range: Range) -> Result<(), Errno> {
@@ -91,7 +51,7 @@ impl Vmas {
     }
 
     /// Forgets opened pages and takes access away.
-    pub fn close(&self, range: Range) -> Result<(), Errno> {
+    pub fn close(&mut self, range: Range) -> Result<(), Errno> {
         super::locked::unlock(&range);
         for (part, pinned) in self.pinned.parts(range) {
             if pinned {
@@ -99,6 +59,20 @@ impl Vmas {
                 self.reprotect(&part, PROT_NONE, None)?;
             } else {
                 self.space.close(part.start, part.len())?;
+                self.join_neighbours(part)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Maps what came here by a move of tables anew, now that it is closed.
+    fn join_neighbours(&mut self, closed: Range) -> Result<(), Errno> {
+        for (part, moved) in self.moved.parts(closed) {
+            if moved {
+                self.space.restore(part.start, part.len())?;
+                // Something may have come in by a stray touch since it was closed; it is not mapped any more.
+                self.space.discard(part.start, part.len())?;
+                self.moved.remove(&part);
             }
         }
         Ok(())
@@ -110,29 +84,5 @@ impl Vmas {
         // so that nothing here waits for the space.
         unsafe { (pinned.start as *mut u8).write_bytes(0, pinned.len()) };
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_cover_a_range_and_name_what_is_pinned() {
-        let mut pinned = Pinned::default();
-        pinned.add(30..40);
-        pinned.add(10..20);
-        pinned.add(20..25);
-        let expected = vec![
-            (5..10, false),
-            (10..25, true),
-            (25..30, false),
-            (30..35, true),
-        ];
-        assert_eq!(pinned.parts(5..35), expected);
-        assert_eq!(pinned.parts(12..14), vec![(12..14, true)]);
-        assert_eq!(pinned.parts(50..60), vec![(50..60, false)]);
-        pinned.add(0..100);
-        assert_eq!(pinned.parts(5..35), vec![(5..35, true)]);
     }
 }

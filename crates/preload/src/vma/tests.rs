@@ -124,3 +124,26 @@ fn outside_the_bounds_nothing_is_free() {
     assert!(!map.is_free(&(at(0) - PAGE..at(1))));
     assert!(!map.is_free(&(at(PAGES - 1)..at(PAGES + 1))));
 }
+
+#[test]
+fn what_is_as_long_as_a_gigabyte_starts_on_one_and_lies_like_another() {
+    let gigabyte = super::GIGABYTE;
+    let mut map = Map::new(BASE..BASE + 4 * gigabyte);
+    map.insert(BASE..BASE + 5 * LEAF, kind(1));
+    assert_eq!(map.find(gigabyte, PAGE), Some(BASE + gigabyte));
+    assert_eq!(map.find(LEAF, PAGE), Some(BASE + 5 * LEAF));
+    let odd = BASE + 3 * LEAF + 7 * PAGE;
+    assert_eq!(map.find_like(LEAF, odd), Some(BASE + 5 * LEAF + 7 * PAGE));
+    assert_eq!(map.find_like(gigabyte, odd), Some(odd + gigabyte));
+    // Where there is no such place, any will do.
+    let most = 4 * gigabyte - 6 * LEAF;
+    assert_eq!(map.find_like(most, odd), Some(BASE + 5 * LEAF + 7 * PAGE));
+    assert_eq!(
+        map.find(4 * gigabyte - 5 * LEAF, PAGE),
+        Some(BASE + 5 * LEAF)
+    );
+    assert_eq!(
+        map.find_like(4 * gigabyte - 5 * LEAF, odd),
+        Some(BASE + 5 * LEAF)
+    );
+}

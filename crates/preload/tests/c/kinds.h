@@ -190,7 +190,7 @@ static char *make(size_t kind) {
     made = KIND[kind].make;
     return made();
 }
-static void unmake(char *at) {
+static inline void unmake(char *at) {
     if (made == heap) {
         CHECK(sbrk(-2 * (intptr_t)SPAN) != (void *)-1);
     } else if (made == block) {
@@ -204,11 +204,11 @@ static void unmake(char *at) {
     }
 }
 
-static void say(const char *name, long result) { printf("%s %ld %d", name, result, result < 0 ? errno : 0); }
+static inline void say(const char *name, long result) { printf("%s %ld %d", name, result, result < 0 ? errno : 0); }
 
 /* One letter for each page: s as it was filled, z zeros, . not readable, ? anything else. After MADV_FREE the first
  * two are one. */
-static void say_contents(char *at, int either) {
+static inline void say_contents(char *at, int either) {
     static int pipes[2] = {-1, -1};
     if (pipes[0] < 0) CHECK(pipe(pipes) == 0);
     printf(" ");

@@ -1,0 +1,410 @@
+//! `mremap`: shrink and grow where the area is, else move it.
+//!
+//! A move is a move of tables ([`Space::remap`](crate::space::Space::remap)), the space's and the kernel's, whatever part of the area
+//! is in the store. It needs source and target to lie alike in their 2 MiB, which a target that we choose does; and if the
+//! area is to grow, one with room behind it is chosen, so that the next growth need not move it. Only where `MREMAP_FIXED`
+//! names a place that lies otherwise the contents are copied ([`copy`]).
+//!
+//! *Threads that touch the area meanwhile* find the page before the move, or get SIGSEGV after it (zeros, with
+//! `MREMAP_DONTUNMAP`), as with the kernel: `millpond_mmu`'s `hand_over.rs` has how.
+//!
+//! *Errors* are the kernel's, in its order (tests/c/mremap_table.c compares). What is wrong with the arguments alone is left to the
+//! kernel itself. Several areas at once can be moved by `MREMAP_FIXED` without a change of length where the kernel can (Linux
+//! 6.17), which is asked once.
+
+mod copy;
+mod foreign;
+
+use crate::lock::RawLock;
+use crate::signals::Blocked;
+use crate::vma::{self, Kind, PAGE, Range, Vmas, locked};
+use crate::{raw, space};
+use copy::Carry;
+use core::ffi::{c_int, c_void};
+use libc::{MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE};
+use rustix::io::Errno;
+use std::sync::OnceLock;
+
+/// Room that a growing area gets behind it, at most.
+const MOST_ROOM: usize = 1 << 30;
+
+/// No area is longer, or ends above. Whether to ask for more is a bad argument or a lack of memory depends on the kernel.
+const LONGEST: usize = 1 << 48;
+
+static MOVING: RawLock = RawLock::new();
+
+/// Waits for moves under way and keeps new ones out until [`unlock_after_fork`]. Signals are blocked by the caller.
+pub fn lock_for_fork() {
+    MOVING.lock();
+}
+
+/// Ends what [`lock_for_fork`] began, in the parent and in the child.
+pub fn unlock_after_fork() {
+    MOVING.unlock();
+}
+
+#[derive(Clone, Copy)]
+struct Request {
+    old: usize,
+    old_len: usize,
+    new_len: usize,
+    flags: i32,
+    new: usize,
+}
+
+/// What is left to do when the VMA lock has been let go.
+enum Next {
+    Done(usize),
+    /// Contents to be copied, and the request's own result.
+    Copy(Vec<Carry>, usize),
+}
+
+impl Request {
+    fn has(self, flag: i32) -> bool {
+        self.flags & flag != 0
+    }
+
+    fn to_kernel(self) -> Result<usize, Errno> {
+        // SAFETY: the program asked for it; no managed page of the space is concerned.
+        unsafe { raw::mremap(self.old, self.old_len, self.new_len, self.flags, self.new) }
+    }
+
+    /// With lengths in whole pages; `None` when the kernel refuses such arguments whatever is mapped.
+    fn normal(self) -> Option<Self> {
+        let old_len = self.old_len.checked_next_multiple_of(PAGE)?;
+        let new_len = self.new_len.checked_next_multiple_of(PAGE)?;
+        let old_end = self.old.checked_add(old_len)?;
+        let known = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+        let moves = self.has(MREMAP_FIXED) || self.has(MREMAP_DONTUNMAP);
+        let good = self.flags & !known == 0
+            && self.old.is_multiple_of(PAGE)
+            && new_len > 0
+            && new_len <= LONGEST
+            && (!moves || self.has(MREMAP_MAYMOVE))
+            && (!self.has(MREMAP_DONTUNMAP) || old_len == new_len);
+        let target = self.new..self.new.checked_add(new_len)?;
+        let apart = target.end <= self.old || target.start >= old_end;
+        let good_target = !self.has(MREMAP_FIXED)
+            || self.new.is_multiple_of(PAGE) && apart && target.end <= LONGEST;
+        (good && good_target).then_some(Self {
+            old_len,
+            new_len,
+            ..self
+        })
+    }
+
+    fn old_range(self) -> Range {
+        self.old..self.old + self.old_len
+    }
+
+    fn new_range(self) -> Range {
+        self.new..self.new + self.new_len
+    }
+
+    /// Whether it leaves the area where it is if that can be.
+    fn stays(self) -> bool {
+        !self.has(MREMAP_FIXED) && !self.has(MREMAP_DONTUNMAP)
+    }
+
+    /// The same for a part of the old range, to the corresponding part of the new one.
+    fn part(self, range: &Range) -> Self {
+        Self {
+            old: range.start,
+            old_len: range.len(),
+            new_len: range.len(),
+            new: self.new + (range.start - self.old),
+            ..self
+        }
+    }
+}
+
+fn remap(request: Request) -> Result<usize, Errno> {
+    let Some(normal) = request.normal() else {
+        // The kernel may have emptied the target before it finds out.
+        let emptied = request.has(MREMAP_FIXED) && space::overlaps(request.new, request.new_len);
+        return if emptied {
+            Err(Errno::INVAL)
+        } else {
+            request.to_kernel()
+        };
+    };
+    let into_space = normal.has(MREMAP_FIXED) && space::overlaps(normal.new, normal.new_len);
+    let from_space = space::overlaps(normal.old, normal.old_len.max(1));
+    if !into_space && !from_space {
+        return request.to_kernel();
+    }
+    let _blocked = Blocked::new();
+    MOVING.lock();
+    let result = remap_alone(normal, from_space);
+    MOVING.unlock();
+    result
+}
+
+fn remap_alone(request: Request, from_space: bool) -> Result<usize, Errno> {
+    let next = vma::locked(move |vmas| {
+        if from_space {
+            vmas.remap(request)
+        } else {
+            vmas.remap_foreign(request).map(Next::Done)
+        }
+    });
+    match next.unwrap_or(Err(Errno::FAULT))? {
+        Next::Done(place) => Ok(place),
+        Next::Copy(carries, place) => {
+            for carry in carries {
+                copy::copy(&carry);
+                vma::locked(move |vmas| vmas.arrived(carry)).unwrap_or(Ok(()))?;
+            }
+            Ok(place)
+        }
+    }
+}
+
+/// Whether the kernel moves several mappings at once.
+fn kernel_moves_several() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        let Ok(place) = raw::map_anonymous(4 * PAGE) else {
+            return false;
+        };
+        let flags = MREMAP_MAYMOVE | MREMAP_FIXED;
+        // SAFETY: four pages of our own, of which the second becomes a mapping of its own, and the first two replace the others.
+        unsafe {
+            let several = raw::mprotect(place + PAGE, PAGE, libc::PROT_READ, None)
+                .and_then(|()| raw::mremap(place, 2 * PAGE, 2 * PAGE, flags, place + 2 * PAGE));
+            let _ = raw::munmap(place, 4 * PAGE);
+            several.is_ok()
+        }
+    })
+}
+
+impl Vmas {
+    fn remap(&mut self, request: Request) -> Result<Next, Errno> {
+        let old = request.old_range();
+        let kept = old.start..old.end.min(old.start + request.new_len);
+        let (before, inside, after) = self.split(&(old.start..old.end.max(old.start + PAGE)));
+        if !before.is_empty() || !after.is_empty() {
+            return Err(Errno::FAULT);
+        }
+        let first = self.map.first_piece(inside);
+        match first.kind {
+            None => Err(Errno::FAULT),
+            Some(Kind::Foreign) if first.range.end >= old.end => {
+                self.remap_foreign(request).map(Next::Done)
+            }
+            // Only shared mappings can be had twice.
+            Some(Kind::Managed { .. }) if request.old_len == 0 => Err(Errno::INVAL),
+            Some(_) if request.stays() && request.new_len <= request.old_len => {
+                if request.new_len < request.old_len {
+                    self.clear(old.start + request.new_len..old.end)?;
+                }
+                Ok(Next::Done(old.start))
+            }
+            // What is not kept may be anything.
+            Some(kind)
+                if first.range.end >= kept.end
+                    && request.new_len < request.old_len
+                    && !is_partly_locked(kind, &kept) =>
+            {
+                self.clear(kept.end..old.end)?;
+                self.remap(Request {
+                    old_len: request.new_len,
+                    ..request
+                })
+            }
+            Some(kind) if first.range.end >= old.end && !is_partly_locked(kind, &old) => {
+                self.remap_managed(request, kind)
+            }
+            _ if request.has(MREMAP_FIXED)
+                && request.old_len == request.new_len
+                && kernel_moves_several() =>
+            {
+                self.remap_several(request)
+            }
+            _ => Err(Errno::FAULT),
+        }
+    }
+
+    /// Moves one area after the other; holes stay holes, and what is mapped where they come to lie stays as well.
+    fn remap_several(&mut self, request: Request) -> Result<Next, Errno> {
+        let mut copies = Vec::new();
+        for piece in self.map.pieces(request.old_range()) {
+            let part = request.part(&piece.range);
+            match piece.kind {
+                None => {}
+                Some(Kind::Foreign) => {
+                    self.remap_foreign(part)?;
+                }
+                Some(kind) => {
+                    if let Next::Copy(more, _) = self.remap_managed(part, kind)? {
+                        copies.extend(more);
+                    }
+                }
+            }
+        }
+        Ok(Next::Copy(copies, request.new))
+    }
+
+    fn remap_managed(&mut self, request: Request, kind: Kind) -> Result<Next, Errno> {
+        let Kind::Managed { opened, .. } = kind else {
+            return Err(Errno::FAULT);
+        };
+        let old = request.old_range();
+        if request.stays() && self.grow_in_place(request, kind)? {
+            return Ok(Next::Done(old.start));
+        }
+        if !request.has(MREMAP_MAYMOVE) {
+            return Err(Errno::NOMEM);
+        }
+        let target = if request.has(MREMAP_FIXED) {
+            request.new_range()
+        } else {
+            let room = (request.new_len - request.old_len)
+                .checked_add(request.old_len.min(MOST_ROOM))
+                .filter(|_| request.stays());
+            let start = room
+                .and_then(|room| {
+                    self.map
+                        .find_like(request.old_len.checked_add(room)?, old.start)
+                })
+                .or_else(|| self.map.find_like(request.new_len, old.start))
+                .ok_or(Errno::NOMEM)?;
+            start..start + request.new_len
+        };
+        let carry = Carry {
+            from: old,
+            to: target,
+            kind,
+            keep_source: request.has(MREMAP_DONTUNMAP),
+        };
+        let place = carry.to.start;
+        if opened && self.move_tables(&carry)? {
+            return Ok(Next::Done(place));
+        }
+        self.prepare_copy(&carry)?;
+        if opened {
+            return Ok(Next::Copy(vec![carry], place));
+        }
+        self.arrived(carry)?;
+        Ok(Next::Done(place))
+    }
+
+    /// Grows an area where it is, if nothing is in the way.
+    fn grow_in_place(&mut self, request: Request, kind: Kind) -> Result<bool, Errno> {
+        let old = request.old_range();
+        let end = old.start.checked_add(request.new_len).ok_or(Errno::NOMEM)?;
+        let added = old.end..end;
+        if !self.map.is_free(&added) {
+            return Ok(false);
+        }
+        self.extend(added, kind, &old)?;
+        Ok(true)
+    }
+
+    /// Maps a free range like the area `old` that it continues, locked if that is.
+    fn extend(&mut self, range: Range, kind: Kind, old: &Range) -> Result<(), Errno> {
+        let Kind::Managed { prot, opened, .. } = kind else {
+            return Err(Errno::FAULT);
+        };
+        self.place_as(range.clone(), prot, opened)?;
+        self.map.insert(range.clone(), kind);
+        if opened && locked::first(&(old.end - PAGE..old.end)).is_some() {
+            return locked::lock(&range).inspect_err(|_| {
+                let _ = self.clear(range);
+            });
+        }
+        Ok(())
+    }
+
+    /// Maps zeros in a free range. Unlike in [`Vmas::place`] pages without access may be opened all the same.
+    fn place_as(&mut self, range: Range, prot: i32, opened: bool) -> Result<(), Errno> {
+        if opened && prot == libc::PROT_NONE {
+            // The space learns of the protection afterwards.
+            self.place(range.clone(), libc::PROT_READ | libc::PROT_WRITE)?;
+            self.reprotect(&range, prot, None)?;
+            self.map.insert(range, Kind::managed(prot, true));
+            return Ok(());
+        }
+        if opened {
+            return self.place(range, prot);
+        }
+        self.map.insert(range, Kind::managed(prot, false));
+        Ok(())
+    }
+
+    /// Moves the tables of an opened area. False when that cannot be; nothing has changed then, but that nothing is mapped at the
+    /// target.
+    fn move_tables(&mut self, carry: &Carry) -> Result<bool, Errno> {
+        let Carry { from, to, .. } = carry;
+        let (before, inside, after) = self.split(to);
+        if !before.is_empty() || !after.is_empty() || from.start % vma::LEAF != to.start % vma::LEAF
+        {
+            return Ok(false);
+        }
+        self.clear(inside)?;
+        let moved = to.start..to.start + from.len();
+        if moved.end < to.end {
+            self.extend(moved.end..to.end, carry.kind, from)?;
+        }
+        match self
+            .space
+            .remap(from.start, from.len(), to.start, carry.keep_source)
+        {
+            Ok(()) => {}
+            // Out of mappings: a copy needs as many. Out of store: a copy would find out by SIGBUS.
+            Err(error @ (Errno::NOMEM | Errno::IO)) => {
+                self.clear(moved.end..to.end)?;
+                return Err(error);
+            }
+            Err(_) => {
+                self.clear(moved.end..to.end)?;
+                return Ok(false);
+            }
+        }
+        self.moved.add(moved.clone());
+        self.map.insert(moved, carry.kind);
+        if !carry.keep_source {
+            self.moved.remove(from);
+            self.map.remove(from.clone());
+        }
+        Ok(true)
+    }
+}
+
+/// Whether the kernel sees several areas where we see one, because a part of it is locked.
+fn is_partly_locked(kind: Kind, range: &Range) -> bool {
+    matches!(kind, Kind::Managed { opened: true, .. })
+        && locked::first(range).is_some_and(|page| page > range.start)
+}
+
+/// As `mremap` of the C library, where the last argument is optional.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn mremap(
+    old: *mut c_void,
+    old_len: usize,
+    new_len: usize,
+    flags: c_int,
+    new: *mut c_void,
+) -> *mut c_void {
+    let new = if flags & MREMAP_FIXED == 0 {
+        0
+    } else {
+        new as usize
+    };
+    match remap(Request {
+        old: old as usize,
+        old_len,
+        new_len,
+        flags,
+        new,
+    }) {
+        Ok(place) => place as *mut c_void,
+        Err(error) => {
+            raw::set_errno(error);
+            libc::MAP_FAILED
+        }
+    }
+}

@@ -166,7 +166,7 @@ fn memory_moves_by_its_tables(space: &'static Space) {
                 }
             }
         });
-        for _ in 0..20 {
+        for _ in 0..5 {
             space.remap(old, PART, new, false).unwrap();
             assert!(all_right(at(new, PART), 6));
             space.remap(new, PART, old, true).unwrap();

@@ -101,7 +101,8 @@ pub enum Event {
         region: RegionId,
     },
     /// Hand what `base` holds over to its only heir, from a page on. When all is handed over the reply is
-    /// [`Reply::Detached`]: the base is empty and nobody's.
+    /// [`Reply::Detached`]: the base is empty and nobody's. [`Reply::Reclaim`]: the frame pool has no place for what is
+    /// mapped there.
     Merge {
         /// The base.
         base: RegionId,

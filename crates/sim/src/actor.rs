@@ -248,7 +248,22 @@ pub enum DropStage {
         /// What the core has not said to have done.
         rest: PageRange,
     },
-    /// Discarded, the commands are under way.
+    /// It is being unhooked, this part is left.
+    Gather {
+        /// What is still hooked.
+        rest: PageRange,
+    },
+    /// What was unhooked is to be given back to memory and store.
+    GiveBack {
+        /// What is still hooked.
+        rest: Option<PageRange>,
+    },
+    /// It was given back, and the core is to be told.
+    Gathered {
+        /// What is still hooked.
+        rest: Option<PageRange>,
+    },
+    /// Empty, or the commands are under way.
     Settle,
 }
 

@@ -274,7 +274,7 @@ impl World {
             DropStage::Quiet | DropStage::Purging => {
                 self.actors[i].ended = self.detach(i, self.regions[place].id)?;
                 self.oracle.discard_begins(i, range);
-                DropStage::Discard { rest: range }
+                self.begin_emptying(range)
             }
             DropStage::Discard { rest } => match self.ask(i, Event::Discard { range: rest })? {
                 None => DropStage::Discard { rest },
@@ -290,6 +290,9 @@ impl World {
                 }
                 Some(other) => breach!("a discard of {rest} is answered with {other:?}"),
             },
+            DropStage::Gather { rest } => self.gather(i, rest)?,
+            DropStage::GiveBack { rest } => self.give_back(i, rest)?,
+            DropStage::Gathered { rest } => self.gathered(i, rest)?,
             DropStage::Settle => return self.drop_region(i, place),
         };
         self.actors[i].op = Some(Op::Drop { range, stage });

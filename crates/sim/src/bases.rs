@@ -10,7 +10,7 @@ use millpond_core::{
     Command, Event, PageCount, PageIndex, PageRange, PageState, Refusal, RegionId, Reply,
 };
 
-use crate::actor::{Ear, Op};
+use crate::actor::{DropStage, Ear, Op};
 use crate::mmu::Slot;
 use crate::report::{Check, breach};
 use crate::run::LAST;
@@ -34,12 +34,12 @@ pub struct Ended {
 /// How far the end of a base has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// Nobody inherits from it: it is being discarded, this part is left.
+    /// Nobody inherits from it: it is being emptied.
     Orphan {
         /// The base.
         base: Named,
-        /// What the core has not said to have done; nothing when the last commands are under way.
-        rest: Option<PageRange>,
+        /// How far that has come.
+        stage: DropStage,
     },
     /// It is being merged into its heir, from this page on.
     Merge {
@@ -101,8 +101,8 @@ impl World {
                 "orphan"
             });
             self.actors[i].ended = self.detach(i, base.0)?;
-            let rest = Some(base.1);
-            self.actors[i].op = Some(Op::End(End::Orphan { base, rest }));
+            let stage = self.begin_emptying(base.1);
+            self.actors[i].op = Some(Op::End(End::Orphan { base, stage }));
         } else if let Some(base) = single {
             self.actors[i].op = Some(self.merge_of(base));
         } else {
@@ -137,25 +137,19 @@ impl World {
     /// A rule is broken.
     pub(crate) fn step_end(&mut self, i: usize, end: End) -> Check {
         let end = match end {
-            End::Orphan { base, rest: None } => {
-                self.forget_base(i, base)?;
-                return self.end_bases(i);
+            End::Orphan { base, stage } => {
+                let stage = match stage {
+                    DropStage::Discard { rest } => self.discard_base(i, rest)?,
+                    DropStage::Gather { rest } => self.gather(i, rest)?,
+                    DropStage::GiveBack { rest } => self.give_back(i, rest)?,
+                    DropStage::Gathered { rest } => self.gathered(i, rest)?,
+                    _ => {
+                        self.forget_base(i, base)?;
+                        return self.end_bases(i);
+                    }
+                };
+                End::Orphan { base, stage }
             }
-            End::Orphan {
-                base,
-                rest: Some(range),
-            } => match self.ask(i, Event::Discard { range })? {
-                None => End::Orphan {
-                    base,
-                    rest: Some(range),
-                },
-                Some(Reply::Done) => End::Orphan { base, rest: None },
-                Some(Reply::More { from }) => End::Orphan {
-                    base,
-                    rest: Some(self.rest_of(range, from)?),
-                },
-                Some(other) => breach!("a discard of the base {range} is answered with {other:?}"),
-            },
             End::Merge {
                 base,
                 from,
@@ -212,6 +206,17 @@ impl World {
         if self.actors[i].blocked == crate::actor::Blocked::No {
             self.settle(i);
         }
+    }
+
+    fn discard_base(&mut self, i: usize, range: PageRange) -> Check<DropStage> {
+        Ok(match self.ask(i, Event::Discard { range })? {
+            None => DropStage::Discard { rest: range },
+            Some(Reply::Done) => DropStage::Settle,
+            Some(Reply::More { from }) => DropStage::Discard {
+                rest: self.rest_of(range, from)?,
+            },
+            Some(other) => breach!("a discard of the base {range} is answered with {other:?}"),
+        })
     }
 
     fn give_up(&mut self, i: usize) -> Check {

@@ -364,7 +364,8 @@ impl World {
                     pages: PageCount(pages),
                 })
             }
-            2..5 => self.expect_done(Event::RetryStore),
+            2 => self.tick_core(),
+            3..5 => self.expect_done(Event::RetryStore),
             5..8 => {
                 let storm = self.rng.chance(self.profile.storms);
                 self.store.weather = if storm {
@@ -378,6 +379,19 @@ impl World {
                 Ok(())
             }
             _ => self.ask_for_the_impossible(),
+        }
+    }
+
+    /// Time passes: frames beyond what faults ask for go back to the kernel.
+    fn tick_core(&mut self) -> Check {
+        let mut first = true;
+        loop {
+            let outstanding = self.actors[OPERATOR].outstanding;
+            self.expect_done(Event::Tick { first })?;
+            first = false;
+            if self.actors[OPERATOR].outstanding == outstanding {
+                return Ok(());
+            }
         }
     }
 

@@ -283,7 +283,7 @@ impl World {
             | PageState::LazyFree { mapped: false }
             | PageState::Swapped => here == Slot::Empty,
         };
-        if !agree {
+        if !agree && !self.is_unhooked(page) {
             breach!(at page, "the core takes {page} to be {core:?}, but it is {here:?}");
         }
         let lazy = core == (PageState::LazyFree { mapped: false });
@@ -314,6 +314,7 @@ impl World {
             ("nr_lazyfree", stats.nr_lazyfree, freed),
             ("nr_lazyfree_mapped", stats.nr_lazyfree_mapped, freed_mapped),
             ("nr_mapped", stats.nr_mapped, self.mmu.mapped()),
+            ("nr_unhooked", stats.nr_unhooked, 0),
             (
                 "nr_limbo + nr_free_frames",
                 stats.nr_limbo + stats.nr_free_frames,

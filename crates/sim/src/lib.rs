@@ -18,6 +18,7 @@ mod bases;
 mod choose;
 mod effects;
 mod free;
+mod gather;
 mod judge;
 pub mod mmu;
 pub mod names;

@@ -334,6 +334,21 @@ impl SimMmu {
         Ok(())
     }
 
+    /// Drops what is mapped in `at`, and the poison there. How many pages that were.
+    ///
+    /// # Errors
+    /// A page of it is pinned.
+    pub fn zap_all(&mut self, at: PageRange) -> Check<u64> {
+        let mut zapped = 0;
+        for page in at.pages() {
+            if self.page(page) != Slot::Empty {
+                self.zap(PageRange::new(page, PageCount(1)))?;
+                zapped += 1;
+            }
+        }
+        Ok(zapped)
+    }
+
     /// Makes a populated frame a hole.
     ///
     /// # Errors

@@ -6,10 +6,11 @@
 use millpond_core::{Command, Event, FreeMode, Outcome, Refusal, Reply};
 
 /// Every command, by name.
-pub const COMMANDS: [&str; 14] = [
+pub const COMMANDS: [&str; 15] = [
     "Zero",
     "Load",
     "Fold",
+    "Copy",
     "Rescue",
     "TakeOut",
     "Clear",
@@ -43,9 +44,12 @@ pub const OUTCOMES: [&str; 17] = [
     "Zapped",
 ];
 /// Every event, by name.
-pub const EVENTS: [&str; 20] = [
+pub const EVENTS: [&str; 25] = [
     "CreateRegion",
     "DropRegion",
+    "Snapshot",
+    "Detach",
+    "Merge",
     "Fault",
     "Completed",
     "FrameFreed",
@@ -55,6 +59,7 @@ pub const EVENTS: [&str; 20] = [
     "LazyFree shared",
     "LazyFree exclusive",
     "LazyFree zeroed",
+    "LazyFree stored",
     "TrimLazyFree",
     "RecountLazyFree",
     "Purge",
@@ -63,23 +68,28 @@ pub const EVENTS: [&str; 20] = [
     "Advise",
     "Protected",
     "SetLimit",
+    "Tick",
     "RetryStore",
 ];
 
-/// Replies and refusals that a run must produce. Not all: addresses and records are plenty here, and the order of
+/// Replies and refusals that a run must produce. Not all: records are plenty here, and the order of
 /// checks hides some refusals behind others.
-pub const REPLIES: [&str; 15] = [
+pub const REPLIES: [&str; 19] = [
     "Done",
     "More",
     "Wait",
+    "WaitForBase",
+    "Detached",
     "NeedsResident",
     "Present",
     "Reclaim",
     "Seen",
     "Region",
     "BadRange",
+    "NoAddressSpace",
     "UnknownRegion",
     "RegionInUse",
+    "Busy",
     "Pinned",
     "NotPinned",
     "PinOverflow",
@@ -99,12 +109,14 @@ pub const INJECTED: [&str; 10] = [
     "no place to drop",
 ];
 /// Every answer of a call that more than the core has a part in.
-pub const ANSWERS: [&str; 5] = [
+pub const ANSWERS: [&str; 7] = [
     "free refused",
     "mark refused",
     "survived",
     "purged",
     "purged, but pinned",
+    "gather waits",
+    "gathered in parts",
 ];
 
 /// The name of an event's variant.

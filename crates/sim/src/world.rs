@@ -13,6 +13,7 @@ use millpond_core::{
 };
 
 use crate::actor::{Actor, Blocked, Ear};
+use crate::gather::Batch;
 use crate::mmu::SimMmu;
 use crate::names;
 use crate::oracle::Oracle;
@@ -62,6 +63,8 @@ pub struct World {
     pub regions: Vec<SimRegion>,
     /// Hidden ones, which snapshots have left behind.
     pub bases: Vec<SimBase>,
+    /// What was unhooked and is being given back, by actor.
+    pub(crate) batches: BTreeMap<usize, Batch>,
     /// Who has closed the gate: nobody begins anything, and what was begun ends.
     pub gate: Option<usize>,
     /// What kind of world this is.
@@ -140,6 +143,7 @@ impl World {
             actors: (0..profile.threads + 2).map(|_| Actor::default()).collect(),
             regions: Vec::new(),
             bases: Vec::new(),
+            batches: BTreeMap::new(),
             gate: None,
             profile,
             options,

@@ -2,19 +2,22 @@
 //!
 //! Slot numbers are dense, so the table is an array, in pieces of 4,096 records that are mapped
 //! when first needed and never move: readers need no lock to find a record. The record at a slot's
-//! own number is its *head* and describes its first block; longer slots link further records, taken
-//! from a pool.
+//! own number is its *head* and describes its first block; longer slots have a *run* of further records, side by side, from
+//! a pool. (They were a chain. One page of a slot of 2 MiB then took 64 records to find, a tenth of a random read.) Runs have
+//! powers of two as lengths, like slots, so a run has one record too many; a free one can be split, and is never joined again.
 //!
 //! The core promises not to use a slot for two things at once. Were it to break that promise, a
 //! load could read memory that a release just gave back, so the head also counts its readers: a
 //! release waits for them, and a slot that is being written looks empty. That costs two uncontended
 //! atomic operations a call.
 
+use crate::image::MAX_BLOCKS;
 use crate::mem::{Mapping, PAGE};
 use millpond_core::port::StoreUsage;
 use millpond_core::swap::SlotId;
 use rustix::io::Errno;
 use std::mem::size_of;
+use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Mutex, PoisonError};
 
@@ -51,7 +54,7 @@ impl Block {
 }
 
 /// `meta` is, from the lowest bit: readers (8), kind (2, 0 = empty), pages of the slot (10), size
-/// (16), number of the next record plus one (28).
+/// (16), number of the first record of the run plus one (28); in a free run, of the next free one.
 #[repr(C)]
 struct Record {
     sum: [AtomicU64; 2],
@@ -182,12 +185,21 @@ impl Drop for Records {
     }
 }
 
-/// The free records of the pool.
+/// Lengths of runs: up to 2 to this power, less one.
+const RUNS: usize = 8;
+const _: () = assert!(MAX_BLOCKS - 1 <= 1 << (RUNS - 1) && PIECE.is_power_of_two());
+
+/// The free runs of the pool.
 struct Spare {
-    /// First of the chain of free ones, plus one.
-    head: u32,
+    /// First of the chain of free runs of each length, plus one.
+    heads: [u32; RUNS],
     /// Records that were ever used.
     end: u32,
+}
+
+/// The length of the shortest run for so many records, as a power of two.
+fn run_for(records: usize) -> usize {
+    records.next_power_of_two().ilog2() as usize
 }
 
 /// See the module.
@@ -223,7 +235,10 @@ impl SlotTable {
             block,
             heads: Records::new()?,
             extra: Records::new()?,
-            spare: Mutex::new(Spare { head: 0, end: 0 }),
+            spare: Mutex::new(Spare {
+                heads: [0; RUNS],
+                end: 0,
+            }),
             slots: AtomicU64::new(0),
             pages: AtomicU64::new(0),
             same_filled: AtomicU64::new(0),
@@ -283,43 +298,73 @@ impl SlotTable {
         }
     }
 
-    fn walk<'a>(&'a self, head: &'a Record) -> impl Iterator<Item = &'a Record> + 'a {
-        std::iter::successors(Some(head), |record| {
-            record
-                .next()
-                .checked_sub(1)
-                .and_then(|next| self.extra.get(next))
+    /// How many records the slot of `head` has.
+    fn count_of(&self, head: &Record) -> usize {
+        match head.next() {
+            0 => 1,
+            _ => (usize::from(head.pages()) * PAGE).div_ceil(self.block),
+        }
+    }
+
+    /// The slot's records, all or some.
+    fn records<'a>(
+        &'a self,
+        head: &'a Record,
+        which: Range<usize>,
+    ) -> impl Iterator<Item = &'a Record> + 'a {
+        let run = head.next();
+        which.filter_map(move |i| match i {
+            0 => Some(head),
+            i => self.extra.get(run - 1 + i as u32 - 1),
         })
     }
 
-    /// A free record of the pool: its number plus one.
-    fn new_extra(&self) -> Option<u32> {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(index) = spare.head.checked_sub(1) {
-            spare.head = self.extra.get(index)?.next();
-            return Some(index + 1);
-        }
-        if spare.end > MAX_EXTRA {
-            return None;
-        }
-        self.extra.get_or_grow(spare.end)?;
-        spare.end += 1;
-        Some(spare.end)
+    fn all_records<'a>(&'a self, head: &'a Record) -> impl Iterator<Item = &'a Record> + 'a {
+        self.records(head, 0..self.count_of(head))
     }
 
-    /// Gives the chain that starts at `next` back to the pool.
-    fn free_extra(&self, mut next: u32) {
-        if next == 0 {
-            return;
-        }
+    /// A free run for so many records: the number of its first plus one.
+    fn new_run(&self, records: usize) -> Option<u32> {
+        let length = run_for(records);
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(record) = next.checked_sub(1).and_then(|index| self.extra.get(index)) {
-            let after = record.next();
-            record
-                .meta
-                .store(u64::from(spare.head) << NEXT_SHIFT, Relaxed);
-            spare.head = next;
-            next = after;
+        // A longer one that is free is split.
+        if let Some(found) = (length..RUNS).find(|&length| spare.heads[length] != 0) {
+            let index = spare.heads[found] - 1;
+            spare.heads[found] = self.extra.get(index)?.next();
+            for half in length..found {
+                self.put_free(&mut spare, index + (1 << half), half);
+            }
+            return Some(index + 1);
+        }
+        // A run begins at a multiple of its length, so that it lies in one piece. What is passed over is free.
+        while spare.end % (1 << length) != 0 {
+            let (index, passed) = (spare.end, spare.end.trailing_zeros());
+            self.extra.get_or_grow(index)?;
+            spare.end += 1 << passed;
+            self.put_free(&mut spare, index, passed as usize);
+        }
+        let index = spare.end;
+        if index > MAX_EXTRA - (1 << length) {
+            return None;
+        }
+        self.extra.get_or_grow(index)?;
+        spare.end += 1 << length;
+        Some(index + 1)
+    }
+
+    fn put_free(&self, spare: &mut Spare, index: u32, length: usize) {
+        if let Some(first) = self.extra.get(index) {
+            let next = u64::from(spare.heads[length]) << NEXT_SHIFT;
+            first.meta.store(next, Relaxed);
+            spare.heads[length] = index + 1;
+        }
+    }
+
+    /// Gives the run of so many records at `run` back to the pool.
+    fn free_run(&self, run: u32, records: usize) {
+        if let Some(index) = run.checked_sub(1) {
+            let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+            self.put_free(&mut spare, index, run_for(records));
         }
     }
 
@@ -358,27 +403,20 @@ impl Claim<'_> {
     /// Says what the slot holds now: at least one block.
     pub(crate) fn publish(self, pages: u16, blocks: &[Block]) -> Result<(), NoMemory> {
         let (first, rest) = blocks.split_first().expect("a slot has a block");
-        let mut next = 0;
-        for block in rest.iter().rev() {
-            let Some(index) = self.table.new_extra() else {
-                self.table.free_extra(next);
-                return Err(NoMemory);
-            };
-            let record = self
-                .table
-                .extra
-                .get(index - 1)
-                .expect("a record of the pool exists");
-            record
-                .meta
-                .store(record.fill_in(block, pages, next), Relaxed);
-            next = index;
+        let mut run = 0;
+        if !rest.is_empty() {
+            run = self.table.new_run(rest.len()).ok_or(NoMemory)?;
+            for (index, block) in (run - 1..).zip(rest) {
+                let record = self.table.extra.get(index);
+                let record = record.expect("a record of the pool exists");
+                record.meta.store(record.fill_in(block, pages, 0), Relaxed);
+            }
         }
         self.table
             .count(pages, blocks.iter().copied(), |counter, n| {
                 counter.fetch_add(n, Relaxed);
             });
-        let meta = self.head.fill_in(first, pages, next);
+        let meta = self.head.fill_in(first, pages, run);
         self.head.meta.store(meta, Release);
         std::mem::forget(self);
         Ok(())
@@ -405,7 +443,7 @@ impl Pinned<'_> {
 
     /// Its blocks, in order; a single one when it is filled by one word.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = Block> {
-        self.table.walk(self.head).map(Record::block)
+        self.table.all_records(self.head).map(Record::block)
     }
 
     /// The blocks that overlap `len` bytes from page `first_page`: each with where it starts in the
@@ -431,7 +469,8 @@ impl Pinned<'_> {
             let at = (skip + i) * size;
             (block, at, size.min(slot - at))
         };
-        Some(self.blocks().skip(skip).take(count).enumerate().map(placed))
+        let records = self.table.records(self.head, skip..skip + count);
+        Some(records.map(Record::block).enumerate().map(placed))
     }
 }
 
@@ -456,18 +495,19 @@ impl Taken<'_> {
         } else {
             self.table.block
         };
-        let blocks = self.table.walk(self.head).enumerate();
+        let blocks = self.table.all_records(self.head).enumerate();
         blocks.map(move |(i, record)| (record.block(), size.min(slot - i * size)))
     }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        let blocks = self.table.walk(self.head).map(Record::block);
+        let blocks = self.table.all_records(self.head).map(Record::block);
         self.table.count(self.head.pages(), blocks, |counter, n| {
             counter.fetch_sub(n, Relaxed);
         });
-        self.table.free_extra(self.head.next());
+        let records = self.table.count_of(self.head) - 1;
+        self.table.free_run(self.head.next(), records);
         self.head.meta.store(0, Release);
     }
 }
@@ -475,7 +515,7 @@ impl Drop for Taken<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::BLOCK;
+    use crate::image::{BLOCK, RAM_BLOCK};
 
     fn block(place: u64) -> Block {
         Block {
@@ -487,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_come_back_in_order_and_records_are_used_again() {
+    fn runs_come_back_in_order_and_are_used_again() {
         let table = SlotTable::new(BLOCK).unwrap();
         for round in 0..3 {
             for slot in [0, 4095, 4096, 1_000_000, u32::MAX] {
@@ -521,9 +561,35 @@ mod tests {
                 assert_eq!(table.take(SlotId(slot)).unwrap().blocks().count(), 32);
                 assert!(table.pin(SlotId(slot)).is_none());
             }
-            assert_eq!(table.spare.lock().unwrap().end, 5 * 31);
+            assert_eq!(table.spare.lock().unwrap().end, 5 * 32);
         }
         assert_eq!(table.usage().logical_bytes, 0);
+    }
+
+    /// Whatever lengths come in whatever order: no two runs share a record, and what was passed over is used.
+    #[test]
+    fn runs_of_all_lengths_do_not_overlap() {
+        let table = SlotTable::new(RAM_BLOCK).unwrap();
+        let lengths: Vec<usize> = (0..600).map(|n| [1, 3, 127, 7, 2, 63, 4][n % 7]).collect();
+        for _ in 0..2 {
+            let mut used = std::collections::BTreeSet::new();
+            let runs: Vec<_> = lengths
+                .iter()
+                .map(|&records| table.new_run(records).unwrap() - 1)
+                .collect();
+            for (&run, &records) in runs.iter().zip(&lengths) {
+                for index in run..run + records as u32 {
+                    assert!(used.insert(index), "record {index} twice");
+                    assert!(table.extra.get(index).is_some());
+                }
+            }
+            let wanted: usize = lengths.iter().map(|n| n.next_power_of_two()).sum();
+            let end = table.spare.lock().unwrap().end as usize;
+            assert!(end <= wanted + 256, "{end} records for {wanted}");
+            for (run, records) in runs.into_iter().zip(&lengths) {
+                table.free_run(run + 1, *records);
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Every bound of the core, related by compile-time asserts.
 
-use crate::addr::{LEAF_PAGES, MAX_ORDER};
+use crate::addr::{LEAF_PAGES, MAX_ORDER, Order};
 
 /// Commands that one event can give.
 pub const MAX_COMMANDS: usize = 64;
@@ -32,6 +32,8 @@ pub const CLEAR_PAGES: u32 = 16;
 pub const POOL_MARK: u32 = 64 << 10;
 /// Folios that wait to be split because a part of them was freed; more are split at once.
 pub const DEFERRED_SPLITS: usize = 4096;
+/// Folios of this order and above are large: capturing one interrupts the other processors once for 256 KiB and more.
+pub const LARGE: Order = Order::new(6).expect("6 is an order");
 /// Pages of entries that one discard event walks at most, so that the lock is held for a bounded time.
 pub const DISCARD_WALK: u32 = 16 * LEAF_PAGES;
 /// Smallest budget that a manager accepts, in pages (16 MiB).

@@ -20,6 +20,7 @@ use crate::folio::{FolioId, Folios, ListName, State};
 use crate::frames::Frames;
 use crate::leaf::{Entry, LeafTable};
 use crate::limits::DEFERRED_SPLITS;
+use crate::limits::LARGE;
 use crate::lru::Lruvec;
 use crate::ops::free::Demand;
 use crate::order::{OrderPolicy, Trends};
@@ -184,6 +185,18 @@ impl Core {
     #[must_use]
     pub fn below_low_mark(&self) -> bool {
         self.available().0 < self.watermark(self.config.low_mark)
+    }
+
+    /// Whether what would leave memory next is large and has to be written: then saving takes far longer than capturing,
+    /// and a second thread that does it is worth the interruptions. The store must take something, too.
+    #[must_use]
+    pub fn victims_are_work(&self) -> bool {
+        let next = self.lru.limbo.oldest().or(self.lru.inactive.oldest());
+        let is_work = |id| {
+            let folio = self.folios.get(id);
+            folio.order >= LARGE && folio.slot.is_none()
+        };
+        !self.store_blocked && next.is_some_and(is_work)
     }
 
     /// How many pages background reclaim should free until its high mark; zero when it may rest.

@@ -1,6 +1,6 @@
 //! Building a manager: budget, store, delivery.
 
-use crate::driver::{Charge, Driver, Parts};
+use crate::driver::{Background, Charge, Driver, Parts};
 use crate::error::{BuildError, MIN_RAM, StoreError};
 use crate::manager::{Manager, Pond};
 use millpond_core::{
@@ -214,9 +214,11 @@ impl ManagerBuilder {
 
     /// Whether a thread reclaims ahead of need. Without it every faulting thread reclaims for itself.
     ///
-    /// On by default with a handler thread, off with in-thread delivery: a second thread means that each page moved
-    /// interrupts the other's processor. One thread over 512 MiB in 256 MiB took, without and with it, 1.5 and 2.3 µs
-    /// a page in order by folios of 64 KiB and 5.5 and 9.0 µs an access at random by folios of 4 KiB.
+    /// A second thread means that each call that moves pages interrupts the other's processor. One thread over 512 MiB in
+    /// 256 MiB took, without and with it, 1.5 and 2.3 µs a page in order by folios of 64 KiB, 5.5 and 9.0 µs an access at
+    /// random by folios of 4 KiB, and 1.57 and 1.22 µs a page to fill an adaptive region, by folios of 2 MiB. So it is on
+    /// by default with a handler thread, and with in-thread delivery while folios of 256 KiB and more come in for such that have
+    /// to be written.
     pub fn background_reclaim(mut self, on: bool) -> Self {
         self.background = Some(on);
         self
@@ -287,9 +289,11 @@ impl ManagerBuilder {
             ram,
             charge: self.charge,
             on_store_full: self.on_store_full,
-            background: self
-                .background
-                .unwrap_or(self.delivery == Delivery::Handler),
+            background: match (self.background, self.delivery) {
+                (Some(false), _) => Background::Never,
+                (Some(true), _) | (None, Delivery::Handler) => Background::Always,
+                (None, Delivery::InThread) => Background::Large,
+            },
             on_tick: self.on_tick,
         };
         Ok((Arc::new(Driver::new(core, parts)), self.order))

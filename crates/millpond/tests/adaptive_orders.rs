@@ -144,3 +144,41 @@ fn bad_ranges_to_overwrite_are_named() {
     let error = region.will_overwrite(1..PAGE).unwrap_err().to_string();
     assert!(error.contains("1..4096"), "{error}");
 }
+
+/// A second thread interrupts whoever moves pages, so with in-thread delivery it works only where that is rare and the work is
+/// long: for a stream that fills.
+#[test]
+fn the_background_thread_helps_a_stream_that_fills_and_nothing_else() {
+    // So large that a folio is less than the mark at which background reclaim begins.
+    let manager = small()
+        .ram(64 * MIB as u64)
+        .delivery(Delivery::InThread)
+        .build()
+        .unwrap();
+    let mut region = manager.region_with(256 * MIB, ADAPTIVE).unwrap();
+    let pages = region.len() / PAGE;
+    for (page, bytes) in region.as_mut_slice().chunks_exact_mut(PAGE).enumerate() {
+        write_page(bytes, page as u64);
+    }
+    let helped = manager.stats().vm.pgsteal_kswapd;
+    assert!(helped > 0, "{:?}", manager.stats().vm);
+
+    // It may be at work still.
+    let mut before = helped;
+    let quiet = common::eventually(|| {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::mem::replace(&mut before, manager.stats().vm.pgsteal_kswapd) == before
+    });
+    assert!(quiet);
+    let mut rng = Rng(7);
+    for _ in 0..2000 {
+        let page = rng.below(pages);
+        assert!(page_is(
+            &region.as_slice()[page * PAGE..][..PAGE],
+            page as u64
+        ));
+    }
+    let after = manager.stats().vm;
+    assert_eq!(after.pgsteal_kswapd, before);
+    assert!(after.pgsteal_direct > 0);
+}

@@ -337,7 +337,7 @@ impl SlotTable {
             return Some(index + 1);
         }
         // A run begins at a multiple of its length, so that it lies in one piece. What is passed over is free.
-        while spare.end % (1 << length) != 0 {
+        while !spare.end.is_multiple_of(1 << length) {
             let (index, passed) = (spare.end, spare.end.trailing_zeros());
             self.extra.get_or_grow(index)?;
             spare.end += 1 << passed;

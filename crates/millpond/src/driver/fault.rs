@@ -1,7 +1,8 @@
 //! A fault, from the backend to the installed page.
 
-use super::Driver;
 use super::latency::FaultPath;
+use super::{Background, Driver};
+use millpond_core::limits::LARGE;
 use millpond_core::{
     Access, Command, Commands, Event, LEAF_PAGES, Order, Outcome, PageCount, PageIndex, Reclaimer,
     Refusal, Reply,
@@ -19,6 +20,16 @@ pub(crate) enum FaultError {
     Outside,
     /// No folio record was left.
     OutOfRecords,
+}
+
+/// Whether a command brings in a large folio.
+fn is_large(command: Command) -> bool {
+    match command {
+        Command::Zero { at, .. } | Command::Load { at, .. } | Command::Fold { at, .. } => {
+            at.len >= LARGE.pages()
+        }
+        _ => false,
+    }
 }
 
 /// The way of a fault that is resolved by this command.
@@ -113,7 +124,14 @@ impl Driver {
             );
             match reply {
                 Reply::Done => {
-                    let low = self.background && core.below_low_mark();
+                    let low = core.below_low_mark()
+                        && match self.background {
+                            Background::Never => false,
+                            Background::Large => {
+                                commands.iter().any(is_large) && core.victims_are_work()
+                            }
+                            Background::Always => true,
+                        };
                     let look = self.governor.is_look_due(core.available());
                     drop(core);
                     if look {

@@ -3,7 +3,7 @@
 //! It sleeps on a futex word until a fault finds less than the low mark available, or a tick has passed. It holds
 //! the housekeeping lock while it works, so that a fork finds it between two pieces of work.
 
-use super::Driver;
+use super::{Background, Driver};
 use millpond_core::{Commands, Event};
 use millpond_mmu::Delivery;
 use rustix::thread::futex;
@@ -53,16 +53,20 @@ impl Driver {
     fn keep_house(&self) {
         let mut last_tick = Instant::now();
         let mut last_retry = Instant::now();
+        let mut fruitless = false;
         while !self.stop.load(Ordering::SeqCst) {
             let seen = self.kicks.load(Ordering::SeqCst);
             self.resting.store(true, Ordering::SeqCst);
-            self.rest(seen);
+            self.rest(seen, fruitless);
             self.resting.store(false, Ordering::SeqCst);
             let _working = self.housekeeping.lock();
-            if self.background {
+            // A stream asks; of its own accord the thread would go on when something else has followed the stream.
+            let asked = self.kicks.load(Ordering::SeqCst) != seen;
+            if self.background == Background::Always || asked {
+                fruitless = true;
                 while !self.stop.load(Ordering::Relaxed) && self.reclaim_batch() {
                     // A stop must not wait for the high mark.
-                    std::hint::spin_loop();
+                    fruitless = false;
                 }
             }
             if last_tick.elapsed() >= TICK {
@@ -84,8 +88,10 @@ impl Driver {
         }
     }
 
-    fn rest(&self, seen: u32) {
-        if self.background && self.lock().below_low_mark() {
+    /// Sleeps until it is wanted. After a round that could do nothing there is no hurry to try again.
+    fn rest(&self, seen: u32, fruitless: bool) {
+        let always = self.background == Background::Always;
+        if always && !fruitless && self.lock().below_low_mark() {
             return;
         }
         let limit = futex::Timespec {

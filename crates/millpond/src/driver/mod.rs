@@ -46,7 +46,7 @@ pub(crate) struct Parts {
     pub(crate) ram: u64,
     pub(crate) charge: Charge,
     pub(crate) on_store_full: OnStoreFull,
-    pub(crate) background: bool,
+    pub(crate) background: Background,
     pub(crate) on_tick: Option<fn()>,
 }
 
@@ -59,6 +59,15 @@ pub(crate) enum Charge {
     FramesAndStore,
     /// All of the process's resident memory, as the kernel counts it.
     Process,
+}
+
+/// When a second thread reclaims ahead of need.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Background {
+    Never,
+    /// While large folios come in for large ones that have to be written: a stream that fills.
+    Large,
+    Always,
 }
 
 /// See the [module](self).
@@ -92,7 +101,7 @@ pub(crate) struct Driver {
     /// Whether the reclaim thread sleeps, so that kicking it costs nothing while it works.
     resting: AtomicBool,
     stop: AtomicBool,
-    background: bool,
+    background: Background,
     on_tick: Option<fn()>,
     reclaim_ns: AtomicU64,
     direct_ns: AtomicU64,

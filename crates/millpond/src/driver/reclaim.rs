@@ -5,7 +5,7 @@
 //! A faulting thread that finds none reclaims by itself (direct); the background thread keeps that rare. Both run
 //! the same batches; the first to see enough available stops.
 
-use super::Driver;
+use super::{Background, Driver};
 use millpond_core::{Commands, Event, PageCount, Reclaimer};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -68,7 +68,12 @@ impl Driver {
         let dropped = {
             let mut core = self.lock();
             let pages = core.below_high_mark();
-            if pages == PageCount::ZERO {
+            let due = match self.background {
+                Background::Never => false,
+                Background::Large => core.victims_are_work(),
+                Background::Always => true,
+            };
+            if !due || pages == PageCount::ZERO {
                 return false;
             }
             if core.lazyfree_pages() == PageCount::ZERO {

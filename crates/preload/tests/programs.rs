@@ -320,6 +320,11 @@ fn four_threads_map_and_allocate_at_once() {
 }
 
 #[test]
+fn what_is_written_below_another_mapping_stays() {
+    is_right("beside_a_border", &[]);
+}
+
+#[test]
 fn areas_move_while_threads_touch_them() {
     is_right("racing_moves", &["5"]);
 }

@@ -49,7 +49,9 @@ impl Uffd {
             let mut lease = self.pool.lease(frame);
             // SAFETY: the caller says that the frame is populated.
             unsafe { lease.bytes_mut() }.fill(0);
-            return self.install_chosen(&lease, frame, at, choice);
+            // Never page by page: whoever answers Split for zeros forgets the frame, and the program may have written to the
+            // pages before the border by the time that it is met.
+            return self.install_with(&lease, frame, at, choice, Self::copy_around);
         }
         // To be copied: the zeros at hand do as well as a cleared frame, which is left as it is.
         let timed = choice.filter(|(_, choice)| choice.timed);
@@ -165,6 +167,18 @@ impl Uffd {
         at: PageRange,
         choice: Choice,
     ) -> Result<Placed, InstallError> {
+        self.install_with(lease, frame, at, choice, Self::copy_across)
+    }
+
+    /// The same, with the way in which what cannot be moved is copied.
+    fn install_with(
+        &self,
+        lease: &Lease<'_>,
+        frame: Frame,
+        at: PageRange,
+        choice: Choice,
+        copy: fn(&Self, usize, usize, usize) -> Result<(), usize>,
+    ) -> Result<Placed, InstallError> {
         let (dst, len) = self.folio(at, frame);
         let src = lease.addr();
         let since = choice.timed.then(Instant::now);
@@ -183,7 +197,7 @@ impl Uffd {
             done = self.place_copy(dst, src);
         }
         if done < len
-            && let Err(copied) = self.copy_across(dst + done, src + done, len - done)
+            && let Err(copied) = copy(self, dst + done, src + done, len - done)
         {
             self.take_back(dst, src, moved, done - moved + copied);
             return Err(refusal(len));

@@ -3,7 +3,9 @@
 //! Where the machine's setting is `madvise`, a mapping has huge pages if it asks for them; where it is `always`, unless it
 //! asks for small ones. So each mapping asks, and is aligned to 2 MiB, so that both kinds cover the same addresses.
 
+use super::Skip;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::fs;
 use std::io;
 
 const HUGE: usize = 2 << 20;
@@ -15,6 +17,19 @@ pub enum Pages {
     Small,
     /// 2 MiB where the kernel has them.
     Huge,
+}
+
+/// Whether the kernel gives huge pages to those who ask.
+///
+/// # Errors
+/// Why not.
+pub fn huge_pages() -> Result<(), Skip> {
+    let path = "/sys/kernel/mm/transparent_hugepage/enabled";
+    match fs::read_to_string(path) {
+        Ok(text) if !text.contains("[never]") => Ok(()),
+        Ok(_) => Err(Skip(format!("no huge pages; `echo madvise > {path}`"))),
+        Err(error) => Err(Skip(format!("no huge pages: {path}: {error}"))),
+    }
 }
 
 /// A mapping of its own.

@@ -1,6 +1,7 @@
 //! How much memory a measurement may take: one that makes the machine swap, or ends by its last resort, measures nothing.
 
 use super::Skip;
+use super::data::PAGE;
 use crate::size::Human;
 use std::fs;
 
@@ -27,6 +28,23 @@ pub fn room_for(bytes: u64) -> Result<(), Skip> {
     )))
 }
 
+/// The half of `bytes`, or its half, and so on: the first that there is room for.
+///
+/// # Errors
+/// When there is room for nothing.
+pub fn halved_to_fit(bytes: u64) -> Result<u64, Skip> {
+    let page = PAGE as u64;
+    let mut less = bytes;
+    loop {
+        less = less / 2 / page * page;
+        match room_for(less) {
+            Ok(()) => return Ok(less.max(page)),
+            Err(why) if less == 0 => return Err(why),
+            Err(_) => {}
+        }
+    }
+}
+
 fn available(meminfo: &str) -> Option<u64> {
     let line = meminfo
         .lines()
@@ -46,5 +64,7 @@ mod tests {
         assert_eq!(available("MemTotal: 3 kB\n"), None);
         let why = room_for(1 << 60).unwrap_err().to_string();
         assert!(why.contains("would be needed"), "{why}");
+        let less = halved_to_fit(1 << 60).unwrap();
+        assert!(room_for(less).is_ok() && room_for(less * 2).is_err());
     }
 }

@@ -3,6 +3,7 @@
 mod cgroup;
 mod data;
 mod folio;
+mod free;
 mod guard;
 mod kernel_swap;
 mod lazyfree;
@@ -41,6 +42,8 @@ pub enum BenchCommand {
     Folio(folio::FolioArgs),
     /// Moving memory by its tables, and a vector that grows by pushes; Millpond beside `mremap` and the system's allocator
     Remap(remap::RemapArgs),
+    /// Giving much memory back, at once and over and over; Millpond beside `munmap`
+    Free(free::FreeArgs),
 }
 
 /// One measured process.
@@ -71,6 +74,9 @@ pub enum WorkerCommand {
     /// Remap
     #[command(subcommand)]
     Remap(remap::RemapWorker),
+    /// Free
+    #[command(subcommand)]
+    Free(free::FreeWorker),
 }
 
 /// Why a side of the benchmark cannot run on this machine.
@@ -144,6 +150,7 @@ pub fn bench(command: &BenchCommand) -> Result<u8, BenchError> {
         BenchCommand::LazyFree(args) => lazyfree::lazyfree(args),
         BenchCommand::Folio(args) => folio::folio(args),
         BenchCommand::Remap(args) => remap::remap(args),
+        BenchCommand::Free(args) => free::free(args),
     }
 }
 
@@ -163,6 +170,7 @@ pub fn work(command: &WorkerCommand) -> Result<u8, BenchError> {
         WorkerCommand::LazyFree(command) => lazyfree::work(command)?,
         WorkerCommand::Folio(command) => folio::work(command)?,
         WorkerCommand::Remap(command) => remap::work(command)?,
+        WorkerCommand::Free(command) => free::work(command)?,
     }
     Ok(0)
 }

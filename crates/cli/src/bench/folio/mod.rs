@@ -29,7 +29,7 @@ use super::part::{Contender, Part};
 use super::phases::Work;
 use super::rounds::{Rounds, load_average, options, print};
 use super::worker::Workers;
-use super::{BenchError, Failure, Skip, millpond_side, under_run};
+use super::{BenchError, Failure, Skip, mapping, millpond_side, under_run};
 use report::{FolioReport, Parts};
 use serde::Serialize;
 use side::Side;
@@ -276,7 +276,7 @@ impl Bench<'_> {
     fn sides_with_huge_pages(&mut self, part: &str, ours: &[Side]) -> Vec<Side> {
         let mut sides = ours.to_vec();
         sides.push(Side::Kernel);
-        match touch::huge_pages() {
+        match mapping::huge_pages() {
             Ok(()) => sides.push(Side::KernelHuge),
             Err(why) => self
                 .parts

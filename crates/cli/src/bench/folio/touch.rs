@@ -18,9 +18,8 @@ use crate::bench::mapping::{Mapping, Pages};
 use crate::bench::part::{self, Figure};
 use crate::bench::phases::usage;
 use crate::bench::rounds::{Median, count, highest, of};
-use crate::bench::{Failure, Skip, millpond_side, rounds, smaps};
+use crate::bench::{Failure, millpond_side, rounds, smaps};
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::time::Instant;
 
 /// Times that are not counted.
@@ -68,19 +67,6 @@ impl part::Outcome for Outcome {
 
     fn wrong(&self) -> u64 {
         self.wrong_pages
-    }
-}
-
-/// Whether the kernel gives huge pages to those who ask.
-///
-/// # Errors
-/// Why not.
-pub fn huge_pages() -> Result<(), Skip> {
-    let path = "/sys/kernel/mm/transparent_hugepage/enabled";
-    match fs::read_to_string(path) {
-        Ok(text) if !text.contains("[never]") => Ok(()),
-        Ok(_) => Err(Skip(format!("no huge pages; `echo madvise > {path}`"))),
-        Err(error) => Err(Skip(format!("no huge pages: {path}: {error}"))),
     }
 }
 

@@ -4,8 +4,8 @@
 
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
-    Access, Command, Commands, Config, Core, Event, Order, Outcome, PageCount, PageIndex,
-    Reclaimer, Reply,
+    Access, Command, Commands, Config, Core, Event, FreeMode, Order, Outcome, PageCount, PageIndex,
+    PageRange, Reclaimer, Reply,
 };
 
 /// Answers everything as a perfect world would, in which every folio has changed since it was loaded.
@@ -21,6 +21,8 @@ fn settle(core: &mut Core, out: &mut Commands) {
                 }
                 Command::TakeOut { folio, .. } => done(folio, Outcome::TakenOut),
                 Command::Save { folio, .. } => done(folio, Outcome::Stored),
+                Command::Clear { folio, .. } => done(folio, Outcome::Cleared),
+                Command::Zap { folio, .. } => done(folio, Outcome::Zapped),
                 Command::FreeFrame { frame } => Event::FrameFreed { frame },
                 Command::Release { slot } => Event::SlotReleased { slot },
                 other => panic!("{other:?}"),
@@ -66,5 +68,38 @@ fn every_page_of_the_arena_has_a_slot_and_changed_folios_are_still_saved() {
             settle(&mut core, &mut out);
         }
     }
+    core.check().unwrap();
+}
+
+/// Found by reading: what was freed of the arena's last folio ends where the arena ends, and the split at that end looked for the
+/// folio behind it.
+#[test]
+fn a_part_that_is_freed_may_end_with_the_arena() {
+    let arena = PageCount(2 * MIN_LIMIT_PAGES);
+    let mut core = Core::new(Config::new(arena, PageCount(MIN_LIMIT_PAGES))).unwrap();
+    let mut out = Commands::new();
+    let order = Order::new(4).unwrap().into();
+    let pages = arena;
+    core.handle(Event::CreateRegion { pages, order }, &mut out);
+    let start = PageIndex(arena.0 - 16);
+    let fault = Event::Fault {
+        page: start,
+        access: Access::Write,
+        max_order: Order::MAX,
+    };
+    assert_eq!(core.handle(fault, &mut out), Reply::Done);
+    settle(&mut core, &mut out);
+    let range = PageRange::new(start.plus(4), PageCount(12));
+    let mode = FreeMode::Exclusive;
+    assert_eq!(
+        core.handle(Event::LazyFree { range, mode }, &mut out),
+        Reply::Done
+    );
+    settle(&mut core, &mut out);
+    let range = PageRange::new(start, PageCount(2));
+    while core.handle(Event::Discard { range }, &mut out) != Reply::Done {
+        settle(&mut core, &mut out);
+    }
+    settle(&mut core, &mut out);
     core.check().unwrap();
 }

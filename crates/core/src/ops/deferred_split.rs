@@ -18,7 +18,6 @@ use crate::addr::{PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands};
 use crate::event::FreeMode;
 use crate::folio::{Errand, FolioId, ListName, Part, State};
-use crate::leaf::Entry;
 use crate::limits::{CLEAR_PAGES, DEFERRED_SPLITS, RECLAIM_SCAN};
 use crate::machine::Core;
 
@@ -137,9 +136,9 @@ impl Core {
     fn split_around(&mut self, part: PageRange, out: &mut Commands) -> bool {
         [part.start, part.end()]
             .into_iter()
-            .all(|page: PageIndex| match self.leaves.get(page) {
-                Entry::Folio(id) if self.at(id).start < page => self.split_at(id, page, out),
-                _ => true,
+            .all(|page| match self.straddler(page) {
+                Some(id) => self.split_at(id, page, out),
+                None => true,
             })
     }
 

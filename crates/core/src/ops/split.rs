@@ -1,7 +1,7 @@
 //! Splitting: a folio becomes several, so that a boundary of somebody's lies between two of them.
 //!
-//! Only records change: what is mapped stays mapped. A folio that is not mapped cannot be split, because its frame is one;
-//! it has to come back first.
+//! Only records change: what is mapped stays mapped, and each piece is backed by its part of the
+//! slot. A folio that is not mapped cannot be split, because its frame is one; it has to come back first.
 
 use crate::addr::{PageIndex, PageRange};
 use crate::command::Commands;
@@ -32,10 +32,6 @@ impl Core {
             return false;
         }
         let list = self.unlist(id);
-        if let Some(slot) = folio.slot {
-            self.drop_slot_pages(slot, folio.order.pages().0, out);
-            self.folios.get_mut(id).slot = None;
-        }
         let mut straddling = id;
         loop {
             let piece = *self.folios.get(straddling);
@@ -54,6 +50,8 @@ impl Core {
             record.pins = piece.pins;
             record.immovable = piece.immovable;
             record.lazy = piece.lazy;
+            record.slot = piece.slot;
+            record.slot_first = piece.slot_first + half_pages as u16;
             self.set_entries(PageRange::new(middle, half.pages()), Entry::Folio(upper));
             self.pins += u32::from(piece.pins);
             self.stat.folio_split += 1;
@@ -93,7 +91,7 @@ impl Core {
     }
 
     /// The folio that has pages on both sides of the start of `page`.
-    fn straddler(&self, page: PageIndex) -> Option<FolioId> {
+    pub(crate) fn straddler(&self, page: PageIndex) -> Option<FolioId> {
         if page.0 >= self.config.arena.0 {
             return None;
         }

@@ -37,9 +37,9 @@
 //! How long pages stay dirty is decided in [`crate::decay`].
 
 use crate::decay::{self, CALM_MS};
-use crate::space;
 use crate::stack_switch::on_safe_stack;
-use crate::vma::{self, Kind, PAGE};
+use crate::vma::{self, PAGE};
+use crate::{realloc, space};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_uint, c_void};
 use std::io::Write;
@@ -225,16 +225,8 @@ unsafe extern "C" fn refuse(
     true
 }
 
-/// Whether all of the range is readable and writable as far as we know: a program that changes the protection of a part
-/// of a block may free it so, and what cannot be written cannot be cleared.
 fn is_plain(start: usize, len: usize) -> bool {
-    vma::locked(move |vmas| {
-        let piece = vmas.map.first_piece(start..start + len);
-        let prot = libc::PROT_READ | libc::PROT_WRITE;
-        piece.range.end == start + len
-            && matches!(piece.kind, Some(Kind::Managed { prot: own, opened: true, .. }) if own == prot)
-    })
-    .unwrap_or(false)
+    vma::locked(move |vmas| vmas.is_plain(&(start..start + len))).unwrap_or(false)
 }
 
 unsafe extern "C" fn purge_lazy(
@@ -261,6 +253,7 @@ unsafe extern "C" fn purge_forced(
     _: c_uint,
 ) -> bool {
     let start = at as usize + offset;
+    realloc::renew(start..start + len);
     if let Some(space) = space::get().filter(|_| space::is_lazy() && is_plain(start, len))
         && on_safe_stack(move || space.lazy_free_zeroed(start, len).is_ok())
     {

@@ -7,7 +7,7 @@
 //! | concern | file |
 //! | --- | --- |
 //! | start, phases | `init`, `settings` |
-//! | allocation: whose a block is, the exports, jemalloc's hooks and what it keeps, our own allocator | `owner`, `malloc`, `mallocx`, `jemalloc`, `decay`, `internal_alloc` |
+//! | allocation: whose a block is, the exports, jemalloc's hooks and what it keeps, our own allocator | `owner`, `malloc`, `realloc`, `mallocx`, `jemalloc`, `decay`, `internal_alloc` |
 //! | mappings: the account, and each call | `vma`, `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `process_madvise`, `brk` |
 //! | processes and threads | `fork`, `threads`, `exit`, `report` |
 //! | what makes locks safe here | `lock`, `signals`, `stack_switch`, `raw` |
@@ -42,6 +42,7 @@ mod munmap;
 mod owner;
 mod process_madvise;
 mod raw;
+mod realloc;
 mod report;
 mod settings;
 mod signals;

@@ -6,7 +6,7 @@
 
 use crate::owner::{Owner, of};
 use crate::threads::{internal_block, wants_internal};
-use crate::{decay, internal_alloc, raw};
+use crate::{decay, internal_alloc, raw, realloc};
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use rustix::io::Errno;
@@ -29,6 +29,9 @@ pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     if wants_internal() {
         return internal_block(size, NATURAL);
     }
+    if realloc::is_large(size) {
+        return realloc::allocate(size, false);
+    }
     // SAFETY: any size may be asked for.
     unsafe { je::malloc(size) }
 }
@@ -48,8 +51,11 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
         }
         return block.cast();
     }
-    // SAFETY: any sizes may be asked for.
-    unsafe { je::calloc(count, size) }
+    match count.checked_mul(size) {
+        Some(total) if realloc::is_large(total) => realloc::allocate(total, true),
+        // SAFETY: any sizes may be asked for.
+        _ => unsafe { je::calloc(count, size) },
+    }
 }
 
 /// As `free` of the C library.
@@ -84,6 +90,10 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void
     }
     if of(block, "realloc") == Owner::Program {
         decay::follow();
+        if realloc::is_large(size) {
+            // SAFETY: jemalloc gave it, and it is live.
+            return unsafe { realloc::reallocate(block, size) };
+        }
         // SAFETY: jemalloc gave it, and the program gives it back.
         return unsafe { je::realloc(block, size) };
     }

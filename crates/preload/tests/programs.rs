@@ -325,6 +325,11 @@ fn what_is_written_below_another_mapping_stays() {
 }
 
 #[test]
+fn large_blocks_keep_what_is_in_them() {
+    is_right("large_blocks", &["4"]);
+}
+
+#[test]
 fn areas_move_while_threads_touch_them() {
     is_right("racing_moves", &["5"]);
 }

@@ -15,6 +15,7 @@ use millpond_core::{
 
 use crate::bases::{End, Ended};
 use crate::mmu::{LINES, Slot};
+use crate::remap::RemapStage;
 use crate::report::{Check, Coverage, Entry, breach};
 use crate::snapshot::SnapshotStage;
 use crate::world::World;
@@ -141,6 +142,13 @@ pub enum Op {
         range: PageRange,
         /// Where it stands.
         stage: SnapshotStage,
+    },
+    /// Move or resize a region, which the range names.
+    Remap {
+        /// The region's pages.
+        range: PageRange,
+        /// Where it stands.
+        stage: RemapStage,
     },
     /// A base that nobody inherits from, or only one, ends.
     End(End),

@@ -16,6 +16,7 @@ use crate::actor::{
 };
 use crate::mmu::overlap;
 use crate::profile::ARENA_PAGES;
+use crate::remap::RemapStage;
 use crate::report::{Check, Coverage, Entry, breach};
 use crate::snapshot::SnapshotStage;
 use crate::store::Weather;
@@ -125,6 +126,14 @@ impl World {
         }
         if self.rng.chance(self.profile.snapshots) && self.regions.len() < MAX_REGIONS + 2 {
             self.actors[i].op = Some(self.draw_snapshot(&open));
+            return Ok(());
+        }
+        if self.rng.chance(self.profile.moves) && self.regions.len() < MAX_REGIONS + 2 {
+            self.regions[r].closing = true;
+            self.actors[i].op = Some(Op::Remap {
+                range: self.regions[r].range,
+                stage: RemapStage::Quiet,
+            });
             return Ok(());
         }
         let region = self.regions[r];
@@ -479,7 +488,9 @@ impl World {
     }
 
     fn holds_a_page(&self, region: &SimRegion) -> bool {
-        region.range.pages().any(|page| self.mmu.is_mapped(page))
+        // What was unhooked is mapped, and not held any more.
+        let held = |page| self.mmu.is_mapped(page) && !self.is_unhooked(page);
+        region.range.pages().any(held)
     }
 
     fn unpinned_page(&self) -> Option<PageIndex> {

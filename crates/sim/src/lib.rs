@@ -24,6 +24,7 @@ pub mod mmu;
 pub mod names;
 pub mod oracle;
 pub mod profile;
+pub mod remap;
 pub mod report;
 pub mod rng;
 mod run;

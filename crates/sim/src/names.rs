@@ -44,12 +44,14 @@ pub const OUTCOMES: [&str; 17] = [
     "Zapped",
 ];
 /// Every event, by name.
-pub const EVENTS: [&str; 25] = [
+pub const EVENTS: [&str; 27] = [
     "CreateRegion",
     "DropRegion",
     "Snapshot",
     "Detach",
     "Merge",
+    "Remap",
+    "Resize",
     "Fault",
     "Completed",
     "FrameFreed",
@@ -109,7 +111,7 @@ pub const INJECTED: [&str; 10] = [
     "no place to drop",
 ];
 /// Every answer of a call that more than the core has a part in.
-pub const ANSWERS: [&str; 7] = [
+pub const ANSWERS: [&str; 18] = [
     "free refused",
     "mark refused",
     "survived",
@@ -117,6 +119,17 @@ pub const ANSWERS: [&str; 7] = [
     "purged, but pinned",
     "gather waits",
     "gathered in parts",
+    "moved whole",
+    "moved with what it inherits",
+    "moved in part",
+    "moved after a fault",
+    "inherited in part, not moved",
+    "volatile in part, not moved",
+    "grown in place",
+    "no room to grow",
+    "shortened",
+    "not shortened",
+    "pinned, not moved",
 ];
 
 /// The name of an event's variant.

@@ -88,16 +88,8 @@ impl Oracle {
     /// An arena that reads as zeros.
     #[must_use]
     pub fn new(arena: PageCount) -> Self {
-        let blank = Page {
-            only: BLANK,
-            candidates: Vec::new(),
-            freed: false,
-            losable: false,
-            lost: false,
-            lost_anew: false,
-        };
         Self {
-            pages: vec![blank; arena.0 as usize],
+            pages: vec![Page::blank(); arena.0 as usize],
             discards: Vec::new(),
             frees: Vec::new(),
             volatile: Vec::new(),
@@ -273,6 +265,29 @@ impl Oracle {
         Ok(())
     }
 
+    /// What `from` holds is at `to` from now on, with its volatile ranges. `from` is zeros.
+    ///
+    /// # Errors
+    /// Something that changes one of them is under way.
+    pub fn relocate(&mut self, from: PageRange, to: PageRange) -> Check {
+        for range in self
+            .volatile
+            .iter_mut()
+            .filter(|range| from.covers(**range))
+        {
+            range.start = to.start.plus(range.start.0 - from.start.0);
+        }
+        for (page, onto) in from.pages().zip(to.pages()) {
+            if self.threats(page).running || self.threats(onto).running {
+                breach!(at page, "{from} moves to {to} beside a discard or a lazy free");
+            }
+            let blank = Page::blank();
+            self.pages[onto.0 as usize] =
+                std::mem::replace(&mut self.pages[page.0 as usize], blank);
+        }
+        Ok(())
+    }
+
     /// Whether `page` may be zeros, as far as is known.
     #[must_use]
     pub fn may_be_zeros(&self, page: PageIndex) -> bool {
@@ -327,6 +342,17 @@ impl Oracle {
 }
 
 impl Page {
+    fn blank() -> Self {
+        Self {
+            only: BLANK,
+            candidates: Vec::new(),
+            freed: false,
+            losable: false,
+            lost: false,
+            lost_anew: false,
+        }
+    }
+
     /// What it holds becomes a candidate, where it was the only thing.
     fn several(&mut self) {
         if self.candidates.is_empty() {

@@ -49,6 +49,8 @@ pub struct Profile {
     pub freeing: u32,
     /// Operations that take a snapshot.
     pub snapshots: u32,
+    /// Operations that move or resize a region.
+    pub moves: u32,
     /// Threads hear only what the contract promises: faults of installs and `Wake`, other calls of `Wake`. Otherwise
     /// they hear of every completion at their page.
     pub strict_wake: bool,
@@ -101,6 +103,7 @@ impl Profile {
             zeros: rng.pick(&[0, 100, 900]),
             freeing: rng.pick(&[0, 60, 200, 500]),
             snapshots: rng.pick(&[0, 0, 10, 25]),
+            moves: rng.pick(&[0, 5, 10, 30]),
             strict_wake: rng.chance(500),
         }
     }

@@ -15,6 +15,7 @@ use crate::actor::{
     UnmarkStage,
 };
 use crate::profile::Options;
+use crate::remap::RemapStage;
 use crate::report::{Check, Coverage, Failure, Log, breach};
 use crate::snapshot::SnapshotStage;
 use crate::store::Weather;
@@ -223,6 +224,10 @@ impl World {
                 | Op::Snapshot {
                     range,
                     stage: SnapshotStage::Quiet,
+                }
+                | Op::Remap {
+                    range,
+                    stage: RemapStage::Quiet,
                 },
             ) => {
                 let used = |region: &SimRegion| region.range == range && region.users > 0;

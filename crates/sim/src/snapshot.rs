@@ -300,6 +300,9 @@ impl World {
         std::iter::from_fn(move || {
             let base = self.bases.iter().find(|base| Some(base.id) == next)?;
             next = base.base;
+            if offset >= base.range.len.0 {
+                return None;
+            }
             Some(base.range.start.plus(offset))
         })
     }

@@ -20,9 +20,11 @@ fn verdict_of(options: Options) -> String {
     what.unwrap_or_else(|| panic!("{:?} was not noticed", options.sabotage))
 }
 
-/// Whoever reads the page notices, or a look at the page of a base that would be read in its place.
+/// Whoever reads the page notices, or a look at the page of a base that would be read in its place, or zeros are taken for
+/// a purge that was not told.
 fn reads_wrong(what: &str) -> bool {
-    what.contains("reads") || what.contains("stands for")
+    let ways = ["reads", "stands for", "was purged"];
+    ways.iter().any(|way| what.contains(way))
 }
 
 #[test]
@@ -114,6 +116,19 @@ fn a_copy_of_another_page_is_noticed() {
 #[test]
 fn a_page_that_is_not_handed_over_is_noticed() {
     let what = verdict_of_snapshots(Sabotage::Mmu(MmuSabotage::LeaveBehind));
+    assert!(
+        what.contains("the core takes") || what.contains("but is Empty"),
+        "{what}"
+    );
+}
+
+#[test]
+fn a_page_that_does_not_move_along_is_noticed() {
+    let what = verdict_of(Options {
+        snapshots: Some(0),
+        sabotage: Some(Sabotage::Mmu(MmuSabotage::LeaveBehind)),
+        ..Options::default()
+    });
     assert!(
         what.contains("the core takes") || what.contains("but is Empty"),
         "{what}"

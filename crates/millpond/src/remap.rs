@@ -209,6 +209,8 @@ impl Region {
                 offset: self.offset(page),
             });
         }
+        // Marks go with what they were about: what moves here may bring its own.
+        self.driver().forget_volatile(pages);
         let whole = bytes.start..bytes.end.next_multiple_of(PAGE_SIZE).min(self.len());
         self.discard(whole).map_err(not_forgotten)
     }

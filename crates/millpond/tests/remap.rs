@@ -158,6 +158,31 @@ fn lazy_marks_and_volatile_ranges_move_along() {
     });
 }
 
+/// What was volatile at the destination kept its place among the oldest beside what moved there, and was purged after the
+/// owner had taken the mark back: what had moved there was lost. (Reading.)
+#[test]
+fn a_volatile_range_at_the_destination_is_forgotten() {
+    each_way(&[4], |manager, way| {
+        let (mut from, mut to) = (
+            manager.region(4 * MIB).unwrap(),
+            manager.region(4 * MIB).unwrap(),
+        );
+        fill(&mut from, 0..4 * MIB, 1);
+        for region in [&mut to, &mut from] {
+            // SAFETY: nobody refers to the bytes.
+            unsafe { region.mark_volatile(2 * MIB..3 * MIB) }.unwrap();
+        }
+        from.remap(0..4 * MIB, &mut to, 0).unwrap();
+        assert_eq!(
+            to.mark_nonvolatile(2 * MIB..3 * MIB),
+            Ok(Contents::Survived),
+            "{way}"
+        );
+        press(manager, 24 * MIB);
+        assert!(holds(&to, 0..4 * MIB, 1), "{way}");
+    });
+}
+
 /// Row 5.4.
 #[test]
 fn a_pinned_page_refuses_and_nothing_moves() {

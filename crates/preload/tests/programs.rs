@@ -330,6 +330,11 @@ fn large_blocks_keep_what_is_in_them() {
 }
 
 #[test]
+fn what_was_dropped_by_a_bare_system_call_can_be_touched() {
+    is_right("raw_dontneed", &[]);
+}
+
+#[test]
 fn areas_move_while_threads_touch_them() {
     is_right("racing_moves", &["5"]);
 }

@@ -154,7 +154,10 @@ impl Driver {
                         _ => return Err(FaultError::Lost),
                     }
                 }
-                Reply::Present => return Ok(Resolution::Retry),
+                Reply::Present => {
+                    self.came_to_mapped(&core, page);
+                    return Ok(Resolution::Retry);
+                }
                 Reply::Wait { .. } | Reply::WaitForBase { .. } if !commands.is_empty() => {
                     drop(core);
                     went(FaultPath::Reclaimed);

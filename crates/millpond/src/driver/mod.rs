@@ -21,6 +21,7 @@ mod operate;
 mod reclaim;
 pub(crate) mod remap;
 pub(crate) mod snapshot;
+mod vanished;
 
 pub use lazy_free::Contents;
 
@@ -76,6 +77,9 @@ pub(crate) struct Driver {
     gate: Gate,
     /// A fault was left to whoever opens the gate; see [`closed`].
     deferred: AtomicBool,
+    /// Faults at mapped pages, and the page of the last; see [`vanished`].
+    spurious: AtomicU32,
+    spurious_page: AtomicU32,
     core: Ranked<Core>,
     pub(crate) mmu: Uffd,
     store: Box<dyn Store>,
@@ -124,6 +128,8 @@ impl Driver {
         Self {
             gate: Gate::new(),
             deferred: AtomicBool::new(false),
+            spurious: AtomicU32::new(0),
+            spurious_page: AtomicU32::new(u32::MAX),
             governor: Governor::new(parts.ram, parts.charge),
             freer: free::Freer::new(),
             core: Ranked::new(Rank::Core, core),

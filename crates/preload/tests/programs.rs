@@ -313,10 +313,14 @@ fn a_signal_handler_touches_memory_that_is_not_there() {
     is_right("signal_handler", &[]);
 }
 
+/// How long a race lasts.
+fn seconds() -> String {
+    std::env::var("MILLPOND_STRESS_SECS").unwrap_or_else(|_| "3".to_owned())
+}
+
 #[test]
 fn four_threads_map_and_allocate_at_once() {
-    let seconds = std::env::var("MILLPOND_STRESS_SECS").unwrap_or_else(|_| "3".to_owned());
-    is_right("racing_maps", &[&seconds]);
+    is_right("racing_maps", &[&seconds()]);
 }
 
 #[test]
@@ -326,7 +330,7 @@ fn what_is_written_below_another_mapping_stays() {
 
 #[test]
 fn large_blocks_keep_what_is_in_them() {
-    is_right("large_blocks", &["4"]);
+    is_right("large_blocks", &[&seconds()]);
 }
 
 #[test]
@@ -336,7 +340,7 @@ fn what_was_dropped_by_a_bare_system_call_can_be_touched() {
 
 #[test]
 fn areas_move_while_threads_touch_them() {
-    is_right("racing_moves", &["5"]);
+    is_right("racing_moves", &[&seconds()]);
 }
 
 #[test]

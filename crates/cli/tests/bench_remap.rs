@@ -54,12 +54,6 @@ fn every_offset_moves_by_tables_and_half_of_it_from_the_store() {
             assert!((all..all + folio).contains(&resident), "{median}");
         }
     }
-    // Entry by entry is slower than by tables on any machine: 16,384 entries beside 32 pointers.
-    let time = |name| number(&side(moving, name)["move"]);
-    assert!(time("kernel_misaligned") > 2.0 * time("kernel"), "{moving}");
-    for name in ours {
-        assert!(time("kernel_misaligned") > time(name), "{moving}");
-    }
     assert_eq!(moving["ratios"].as_array().unwrap().len(), 16);
     assert_eq!(targets(&report), 7);
     assert!(report["scale"].is_null() && report["vec"].is_null());

@@ -1,6 +1,7 @@
 //! `millpond bench`: Millpond beside what the kernel does with the same data in the same RAM.
 
 mod cgroup;
+mod clock;
 mod data;
 mod folio;
 mod free;

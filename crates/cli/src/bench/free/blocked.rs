@@ -14,9 +14,9 @@
 //!
 //! The memory was touched page by page and is mapped by pages of 4 KiB on both sides, unless the order says otherwise.
 
-use super::clock::Clock;
 use super::side::Side;
 use super::watch::{Seen, TOUCHED, Touched, Watch};
+use crate::bench::clock::Clock;
 use crate::bench::data::PAGE;
 use crate::bench::mapping::{Mapping, Pages};
 use crate::bench::order::BenchOrder;

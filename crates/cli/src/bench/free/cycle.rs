@@ -10,8 +10,8 @@
 //! for on the clock: nothing is put off to where nobody looks. *cpu* is what all threads have spent. The first cycle is not
 //! counted. After the last every page is marked, and one more cycle must find each of them zero.
 
-use super::clock::Clock;
 use super::side::Side;
+use crate::bench::clock::Clock;
 use crate::bench::data::PAGE;
 use crate::bench::mapping::{Mapping, Pages};
 use crate::bench::order::BenchOrder;

@@ -8,7 +8,6 @@
 //! As in the other benchmarks each measurement is a fresh process, and the sides of a part take turns in every round.
 
 mod blocked;
-mod clock;
 mod cycle;
 mod report;
 mod side;

@@ -5,8 +5,8 @@
 //! freed, for which Millpond's side needs the manager. Between them it sleeps: it is to wait for the one that frees and not for a
 //! processor, and its own share of them is to be small.
 
-use super::clock::micros;
 use crate::bench::Failure;
+use crate::bench::clock::micros;
 use crate::bench::data::PAGE;
 use crate::bench::mapping::{Mapping, Pages};
 use millpond::Region;

@@ -7,6 +7,7 @@
 //! Both begin with room for the same. On a virtual machine memory may have to come from the host first, so a process does all
 //! of it twice, and the second time counts; only then is it compared.
 
+use crate::bench::clock::Clock;
 use crate::bench::order::BenchOrder;
 use crate::bench::part::{self, Contender, Figure};
 use crate::bench::phases::usage;
@@ -14,7 +15,6 @@ use crate::bench::rounds::{Median, highest, known, of};
 use crate::bench::{Failure, millpond_side, rounds};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::time::Instant;
 
 /// Bytes of a number.
 pub const NUMBER: u64 = size_of::<u64>() as u64;
@@ -83,6 +83,10 @@ pub struct Outcome {
     pub to_budget: f64,
     /// Milliseconds from there to the end.
     pub beyond: f64,
+    /// Milliseconds that all threads have spent until there, and
+    pub cpu_to_budget: f64,
+    /// from there to the end.
+    pub cpu_beyond: f64,
     /// Most bytes that the manager charged to its budget; null for `Vec`.
     pub peak_charged_bytes: Option<u64>,
     /// Highest resident set of the process, the store's RAM included.
@@ -96,6 +100,8 @@ impl Median for Outcome {
         Self {
             to_budget: of(rounds, |r| r.to_budget),
             beyond: of(rounds, |r| r.beyond),
+            cpu_to_budget: of(rounds, |r| r.cpu_to_budget),
+            cpu_beyond: of(rounds, |r| r.cpu_beyond),
             peak_charged_bytes: known(rounds, |r| r.peak_charged_bytes.map(|b| b as f64))
                 .map(|bytes| bytes as u64),
             peak_rss_bytes: highest(rounds, |r| r.peak_rss_bytes),
@@ -107,7 +113,9 @@ impl Median for Outcome {
 impl part::Outcome for Outcome {
     const FIGURES: &'static [Figure<Self>] = &[
         Figure::time("to budget", |r| r.to_budget),
+        Figure::other("its cpu", |r| r.cpu_to_budget),
         Figure::time("beyond", |r| r.beyond),
+        Figure::other("its cpu", |r| r.cpu_beyond),
         Figure::other("charged MiB", |r| {
             r.peak_charged_bytes
                 .map_or(f64::NAN, |bytes| (bytes >> 20) as f64)
@@ -140,46 +148,49 @@ fn pond(order: BenchOrder, sizes: &Sizes, compare: bool) -> Result<Outcome, Fail
         .order(order.0)
         .build()?;
     let mut vec = manager.vec_with_capacity(usize::try_from(sizes.from_bytes / NUMBER)?)?;
-    let (to_budget, beyond) = grow(sizes, |number| Ok(vec.push(number)?))?;
+    let grown = grow(sizes, |number| Ok(vec.push(number)?))?;
     Ok(Outcome {
-        to_budget,
-        beyond,
         wrong_numbers: if compare { wrong(&vec, sizes) } else { 0 },
         peak_charged_bytes: Some(manager.stats().peak_bytes),
-        ..Outcome::default()
+        ..grown
     })
 }
 
 fn system(sizes: &Sizes, compare: bool) -> Result<Outcome, Failure> {
     let mut vec = Vec::with_capacity(usize::try_from(sizes.from_bytes / NUMBER)?);
-    let (to_budget, beyond) = grow(sizes, |number| {
+    let grown = grow(sizes, |number| {
         vec.push(number);
         Ok(())
     })?;
     Ok(Outcome {
-        to_budget,
-        beyond,
         wrong_numbers: if compare { wrong(&vec, sizes) } else { 0 },
-        ..Outcome::default()
+        ..grown
     })
 }
 
-/// Pushes all numbers; milliseconds to the budget, and from there.
+/// Pushes all numbers, and takes the times.
 fn grow(
     sizes: &Sizes,
     mut push: impl FnMut(u64) -> Result<(), Failure>,
-) -> Result<(f64, f64), Failure> {
+) -> Result<Outcome, Failure> {
     let end = sizes.to_bytes / NUMBER;
     let middle = (sizes.budget_bytes / NUMBER).min(end);
-    let mut times = [0.0; 2];
+    let mut times = [(0.0, 0.0); 2];
     for (time, range) in times.iter_mut().zip([0..middle, middle..end]) {
-        let started = Instant::now();
+        let clock = Clock::start();
         for index in range {
             push(number(index))?;
         }
-        *time = started.elapsed().as_secs_f64() * 1e3;
+        *time = (clock.wall() / 1e3, clock.cpu() / 1e3);
     }
-    Ok(times.into())
+    let [(to_budget, cpu_to_budget), (beyond, cpu_beyond)] = times;
+    Ok(Outcome {
+        to_budget,
+        beyond,
+        cpu_to_budget,
+        cpu_beyond,
+        ..Outcome::default()
+    })
 }
 
 /// What is at `index`: compresses as other data of the benchmarks does, to about a quarter, and costs next to nothing.

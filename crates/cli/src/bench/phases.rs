@@ -197,12 +197,21 @@ pub struct Usage {
     pub peak_rss_bytes: u64,
 }
 
-/// Asks the kernel.
+/// Asks the kernel about this process.
 pub fn usage() -> Usage {
+    usage_of(libc::RUSAGE_SELF)
+}
+
+/// Asks the kernel about this thread. The peak is the process's.
+pub fn usage_of_thread() -> Usage {
+    usage_of(libc::RUSAGE_THREAD)
+}
+
+fn usage_of(whom: libc::c_int) -> Usage {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` is writable and owned here, and all-zero bytes are valid for it.
     let usage = unsafe {
-        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+        libc::getrusage(whom, usage.as_mut_ptr());
         usage.assume_init()
     };
     Usage {

@@ -6,7 +6,7 @@
 use super::memory::{Memory, Side};
 use crate::bench::Failure;
 use crate::bench::mapping::{Mapping, Pages};
-use crate::bench::phases::usage;
+use crate::bench::phases::usage_of_thread;
 use rustix::mm::Advice;
 use std::fs;
 use std::io;
@@ -124,7 +124,7 @@ impl Memory for Anonymous {
     }
 
     fn faults(&self) -> u64 {
-        let usage = usage();
+        let usage = usage_of_thread();
         usage.minor_faults + usage.major_faults
     }
 

@@ -88,15 +88,18 @@ impl Core {
         if !self.range_ok(range) {
             return Reply::Refused(Refusal::BadRange);
         }
-        let mut looked_at = None;
+        let mut waits = None;
         self.for_each_folio(range, |core, id| {
             let folio = core.folios.get_mut(id);
-            if (folio.lazy || folio.freed.pages > 0) && folio.in_flight() {
+            let is_looked_at = (folio.lazy || folio.freed.pages > 0) && folio.in_flight();
+            // What a take-out finds may be the protection that was: told after this news, it would keep the folio
+            // from moving for good.
+            if is_looked_at || folio.state == State::TakingOut {
                 folio.waited_for = true;
-                looked_at = Some(core.at(id).start);
+                waits = Some(core.at(id).start);
             }
         });
-        if let Some(page) = looked_at {
+        if let Some(page) = waits {
             return Reply::Wait { page };
         }
         if let Some(reply) = self.split_edges(range, out) {

@@ -115,7 +115,8 @@ pub enum Event {
         page: PageIndex,
         /// What the thread did, if known.
         access: Access,
-        /// An upper bound for the order of what is brought in; the region's own order is another.
+        /// An upper bound for the order of what is brought in; the region's own order is another, except for what a remap
+        /// has brought there, which stays as large as it was.
         max_order: Order,
     },
     /// The command that was given for `folio` has been carried out, or has failed.

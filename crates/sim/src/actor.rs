@@ -15,8 +15,9 @@ use millpond_core::{
 
 use crate::bases::{End, Ended};
 use crate::mmu::{LINES, Slot};
-use crate::remap::RemapStage;
+use crate::remap::{Remap, RemapStage};
 use crate::report::{Check, Coverage, Entry, breach};
+use crate::resize::{Resize, ResizeStage};
 use crate::snapshot::SnapshotStage;
 use crate::world::World;
 
@@ -143,12 +144,19 @@ pub enum Op {
         /// Where it stands.
         stage: SnapshotStage,
     },
-    /// Move or resize a region, which the range names.
+    /// Move pages.
     Remap {
-        /// The region's pages.
-        range: PageRange,
+        /// Which, and where to.
+        remap: Remap,
         /// Where it stands.
         stage: RemapStage,
+    },
+    /// Give a region another length.
+    Resize {
+        /// Which.
+        resize: Resize,
+        /// Where it stands.
+        stage: ResizeStage,
     },
     /// A base that nobody inherits from, or only one, ends.
     End(End),
@@ -528,7 +536,12 @@ impl World {
                 _ => continue,
             };
             let region = self.regions.iter().find(|r| r.range.contains(page));
-            let bound = region.map_or(0, |r| r.order).min(max_order.get());
+            // What has moved here stays as large as it was.
+            let own = |r: &crate::world::SimRegion| match pending.command {
+                Zero { .. } | Fold { .. } => r.order,
+                _ => r.largest,
+            };
+            let bound = region.map_or(0, own).min(max_order.get());
             let bound = Order::new(bound).expect("orders are below ten");
             // The folio that is wanted comes first, and the rest of its window after it.
             let near = match first || !region.is_some_and(|r| r.adaptive) {

@@ -67,7 +67,8 @@ impl World {
             Op::Mark { range } => self.step_mark(i, range),
             Op::Unmark { range, stage } => self.step_unmark(i, range, stage),
             Op::Snapshot { range, stage } => self.step_snapshot(i, range, stage),
-            Op::Remap { range, stage } => self.step_remap(i, range, stage),
+            Op::Remap { remap, stage } => self.step_remap(i, remap, stage),
+            Op::Resize { resize, stage } => self.step_resize(i, resize, stage),
             Op::End(end) => self.step_end(i, end),
             Op::Drop { range, stage } => self.step_drop(i, range, stage),
         }

@@ -16,7 +16,6 @@ use crate::actor::{
 };
 use crate::mmu::overlap;
 use crate::profile::ARENA_PAGES;
-use crate::remap::RemapStage;
 use crate::report::{Check, Coverage, Entry, breach};
 use crate::snapshot::SnapshotStage;
 use crate::store::Weather;
@@ -58,6 +57,7 @@ impl World {
                     id: region,
                     range,
                     order: order.get(),
+                    largest: order.get(),
                     adaptive,
                     users: 0,
                     closing: false,
@@ -128,12 +128,8 @@ impl World {
             self.actors[i].op = Some(self.draw_snapshot(&open));
             return Ok(());
         }
-        if self.rng.chance(self.profile.moves) && self.regions.len() < MAX_REGIONS + 2 {
-            self.regions[r].closing = true;
-            self.actors[i].op = Some(Op::Remap {
-                range: self.regions[r].range,
-                stage: RemapStage::Quiet,
-            });
+        if self.profile.remaps > 0 && self.rng.chance(self.profile.remaps) {
+            self.actors[i].op = Some(self.draw_remap(&open));
             return Ok(());
         }
         let region = self.regions[r];
@@ -392,7 +388,7 @@ impl World {
     }
 
     /// Time passes: frames beyond what faults ask for go back to the kernel.
-    fn tick_core(&mut self) -> Check {
+    pub(crate) fn tick_core(&mut self) -> Check {
         let mut first = true;
         loop {
             let outstanding = self.actors[OPERATOR].outstanding;

@@ -10,6 +10,7 @@ use millpond_core::gather::{Gather, Gathered};
 use millpond_core::{Event, PageCount, PageIndex, PageRange, Reply};
 
 use crate::actor::{DropStage, Ear};
+use crate::profile::Sabotage;
 use crate::report::{Check, Coverage, Entry, breach};
 use crate::world::World;
 
@@ -101,8 +102,10 @@ impl World {
         if zapped != batch.pages {
             breach!(at batch.range.start, "{zapped} pages of {} were mapped, {} unhooked", batch.range, batch.pages);
         }
+        let mut forgets = self.options.sabotage == Some(Sabotage::KeepSlot);
         for item in batch.gather.items() {
             match item {
+                Gathered::Slot(_) if forgets => forgets = false,
                 Gathered::Slot(slot) => self.store.release(slot)?,
                 Gathered::Frame(frame) => self.mmu.free_frame(frame)?,
             }

@@ -144,7 +144,7 @@ impl World {
             }
             Event::LazyFree { range, .. } if now.folio_split > before.folio_split => {
                 let of = |r: &&SimRegion| r.range.covers(range);
-                let order = self.regions.iter().find(of).map_or(0, |r| r.order);
+                let order = self.regions.iter().find(of).map_or(0, |r| r.largest);
                 if (range.start.0 | range.end().0).trailing_zeros() >= u32::from(order) {
                     breach!(at range.start, "{event:?} splits a folio, but none straddles its ends");
                 }

@@ -26,6 +26,7 @@ pub mod oracle;
 pub mod profile;
 pub mod remap;
 pub mod report;
+pub mod resize;
 pub mod rng;
 mod run;
 pub mod schedule;

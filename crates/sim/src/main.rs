@@ -34,6 +34,9 @@ struct Args {
     /// Operations that take a snapshot, per mille, instead of what the seed draws.
     #[arg(long, value_name = "PER_MILLE")]
     snapshots: Option<u32>,
+    /// Operations that move pages or give a region another length, per mille, instead of what the seed draws.
+    #[arg(long, value_name = "PER_MILLE")]
+    remaps: Option<u32>,
     /// Print no log for a seed that passes.
     #[arg(long)]
     quiet: bool,
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         check_every: args.check_every,
         freeing: args.freeing,
         snapshots: args.snapshots,
+        remaps: args.remaps,
         ..Options::default()
     };
     let mut total = Coverage::default();
@@ -97,11 +101,12 @@ fn tell(run: &Run, args: &Args, total: &mut Coverage) -> bool {
     let option =
         |name, value: Option<u32>| value.map_or(String::new(), |n| format!(" --{name} {n}"));
     println!(
-        "replay: cargo run -p millpond-sim -- {} --events {} --check-every 1{}{}",
+        "replay: cargo run -p millpond-sim -- {} --events {} --check-every 1{}{}{}",
         run.seed,
         args.events,
         option("freeing", args.freeing),
-        option("snapshots", args.snapshots)
+        option("snapshots", args.snapshots),
+        option("remaps", args.remaps)
     );
     false
 }

@@ -48,10 +48,10 @@ pub const EVENTS: [&str; 27] = [
     "CreateRegion",
     "DropRegion",
     "Snapshot",
-    "Detach",
-    "Merge",
     "Remap",
     "Resize",
+    "Detach",
+    "Merge",
     "Fault",
     "Completed",
     "FrameFreed",
@@ -76,7 +76,7 @@ pub const EVENTS: [&str; 27] = [
 
 /// Replies and refusals that a run must produce. Not all: records are plenty here, and the order of
 /// checks hides some refusals behind others.
-pub const REPLIES: [&str; 19] = [
+pub const REPLIES: [&str; 20] = [
     "Done",
     "More",
     "Wait",
@@ -88,6 +88,7 @@ pub const REPLIES: [&str; 19] = [
     "Seen",
     "Region",
     "BadRange",
+    "OutsideRegion",
     "NoAddressSpace",
     "UnknownRegion",
     "RegionInUse",
@@ -111,7 +112,7 @@ pub const INJECTED: [&str; 10] = [
     "no place to drop",
 ];
 /// Every answer of a call that more than the core has a part in.
-pub const ANSWERS: [&str; 18] = [
+pub const ANSWERS: [&str; 7] = [
     "free refused",
     "mark refused",
     "survived",
@@ -119,17 +120,6 @@ pub const ANSWERS: [&str; 18] = [
     "purged, but pinned",
     "gather waits",
     "gathered in parts",
-    "moved whole",
-    "moved with what it inherits",
-    "moved in part",
-    "moved after a fault",
-    "inherited in part, not moved",
-    "volatile in part, not moved",
-    "grown in place",
-    "no room to grow",
-    "shortened",
-    "not shortened",
-    "pinned, not moved",
 ];
 
 /// The name of an event's variant.

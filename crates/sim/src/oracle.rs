@@ -265,25 +265,27 @@ impl Oracle {
         Ok(())
     }
 
-    /// What `from` holds is at `to` from now on, with its volatile ranges. `from` is zeros.
+    /// What is known of `from` is known of `to` from now on, volatile ranges included, and `from` is zeros.
     ///
     /// # Errors
-    /// Something that changes one of them is under way.
+    /// Something that changes one of them is under way, or a volatile range is only partly in `from`.
     pub fn relocate(&mut self, from: PageRange, to: PageRange) -> Check {
-        for range in self
-            .volatile
-            .iter_mut()
-            .filter(|range| from.covers(**range))
-        {
-            range.start = to.start.plus(range.start.0 - from.start.0);
-        }
         for (page, onto) in from.pages().zip(to.pages()) {
             if self.threats(page).running || self.threats(onto).running {
                 breach!(at page, "{from} moves to {to} beside a discard or a lazy free");
             }
-            let blank = Page::blank();
-            self.pages[onto.0 as usize] =
-                std::mem::replace(&mut self.pages[page.0 as usize], blank);
+            if self.threats(onto).volatile {
+                breach!(at page, "{from} moves to {to}, where something is volatile");
+            }
+            let known = std::mem::replace(&mut self.pages[page.0 as usize], Page::blank());
+            self.pages[onto.0 as usize] = known;
+        }
+        for range in &mut self.volatile {
+            if from.covers(*range) {
+                range.start = to.start.plus(range.start.0 - from.start.0);
+            } else if range.start < from.end() && from.start < range.end() {
+                breach!(at from.start, "{from} moves to {to}, but not all of {range}, which is volatile");
+            }
         }
         Ok(())
     }
@@ -342,6 +344,7 @@ impl Oracle {
 }
 
 impl Page {
+    /// Zeros, and nothing else.
     fn blank() -> Self {
         Self {
             only: BLANK,

@@ -49,8 +49,8 @@ pub struct Profile {
     pub freeing: u32,
     /// Operations that take a snapshot.
     pub snapshots: u32,
-    /// Operations that move or resize a region.
-    pub moves: u32,
+    /// Operations that move pages, or give a region another length.
+    pub remaps: u32,
     /// Threads hear only what the contract promises: faults of installs and `Wake`, other calls of `Wake`. Otherwise
     /// they hear of every completion at their page.
     pub strict_wake: bool,
@@ -103,8 +103,8 @@ impl Profile {
             zeros: rng.pick(&[0, 100, 900]),
             freeing: rng.pick(&[0, 60, 200, 500]),
             snapshots: rng.pick(&[0, 0, 10, 25]),
-            moves: rng.pick(&[0, 5, 10, 30]),
             strict_wake: rng.chance(500),
+            remaps: Rng::new(rng.clone().word()).pick(&[0, 10, 25]),
         }
     }
 }
@@ -122,6 +122,8 @@ pub enum Sabotage {
     SwallowBaseWakes,
     /// Whoever takes back a volatile mark or drops a region does not wait for purges under way.
     HastyOwner,
+    /// Of each batch that is given back one slot is forgotten.
+    KeepSlot,
 }
 
 /// What the caller wants of a run.
@@ -135,6 +137,8 @@ pub struct Options {
     pub freeing: Option<u32>,
     /// [`Profile::snapshots`], instead of what the seed draws.
     pub snapshots: Option<u32>,
+    /// [`Profile::remaps`], instead of what the seed draws.
+    pub remaps: Option<u32>,
     /// What to break.
     pub sabotage: Option<Sabotage>,
 }
@@ -146,6 +150,7 @@ impl Default for Options {
             check_every: 64,
             freeing: None,
             snapshots: None,
+            remaps: None,
             sabotage: None,
         }
     }

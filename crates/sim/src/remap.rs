@@ -1,306 +1,521 @@
-//! Remap and resize, step by step, as the driver does them.
+//! Remaps and resizes, step by step, as the driver does them.
 //!
-//! Whoever moves memory has its region to itself, as for a snapshot, and the gate is closed while core and memory move what
-//! they hold. A folio in limbo that straddles an end has to come back first; then the gate is closed again. Purges under
-//! way are waited for: they know pages by their addresses. A region that is moved whole goes on at its new place, longer or
-//! not, with what it inherits; a part of one goes to a region of its own, unless something is inherited, which is refused.
+//! Whoever moves pages has source and destination to itself: operations that are under way there come to an end first, and none
+//! is begun. What is at the destination is discarded. Then the gate closes, completions are told until no command is out, purges
+//! that were begun come to an end, and the pages move in core and memory. When the core wants a page back first, the gate opens
+//! for that, and is closed again. To the oracle a remap takes what is known of each page along, with its volatile ranges, and
+//! leaves zeros. What must be refused is asked for on the way, and changes nothing.
 
-use millpond_core::{Access, Event, LEAF_PAGES, PageCount, PageRange, Refusal, Reply};
+use millpond_core::{
+    Access, Event, LEAF_PAGES, PageCount, PageIndex, PageRange, PageState, Refusal, RegionId, Reply,
+};
 
-use crate::actor::{Blocked, Fault, Op};
+use crate::actor::{Actor, Blocked, Fault, Op};
+use crate::mmu::{Slot, overlap};
 use crate::profile::ARENA_PAGES;
 use crate::report::{Check, Coverage, Entry, breach};
-use crate::snapshot::Named;
+use crate::resize::ResizeStage;
 use crate::world::{SimRegion, World};
 
-/// How far a move has come.
+/// What remaps and resizes must go through.
+pub const SEEN: [&str; 29] = [
+    "to another region",
+    "within a region",
+    "whole leaves",
+    "single entries",
+    "onto what was discarded",
+    "of what is mapped",
+    "of what is in limbo",
+    "of what is in the store",
+    "of what is lazily freed",
+    "of a loss",
+    "of volatile pages",
+    "of purged pages",
+    "a page comes back first",
+    "waits for purges",
+    "beside a batch that is given back",
+    "beside a merge",
+    "whole, with a base",
+    "refused: ranges",
+    "refused: outside",
+    "refused: in use",
+    "refused: a part with a base",
+    "refused: onto a base",
+    "refused: busy",
+    "refused: pinned",
+    "refused: volatile in part",
+    "grown in place",
+    "grown elsewhere",
+    "shrunk",
+    "refused: what is hidden",
+];
+
+/// The longest that a region grows.
+const MAX_PAGES: u32 = 4500;
+
+/// Pages that move from one region to another, or within one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Remap {
+    /// Where they are.
+    pub source: RegionId,
+    /// Which.
+    pub from: PageRange,
+    /// Where they go.
+    pub target: RegionId,
+    /// To which addresses.
+    pub to: PageRange,
+    /// The target was made for this, and the source ends.
+    pub grows: bool,
+}
+
+/// How far a remap has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RemapStage {
-    /// Others still work in the region.
+    /// Others still work there.
     Quiet,
-    /// What is to be done is to be chosen.
-    Choose,
-    /// `from` moves to `to` in a new region, once the gate is closed and nothing is under way.
-    Move {
-        /// The new region.
-        new: Named,
-        /// The source.
-        from: PageRange,
-        /// The destination.
-        to: PageRange,
+    /// The destination is being discarded.
+    Clear {
+        /// What the core has not said to have done.
+        rest: PageRange,
     },
-    /// What is behind the new end is being discarded.
-    Cut {
-        /// What the core has not said to have done; nothing when the last commands are under way.
-        rest: Option<PageRange>,
-        /// The new length.
-        pages: PageCount,
-        /// The region inherited something when that began.
-        heir: bool,
-    },
+    /// The last commands of that are under way.
+    Cleared,
+    /// The gate is to be closed.
+    Close,
+    /// It is. Once nothing is under way, the pages move.
+    Move,
 }
 
 impl World {
-    /// One step of a move or a resize of the region of `range`.
+    /// A remap of one of the regions `open`, or another length for it.
+    pub(crate) fn draw_remap(&mut self, open: &[usize]) -> Op {
+        let region = self.regions[self.rng.pick(open)];
+        let op = match self.rng.below(100) {
+            0..65 => self.draw_move(region, open),
+            65..90 => {
+                let most = MAX_PAGES.max(region.range.len.0 + 1);
+                let pages = self.rng.between(region.range.len.0 + 1, most);
+                self.resize_of(region, pages)
+            }
+            _ => {
+                let pages = self.rng.between(1, region.range.len.0);
+                self.resize_of(region, pages)
+            }
+        };
+        self.set_closing(op, true);
+        op
+    }
+
+    fn draw_move(&mut self, source: SimRegion, open: &[usize]) -> Op {
+        let has_no_base = |r: &usize| self.regions[*r].base.is_none();
+        let better: Vec<usize> = open.iter().copied().filter(has_no_base).collect();
+        let any = better.is_empty() || self.rng.chance(100);
+        let target = self.regions[self.rng.pick(if any { open } else { &better })];
+        let len = source.range.len.0.min(target.range.len.0);
+        // The same rest modulo a leaf on both sides, and all of it inside both.
+        let longest = if self.rng.chance(300) {
+            len
+        } else {
+            len.min(64)
+        };
+        let mut pages = self.rng.between(1, longest);
+        let mut offset = self.rng.below(source.range.len.0 - pages + 1);
+        if self.rng.chance(300) && source.range.len.0 >= LEAF_PAGES && len >= LEAF_PAGES {
+            pages = len / LEAF_PAGES * LEAF_PAGES;
+            offset = 0;
+        }
+        let rest = offset % LEAF_PAGES;
+        if rest + pages > target.range.len.0 {
+            offset -= rest;
+        }
+        let rest = offset % LEAF_PAGES;
+        let leaves = (target.range.len.0 - rest - pages) / LEAF_PAGES;
+        let there = rest + LEAF_PAGES * self.rng.below(leaves + 1);
+        let at = |region: SimRegion, offset| {
+            PageRange::new(region.range.start.plus(offset), PageCount(pages))
+        };
+        Op::Remap {
+            remap: Remap {
+                source: source.id,
+                from: at(source, offset),
+                target: target.id,
+                to: at(target, there),
+                grows: false,
+            },
+            stage: RemapStage::Quiet,
+        }
+    }
+
+    /// Nobody begins anything in the regions of a remap or resize, or they may again.
+    pub(crate) fn set_closing(&mut self, op: Op, closing: bool) {
+        let concerned = |id: RegionId| match op {
+            Op::Remap { remap, .. } => id == remap.source || id == remap.target,
+            Op::Resize { resize, .. } => id == resize.region,
+            _ => false,
+        };
+        for region in &mut self.regions {
+            if concerned(region.id) {
+                region.closing = closing;
+            }
+        }
+    }
+
+    /// Whether an actor waits for the users of regions that it wants to move or resize.
+    pub(crate) fn waits_to_remap(&self, actor: &Actor) -> bool {
+        let used = |id| self.region(id).is_ok_and(|region| region.users > 0);
+        match actor.op {
+            Some(Op::Remap {
+                remap,
+                stage: RemapStage::Quiet,
+            }) => used(remap.source) || used(remap.target),
+            Some(Op::Resize {
+                resize,
+                stage: ResizeStage::Quiet,
+            }) => used(resize.region),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn region(&self, id: RegionId) -> Check<SimRegion> {
+        match self.regions.iter().find(|region| region.id == id) {
+            Some(region) => Ok(*region),
+            None => breach!("{id:?} is to be moved or resized, which is no region"),
+        }
+    }
+
+    pub(crate) fn end_remap(&mut self, i: usize) {
+        if let Some(op) = self.actors[i].op {
+            self.set_closing(op, false);
+        }
+        self.finish(i);
+    }
+
+    /// One step of a remap.
     ///
     /// # Errors
     /// A rule is broken.
-    pub(crate) fn step_remap(&mut self, i: usize, range: PageRange, stage: RemapStage) -> Check {
-        let Some(place) = self.regions.iter().position(|r| r.range == range) else {
-            breach!("actor {i} moves {range}, which is no region");
-        };
-        let next = match stage {
-            RemapStage::Quiet
-                if self.regions[place].users > 0 && !self.is_pin_in_the_way(range) =>
-            {
-                self.actors[i].blocked = Blocked::Until(self.step + 20);
-                Some(RemapStage::Quiet)
-            }
-            RemapStage::Quiet => Some(RemapStage::Choose),
-            RemapStage::Choose => self.choose_remap(i, place)?,
-            RemapStage::Move { .. } if self.gate.is_none() => {
-                if self.purging > 0 {
-                    self.actors[i].blocked = Blocked::Until(self.step + 5);
-                } else {
-                    self.gate = Some(i);
+    pub(crate) fn step_remap(&mut self, i: usize, remap: Remap, stage: RemapStage) -> Check {
+        let (source, target) = (self.region(remap.source)?, self.region(remap.target)?);
+        let stage = match stage {
+            RemapStage::Quiet => {
+                let pinned = self.core.first_pinned(remap.from).is_some();
+                let hasty = pinned && target.id != source.id && self.rng.chance(700);
+                if target.users > 0 || source.users > 0 && !hasty {
+                    self.actors[i].blocked = Blocked::Until(self.step + 20);
+                    return Ok(());
                 }
-                Some(stage)
+                if self.is_hopeless(i, remap)? {
+                    self.end_remap(i);
+                    return Ok(());
+                }
+                self.oracle.discard_begins(i, remap.to);
+                RemapStage::Clear { rest: remap.to }
             }
-            RemapStage::Move { new, from, to } => {
+            RemapStage::Clear { rest } => match self.ask(i, Event::Discard { range: rest })? {
+                None => RemapStage::Clear { rest },
+                Some(Reply::Done) => {
+                    self.settle(i);
+                    RemapStage::Cleared
+                }
+                Some(Reply::More { from }) => {
+                    self.settle(i);
+                    let rest = self.rest_of(rest, from)?;
+                    RemapStage::Clear { rest }
+                }
+                Some(other) => breach!("a discard of {rest} is answered with {other:?}"),
+            },
+            RemapStage::Cleared => {
+                self.oracle.discard_ends(i, true)?;
+                self.actors[i].rounds = 0;
+                RemapStage::Close
+            }
+            RemapStage::Close => {
+                if self.actors[i].lost.is_some() {
+                    self.give_up_growing(i, remap)?;
+                    self.end_remap(i);
+                    return Ok(());
+                }
+                self.expect_busy_for_remap(i, remap)?;
+                self.gate = Some(i);
+                RemapStage::Move
+            }
+            RemapStage::Move => {
                 self.gate = None;
-                self.remap(i, place, new, from, to)?
-            }
-            RemapStage::Cut { rest, pages, heir } => self.step_cut(i, place, rest, pages, heir)?,
-        };
-        match next {
-            Some(stage) => {
-                // A region that was moved is found at its new place.
-                if self.regions.get(place).is_some_and(|r| r.range == range) {
-                    self.actors[i].op = Some(Op::Remap { range, stage });
+                if self.purging > 0 {
+                    self.count_remap("waits for purges");
+                    self.actors[i].blocked = Blocked::Until(self.step + 5);
+                    RemapStage::Close
+                } else if self.core.first_pinned(remap.from).is_none()
+                    && (source.users > 0 || self.book.straddler(remap.from).is_some())
+                {
+                    // The pin that would have refused it has gone meanwhile, and others have worked here.
+                    self.end_remap(i);
+                    return Ok(());
+                } else {
+                    match self.move_pages(i, remap)? {
+                        Some(stage) => stage,
+                        None => return Ok(()),
+                    }
                 }
             }
-            None => {
-                self.regions[place].closing = false;
-                self.finish(i);
-            }
+        };
+        self.actors[i].op = Some(Op::Remap { remap, stage });
+        Ok(())
+    }
+
+    /// Asks for what must be refused before anything is discarded. Says whether the remap itself is that.
+    fn is_hopeless(&mut self, i: usize, remap: Remap) -> Check<bool> {
+        let Remap { from, to, .. } = remap;
+        let (source, target) = (self.region(remap.source)?, self.region(remap.target)?);
+        if self.rng.chance(300) {
+            self.ask_for_bad_ranges(i, from, to)?;
+        }
+        let behind = PageRange::new(to.start, PageCount(target.range.len.0 + 1));
+        let far = PageRange::new(from.start, behind.len);
+        let overlaps = overlap(far, behind);
+        if behind.end().0 <= ARENA_PAGES && far.end().0 <= ARENA_PAGES && !overlaps {
+            self.expect_refused(i, far, behind, Refusal::OutsideRegion, "refused: outside")?;
+        }
+        if overlap(from, to) {
+            self.expect_refused(i, from, to, Refusal::BadRange, "refused: ranges")?;
+            return Ok(true);
+        }
+        let moves_whole = from == source.range && to.start == target.range.start;
+        if target.base.is_some() {
+            self.expect_refused(i, from, to, Refusal::RegionInUse, "refused: onto a base")?;
+            return Ok(true);
+        }
+        if source.base.is_some() && !moves_whole {
+            let why = "refused: a part with a base";
+            self.expect_refused(i, from, to, Refusal::RegionInUse, why)?;
+            return Ok(true);
+        }
+        let holds = |page| self.core.page_state(page) != PageState::Empty;
+        if to.pages().any(holds) {
+            self.count_remap("onto what was discarded");
+            self.expect_refused(i, from, to, Refusal::RegionInUse, "refused: in use")?;
+        }
+        let straddles =
+            |v: &crate::volatile::Volatile| overlap(v.range, from) && !from.covers(v.range);
+        let straddler = self.book.straddler(from).is_some();
+        let known = self.volatile.iter().any(|v| !v.asked && straddles(v));
+        if straddler != known {
+            breach!(at from.start, "of {:?} one is partly in {from}: {straddler}, says the book", self.volatile);
+        }
+        if known {
+            self.count_remap("refused: volatile in part");
+        }
+        // Whose contents are replaced does not ask whether they have survived.
+        let replaced = self.volatile.iter().any(|v| overlap(v.range, to));
+        Ok(replaced || self.volatile.iter().any(straddles))
+    }
+
+    fn ask_for_bad_ranges(&mut self, i: usize, from: PageRange, to: PageRange) -> Check {
+        let shorter = PageRange::new(to.start, PageCount(to.len.0 - 1));
+        let unlike = PageRange::new(PageIndex(to.start.0 ^ 1), to.len);
+        let outside = PageRange::new(PageIndex(ARENA_PAGES - 1), PageCount(from.len.0 + 1));
+        for to in [shorter, unlike, outside, from] {
+            self.expect_refused(i, from, to, Refusal::BadRange, "refused: ranges")?;
         }
         Ok(())
     }
 
-    /// Now and then a pin does not make it wait, but refuses it.
-    fn is_pin_in_the_way(&mut self, range: PageRange) -> bool {
-        self.core.first_pinned(range).is_some() && self.rng.chance(200)
-    }
-
-    fn choose_remap(&mut self, i: usize, place: usize) -> Check<Option<RemapStage>> {
-        let SimRegion {
-            id, range, users, ..
-        } = self.regions[place];
-        let kind = if users > 0 { 2 } else { self.rng.below(6) };
-        match kind {
-            0 => self.grow(i, place),
-            1 => {
-                let pages = PageCount(self.rng.between(1, range.len.0));
-                let rest = range.tail(range.start.plus(pages.0));
-                let volatile = self
-                    .volatile
-                    .iter()
-                    .any(|v| v.range.end() > rest.start && range.covers(v.range));
-                if rest.is_empty() || volatile || self.core.first_pinned(rest).is_some() {
-                    return Ok(None);
-                }
-                self.oracle.discard_begins(i, rest);
-                Ok(Some(RemapStage::Cut {
-                    rest: Some(rest),
-                    pages,
-                    heir: self.regions[place].base.is_some(),
-                }))
-            }
-            kind => {
-                // Whole, or a part at a place that lies alike in its leaf.
-                let from = match kind {
-                    2 => range,
-                    _ => self.part_of(range),
-                };
-                let front = from.start.0 % LEAF_PAGES;
-                let pages = PageCount(front + from.len.0 + self.rng.pick(&[0, 1, 700]));
-                let Some(order) = self.core.order_of(id) else {
-                    breach!("{id:?} has no orders");
-                };
-                match self.send(i, Event::CreateRegion { pages, order })? {
-                    Reply::Region { region, range } => {
-                        let to = PageRange::new(range.start.plus(front), from.len);
-                        Ok(Some(RemapStage::Move {
-                            new: (region, range),
-                            from,
-                            to,
-                        }))
-                    }
-                    Reply::Refused(Refusal::NoAddressSpace) => Ok(None),
-                    other => breach!("a region to move to is answered with {other:?}"),
-                }
-            }
-        }
-    }
-
-    fn grow(&mut self, i: usize, place: usize) -> Check<Option<RemapStage>> {
-        let SimRegion { id, range, .. } = self.regions[place];
-        let pages = PageCount(range.len.0 + self.rng.between(1, 600));
-        let region = Event::Resize { region: id, pages };
-        match self.hold(i, region)? {
-            Reply::Region { region, range: now } => {
-                let right = now == PageRange::new(range.start, pages) && now.end().0 <= ARENA_PAGES;
-                if region != id || !right {
-                    breach!("{range} grows to {now}");
-                }
-                self.regions[place].range = now;
-                self.count("grown in place");
-            }
-            Reply::Refused(Refusal::NoAddressSpace) => self.count("no room to grow"),
-            other => breach!("growing {range} to {pages:?} is answered with {other:?}"),
-        }
-        self.give_out(i)?;
-        Ok(None)
-    }
-
-    fn step_cut(
+    /// A remap is refused, and changes nothing.
+    fn expect_refused(
         &mut self,
         i: usize,
-        place: usize,
-        rest: Option<PageRange>,
-        pages: PageCount,
-        heir: bool,
-    ) -> Check<Option<RemapStage>> {
-        let SimRegion { id, range, .. } = self.regions[place];
-        let cut = |rest| Some(RemapStage::Cut { rest, pages, heir });
-        if let Some(rest) = rest {
-            let next = match self.ask(i, Event::Discard { range: rest })? {
-                None => return Ok(cut(Some(rest))),
-                Some(Reply::Done) => None,
-                Some(Reply::More { from }) => Some(self.rest_of(rest, from)?),
-                Some(other) => breach!("a discard of {rest} is answered with {other:?}"),
-            };
-            self.settle(i);
-            return Ok(cut(next));
-        }
-        self.oracle.discard_ends(i, true)?;
-        match self.hold(i, Event::Resize { region: id, pages })? {
-            Reply::Region { range: now, .. } if now == PageRange::new(range.start, pages) => {
-                self.regions[place].range = now;
-                self.count("shortened");
-            }
-            // Zeros that hide what a base has there, or had, are something, too.
-            Reply::Refused(Refusal::RegionInUse) if heir => {
-                self.count("not shortened");
-            }
-            other => breach!("shortening {range} to {pages:?} is answered with {other:?}"),
-        }
-        self.give_out(i)?;
-        Ok(None)
-    }
-
-    /// Nothing is under way: `from` moves.
-    fn remap(
-        &mut self,
-        i: usize,
-        place: usize,
-        new: Named,
         from: PageRange,
         to: PageRange,
-    ) -> Check<Option<RemapStage>> {
-        let stage = RemapStage::Move { new, from, to };
-        let region = self.regions[place];
-        let whole = from == region.range && to.start == new.1.start;
-        let straddles = |v: &crate::volatile::Volatile| {
-            crate::mmu::overlap(v.range, from) && !from.covers(v.range)
-        };
-        let refused = region.base.is_some() && !whole;
-        if self.volatile.iter().any(straddles) || self.book.straddler(from).is_some() {
-            return self.not_moved(i, new, "volatile in part, not moved");
+        why: Refusal,
+        what: &'static str,
+    ) -> Check {
+        let before = (self.states(from), self.states(to));
+        let reply = self.send(i, Event::Remap { from, to })?;
+        if reply != Reply::Refused(why) {
+            breach!(at from.start, "a remap of {from} to {to} is answered with {reply:?}, must be {why:?}");
         }
-        if region.users > 0 && self.core.first_pinned(from).is_none() {
-            return self.not_moved(i, new, "others are there, not moved");
+        if before != (self.states(from), self.states(to)) {
+            breach!(at from.start, "a remap of {from} to {to} was refused, and changed something");
         }
-        let reply = self.hold(i, Event::Remap { from, to })?;
+        self.count_remap(what);
+        Ok(())
+    }
+
+    fn states(&self, range: PageRange) -> Vec<PageState> {
+        let inside = range.pages().take_while(|page| page.0 < ARENA_PAGES);
+        inside.map(|page| self.core.page_state(page)).collect()
+    }
+
+    /// While a command is out a remap is refused.
+    fn expect_busy_for_remap(&mut self, i: usize, remap: Remap) -> Check {
+        if !self.schedule.has_flights() || !self.rng.chance(200) {
+            return Ok(());
+        }
+        self.expect_refused(i, remap.from, remap.to, Refusal::Busy, "refused: busy")
+    }
+
+    /// Nothing is under way: the pages move. Says how to go on if they did not.
+    fn move_pages(&mut self, i: usize, remap: Remap) -> Check<Option<RemapStage>> {
+        let Remap { from, to, .. } = remap;
+        if let Some(page) = self.core.first_pinned(from) {
+            self.expect_pinned(page, from)?;
+            self.expect_refused(i, from, to, Refusal::Pinned { page }, "refused: pinned")?;
+            self.give_up_growing(i, remap)?;
+            self.end_remap(i);
+            return Ok(None);
+        }
+        let event = Event::Remap { from, to };
+        self.one_more_round(i, &event)?;
+        let before = self.states(from);
+        let reply = self.hold(i, event)?;
         match reply {
-            Reply::Done if !refused => {}
-            Reply::NeedsResident { page } if !refused => {
-                self.count("moved after a fault");
+            Reply::Done => {}
+            Reply::NeedsResident { page } => {
+                if before != self.states(from) {
+                    breach!(at page, "a remap of {from} that needs {page} changed something");
+                }
+                self.count_remap("a page comes back first");
                 let access = Access::Read;
                 self.actors[i].fault = Some(Fault { page, access });
                 self.give_out(i)?;
-                return Ok(Some(stage));
+                return Ok(Some(RemapStage::Close));
             }
-            Reply::Refused(Refusal::RegionInUse) if refused => {
-                self.give_out(i)?;
-                return self.not_moved(i, new, "inherited in part, not moved");
-            }
-            Reply::Refused(Refusal::Pinned { page }) => {
-                self.expect_pinned(page, from)?;
-                self.give_out(i)?;
-                return self.not_moved(i, new, "pinned, not moved");
-            }
-            other => breach!("a move of {from} to {to} is answered with {other:?}"),
+            other => breach!(at from.start, "a remap of {from} to {to} is answered with {other:?}"),
         }
         self.mmu.hand_over(from, to)?;
-        self.oracle.relocate(from, to)?;
-        self.book.relocate(from, to.start);
-        for volatile in self.volatile.iter_mut().filter(|v| from.covers(v.range)) {
-            volatile.range.start = to.start.plus(volatile.range.start.0 - from.start.0);
+        if self.states(to) != before {
+            breach!(at to.start, "{to} is not what {from} was before it moved there");
         }
-        self.log.push(
-            self.step,
-            Entry::World("moved from", u64::from(to.start.0), from),
-        );
-        self.log.push(
-            self.step,
-            Entry::World("moved to", u64::from(from.start.0), to),
-        );
-        let moved = SimRegion {
-            id: new.0,
-            range: new.1,
-            users: 0,
-            closing: false,
-            base: region.base.filter(|_| whole),
-            ..region
-        };
-        if !whole {
-            self.regions.push(moved);
-            self.moved(from, to);
-            self.count("moved in part");
-            self.give_out(i)?;
-            return Ok(None);
-        }
-        if region.base.is_some() {
-            self.count("moved with what it inherits");
-        }
-        self.count("moved whole");
-        self.regions[place] = moved;
+        self.count_moved(remap, &before)?;
+        self.rename(remap)?;
         self.moved(from, to);
+        for (page, onto) in from.pages().zip(to.pages()) {
+            self.cleared[onto.0 as usize] = self.cleared[page.0 as usize];
+            if self.core.page_state(page) != PageState::Empty || self.mmu.page(page) != Slot::Empty
+            {
+                breach!(at page, "{page} moved to {onto}, but is {:?}", self.mmu.page(page));
+            }
+        }
         self.give_out(i)?;
-        let reply = self.send(i, Event::DropRegion { region: region.id })?;
-        if reply != Reply::Done {
-            breach!("dropping {region:?}, which was moved, is answered with {reply:?}");
+        self.check_all()?;
+        if remap.grows {
+            self.forget_source(i, remap)?;
         }
+        self.end_remap(i);
         Ok(None)
     }
 
-    fn not_moved(&mut self, i: usize, new: Named, why: &'static str) -> Check<Option<RemapStage>> {
-        self.count(why);
-        let reply = self.send(i, Event::DropRegion { region: new.0 })?;
-        if reply != Reply::Done {
-            breach!("dropping {new:?}, which was never used, is answered with {reply:?}");
+    /// The pages have moved: what is known of them, and of their regions, follows.
+    fn rename(&mut self, remap: Remap) -> Check {
+        let Remap { from, to, .. } = remap;
+        let there = |page: PageIndex| to.start.plus(page.0 - from.start.0);
+        self.log.push(self.step, Entry::Remap(from, to));
+        self.book.relocate(from, to.start);
+        self.oracle.relocate(from, to)?;
+        for volatile in self.volatile.iter_mut().filter(|v| from.covers(v.range)) {
+            volatile.range.start = there(volatile.range.start);
         }
-        Ok(None)
+        if !self.hot.is_empty() && from.covers(self.hot) {
+            self.hot.start = there(self.hot.start);
+        }
+        let source = self.region(remap.source)?;
+        for region in &mut self.regions {
+            if region.id != remap.target {
+                continue;
+            }
+            region.largest = region.largest.max(source.largest);
+            if from == source.range && to.start == region.range.start {
+                (region.order, region.adaptive) = (source.order, source.adaptive);
+                region.base = source.base;
+            }
+        }
+        let target = self.region(remap.target)?;
+        if from == source.range && to.start == target.range.start {
+            let left = self.regions.iter_mut().find(|r| r.id == remap.source);
+            left.expect("it is a region").base = None;
+        }
+        Ok(())
     }
 
-    fn part_of(&mut self, range: PageRange) -> PageRange {
-        let len = self.rng.between(1, range.len.0);
-        let start = range.start.plus(self.rng.below(range.len.0 - len + 1));
-        PageRange::new(start, PageCount(len))
+    fn count_moved(&mut self, remap: Remap, states: &[PageState]) -> Check {
+        let Remap { from, to, .. } = remap;
+        let has = |state| states.contains(&state);
+        let first_leaf = from.start.0.next_multiple_of(LEAF_PAGES);
+        let whole = first_leaf + LEAF_PAGES <= from.end().0;
+        let volatile = |purged| {
+            let mut inside = self.volatile.iter().filter(|v| from.covers(v.range));
+            inside.any(|v| v.purged == purged)
+        };
+        let merges =
+            |actor: &Actor| matches!(actor.op, Some(Op::End(crate::bases::End::Merge { .. })));
+        let lazy = has(PageState::LazyFree { mapped: true });
+        let counts = [
+            (remap.source == remap.target, "within a region"),
+            (
+                remap.source != remap.target && !remap.grows,
+                "to another region",
+            ),
+            (whole, "whole leaves"),
+            (!whole || first_leaf != from.start.0, "single entries"),
+            (has(PageState::Resident), "of what is mapped"),
+            (has(PageState::Limbo), "of what is in limbo"),
+            (has(PageState::Swapped), "of what is in the store"),
+            (
+                lazy || has(PageState::LazyFree { mapped: false }),
+                "of what is lazily freed",
+            ),
+            (has(PageState::Poisoned), "of a loss"),
+            (volatile(false), "of volatile pages"),
+            (volatile(true), "of purged pages"),
+            (
+                !self.batches.is_empty(),
+                "beside a batch that is given back",
+            ),
+            (self.actors.iter().any(merges), "beside a merge"),
+            (
+                self.region(remap.source)?.base.is_some(),
+                "whole, with a base",
+            ),
+            (remap.grows, "grown elsewhere"),
+        ];
+        for (_, what) in counts.iter().filter(|(seen, _)| *seen) {
+            self.count_remap(what);
+        }
+        if to.start.0 % LEAF_PAGES != from.start.0 % LEAF_PAGES {
+            breach!(at to.start, "{from} moved to {to}, which does not lie alike");
+        }
+        Ok(())
     }
 
-    fn count(&mut self, what: &'static str) {
-        Coverage::count(&mut self.coverage.answers, what);
+    /// What was left behind by growth elsewhere gives its addresses back.
+    fn forget_source(&mut self, i: usize, remap: Remap) -> Check {
+        let region = remap.source;
+        let reply = self.send(i, Event::DropRegion { region })?;
+        if reply != Reply::Done {
+            breach!(
+                "dropping {region:?}, which has moved to {}, is answered with {reply:?}",
+                remap.to
+            );
+        }
+        self.regions.retain(|other| other.id != region);
+        Ok(())
+    }
+
+    /// The region does not grow: the longer one is nobody's.
+    fn give_up_growing(&mut self, i: usize, remap: Remap) -> Check {
+        if !remap.grows {
+            return Ok(());
+        }
+        let region = remap.target;
+        let reply = self.send(i, Event::DropRegion { region })?;
+        if reply != Reply::Done {
+            breach!("dropping {region:?}, which was never used, is answered with {reply:?}");
+        }
+        self.regions.retain(|other| other.id != region);
+        Ok(())
+    }
+
+    pub(crate) fn count_remap(&mut self, what: &'static str) {
+        Coverage::count(&mut self.coverage.remaps, what);
     }
 }

@@ -52,6 +52,8 @@ pub enum Entry {
     SawPoison(usize, PageIndex),
     /// What the first range held is the second's from now on, and both that one's heirs and the third inherit it.
     Snapshot(PageRange, PageRange, PageRange),
+    /// What the first range held is the second's from now on.
+    Remap(PageRange, PageRange),
     /// The simulated world changed by itself.
     World(&'static str, u64, PageRange),
 }
@@ -227,7 +229,7 @@ fn speaks_of(entry: &Entry, page: PageIndex, folios: &BTreeSet<FolioId>) -> bool
         Entry::Answered(_) => false,
         Entry::Asked(command) | Entry::CarriedOut(command, _) => command_does(command),
         Entry::Read(_, p) | Entry::Wrote(_, p, ..) | Entry::SawPoison(_, p) => *p == page,
-        Entry::Snapshot(..) => true,
+        Entry::Snapshot(..) | Entry::Remap(..) => true,
         Entry::World(_, _, range) => range.contains(page),
     }
 }
@@ -249,6 +251,7 @@ fn line((step, entry): &(u64, Entry)) -> String {
         Entry::Snapshot(source, base, copy) => {
             format!("{step:>7}    snapshot of {source}: base {base}, copy {copy}")
         }
+        Entry::Remap(from, to) => format!("{step:>7}    {from} moved to {to}"),
         Entry::World(what, value, range) => format!("{step:>7}    {what} {value} {range}"),
     }
 }
@@ -270,6 +273,8 @@ pub struct Coverage {
     pub answers: BTreeMap<&'static str, u64>,
     /// What snapshots, and the bases that they leave, went through.
     pub snapshots: BTreeMap<&'static str, u64>,
+    /// What remaps and resizes went through.
+    pub remaps: BTreeMap<&'static str, u64>,
 }
 
 impl Coverage {
@@ -288,6 +293,7 @@ impl Coverage {
             (&mut self.injected, &other.injected),
             (&mut self.answers, &other.answers),
             (&mut self.snapshots, &other.snapshots),
+            (&mut self.remaps, &other.remaps),
         ];
         for (mine, theirs) in pairs {
             for (name, n) in theirs {
@@ -312,6 +318,7 @@ impl fmt::Display for Coverage {
         section("outcomes", &self.outcomes)?;
         section("injected", &self.injected)?;
         section("answers", &self.answers)?;
-        section("snapshots", &self.snapshots)
+        section("snapshots", &self.snapshots)?;
+        section("remaps", &self.remaps)
     }
 }

@@ -15,7 +15,6 @@ use crate::actor::{
     UnmarkStage,
 };
 use crate::profile::Options;
-use crate::remap::RemapStage;
 use crate::report::{Check, Coverage, Failure, Log, breach};
 use crate::snapshot::SnapshotStage;
 use crate::store::Weather;
@@ -224,16 +223,12 @@ impl World {
                 | Op::Snapshot {
                     range,
                     stage: SnapshotStage::Quiet,
-                }
-                | Op::Remap {
-                    range,
-                    stage: RemapStage::Quiet,
                 },
             ) => {
                 let used = |region: &SimRegion| region.range == range && region.users > 0;
                 self.siege && self.regions.iter().any(used)
             }
-            _ => false,
+            _ => self.siege && self.waits_to_remap(a),
         };
         let idle = |a: &Actor| (a.op.is_none() || protects(a)) && a.fault.is_none();
         self.schedule.is_empty()
@@ -272,6 +267,7 @@ impl World {
         self.read_everything()?;
         self.pin_to_the_brim()?;
         self.reach_high_mark()?;
+        self.let_time_pass()?;
         self.read_everything()?;
         self.drop_everything()
     }
@@ -303,6 +299,18 @@ impl World {
             );
         }
         Ok(())
+    }
+
+    /// Nobody wants memory for a while: no frame is kept for later. What is read next has to do without.
+    fn let_time_pass(&mut self) -> Check {
+        for _ in 0..=u32::BITS {
+            self.tick_core()?;
+            self.until_rest("a tick")?;
+        }
+        match self.core.stats().nr_free_frames {
+            0 => Ok(()),
+            left => breach!("{left} pages of frames are spare, though nobody wants any"),
+        }
     }
 
     /// A thread that has nothing else to do.

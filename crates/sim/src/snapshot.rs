@@ -300,17 +300,14 @@ impl World {
         std::iter::from_fn(move || {
             let base = self.bases.iter().find(|base| Some(base.id) == next)?;
             next = base.base;
-            if offset >= base.range.len.0 {
-                return None;
-            }
-            Some(base.range.start.plus(offset))
+            (offset < base.range.len.0).then(|| base.range.start.plus(offset))
         })
     }
 
     /// Where the folio lies that is copied to `at`: in one of these.
     pub(crate) fn lenders_of(&self, at: PageRange) -> Vec<PageRange> {
         let region = self.regions.iter().find(|r| r.range.covers(at));
-        let order = Order::new(region.map_or(0, |r| r.order)).expect("orders are below ten");
+        let order = Order::new(region.map_or(0, |r| r.largest)).expect("orders are below ten");
         let block = |page| PageRange::block(page, order);
         self.bases_of(at.start).map(block).collect()
     }

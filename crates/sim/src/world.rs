@@ -34,6 +34,8 @@ pub struct SimRegion {
     pub range: PageRange,
     /// The order it was made with, or the largest.
     pub order: u8,
+    /// The largest order that a folio in it may have: pages that moved here keep theirs.
+    pub largest: u8,
     /// Whether faults choose the order.
     pub adaptive: bool,
     /// Operations in it now.
@@ -122,6 +124,7 @@ impl World {
         let mut profile = Profile::draw(&mut rng);
         profile.freeing = options.freeing.unwrap_or(profile.freeing);
         profile.snapshots = options.snapshots.unwrap_or(profile.snapshots);
+        profile.remaps = options.remaps.unwrap_or(profile.remaps);
         let config = profile.config;
         let core = match Core::new(config) {
             Ok(core) => core,

@@ -125,12 +125,20 @@ fn a_page_that_is_not_handed_over_is_noticed() {
 #[test]
 fn a_page_that_does_not_move_along_is_noticed() {
     let what = verdict_of(Options {
+        events: 8000,
         snapshots: Some(0),
+        remaps: Some(60),
         sabotage: Some(Sabotage::Mmu(MmuSabotage::LeaveBehind)),
         ..Options::default()
     });
+    assert!(what.contains("moved to"), "{what}");
+}
+
+#[test]
+fn a_slot_that_is_not_given_back_is_noticed() {
+    let what = verdict(Sabotage::KeepSlot);
     assert!(
-        what.contains("the core takes") || what.contains("but is Empty"),
+        what.contains("slots in the store") || what.contains("save to"),
         "{what}"
     );
 }

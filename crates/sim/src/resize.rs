@@ -1,0 +1,218 @@
+//! Regions that get another length, step by step, as the driver does it.
+//!
+//! A region grows where it is, if nobody has the addresses behind it; or it moves as a whole to a longer one, which takes its
+//! orders and its base over. It shrinks when its tail was discarded and nothing is inherited there. Nobody else works in it
+//! meanwhile.
+
+use millpond_core::{
+    Event, LEAF_PAGES, Order, PageCount, PageIndex, PageRange, PageState, Refusal, RegionId, Reply,
+};
+
+use crate::actor::{Blocked, Op};
+use crate::mmu::overlap;
+use crate::profile::ARENA_PAGES;
+use crate::remap::{Remap, RemapStage};
+use crate::report::{Check, breach};
+use crate::world::{SimRegion, World};
+
+/// A region that gets another length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Resize {
+    /// Which.
+    pub region: RegionId,
+    /// Its new length.
+    pub pages: PageCount,
+}
+
+/// How far a resize has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ResizeStage {
+    /// Others still work in the region.
+    Quiet,
+    /// A purge that may have taken a range of the tail is waited for.
+    Purging,
+    /// The tail is being discarded.
+    Clear {
+        /// What the core has not said to have done.
+        rest: PageRange,
+    },
+    /// The core is to be asked.
+    Ask,
+}
+
+impl World {
+    pub(crate) fn resize_of(&self, region: SimRegion, pages: u32) -> Op {
+        Op::Resize {
+            resize: Resize {
+                region: region.id,
+                pages: PageCount(pages),
+            },
+            stage: ResizeStage::Quiet,
+        }
+    }
+
+    /// One step of a resize.
+    ///
+    /// # Errors
+    /// A rule is broken.
+    pub(crate) fn step_resize(&mut self, i: usize, resize: Resize, stage: ResizeStage) -> Check {
+        let region = self.region(resize.region)?;
+        let range = region.range;
+        let shrinks = resize.pages < range.len;
+        let rest_of_it = || range.tail(range.start.plus(resize.pages.0));
+        let stage = match stage {
+            ResizeStage::Quiet => {
+                if region.users > 0 {
+                    self.actors[i].blocked = Blocked::Until(self.step + 20);
+                    return Ok(());
+                }
+                self.ask_for_bad_lengths(i, region)?;
+                if !shrinks {
+                    ResizeStage::Ask
+                } else {
+                    let rest = rest_of_it();
+                    if self.book.straddler(rest).is_some() {
+                        self.end_remap(i);
+                        return Ok(());
+                    }
+                    match self.forget_volatile(rest)? {
+                        true => ResizeStage::Purging,
+                        false => self.begin_to_shrink(i, rest),
+                    }
+                }
+            }
+            ResizeStage::Purging if self.must_wait_for_purges(i) => ResizeStage::Purging,
+            ResizeStage::Purging => self.begin_to_shrink(i, rest_of_it()),
+            ResizeStage::Clear { rest } => match self.ask(i, Event::Discard { range: rest })? {
+                None => ResizeStage::Clear { rest },
+                Some(Reply::Done) => {
+                    self.settle(i);
+                    ResizeStage::Ask
+                }
+                Some(Reply::More { from }) => {
+                    self.settle(i);
+                    let rest = self.rest_of(rest, from)?;
+                    ResizeStage::Clear { rest }
+                }
+                Some(other) => breach!("a discard of {rest} is answered with {other:?}"),
+            },
+            ResizeStage::Ask => {
+                if shrinks {
+                    self.oracle.discard_ends(i, true)?;
+                }
+                return self.resize(i, region, resize.pages);
+            }
+        };
+        self.actors[i].op = Some(Op::Resize { resize, stage });
+        Ok(())
+    }
+
+    fn begin_to_shrink(&mut self, i: usize, rest: PageRange) -> ResizeStage {
+        self.oracle.discard_begins(i, rest);
+        ResizeStage::Clear { rest }
+    }
+
+    fn ask_for_bad_lengths(&mut self, i: usize, region: SimRegion) -> Check {
+        for pages in [0, ARENA_PAGES + 1] {
+            let pages = PageCount(pages);
+            let event = Event::Resize {
+                region: region.id,
+                pages,
+            };
+            let reply = self.send(i, event)?;
+            if reply != Reply::Refused(Refusal::BadRange) {
+                breach!("{event:?} is answered with {reply:?}");
+            }
+        }
+        let holds = |page: &PageIndex| self.core.page_state(*page) != PageState::Empty;
+        let last = region.range.pages().rfind(holds);
+        if let Some(page) = last.filter(|page| *page > region.range.start) {
+            let event = Event::Resize {
+                region: region.id,
+                pages: PageCount(page.0 - region.range.start.0),
+            };
+            let reply = self.send(i, event)?;
+            if reply != Reply::Refused(Refusal::RegionInUse) {
+                breach!(at page, "{event:?} is answered with {reply:?}, but {page} is not empty");
+            }
+        }
+        Ok(())
+    }
+
+    /// The region gets its new length where it is, or somewhere else.
+    fn resize(&mut self, i: usize, region: SimRegion, pages: PageCount) -> Check {
+        let old = region.range;
+        let wanted = PageRange::new(old.start, pages);
+        let event = Event::Resize {
+            region: region.id,
+            pages,
+        };
+        let leaves = |range: PageRange| range.end().0.next_multiple_of(LEAF_PAGES);
+        let whole = |range: PageRange| {
+            PageRange::new(range.start, PageCount(leaves(range) - range.start.0))
+        };
+        let in_the_way = |other: PageRange| other != old && overlap(whole(other), whole(wanted));
+        let taken = self.ranges().any(in_the_way) || leaves(wanted) > ARENA_PAGES;
+        match self.send(i, event)? {
+            Reply::Region { region: id, range } if id == region.id && range == wanted && !taken => {
+                self.count_remap(match pages < old.len {
+                    true => "shrunk",
+                    false => "grown in place",
+                });
+                let known = self.regions.iter_mut().find(|r| r.id == id);
+                known.expect("it is a region").range = range;
+                self.check_all()?;
+                self.end_remap(i);
+            }
+            // What was discarded hides what is inherited there.
+            Reply::Refused(Refusal::RegionInUse) if pages < old.len && region.base.is_some() => {
+                self.count_remap("refused: what is hidden");
+                self.end_remap(i);
+            }
+            Reply::Refused(Refusal::NoAddressSpace) if taken => {
+                return self.grow_elsewhere(i, region, pages);
+            }
+            other => {
+                breach!(at old.start, "{event:?} for {old} is answered with {other:?}, taken: {taken}")
+            }
+        }
+        Ok(())
+    }
+
+    /// A region for the whole of `region` to move to, `pages` long.
+    fn grow_elsewhere(&mut self, i: usize, region: SimRegion, pages: PageCount) -> Check {
+        let order = Order::ZERO.into();
+        match self.send(i, Event::CreateRegion { pages, order })? {
+            Reply::Region {
+                region: target,
+                range,
+            } => {
+                if range.len != pages || self.ranges().any(|other| overlap(other, range)) {
+                    breach!("a region of {pages:?} for a longer one is at {range}");
+                }
+                self.regions.push(SimRegion {
+                    id: target,
+                    range,
+                    order: 0,
+                    largest: 0,
+                    adaptive: false,
+                    users: 0,
+                    closing: true,
+                    base: None,
+                });
+                let remap = Remap {
+                    source: region.id,
+                    from: region.range,
+                    target,
+                    to: PageRange::new(range.start, region.range.len),
+                    grows: true,
+                };
+                let stage = RemapStage::Close;
+                self.actors[i].op = Some(Op::Remap { remap, stage });
+            }
+            Reply::Refused(Refusal::NoAddressSpace) => self.end_remap(i),
+            other => breach!("a region of {pages:?} is answered with {other:?}"),
+        }
+        Ok(())
+    }
+}

@@ -7,7 +7,7 @@ use crate::error::{BuildError, MIN_RAM, RegionError, SetRamError};
 use crate::region::Region;
 use crate::stats::Stats;
 use crate::vec::{Plain, PondVec};
-use millpond_core::{Event, OrderPolicy, PAGE_SIZE, PageCount, Refusal, Reply};
+use millpond_core::{Event, Order, OrderPolicy, PAGE_SIZE, PageCount, Refusal, Reply};
 use std::fmt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -132,20 +132,27 @@ impl Manager {
     /// # Errors
     /// As [`Manager::region`]; also when `n` elements overflow.
     pub fn vec<T: Plain>(&self, n: usize) -> Result<PondVec<T>, RegionError> {
+        self.vec_with(n, self.order)
+    }
+
+    fn vec_with<T: Plain>(&self, n: usize, order: OrderPolicy) -> Result<PondVec<T>, RegionError> {
         let size = size_of::<T>();
         let bytes = n
             .checked_mul(size)
             .filter(|&bytes| bytes <= isize::MAX as usize - PAGE_SIZE);
         let bytes = bytes.ok_or(RegionError::TooLong { count: n, size })?;
-        Ok(PondVec::new(self.region(bytes)?, n))
+        Ok(PondVec::new(self.region_with(bytes, order)?, n))
     }
 
-    /// An empty vector with addresses for `n` elements, one at least.
+    /// An empty vector with addresses for `n` elements, one at least. It is filled from its start, so that its folios grow with
+    /// it, up to 2 MiB.
     ///
     /// # Errors
     /// As [`Manager::vec`].
     pub fn vec_with_capacity<T: Plain>(&self, n: usize) -> Result<PondVec<T>, RegionError> {
-        let mut vec = self.vec(n.max(1))?;
+        let max = Order::MAX;
+        let order = OrderPolicy::Adaptive { max };
+        let mut vec = self.vec_with(n.max(1), order)?;
         vec.truncate(0);
         Ok(vec)
     }

@@ -55,17 +55,18 @@ fn a_region_is_freed_in_the_background_and_its_addresses_at_once() {
 #[test]
 fn a_large_free_hands_batches_to_workers_and_waits_for_them() {
     for workers in [0, 1, 3] {
-        let manager = Manager::builder().ram(256 << 20).build().unwrap();
+        // Half of the budget may stay in the pool; the rest goes by batches.
+        let manager = Manager::builder().ram(128 << 20).build().unwrap();
         manager.set_free_tuning(FreeTuning {
             workers,
             batch_pages: 1024,
             chunk_bytes: 4 * MIB,
         });
-        let region = filled(&manager, 64 * MIB);
+        let region = filled(&manager, 120 * MIB);
         drop(region);
         nothing_is_left(&manager, "drop");
         let stats = manager.stats().free;
-        assert!(stats.batches >= 16, "{stats:?}");
+        assert!(stats.batches >= 10, "{stats:?}");
         assert_eq!(stats.by_workers > 0, workers > 0, "{stats:?}");
         assert_eq!(stats.tuning.chunk_bytes, 4 * MIB);
     }

@@ -162,6 +162,12 @@ impl Core {
         demand.min(self.limit / 2).min(POOL_MARK)
     }
 
+    /// Pages that the pool would take of what is freed now.
+    #[must_use]
+    pub fn pool_room(&self) -> PageCount {
+        PageCount(self.pool_mark().saturating_sub(self.frames.spare_pages()))
+    }
+
     /// Some time has passed: what is spare beyond the mark goes back to the kernel, a batch at a time.
     pub(crate) fn tick(&mut self, first: bool, out: &mut Commands) -> Reply {
         if first {

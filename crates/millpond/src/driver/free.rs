@@ -1,7 +1,7 @@
 //! Freeing what nobody can touch any more: unhooked under the core's lock, given back outside of it.
 //!
-//! A range goes in chunks of at most 32 MiB, each a [`Gather`]: one lock for the tables, then one call for its pages, the
-//! store's releases and the pool's frames. Up to a threshold (256 Ki pages) the thread that frees gives back what it has
+//! What the pool has room for goes there. The rest goes in chunks (8 MiB, 32 at most), each a [`Gather`]: one lock for the
+//! tables, then one call for its pages, the store's releases and the pool's frames. Up to a threshold (256 Ki pages) the thread that frees gives back what it has
 //! gathered; from there on full batches go to the workers while it goes on unhooking, and it waits for them at the end: a
 //! free is done when it says so. What is freed in the background is done by the workers alone.
 //!
@@ -17,7 +17,7 @@ use crate::signals::SignalsBlocked;
 use millpond_core::gather::{GATHER_PAGE, Gather, Gathered};
 use millpond_core::limits::DISCARD_WALK;
 use millpond_core::{
-    Frame, LEAF_PAGES, Mmu, Order, PAGE_SIZE, PageCount, PageRange, Refusal, Reply,
+    Event, Frame, LEAF_PAGES, Mmu, Order, PAGE_SIZE, PageCount, PageRange, Refusal, Reply,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -46,7 +46,7 @@ impl Default for FreeTuning {
         Self {
             workers: 1,
             batch_pages: 256 << 10,
-            chunk_bytes: DISCARD_WALK as usize * PAGE_SIZE,
+            chunk_bytes: 8 << 20,
         }
     }
 }
@@ -184,6 +184,10 @@ impl Driver {
         while !rest.is_empty() {
             let chunk = self.freer.chunk_pages.load(Ordering::Relaxed);
             let here = PageRange::new(rest.start, rest.len.min(PageCount(chunk)));
+            if self.recycle(here)? {
+                rest = rest.tail(here.end());
+                continue;
+            }
             let inside = self.gate.enter();
             let mut core = self.lock();
             match core.gather(here, &mut gather) {
@@ -197,6 +201,8 @@ impl Driver {
                 reply => unreachable!("{reply:?} is no answer to a gather"),
             }
             drop(core);
+            // A fork waits until what was unhooked is given back; whoever else closes the gate need not.
+            drop(inside);
             if gather.is_empty() {
                 continue;
             }
@@ -206,7 +212,6 @@ impl Driver {
                 self.give_back(&mut gather);
                 continue;
             }
-            drop(inside);
             let full = std::mem::replace(&mut gather, Gather::with_pages(PAGES));
             handed_over.fetch_add(1, Ordering::SeqCst);
             self.queue(Job::Batch(full, Arc::clone(handed_over)));
@@ -214,7 +219,20 @@ impl Driver {
         Ok(())
     }
 
-    /// Gives a batch back, and tells the core. For threads inside the gate.
+    /// As long as demand asks for more frames than are spare, what is freed goes to the pool. Whether it did.
+    fn recycle(&self, here: PageRange) -> Result<bool, Refusal> {
+        let wanted = {
+            let _inside = self.gate.enter();
+            let core = self.lock();
+            core.pool_room() >= here.len
+        };
+        if wanted {
+            self.operate(here, |range| Event::Discard { range })?;
+        }
+        Ok(wanted)
+    }
+
+    /// Gives a batch back, and tells the core.
     fn give_back(&self, gather: &mut Gather) {
         if let Some(range) = gather.zap() {
             self.mmu.zap(&[range]);
@@ -341,9 +359,7 @@ impl Driver {
     fn do_job(self: &Arc<Self>, job: Job) {
         match job {
             Job::Batch(mut gather, owner) => {
-                let inside = self.gate.enter();
                 self.give_back(&mut gather);
-                drop(inside);
                 owner.fetch_sub(1, Ordering::SeqCst);
             }
             Job::Region(region) => self.end_region(region, Freed::ByWorker),

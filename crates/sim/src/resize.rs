@@ -22,6 +22,8 @@ pub struct Resize {
     pub region: RegionId,
     /// Its new length.
     pub pages: PageCount,
+    /// It inherited something when its tail began to be discarded.
+    pub inherits: bool,
 }
 
 /// How far a resize has come.
@@ -46,6 +48,7 @@ impl World {
             resize: Resize {
                 region: region.id,
                 pages: PageCount(pages),
+                inherits: false,
             },
             stage: ResizeStage::Quiet,
         }
@@ -57,6 +60,10 @@ impl World {
     /// A rule is broken.
     pub(crate) fn step_resize(&mut self, i: usize, resize: Resize, stage: ResizeStage) -> Check {
         let region = self.region(resize.region)?;
+        let mut resize = resize;
+        if matches!(stage, ResizeStage::Quiet | ResizeStage::Purging) {
+            resize.inherits = region.base.is_some();
+        }
         let range = region.range;
         let shrinks = resize.pages < range.len;
         let rest_of_it = || range.tail(range.start.plus(resize.pages.0));
@@ -100,7 +107,7 @@ impl World {
                 if shrinks {
                     self.oracle.discard_ends(i, true)?;
                 }
-                return self.resize(i, region, resize.pages);
+                return self.resize(i, region, resize);
             }
         };
         self.actors[i].op = Some(Op::Resize { resize, stage });
@@ -140,7 +147,10 @@ impl World {
     }
 
     /// The region gets its new length where it is, or somewhere else.
-    fn resize(&mut self, i: usize, region: SimRegion, pages: PageCount) -> Check {
+    fn resize(&mut self, i: usize, region: SimRegion, resize: Resize) -> Check {
+        let Resize {
+            pages, inherits, ..
+        } = resize;
         let old = region.range;
         let wanted = PageRange::new(old.start, pages);
         let event = Event::Resize {
@@ -164,8 +174,8 @@ impl World {
                 self.check_all()?;
                 self.end_remap(i);
             }
-            // What was discarded hides what is inherited there.
-            Reply::Refused(Refusal::RegionInUse) if pages < old.len && region.base.is_some() => {
+            // What was discarded hides what is inherited there, or was until a merge ended meanwhile.
+            Reply::Refused(Refusal::RegionInUse) if pages < old.len && inherits => {
                 self.count_remap("refused: what is hidden");
                 self.end_remap(i);
             }

@@ -50,7 +50,7 @@ impl Region {
     /// shares nothing with a snapshot.
     ///
     /// # Errors
-    /// `len` is zero or longer than the region, or a page beyond is pinned.
+    /// `len` is zero or longer than the region, a page beyond is pinned, or a volatile range is only partly beyond.
     pub fn shrink(&mut self, len: usize) -> Result<(), RemapError> {
         let (start, end) = (len, self.len());
         if len == 0 || len > end {
@@ -65,6 +65,7 @@ impl Region {
         let mut named = (id, range);
         if pages < range.len {
             let rest = range.tail(range.start.plus(pages.0));
+            self.is_volatile_in_part(rest)?;
             self.driver()
                 .operate(rest, |range| Event::Discard { range })
                 .map_err(|refusal| match refusal {
@@ -97,7 +98,7 @@ impl Region {
     ///
     /// # Errors
     /// A range outside its region or not at multiples of 4096 (the source's end may be the region's), another manager's
-    /// region, a pinned page, or a volatile range that is only partly in the source. All is as it was.
+    /// region, a pinned page, or a volatile range that is only partly in the source or at the destination. All is as it was.
     ///
     /// ```
     /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
@@ -209,10 +210,21 @@ impl Region {
                 offset: self.offset(page),
             });
         }
+        self.is_volatile_in_part(pages)?;
         // Marks go with what they were about: what moves here may bring its own.
         self.driver().forget_volatile(pages);
         let whole = bytes.start..bytes.end.next_multiple_of(PAGE_SIZE).min(self.len());
         self.discard(whole).map_err(not_forgotten)
+    }
+
+    /// A range that would be volatile only in part is its owner's to take back first.
+    fn is_volatile_in_part(&self, pages: PageRange) -> Result<(), RemapError> {
+        match self.driver().volatile().straddler(pages) {
+            None => Ok(()),
+            Some(page) => Err(RemapError::Volatile {
+                offset: self.offset(page),
+            }),
+        }
     }
 
     fn refused(&self, refusal: RemapRefusal, len: usize) -> RemapError {

@@ -183,6 +183,26 @@ fn a_volatile_range_at_the_destination_is_forgotten() {
     });
 }
 
+/// A mark of which a half went would be taken back by nobody, and purge what is put there later.
+#[test]
+fn a_volatile_range_is_not_cut() {
+    let manager = small().build().unwrap();
+    let (mut region, mut other) = (
+        manager.region(8 * MIB).unwrap(),
+        manager.region(8 * MIB).unwrap(),
+    );
+    // SAFETY: nobody refers to the bytes.
+    unsafe { region.mark_volatile(MIB..3 * MIB) }.unwrap();
+    let cut = RemapError::Volatile { offset: MIB };
+    assert_eq!(region.shrink(2 * MIB), Err(cut.clone()));
+    assert_eq!(other.remap(0..2 * MIB, &mut region, 2 * MIB), Err(cut));
+    assert_eq!(
+        region.mark_nonvolatile(MIB..3 * MIB),
+        Ok(Contents::Survived)
+    );
+    region.shrink(2 * MIB).unwrap();
+}
+
 /// Row 5.4.
 #[test]
 fn a_pinned_page_refuses_and_nothing_moves() {

@@ -184,7 +184,7 @@ impl Driver {
         true
     }
 
-    pub(super) fn volatile(
+    pub(crate) fn volatile(
         &self,
     ) -> std::sync::MutexGuard<'_, millpond_core::volatile::VolatileBook> {
         self.volatile

@@ -7,9 +7,9 @@
 //! | `kernel` | `munmap`, in one piece |
 //!
 //! Each process does it twice, with memory and a manager of their own. The first time nobody else is there: *blocked* is until
-//! the call returns, *whole* until [`Manager::quiesce`] does, and *cpu* what all threads have spent by then. Frames that
-//! Millpond has kept go to the kernel later; so *cpu to the end* goes on until the manager has ended, its tables included. The
-//! second time another thread maps and touches memory ([`super::watch`]), first for a moment while nothing is freed, since
+//! the call returns, *whole* until [`Manager::quiesce`] does, and *cpu* what all threads have spent until the frames that
+//! Millpond has kept for the next faults have gone to the kernel as well. *Cpu to the end* goes on until the manager has ended,
+//! its tables included. The second time another thread maps and touches memory ([`super::watch`]), first for a moment while nothing is freed, since
 //! a machine has pauses of its own, and then until all is given back.
 //!
 //! The memory was touched page by page and is mapped by pages of 4 KiB on both sides, unless the order says otherwise.
@@ -25,7 +25,7 @@ use crate::bench::rounds::{Median, count, highest, of};
 use crate::bench::{Failure, millpond_side, rounds, smaps};
 use millpond::{FreeTuning, Manager, Region};
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The sides of this part.
 pub const SIDES: [Side; 3] = [Side::FreeAsync, Side::Drop, Side::Kernel];
@@ -91,11 +91,11 @@ pub struct Outcome {
     pub blocked: f64,
     /// Until all was given back.
     pub whole: f64,
-    /// Of all threads, until then.
+    /// Of all threads, until the frames that were kept had gone as well.
     pub cpu: f64,
     /// Of all threads, until the manager had ended.
     pub cpu_to_the_end: f64,
-    /// Resident memory of the process when all was given back.
+    /// Resident memory of the process when all was given back, the frames that were kept for the next faults too.
     pub rss_bytes: u64,
     /// Another thread's longest mapping, touching and unmapping meanwhile.
     pub longest_mmap: f64,
@@ -179,7 +179,9 @@ fn ours(
     free(region);
     outcome.blocked = clock.wall();
     manager.quiesce();
-    (outcome.whole, outcome.cpu) = (clock.wall(), clock.cpu());
+    outcome.whole = clock.wall();
+    wait_for_the_pool(&manager);
+    outcome.cpu = clock.cpu();
     let looking = Clock::start();
     outcome.rss_bytes = smaps::resident()?;
     let looked = looking.cpu();
@@ -192,6 +194,14 @@ fn ours(
         free(region);
         manager.quiesce();
     })
+}
+
+/// Until the frames that were kept have gone back to the kernel, as nobody asks for them: a second, or two.
+fn wait_for_the_pool(manager: &Manager) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while manager.stats().vm.nr_free_frames > 0 && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 fn kernel(len: usize) -> Result<Outcome, Failure> {

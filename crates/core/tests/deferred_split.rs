@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bench, part};
+use common::{Bench, Driven, part};
 use millpond_core::{Command, Event, FreeMode, Outcome, PageCount, PageRange, PageState, Reply};
 
 const EXCLUSIVE: FreeMode = FreeMode::Exclusive;

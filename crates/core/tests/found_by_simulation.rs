@@ -4,18 +4,26 @@
 //! are handed in by hand, commands are answered by hand. Each test fails on the core before the commit that its story
 //! names, except `a_folio_in_limbo_comes_back_while_the_store_is_full`: what was mended there is the MMU.
 
+mod common;
+
+use common::{Driven, NEW};
 use millpond_core::limits::{MIN_LIMIT_PAGES, RECLAIM_SCAN};
 use millpond_core::{
-    Access, Advice, Command, Commands, Config, Core, Event, FolioId, FreeMode, LEAF_PAGES, Order,
-    Outcome, PageCount, PageIndex, PageRange, PageState, Reclaimer, RegionId, Reply,
+    Access, Advice, Command, Config, Core, Event, FreeMode, LEAF_PAGES, Order, Outcome, PageCount,
+    PageIndex, PageRange, PageState, Reclaimer, RegionId, Reply,
 };
 
 const LIMIT: u32 = MIN_LIMIT_PAGES;
-const NEW: Outcome = Outcome::Installed { frame_kept: false };
 const COPIED: Outcome = Outcome::Installed { frame_kept: true };
 
 /// The core, and a driver that does nothing by itself. Every event is followed by the whole-state check.
 struct Bench(Core);
+
+impl Driven for Bench {
+    fn core(&mut self) -> &mut Core {
+        &mut self.0
+    }
+}
 
 impl Bench {
     fn new() -> Self {
@@ -27,33 +35,6 @@ impl Bench {
         let mut config = Config::new(arena, PageCount(LIMIT));
         change(&mut config);
         Self(Core::new(config).unwrap())
-    }
-
-    fn send(&mut self, event: Event) -> (Reply, Vec<Command>) {
-        let mut out = Commands::new();
-        let reply = self.0.handle(event, &mut out);
-        self.0
-            .check()
-            .unwrap_or_else(|what| panic!("after {event:?}: {what}"));
-        (reply, out.iter().collect())
-    }
-
-    fn tell(&mut self, folio: FolioId, outcome: Outcome) -> Vec<Command> {
-        self.send(Event::Completed { folio, outcome }).1
-    }
-
-    fn region(&mut self, pages: u32, order: u8) -> (RegionId, PageRange) {
-        let (pages, order) = (PageCount(pages), Order::new(order).unwrap());
-        match self
-            .send(Event::CreateRegion {
-                pages,
-                order: order.into(),
-            })
-            .0
-        {
-            Reply::Region { region, range } => (region, range),
-            reply => panic!("{reply:?}"),
-        }
     }
 
     fn fault(&mut self, page: PageIndex, max_order: Order) -> (Reply, Vec<Command>) {
@@ -72,32 +53,7 @@ impl Bench {
                 continue;
             }
             assert_eq!(reply, Reply::Done);
-            for command in commands {
-                self.answer(command, outcome);
-            }
-        }
-    }
-
-    /// Carries out one command as a world does in which everything works; installs end as `install`.
-    fn answer(&mut self, command: Command, install: Outcome) {
-        let next = match command {
-            Command::Zero { folio, .. }
-            | Command::Load { folio, .. }
-            | Command::Fold { folio, .. }
-            | Command::Copy { folio, .. }
-            | Command::Rescue { folio, .. } => self.tell(folio, install),
-            Command::TakeOut { folio, .. } => self.tell(folio, Outcome::TakenOut),
-            Command::Save { folio, .. } => self.tell(folio, Outcome::Stored),
-            Command::Zap { folio, .. } => self.tell(folio, Outcome::Zapped),
-            Command::Clear { folio, .. } => self.tell(folio, Outcome::Cleared),
-            Command::Look { folio, .. } => self.tell(folio, Outcome::Blank),
-            Command::TakeOutIfBlank { folio, .. } => self.tell(folio, Outcome::TakenOutBlank),
-            Command::FreeFrame { frame } => self.send(Event::FrameFreed { frame }).1,
-            Command::Release { slot } => self.send(Event::SlotReleased { slot }).1,
-            Command::Wake { .. } | Command::Poison { .. } => return,
-        };
-        for command in next {
-            self.answer(command, install);
+            self.work_as(commands, outcome);
         }
     }
 
@@ -105,9 +61,7 @@ impl Bench {
     fn all(&mut self, mut range: PageRange, event: impl Fn(PageRange) -> Event) {
         loop {
             let (reply, commands) = self.send(event(range));
-            for command in commands {
-                self.answer(command, NEW);
-            }
+            self.work_as(commands, NEW);
             match reply {
                 Reply::Done => return,
                 Reply::More { from } => {
@@ -162,8 +116,8 @@ impl Bench {
 fn a_copied_install_does_not_leave_the_budget_exceeded() {
     let mut bench = Bench::new();
     // 32 spare frames of one page, and one of 64.
-    let small = bench.region(32, 0);
-    let large = bench.region(128, 6);
+    let small = bench.create(32, 0);
+    let large = bench.create(128, 6);
     let first = PageRange::block(large.1.start, Order::new(6).unwrap());
     for range in [small.1, first] {
         bench.touch(range, NEW);
@@ -172,7 +126,7 @@ fn a_copied_install_does_not_leave_the_budget_exceeded() {
     }
     assert_eq!(bench.0.stats().nr_free_frames, 32 + 64);
     // Mapped memory takes the rest of the budget.
-    let rest = bench.region(LIMIT - 96, 5);
+    let rest = bench.create(LIMIT - 96, 5);
     bench.touch(rest.1, NEW);
     assert_eq!(bench.frames(), u64::from(LIMIT));
 
@@ -187,9 +141,7 @@ fn a_copied_install_does_not_leave_the_budget_exceeded() {
         "{} frames of {LIMIT} after {freed:?}",
         bench.frames()
     );
-    for command in freed {
-        bench.answer(command, NEW);
-    }
+    bench.work_as(freed, NEW);
     assert!(bench.0.is_quiet());
     bench.end(&[small, large, rest]);
 }
@@ -201,7 +153,7 @@ fn a_copied_install_does_not_leave_the_budget_exceeded() {
 #[test]
 fn news_of_protection_leaves_a_folio_in_flight_alone() {
     let mut bench = Bench::new();
-    let region = bench.region(1, 0);
+    let region = bench.create(1, 0);
     let range = region.1;
     bench.touch(range, NEW);
     let advice = Advice::PageOut;
@@ -236,7 +188,7 @@ fn news_of_protection_leaves_a_folio_in_flight_alone() {
 #[test]
 fn a_folio_in_limbo_comes_back_while_the_store_is_full() {
     let mut bench = Bench::new();
-    let region = bench.region(16, 4);
+    let region = bench.create(16, 4);
     let (range, page) = (region.1, region.1.start.plus(6));
     bench.touch(range, NEW);
     bench.page_out(range);
@@ -286,12 +238,12 @@ fn a_folio_in_limbo_comes_back_while_the_store_is_full() {
 fn reclaim_rests_when_a_full_store_has_refused_everything() {
     const FOLIOS: u32 = 5;
     let mut bench = Bench::new();
-    let region = bench.region(FOLIOS, 0);
+    let region = bench.create(FOLIOS, 0);
     let range = region.1;
     bench.touch(range, NEW);
     bench.page_out(range);
     for command in bench.reclaim() {
-        bench.answer(command, NEW);
+        bench.work_as(vec![command], NEW);
     }
     assert_eq!(bench.0.stats().nr_swapped, u64::from(FOLIOS));
     // In again, changed by the program, out again.
@@ -312,7 +264,7 @@ fn reclaim_rests_when_a_full_store_has_refused_everything() {
             refused += 1;
             for command in bench.tell(folio, Outcome::StoreFull) {
                 released += u32::from(matches!(command, Command::Release { .. }));
-                bench.answer(command, NEW);
+                bench.work_as(vec![command], NEW);
             }
         }
     }
@@ -334,12 +286,12 @@ fn reclaim_rests_when_a_full_store_has_refused_everything() {
 fn unchanged_folios_are_found_behind_others_while_the_store_is_full() {
     let others = RECLAIM_SCAN as u32 + 20;
     let mut bench = Bench::new();
-    let clean = bench.region(1, 0);
-    let dirty = bench.region(others, 0);
+    let clean = bench.create(1, 0);
+    let dirty = bench.create(others, 0);
     bench.touch(clean.1, NEW);
     bench.page_out(clean.1);
     for command in bench.reclaim() {
-        bench.answer(command, NEW);
+        bench.work_as(vec![command], NEW);
     }
     bench.touch(clean.1, NEW);
     // Advice puts folios at limbo's old end, so the one that comes first ends up youngest.
@@ -347,9 +299,7 @@ fn unchanged_folios_are_found_behind_others_while_the_store_is_full() {
     bench.touch(dirty.1, NEW);
     bench.page_out(dirty.1);
     let (_, commands) = bench.fault(dirty.1.start, Order::MAX);
-    for command in commands {
-        bench.answer(command, NEW);
-    }
+    bench.work_as(commands, NEW);
     bench.page_out(PageRange::new(dirty.1.start, PageCount(1)));
     let first: Vec<_> = bench.reclaim();
     for command in first {
@@ -357,7 +307,7 @@ fn unchanged_folios_are_found_behind_others_while_the_store_is_full() {
             panic!("{command:?}");
         };
         for command in bench.tell(folio, Outcome::StoreFull) {
-            bench.answer(command, NEW);
+            bench.work_as(vec![command], NEW);
         }
     }
     assert!(bench.0.store_blocked());
@@ -384,12 +334,12 @@ fn unchanged_folios_are_found_behind_others_while_the_store_is_full() {
 #[test]
 fn a_released_slot_is_not_waited_for() {
     let mut bench = Bench::new();
-    let region = bench.region(1, 0);
+    let region = bench.create(1, 0);
     let range = region.1;
     bench.touch(range, NEW);
     bench.page_out(range);
     for command in bench.reclaim() {
-        bench.answer(command, NEW);
+        bench.work_as(vec![command], NEW);
     }
     assert_eq!(bench.0.page_state(range.start), PageState::Swapped);
     let (_, commands) = bench.send(Event::Discard { range });
@@ -410,7 +360,7 @@ fn a_released_slot_is_not_waited_for() {
 #[test]
 fn what_cannot_move_and_must_be_zeros_is_dropped() {
     let mut bench = Bench::new();
-    let region = bench.region(1, 0);
+    let region = bench.create(1, 0);
     let range = region.1;
     bench.touch(range, NEW);
     let advice = Advice::PageOut;
@@ -433,7 +383,7 @@ fn what_cannot_move_and_must_be_zeros_is_dropped() {
 #[test]
 fn lazily_freed_memory_is_dropped_behind_what_has_no_place() {
     let mut bench = Bench::with(|config| config.pool.frames = [4; 10]);
-    let region = bench.region(3, 0);
+    let region = bench.create(3, 0);
     let range = region.1;
     let first = PageRange::new(range.start, PageCount(1));
     let others = PageRange::new(range.start.plus(1), PageCount(2));
@@ -445,7 +395,7 @@ fn lazily_freed_memory_is_dropped_behind_what_has_no_place() {
 
     for _ in 0..2 {
         for command in bench.reclaim() {
-            bench.answer(command, NEW);
+            bench.work_as(vec![command], NEW);
         }
     }
     assert_eq!(bench.0.stats().nr_lazyfree, 0);
@@ -459,8 +409,8 @@ fn lazily_freed_memory_is_dropped_behind_what_has_no_place() {
 fn the_limit_is_not_exceeded_while_lazily_freed_memory_is_there() {
     let mut bench = Bench::new();
     let limbo = block_the_store(&mut bench);
-    let full = bench.region(LIMIT - 2, 0);
-    let more = bench.region(2, 0);
+    let full = bench.create(LIMIT - 2, 0);
+    let more = bench.create(2, 0);
     bench.touch(full.1, NEW);
     let freed = PageRange::new(full.1.start.plus(9), PageCount(1));
     bench.lazy_free(freed, FreeMode::Exclusive);
@@ -472,7 +422,7 @@ fn the_limit_is_not_exceeded_while_lazily_freed_memory_is_there() {
     let pages = PageCount(1);
     let by = Reclaimer::Direct;
     for command in bench.send(Event::Reclaim { pages, by }).1 {
-        bench.answer(command, NEW);
+        bench.work_as(vec![command], NEW);
     }
     bench.touch(more.1, NEW);
     let stats = bench.0.stats();
@@ -486,8 +436,8 @@ fn the_limit_is_not_exceeded_while_lazily_freed_memory_is_there() {
 fn lazily_freed_memory_without_a_place_is_not_waited_for() {
     let mut bench = Bench::with(|config| config.pool.frames = [4; 10]);
     let limbo = block_the_store(&mut bench);
-    let full = bench.region(LIMIT - 2, 0);
-    let more = bench.region(1, 0);
+    let full = bench.create(LIMIT - 2, 0);
+    let more = bench.create(1, 0);
     bench.touch(full.1, NEW);
     bench.page_out(PageRange::new(full.1.start, PageCount(2)));
     assert_eq!(bench.0.stats().nr_limbo, 4);
@@ -510,8 +460,8 @@ fn lazily_freed_memory_without_a_place_is_not_waited_for() {
 fn all_lazily_freed_memory_goes_before_any_other() {
     for mode in [FreeMode::Exclusive, FreeMode::Shared] {
         let mut bench = Bench::new();
-        let used = bench.region(64, 0);
-        let free = bench.region(RECLAIM_SCAN as u32 + 40, 0);
+        let used = bench.create(64, 0);
+        let free = bench.create(RECLAIM_SCAN as u32 + 40, 0);
         bench.touch(used.1, NEW);
         bench.touch(free.1, NEW);
         bench.lazy_free(free.1, mode);
@@ -521,7 +471,7 @@ fn all_lazily_freed_memory_goes_before_any_other() {
                 let Command::TakeOutIfBlank { .. } = command else {
                     panic!("{mode:?}: {command:?}");
                 };
-                bench.answer(command, NEW);
+                bench.work_as(vec![command], NEW);
             }
         }
         bench.end(&[used, free]);
@@ -534,7 +484,7 @@ fn all_lazily_freed_memory_goes_before_any_other() {
 fn what_is_being_dropped_is_not_beyond_the_cap() {
     const CAP: u32 = 20;
     let mut bench = Bench::with(|config| config.lazyfree_max = PageCount(CAP));
-    let region = bench.region(CAP + 10, 0);
+    let region = bench.create(CAP + 10, 0);
     bench.touch(region.1, NEW);
     bench.lazy_free(region.1, FreeMode::Exclusive);
     assert_eq!(bench.0.lazyfree_over(), PageCount(10));
@@ -542,9 +492,7 @@ fn what_is_being_dropped_is_not_beyond_the_cap() {
     assert_eq!(commands.len(), 10);
     assert_eq!(bench.0.lazyfree_over(), PageCount::ZERO);
     assert_eq!(bench.send(Event::TrimLazyFree).1, []);
-    for command in commands {
-        bench.answer(command, NEW);
-    }
+    bench.work_as(commands, NEW);
     assert_eq!(bench.0.stats().nr_lazyfree, u64::from(CAP));
     bench.end(&[region]);
 }
@@ -555,7 +503,7 @@ fn what_is_being_dropped_is_not_beyond_the_cap() {
 fn a_recount_goes_past_a_bounded_number_of_folios() {
     let pages = 2 * RECLAIM_SCAN as u32 + 1;
     let mut bench = Bench::new();
-    let region = bench.region(pages, 0);
+    let region = bench.create(pages, 0);
     bench.touch(region.1, NEW);
     bench.lazy_free(region.1, FreeMode::Shared);
     let mut rounds = Vec::new();
@@ -584,7 +532,7 @@ fn a_recount_goes_past_a_bounded_number_of_folios() {
 
 /// A folio of two pages in limbo that the store has refused.
 fn block_the_store(bench: &mut Bench) -> (RegionId, PageRange) {
-    let region = bench.region(2, 1);
+    let region = bench.create(2, 1);
     bench.touch(region.1, NEW);
     bench.page_out(region.1);
     let (_, commands) = bench.fault(region.1.start, Order::ZERO);
@@ -605,7 +553,7 @@ fn a_trim_without_a_place_takes_no_more_marks_than_it_was_asked_for() {
     config.pool.frames = [4; 10];
     config.lazyfree_max = PageCount(6);
     let mut bench = Bench(Core::new(config).unwrap());
-    let region = bench.region(12, 0);
+    let region = bench.create(12, 0);
     let out = PageRange::new(region.1.start, PageCount(2));
     let freed = PageRange::new(region.1.start.plus(2), PageCount(10));
     bench.touch(region.1, NEW);
@@ -617,7 +565,7 @@ fn a_trim_without_a_place_takes_no_more_marks_than_it_was_asked_for() {
 
     for _ in 0..3 {
         for command in bench.send(Event::TrimLazyFree).1 {
-            bench.answer(command, NEW);
+            bench.work_as(vec![command], NEW);
         }
     }
     assert_eq!(bench.0.stats().nr_lazyfree, 6);

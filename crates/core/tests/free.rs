@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bench, NEW, part};
+use common::{Bench, Driven, NEW, part};
 use millpond_core::gather::{Gather, Gathered};
 use millpond_core::limits::DISCARD_WALK;
 use millpond_core::{

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Bench, part};
+use common::{Bench, Driven, part};
 use millpond_core::limits::RECLAIM_BATCH;
 use millpond_core::{
     Advice, Command, Event, FreeMode, LEAF_PAGES, Outcome, PageCount, PageIndex, PageRange,

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::Bench;
+use common::{Bench, Driven};
 use millpond_core::{Advice, Command, Event, Outcome, Reply};
 
 /// A take-out found its page locked; the program unlocked it and said so; then the answer of the take-out came, and the page

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bench, NEW, part};
+use common::{Bench, Driven, NEW, part};
 use millpond_core::{
     Command, Event, LEAF_PAGES, PageCount, PageRange, PageState, Refusal, RegionId, Reply,
 };

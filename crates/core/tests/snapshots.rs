@@ -3,19 +3,25 @@
 //!
 //! Tests of what was wrong once tell the story at their top.
 
+mod common;
+
+use common::Driven;
 use millpond_core::limits::{DISCARD_WALK, MIN_LIMIT_PAGES};
 use millpond_core::{
-    Access, Advice, Command, Commands, Config, CopyFrom, Core, Event, FolioId, FreeMode,
-    LEAF_PAGES, Order, Outcome, PageCount, PageIndex, PageRange, PageState, Reclaimer, Refusal,
-    RegionId, Reply,
+    Access, Advice, Command, Config, CopyFrom, Core, Event, FreeMode, LEAF_PAGES, Order, Outcome,
+    PageCount, PageIndex, PageRange, PageState, Reclaimer, Refusal, RegionId, Reply,
 };
-
-const NEW: Outcome = Outcome::Installed { frame_kept: false };
 
 type Named = (RegionId, PageRange);
 
 /// A core, whose whole state is checked after every event.
 struct Bench(Core);
+
+impl Driven for Bench {
+    fn core(&mut self) -> &mut Core {
+        &mut self.0
+    }
+}
 
 impl Bench {
     fn new() -> Self {
@@ -28,55 +34,11 @@ impl Bench {
         Self(Core::new(config).unwrap())
     }
 
-    fn send(&mut self, event: Event) -> (Reply, Vec<Command>) {
-        let mut out = Commands::new();
-        let reply = self.0.handle(event, &mut out);
-        self.0
-            .check()
-            .unwrap_or_else(|what| panic!("after {event:?}: {what}"));
-        (reply, out.iter().collect())
-    }
-
     /// Sends an event and carries out what it gives.
     fn done(&mut self, event: Event) -> Reply {
         let (reply, commands) = self.send(event);
         self.work(commands);
         reply
-    }
-
-    fn tell(&mut self, folio: FolioId, outcome: Outcome) -> Vec<Command> {
-        self.send(Event::Completed { folio, outcome }).1
-    }
-
-    /// Carries commands out as a world does in which everything works.
-    fn work(&mut self, commands: Vec<Command>) {
-        for command in commands {
-            let next = match command {
-                Command::Zero { folio, .. }
-                | Command::Load { folio, .. }
-                | Command::Fold { folio, .. }
-                | Command::Copy { folio, .. }
-                | Command::Rescue { folio, .. } => self.tell(folio, NEW),
-                Command::TakeOut { folio, .. } => self.tell(folio, Outcome::TakenOut),
-                Command::TakeOutIfBlank { folio, .. } => self.tell(folio, Outcome::TakenOutBlank),
-                Command::Clear { folio, .. } => self.tell(folio, Outcome::Cleared),
-                Command::Look { folio, .. } => self.tell(folio, Outcome::Blank),
-                Command::Save { folio, .. } => self.tell(folio, Outcome::Stored),
-                Command::Zap { folio, .. } => self.tell(folio, Outcome::Zapped),
-                Command::FreeFrame { frame } => self.send(Event::FrameFreed { frame }).1,
-                Command::Release { slot } => self.send(Event::SlotReleased { slot }).1,
-                Command::Wake { .. } | Command::Poison { .. } => continue,
-            };
-            self.work(next);
-        }
-    }
-
-    fn region(&mut self, pages: u32, order: u8) -> Named {
-        let (pages, order) = (PageCount(pages), Order::new(order).unwrap().into());
-        match self.send(Event::CreateRegion { pages, order }).0 {
-            Reply::Region { region, range } => (region, range),
-            reply => panic!("{reply:?}"),
-        }
     }
 
     fn fault(&mut self, page: PageIndex) -> (Reply, Vec<Command>) {
@@ -97,8 +59,8 @@ impl Bench {
     /// Base and copy.
     fn snapshot(&mut self, source: Named) -> (Named, Named) {
         let (base, copy) = (
-            self.region(source.1.len.0, 0),
-            self.region(source.1.len.0, 0),
+            self.create(source.1.len.0, 0),
+            self.create(source.1.len.0, 0),
         );
         let event = Event::Snapshot {
             region: source.0,
@@ -156,7 +118,7 @@ impl Bench {
 #[test]
 fn a_marked_page_is_not_dropped_under_the_other_heir() {
     let mut bench = Bench::new();
-    let source = bench.region(2, 0);
+    let source = bench.create(2, 0);
     bench.touch(source.1.start);
     bench.touch(source.1.start.plus(1));
     let (base, copy) = bench.snapshot(source);
@@ -184,7 +146,7 @@ fn a_marked_page_is_not_dropped_under_the_other_heir() {
 #[test]
 fn a_mark_that_is_shared_goes_when_one_heir_uses_the_page() {
     let mut bench = Bench::new();
-    let source = bench.region(1, 0);
+    let source = bench.create(1, 0);
     bench.touch(source.1.start);
     let (range, mode) = (source.1, FreeMode::Shared);
     assert_eq!(bench.done(Event::LazyFree { range, mode }), Reply::Done);
@@ -201,7 +163,7 @@ fn a_mark_that_is_shared_goes_when_one_heir_uses_the_page() {
 #[test]
 fn a_region_is_not_made_shorter_by_what_it_inherits() {
     let mut bench = Bench::new();
-    let source = bench.region(2 * LEAF_PAGES, 0);
+    let source = bench.create(2 * LEAF_PAGES, 0);
     let last = source.1.start.plus(2 * LEAF_PAGES - 1);
     bench.touch(last);
     let (_, copy) = bench.snapshot(source);
@@ -218,7 +180,7 @@ fn a_region_is_not_made_shorter_by_what_it_inherits() {
 fn a_merge_without_a_place_in_the_pool_loses_nothing() {
     for order in [0, 3] {
         let mut bench = Bench::with(|config| config.pool.frames[..4].fill(4));
-        let source = bench.region(8 << order, order);
+        let source = bench.create(8 << order, order);
         for n in 0..8 {
             bench.touch(source.1.start.plus(n << order));
         }
@@ -239,7 +201,7 @@ fn a_merge_without_a_place_in_the_pool_loses_nothing() {
 #[test]
 fn a_merge_leaves_nothing_behind_that_hides_a_base_below() {
     let mut bench = Bench::new();
-    let source = bench.region(4, 0);
+    let source = bench.create(4, 0);
     bench.touch(source.1.start);
     let (_, _first) = bench.snapshot(source);
     bench.touch(source.1.start);
@@ -258,7 +220,7 @@ fn a_merge_leaves_nothing_behind_that_hides_a_base_below() {
 #[test]
 fn a_merge_tries_what_could_not_move_once() {
     let mut bench = Bench::new();
-    let source = bench.region(2, 0);
+    let source = bench.create(2, 0);
     bench.touch(source.1.start);
     let (range, advice) = (source.1, Advice::PageOut);
     let commands = bench.send(Event::Advise { range, advice }).1;
@@ -277,7 +239,7 @@ fn a_merge_tries_what_could_not_move_once() {
 #[test]
 fn two_merges_of_one_chain_lose_nothing() {
     let mut bench = Bench::new();
-    let source = bench.region(DISCARD_WALK + 8, 0);
+    let source = bench.create(DISCARD_WALK + 8, 0);
     bench.touch(source.1.start);
     let (lower, first) = bench.snapshot(source);
     let (upper, second) = bench.snapshot(source);

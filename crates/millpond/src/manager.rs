@@ -7,7 +7,7 @@ use crate::error::{BuildError, MIN_RAM, RegionError, SetRamError};
 use crate::region::Region;
 use crate::stats::Stats;
 use crate::vec::{Plain, PondVec};
-use millpond_core::{Event, Order, OrderPolicy, PAGE_SIZE, PageCount, Refusal, Reply};
+use millpond_core::{Order, OrderPolicy, PAGE_SIZE, PageCount};
 use std::fmt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -107,18 +107,13 @@ impl Manager {
         let driver = &self.pond.driver;
         let order = order.into();
         let bytes = pages.bytes();
-        let (id, range) = match driver.tell(Event::CreateRegion { pages, order }) {
-            Reply::Region { region, range } => (region, range),
-            Reply::Refused(Refusal::NoAddressSpace | Refusal::BadRange) => {
-                return Err(RegionError::NoAddressSpace {
-                    bytes,
-                    space: driver.mmu.len() as u64,
-                });
-            }
-            reply => unreachable!("{reply:?} is no answer to a region's creation"),
-        };
+        let created = driver.new_region(pages, order);
+        let (id, range) = created.ok_or(RegionError::NoAddressSpace {
+            bytes,
+            space: driver.mmu.len() as u64,
+        })?;
         if let Err(error) = driver.mmu.open(range) {
-            driver.tell(Event::DropRegion { region: id });
+            driver.forget_region((id, range));
             return Err(RegionError::Memory {
                 bytes,
                 reason: error.to_string(),

@@ -344,7 +344,7 @@ impl Region {
     pub(crate) fn another(&self, front: u32, len: usize) -> Option<Self> {
         let pages = PageCount::from_bytes_ceil(len as u64 + u64::from(front) * PAGE_SIZE as u64)?;
         let driver = self.driver();
-        let named = driver.new_region_like(self.id, pages)?;
+        let named = driver.new_region(pages, driver.order_of(self.id)?)?;
         if driver.mmu.open(named.1).is_err() {
             driver.forget_region(named);
             return None;

@@ -50,6 +50,15 @@ impl Guard {
         Self::acquire_at(Path::new(FILE))
     }
 
+    /// [`Guard::acquire`] for root. Others change nothing of the machine, and need no lock.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn acquire_if_root() -> Result<Option<Self>, BenchError> {
+        let is_root = rustix::process::geteuid().is_root();
+        is_root.then(Self::acquire).transpose()
+    }
+
     fn acquire_at(path: &Path) -> Result<Self, BenchError> {
         let lock_error = |error| BenchError::Lock {
             path: path.to_owned(),

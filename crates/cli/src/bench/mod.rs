@@ -162,11 +162,10 @@ pub fn bench(command: &BenchCommand) -> Result<u8, BenchError> {
 pub fn work(command: &WorkerCommand) -> Result<u8, BenchError> {
     match command {
         WorkerCommand::Millpond { order, work } => {
-            say(&millpond_side::work(order.0, work).map_err(BenchError::Memory)?)?;
+            say_measured(millpond_side::work(order.0, work))?;
         }
         WorkerCommand::KernelSwap { cgroup, work } => {
-            let phases = kernel_swap::work(cgroup, work);
-            say(&phases.map_err(|error| BenchError::Memory(error.into()))?)?;
+            say_measured(kernel_swap::work(cgroup, work).map_err(Into::into))?;
         }
         WorkerCommand::LazyFree(command) => lazyfree::work(command)?,
         WorkerCommand::Folio(command) => folio::work(command)?,
@@ -176,6 +175,13 @@ pub fn work(command: &WorkerCommand) -> Result<u8, BenchError> {
     Ok(0)
 }
 
-fn say(measured: &impl serde::Serialize) -> Result<(), BenchError> {
-    serde_json::to_writer(io::stdout(), measured).map_err(|error| BenchError::Print(error.into()))
+/// Whether a part is among those that `--only` names; all are when it names none.
+fn is_asked_for<T: PartialEq>(only: &[T], part: T) -> bool {
+    only.is_empty() || only.contains(&part)
+}
+
+/// Prints what a measured process has measured.
+fn say_measured(measured: Result<impl serde::Serialize, Failure>) -> Result<(), BenchError> {
+    let measured = measured.map_err(BenchError::Memory)?;
+    serde_json::to_writer(io::stdout(), &measured).map_err(|error| BenchError::Print(error.into()))
 }

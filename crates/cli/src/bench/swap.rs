@@ -52,11 +52,7 @@ pub fn swap(args: &SwapArgs) -> Result<u8, BenchError> {
         orders.clear();
         skipped.millpond = Some("--only kernel".to_owned());
     }
-    // Not root: no lock is needed either, as nothing of the machine is changed.
-    let mut guard = rustix::process::geteuid()
-        .is_root()
-        .then(Guard::acquire)
-        .transpose()?;
+    let mut guard = Guard::acquire_if_root()?;
     let kernel = match set_up_kernel(args, guard.as_mut()) {
         Ok(kernel) => Some(kernel),
         Err(BenchError::Skipped(why)) => {

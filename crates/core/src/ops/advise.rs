@@ -1,11 +1,12 @@
 //! Hints, and news of changed protection: folios change lists, or leave at once.
 
+use super::walk::Step;
 use crate::addr::{LEAF_PAGES, PageIndex, PageRange};
 use crate::command::Commands;
 use crate::event::{Advice, Refusal, Reply};
 use crate::folio::{Errand, FolioId, ListName, State};
 use crate::leaf::Entry;
-use crate::limits::{DISCARD_WALK, RECLAIM_BATCH};
+use crate::limits::RECLAIM_BATCH;
 use crate::machine::Core;
 use crate::order::Hint;
 
@@ -26,37 +27,25 @@ impl Core {
             }
             return Reply::Done;
         }
-        let walk_end = range
-            .start
-            .0
-            .saturating_add(DISCARD_WALK)
-            .min(range.end().0);
-        let mut page = range.start;
-        while page.0 < walk_end {
-            if out.len() >= RECLAIM_BATCH {
-                return Reply::More { from: page };
-            }
-            page = match self.leaves.get(page) {
-                Entry::Folio(id) => {
-                    let folio = self.folios.get(id);
-                    if folio.state == State::Resident && folio.freed.pages > 0 {
-                        self.split_off_freed(id, out);
-                        continue;
-                    }
-                    self.cool(id, advice, out);
-                    self.at(id).end()
-                }
-                _ if !self.leaves.leaf_in_use(page) => {
-                    PageIndex(page.0 - page.0 % LEAF_PAGES).plus(LEAF_PAGES)
-                }
-                _ => page.plus(1),
-            };
+        self.walk(range, out, |core, page, out| {
+            core.advise_step(page, advice, out)
+        })
+    }
+
+    fn advise_step(&mut self, page: PageIndex, advice: Advice, out: &mut Commands) -> Step {
+        if out.len() >= RECLAIM_BATCH {
+            return Step::Stop(Reply::Done);
         }
-        if page < range.end() {
-            Reply::More { from: page }
-        } else {
-            Reply::Done
+        let Entry::Folio(id) = self.leaves.get(page) else {
+            return Step::To(page.plus(1));
+        };
+        let folio = self.folios.get(id);
+        if folio.state == State::Resident && folio.freed.pages > 0 {
+            self.split_off_freed(id, out);
+            return Step::To(page);
         }
+        self.cool(id, advice, out);
+        Step::To(self.at(id).end())
     }
 
     /// A mapped folio that can leave becomes the first to do so, or leaves.

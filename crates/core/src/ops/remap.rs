@@ -81,7 +81,7 @@ impl Core {
     fn holds_nothing(&self, range: PageRange) -> bool {
         let mut page = range.start;
         while page < range.end() {
-            let next_leaf = PageIndex((page.leaf() + 1) * LEAF_PAGES).min(range.end());
+            let next_leaf = page.next_leaf().min(range.end());
             let here = PageRange::new(page, PageCount(next_leaf.0 - page.0));
             let empty = |page| self.leaves.get(page) == Entry::Empty;
             if self.leaves.leaf_in_use(page) && !here.pages().all(empty) {

@@ -4,7 +4,7 @@
 //! of commands is full or the piece is long enough; a step that cannot be taken now ends it too, but only after the
 //! work that was already given: that goes first, and the question comes again.
 
-use crate::addr::{LEAF_PAGES, PageCount, PageIndex, PageRange};
+use crate::addr::{PageCount, PageIndex, PageRange};
 use crate::command::Commands;
 use crate::event::{Refusal, Reply};
 use crate::leaf::Entry;
@@ -41,8 +41,7 @@ impl Core {
                 return Reply::More { from: page };
             }
             if !self.leaves.leaf_in_use(page) && !self.leaf_is_inherited(page) {
-                let next_leaf = PageIndex(page.0 - page.0 % LEAF_PAGES).plus(LEAF_PAGES);
-                page = next_leaf.min(range.end());
+                page = page.next_leaf().min(range.end());
                 continue;
             }
             match step(self, page, out) {

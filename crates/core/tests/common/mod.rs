@@ -1,16 +1,75 @@
-//! A core driven by hand: every event is followed by the whole-state check, commands are answered as a test likes.
+//! A core driven by hand: commands are answered as a test likes.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
     Access, Advice, Command, Commands, Config, Core, Event, FolioId, FreeMode, LEAF_PAGES, Order,
-    Outcome, PageCount, PageIndex, PageRange, PageState, Reclaimer, Reply,
+    Outcome, PageCount, PageIndex, PageRange, PageState, Reclaimer, RegionId, Reply,
 };
 
 pub const NEW: Outcome = Outcome::Installed { frame_kept: false };
 
+/// A core driven by hand. Every event is followed by the whole-state check.
+pub trait Driven {
+    fn core(&mut self) -> &mut Core;
+
+    fn send(&mut self, event: Event) -> (Reply, Vec<Command>) {
+        let mut out = Commands::new();
+        let reply = self.core().handle(event, &mut out);
+        self.core()
+            .check()
+            .unwrap_or_else(|what| panic!("after {event:?}: {what}"));
+        (reply, out.iter().collect())
+    }
+
+    fn tell(&mut self, folio: FolioId, outcome: Outcome) -> Vec<Command> {
+        self.send(Event::Completed { folio, outcome }).1
+    }
+
+    fn create(&mut self, pages: u32, order: u8) -> (RegionId, PageRange) {
+        let (pages, order) = (PageCount(pages), Order::new(order).unwrap().into());
+        match self.send(Event::CreateRegion { pages, order }).0 {
+            Reply::Region { region, range } => (region, range),
+            reply => panic!("{reply:?}"),
+        }
+    }
+
+    /// Carries commands out as a world does in which everything works and nobody writes; installs end as `install`.
+    fn work_as(&mut self, commands: Vec<Command>, install: Outcome) {
+        for command in commands {
+            let next = match command {
+                Command::Zero { folio, .. }
+                | Command::Load { folio, .. }
+                | Command::Fold { folio, .. }
+                | Command::Copy { folio, .. }
+                | Command::Rescue { folio, .. } => self.tell(folio, install),
+                Command::TakeOut { folio, .. } => self.tell(folio, Outcome::TakenOut),
+                Command::TakeOutIfBlank { folio, .. } => self.tell(folio, Outcome::TakenOutBlank),
+                Command::Clear { folio, .. } => self.tell(folio, Outcome::Cleared),
+                Command::Look { folio, .. } => self.tell(folio, Outcome::Blank),
+                Command::Save { folio, .. } => self.tell(folio, Outcome::Stored),
+                Command::Zap { folio, .. } => self.tell(folio, Outcome::Zapped),
+                Command::FreeFrame { frame } => self.send(Event::FrameFreed { frame }).1,
+                Command::Release { slot } => self.send(Event::SlotReleased { slot }).1,
+                Command::Wake { .. } | Command::Poison { .. } => continue,
+            };
+            self.work_as(next, install);
+        }
+    }
+
+    fn work(&mut self, commands: Vec<Command>) {
+        self.work_as(commands, NEW);
+    }
+}
+
 /// A core, whose whole state is checked after every event.
 pub struct Bench(pub Core);
+
+impl Driven for Bench {
+    fn core(&mut self) -> &mut Core {
+        &mut self.0
+    }
+}
 
 impl Bench {
     pub fn new() -> Self {
@@ -29,19 +88,6 @@ impl Bench {
         )
     }
 
-    pub fn send(&mut self, event: Event) -> (Reply, Vec<Command>) {
-        let mut out = Commands::new();
-        let reply = self.0.handle(event, &mut out);
-        self.0
-            .check()
-            .unwrap_or_else(|what| panic!("after {event:?}: {what}"));
-        (reply, out.iter().collect())
-    }
-
-    pub fn tell(&mut self, folio: FolioId, outcome: Outcome) -> Vec<Command> {
-        self.send(Event::Completed { folio, outcome }).1
-    }
-
     /// A region whose pages are all resident.
     pub fn filled(&mut self, pages: u32, order: u8) -> PageRange {
         let range = self.region(pages, order);
@@ -50,17 +96,7 @@ impl Bench {
     }
 
     pub fn region(&mut self, pages: u32, order: u8) -> PageRange {
-        let (pages, order) = (PageCount(pages), Order::new(order).unwrap());
-        match self
-            .send(Event::CreateRegion {
-                pages,
-                order: order.into(),
-            })
-            .0
-        {
-            Reply::Region { range, .. } => range,
-            reply => panic!("{reply:?}"),
-        }
+        self.create(pages, order).1
     }
 
     pub fn fault(&mut self, page: PageIndex) -> (Reply, Vec<Command>) {
@@ -76,29 +112,6 @@ impl Bench {
         for page in range.pages() {
             let commands = self.fault(page).1;
             self.work(commands);
-        }
-    }
-
-    /// Carries commands out as a world does in which everything works and nobody writes.
-    pub fn work(&mut self, commands: Vec<Command>) {
-        for command in commands {
-            let next = match command {
-                Command::Zero { folio, .. }
-                | Command::Load { folio, .. }
-                | Command::Fold { folio, .. }
-                | Command::Copy { folio, .. }
-                | Command::Rescue { folio, .. } => self.tell(folio, NEW),
-                Command::TakeOut { folio, .. } => self.tell(folio, Outcome::TakenOut),
-                Command::TakeOutIfBlank { folio, .. } => self.tell(folio, Outcome::TakenOutBlank),
-                Command::Clear { folio, .. } => self.tell(folio, Outcome::Cleared),
-                Command::Look { folio, .. } => self.tell(folio, Outcome::Blank),
-                Command::Save { folio, .. } => self.tell(folio, Outcome::Stored),
-                Command::Zap { folio, .. } => self.tell(folio, Outcome::Zapped),
-                Command::FreeFrame { frame } => self.send(Event::FrameFreed { frame }).1,
-                Command::Release { slot } => self.send(Event::SlotReleased { slot }).1,
-                Command::Wake { .. } | Command::Poison { .. } => continue,
-            };
-            self.work(next);
         }
     }
 

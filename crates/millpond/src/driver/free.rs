@@ -268,7 +268,7 @@ impl Driver {
             self.end_region(region, Freed::ByOwner);
             return self.end_bases(ended, Freed::ByOwner);
         }
-        let grave = self.new_region(range.len).and_then(|grave| {
+        let grave = self.addresses(range.len).and_then(|grave| {
             // SAFETY: the region has ended, so nobody touches it.
             match unsafe { self.remap(range, grave.1) } {
                 Ok(()) if self.reset(range) => {

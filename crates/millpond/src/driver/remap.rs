@@ -132,7 +132,7 @@ impl Driver {
             }
             return Ok((region, range));
         }
-        let new = self.new_region(pages).ok_or(RemapRefusal::NoAddressSpace)?;
+        let new = self.addresses(pages).ok_or(RemapRefusal::NoAddressSpace)?;
         let opened = self.mmu.open(new.1).map_err(RemapRefusal::Memory);
         let front = PageRange::new(new.1.start, old.len);
         // SAFETY: the caller's promise; the new region is nobody's yet.

@@ -33,8 +33,12 @@ impl Driver {
     /// # Safety
     /// No thread touches the source meanwhile.
     pub(crate) unsafe fn snapshot(&self, source: Named) -> Result<Named, SnapshotRefusal> {
-        let base = self.addresses(source.1.len)?;
-        let copy = self.addresses(source.1.len).and_then(|copy| {
+        let addresses = || {
+            let region = self.addresses(source.1.len);
+            region.ok_or(SnapshotRefusal::NoAddressSpace)
+        };
+        let base = addresses()?;
+        let copy = addresses().and_then(|copy| {
             let opened = self.mmu.open(copy.1).map_err(SnapshotRefusal::Memory);
             opened
                 .map(|()| copy)
@@ -79,30 +83,21 @@ impl Driver {
         Ok(())
     }
 
-    fn addresses(&self, pages: PageCount) -> Result<Named, SnapshotRefusal> {
-        self.new_region(pages)
-            .ok_or(SnapshotRefusal::NoAddressSpace)
-    }
-
-    /// Addresses for a region that gets its orders from another one.
-    pub(super) fn new_region(&self, pages: PageCount) -> Option<Named> {
-        let order = Order::ZERO.into();
+    /// Addresses for a region, which nobody can touch yet. `None` when there is no free run that long.
+    pub(crate) fn new_region(&self, pages: PageCount, order: OrderPolicy) -> Option<Named> {
         match self.tell(Event::CreateRegion { pages, order }) {
             Reply::Region { region, range } => Some((region, range)),
-            _ => None,
+            Reply::Refused(Refusal::NoAddressSpace | Refusal::BadRange) => None,
+            reply => unreachable!("{reply:?} is no answer to a region's creation"),
         }
     }
 
-    /// Addresses for a region with the orders of `region`.
-    pub(crate) fn new_region_like(&self, region: RegionId, pages: PageCount) -> Option<Named> {
-        let order = self.order_of(region)?;
-        match self.tell(Event::CreateRegion { pages, order }) {
-            Reply::Region { region, range } => Some((region, range)),
-            _ => None,
-        }
+    /// The same for a region that gets its orders from another one.
+    pub(super) fn addresses(&self, pages: PageCount) -> Option<Named> {
+        self.new_region(pages, Order::ZERO.into())
     }
 
-    fn order_of(&self, region: RegionId) -> Option<OrderPolicy> {
+    pub(crate) fn order_of(&self, region: RegionId) -> Option<OrderPolicy> {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
         self.lock().order_of(region)

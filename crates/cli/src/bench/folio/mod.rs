@@ -29,9 +29,8 @@ use super::part::{Contender, Part};
 use super::phases::Work;
 use super::rounds::{Rounds, load_average, options, print};
 use super::worker::Workers;
-use super::{BenchError, Failure, Skip, mapping, millpond_side, under_run};
+use super::{BenchError, Skip, is_asked_for, mapping, millpond_side, say_measured, under_run};
 use report::{FolioReport, Parts};
-use serde::Serialize;
 use side::Side;
 use std::path::PathBuf;
 
@@ -154,11 +153,7 @@ pub enum FolioWorker {
 /// When a worker fails, something cannot be put back, or somebody asked for the end.
 pub fn folio(args: &FolioArgs) -> Result<u8, BenchError> {
     let workers = Workers::new().map_err(BenchError::Start)?;
-    // Not root: nothing of the machine is changed, so no lock is needed either.
-    let guard = rustix::process::geteuid()
-        .is_root()
-        .then(Guard::acquire)
-        .transpose()?;
+    let guard = Guard::acquire_if_root()?;
     let mut bench = Bench {
         args,
         workers,
@@ -168,7 +163,7 @@ pub fn folio(args: &FolioArgs) -> Result<u8, BenchError> {
     };
     let load = load_average();
     for part in PARTS {
-        if !args.only.is_empty() && !args.only.contains(&part) {
+        if !is_asked_for(&args.only, part) {
             continue;
         }
         match part {
@@ -376,25 +371,20 @@ pub fn work(command: &FolioWorker) -> Result<(), BenchError> {
             cgroup,
             work,
             sizes,
-        } => say(match side {
+        } => say_measured(match side {
             Side::Ours(order) => mix::ours(*order, work, sizes),
             _ => mix::kernels(cgroup.as_deref(), work, sizes),
         }),
-        FolioWorker::Touch { side, sizes } => say(touch::work(*side, sizes)),
-        FolioWorker::Sparse { order, sizes } => say(sparse::work(*order, sizes)),
-        FolioWorker::Header { sizes } => say(header::work(sizes)),
-        FolioWorker::Snapshot { side, sizes } => say(snapshot::work(*side, sizes)),
+        FolioWorker::Touch { side, sizes } => say_measured(touch::work(*side, sizes)),
+        FolioWorker::Sparse { order, sizes } => say_measured(sparse::work(*order, sizes)),
+        FolioWorker::Header { sizes } => say_measured(header::work(sizes)),
+        FolioWorker::Snapshot { side, sizes } => say_measured(snapshot::work(*side, sizes)),
         FolioWorker::Latency {
             order,
             background,
             sizes,
-        } => say(latency::work(*order, *background, sizes)),
+        } => say_measured(latency::work(*order, *background, sizes)),
     }
-}
-
-fn say(measured: Result<impl Serialize, Failure>) -> Result<(), BenchError> {
-    let measured = measured.map_err(BenchError::Memory)?;
-    super::say(&measured)
 }
 
 #[cfg(test)]

@@ -20,10 +20,9 @@ use super::order::BenchOrder;
 use super::part::Part;
 use super::rounds::{Rounds, load_average, print};
 use super::worker::Workers;
-use super::{BenchError, Failure};
+use super::{BenchError, is_asked_for, say_measured};
 use crate::size::Human;
 use report::{FreeReport, Parts};
-use serde::Serialize;
 use side::Side;
 
 /// `millpond bench free`'s arguments.
@@ -90,10 +89,7 @@ pub enum FreeWorker {
 pub fn free(args: &FreeArgs) -> Result<u8, BenchError> {
     let workers = Workers::new().map_err(BenchError::Start)?;
     // Nothing of the machine is changed; root takes the lock all the same, so that no two benchmarks disturb each other.
-    let guard = rustix::process::geteuid()
-        .is_root()
-        .then(Guard::acquire)
-        .transpose()?;
+    let guard = Guard::acquire_if_root()?;
     let mut bench = Bench {
         args,
         workers,
@@ -101,7 +97,7 @@ pub fn free(args: &FreeArgs) -> Result<u8, BenchError> {
     };
     let load = load_average();
     for part in PARTS {
-        if !args.only.is_empty() && !args.only.contains(&part) {
+        if !is_asked_for(&args.only, part) {
             continue;
         }
         match part {
@@ -174,14 +170,11 @@ impl Bench<'_> {
 /// When it cannot get its memory, or print.
 pub fn work(command: &FreeWorker) -> Result<(), BenchError> {
     match command {
-        FreeWorker::Blocked { side, order, sizes } => say(blocked::work(*side, *order, sizes)),
-        FreeWorker::Cycle { side, order, sizes } => say(cycle::work(*side, *order, sizes)),
+        FreeWorker::Blocked { side, order, sizes } => {
+            say_measured(blocked::work(*side, *order, sizes))
+        }
+        FreeWorker::Cycle { side, order, sizes } => say_measured(cycle::work(*side, *order, sizes)),
     }
-}
-
-fn say(measured: Result<impl Serialize, Failure>) -> Result<(), BenchError> {
-    let measured = measured.map_err(BenchError::Memory)?;
-    super::say(&measured)
 }
 
 #[cfg(test)]

@@ -24,10 +24,9 @@ use super::kernel_swap::KernelSwap;
 use super::phases::Work;
 use super::rounds::{Rounds, load_average, options, parse_pages, print};
 use super::worker::Workers;
-use super::{BenchError, Failure, Skip, under_run};
+use super::{BenchError, Skip, is_asked_for, say_measured, under_run};
 use memory::Side;
 use report::{Ebizzy, LazyFreeReport, Parts, Rss, Sides};
-use serde::Serialize;
 use std::path::PathBuf;
 
 /// `millpond bench lazyfree`'s arguments.
@@ -113,11 +112,7 @@ pub enum LazyFreeWorker {
 /// When a worker fails, something cannot be put back, or somebody asked for the end.
 pub fn lazyfree(args: &LazyFreeArgs) -> Result<u8, BenchError> {
     let workers = Workers::new().map_err(BenchError::Start)?;
-    // Not root: nothing of the machine is changed, so no lock is needed either.
-    let mut guard = rustix::process::geteuid()
-        .is_root()
-        .then(Guard::acquire)
-        .transpose()?;
+    let mut guard = Guard::acquire_if_root()?;
     let mut bench = Bench {
         args,
         workers,
@@ -125,7 +120,7 @@ pub fn lazyfree(args: &LazyFreeArgs) -> Result<u8, BenchError> {
         load: load_average(),
     };
     for part in [Part::Cycle, Part::Workers, Part::Ebizzy, Part::Rss] {
-        if !args.only.is_empty() && !args.only.contains(&part) {
+        if !is_asked_for(&args.only, part) {
             continue;
         }
         match part {
@@ -252,24 +247,19 @@ fn worker_of(part: &str, side: Side, sizes: Vec<String>) -> Vec<String> {
 /// When it cannot get its memory, or print.
 pub fn work(command: &LazyFreeWorker) -> Result<(), BenchError> {
     match command {
-        LazyFreeWorker::Cycle { side, sizes } => say(cycle::work(*side, sizes)),
+        LazyFreeWorker::Cycle { side, sizes } => say_measured(cycle::work(*side, sizes)),
         LazyFreeWorker::Workers {
             side,
             cgroup,
             sizes,
-        } => say(workers::work(*side, sizes, cgroup.as_deref())),
+        } => say_measured(workers::work(*side, sizes, cgroup.as_deref())),
         LazyFreeWorker::Ebizzy {
             threads,
             decay,
             program,
-        } => say(ebizzy::work(*threads, *decay, program)),
-        LazyFreeWorker::Rss { order, bytes } => say(rss::work(*order, *bytes)),
+        } => say_measured(ebizzy::work(*threads, *decay, program)),
+        LazyFreeWorker::Rss { order, bytes } => say_measured(rss::work(*order, *bytes)),
     }
-}
-
-fn say(measured: Result<impl Serialize, Failure>) -> Result<(), BenchError> {
-    let measured = measured.map_err(BenchError::Memory)?;
-    super::say(&measured)
 }
 
 #[cfg(test)]

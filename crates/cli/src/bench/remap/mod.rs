@@ -20,10 +20,9 @@ use super::order::BenchOrder;
 use super::part::Part;
 use super::rounds::{Rounds, load_average, print};
 use super::worker::Workers;
-use super::{BenchError, Failure};
+use super::{BenchError, is_asked_for, say_measured};
 use place::Place;
 use report::{Parts, RemapReport};
-use serde::Serialize;
 
 /// `millpond bench remap`'s arguments.
 #[derive(clap::Args, Debug)]
@@ -93,10 +92,7 @@ pub enum RemapWorker {
 pub fn remap(args: &RemapArgs) -> Result<u8, BenchError> {
     let workers = Workers::new().map_err(BenchError::Start)?;
     // Nothing of the machine is changed; root takes the lock all the same, so that no two benchmarks disturb each other.
-    let guard = rustix::process::geteuid()
-        .is_root()
-        .then(Guard::acquire)
-        .transpose()?;
+    let guard = Guard::acquire_if_root()?;
     let mut bench = Bench {
         args,
         workers,
@@ -104,7 +100,7 @@ pub fn remap(args: &RemapArgs) -> Result<u8, BenchError> {
     };
     let load = load_average();
     for part in PARTS {
-        if !args.only.is_empty() && !args.only.contains(&part) {
+        if !is_asked_for(&args.only, part) {
             continue;
         }
         match part {
@@ -204,14 +200,9 @@ pub fn work(command: &RemapWorker) -> Result<(), BenchError> {
             place,
             order,
             sizes,
-        } => say(moving::work(*place, *order, sizes)),
-        RemapWorker::Vec { side, order, sizes } => say(vec::work(*side, *order, sizes)),
+        } => say_measured(moving::work(*place, *order, sizes)),
+        RemapWorker::Vec { side, order, sizes } => say_measured(vec::work(*side, *order, sizes)),
     }
-}
-
-fn say(measured: Result<impl Serialize, Failure>) -> Result<(), BenchError> {
-    let measured = measured.map_err(BenchError::Memory)?;
-    super::say(&measured)
 }
 
 #[cfg(test)]

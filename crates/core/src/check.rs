@@ -4,7 +4,7 @@ use crate::addr::{LEAF_PAGES, PageIndex};
 use crate::folio::{Errand, Folio, FolioId, ListName, State};
 use crate::frames::Place;
 use crate::leaf::Entry;
-use crate::lru::List;
+use crate::lru::{List, VecId};
 use crate::machine::Core;
 use crate::swap::{SlotId, SlotState};
 use std::collections::HashMap;
@@ -197,7 +197,8 @@ impl Core {
 
     /// Every folio owns all its entries, is listed where its state says, and the page counts add up.
     fn check_folios(&self) -> Result<(), String> {
-        let (mut mapped, mut limbo, mut taking_out, mut pins, mut flights) = (0, 0, 0, 0, 0);
+        let (mut mapped, mut limbo, mut pins, mut flights) = (0, 0, 0, 0);
+        let mut taking_out = HashMap::<_, u32>::new();
         let (mut lazy, mut lazy_leaving, mut lazy_parts) = ([0, 0], 0, 0);
         for (id, folio) in self.folios.iter() {
             let pages = folio.order.pages().0;
@@ -217,7 +218,9 @@ impl Core {
                     limbo += pages;
                 }
                 State::TakingOut => {
-                    taking_out += if folio.goes_to_limbo() { pages } else { 0 };
+                    if folio.goes_to_limbo() {
+                        *taking_out.entry(self.lru.of(folio)).or_default() += pages;
+                    }
                     mapped += pages;
                 }
                 _ if folio.errand == Errand::Poison => {}
@@ -260,11 +263,14 @@ impl Core {
             "{} pages are said to be in limbo, {limbo} are",
             self.limbo
         );
-        ensure!(
-            taking_out == self.taking_out,
-            "take-outs: said {}, are {taking_out}",
-            self.taking_out
-        );
+        for (vec, lists) in self.lru.iter() {
+            let found = taking_out.get(&vec).copied().unwrap_or(0);
+            ensure!(
+                found == lists.taking_out,
+                "take-outs of {vec:?}: said {}, are {found}",
+                lists.taking_out
+            );
+        }
         ensure!(
             lazy == [self.lazy_limbo, self.lazy_mapped],
             "lazily freed (in limbo, mapped): said [{}, {}], are {lazy:?}",
@@ -332,16 +338,21 @@ impl Core {
             "not just the folios that were freed in part wait to be split: {:?}",
             self.deferred
         );
-        let lists = [
-            (&self.lru.active, ListName::Active),
-            (&self.lru.inactive, ListName::Inactive),
-            (&self.lru.limbo, ListName::Limbo),
-            (&self.lru.unevictable, ListName::Unevictable),
-            (&self.lru.lazyfree, ListName::LazyFree),
-        ];
         let mut listed = 0;
-        for (list, name) in lists {
-            listed += self.check_list(list, name)?;
+        let mut totals = [0; ListName::ALL.len()];
+        for (vec, lists) in self.lru.iter() {
+            for &name in ListName::ALL.iter().skip(1) {
+                listed += self.check_list(vec, lists.list(name), name)?;
+                totals[name as usize] += lists.list(name).pages();
+            }
+        }
+        for name in ListName::ALL {
+            ensure!(
+                totals[name as usize] == self.lru.total(name),
+                "all of {name:?} count {} pages, have {}",
+                self.lru.total(name),
+                totals[name as usize]
+            );
         }
         let should = self
             .folios
@@ -355,7 +366,7 @@ impl Core {
         Ok(())
     }
 
-    fn check_list(&self, list: &List, name: ListName) -> Result<usize, String> {
+    fn check_list(&self, vec: VecId, list: &List, name: ListName) -> Result<usize, String> {
         let (mut pages, mut folios, mut at) = (0, 0, list.oldest());
         while let Some(id) = at {
             let folio = self.folios.get(id);
@@ -363,6 +374,12 @@ impl Core {
                 folio.list == name,
                 "{id:?} on {name:?} says {:?}",
                 folio.list
+            );
+            ensure!(
+                self.lru.of(folio) == vec,
+                "{id:?} of {:?}, {:?} is on {name:?} of {vec:?}",
+                folio.group,
+                folio.node
             );
             pages += folio.order.pages().0;
             folios += 1;

@@ -2,7 +2,7 @@
 
 use crate::addr::{LEAF_PAGES, Order, PageCount};
 use crate::folio::Folio;
-use crate::limits::{MAX_ARENA_PAGES, MIN_LIMIT_PAGES};
+use crate::limits::{MAX_ARENA_PAGES, MAX_NODES, MIN_LIMIT_PAGES};
 use crate::swap::Slot;
 
 /// How many frames the pool has room for, by order. The MMU backend lays out its addresses by the same table.
@@ -26,6 +26,8 @@ pub struct Config {
     pub pool: PoolLayout,
     /// Lazily freed pages beyond this many are dropped, oldest first.
     pub lazyfree_max: PageCount,
+    /// Memory nodes (NUMA) that regions are spread over.
+    pub nodes: u8,
     /// Limbo's share of the limit, in 1/1024.
     pub limbo_share: u16,
     /// Reclaim in the background begins when fewer pages than limit × this / 1024 are available …
@@ -53,6 +55,11 @@ pub enum ConfigError {
     BadPool,
     /// `records` is below `limit`.
     TooFewRecords,
+    /// `nodes` is zero, or above [`MAX_NODES`].
+    BadNodes {
+        /// What was asked for.
+        nodes: u8,
+    },
 }
 
 impl PoolLayout {
@@ -79,6 +86,7 @@ impl Config {
             records: arena.0.max(limit.0),
             pool: PoolLayout::for_limit(limit),
             lazyfree_max: PageCount(u32::MAX),
+            nodes: 1,
             limbo_share: 32,
             low_mark: 16,
             high_mark: 32,
@@ -117,6 +125,9 @@ impl Config {
         }
         if self.records < self.limit.0 {
             return Err(ConfigError::TooFewRecords);
+        }
+        if !(1..=MAX_NODES).contains(&self.nodes) {
+            return Err(ConfigError::BadNodes { nodes: self.nodes });
         }
         Ok(())
     }

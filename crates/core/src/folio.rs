@@ -22,6 +22,7 @@
 use crate::addr::{Frame, Order};
 use crate::event::{Reclaimer, SlotPart};
 use crate::fold::FoldId;
+use crate::group::{GroupId, NodeId};
 use crate::leaf::Place;
 use crate::swap::SlotId;
 
@@ -85,6 +86,18 @@ pub(crate) enum ListName {
     LazyFree,
 }
 
+impl ListName {
+    /// In the order of their numbers.
+    pub(crate) const ALL: [Self; 6] = [
+        Self::None,
+        Self::Active,
+        Self::Inactive,
+        Self::Limbo,
+        Self::Unevictable,
+        Self::LazyFree,
+    ];
+}
+
 /// A run of a folio's pages, counted from its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Part {
@@ -109,6 +122,10 @@ pub(crate) struct Folio {
     pub(crate) immovable: bool,
     /// Lazily freed and, as far as is known, not used since. All of it; for a part see `freed`.
     pub(crate) lazy: bool,
+    /// Where its memory is.
+    pub(crate) node: NodeId,
+    /// Whom its memory is charged to.
+    pub(crate) group: GroupId,
     /// The first page of the slot that is meant; it may be a part of a larger one.
     pub(crate) slot_first: u16,
     /// Why the command under way was given.
@@ -217,6 +234,8 @@ impl Folios {
             waited_for: false,
             immovable: false,
             lazy: false,
+            node: NodeId::default(),
+            group: GroupId::ROOT,
             slot_first: 0,
             errand: Errand::None,
             freed: Part::default(),

@@ -40,6 +40,8 @@ pub const DISCARD_WALK: u32 = 16 * LEAF_PAGES;
 pub const MIN_LIMIT_PAGES: u32 = 4096;
 /// Largest arena, in pages (16 TiB less one leaf, so that an end never wraps).
 pub const MAX_ARENA_PAGES: u32 = u32::MAX - LEAF_PAGES + 1;
+/// Memory nodes (NUMA) of a machine at most.
+pub const MAX_NODES: u8 = 16;
 /// How often a page can be pinned at once.
 pub const MAX_PINS: u8 = u8::MAX;
 

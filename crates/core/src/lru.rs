@@ -8,8 +8,13 @@
 //! there costs one small fault, proves it is in use and puts it on the active list; reaching limbo's own tail
 //! means that nobody wanted it for a whole limbo's length, and it goes to the store. New folios start on the
 //! inactive list: a stream that touches each page once passes through without disturbing the active list.
+//!
+//! There is a set of these lists, a *lruvec*, for each group and node. A folio's record names both, so that its lruvec
+//! is one index away, and whatever lists a folio need not know of groups. Reclaim works inside of one lruvec at a time
+//! ([`shrink_lruvec`](crate::machine::Core::shrink_lruvec)); which one, and how much of it, is said by the groups.
 
-use crate::folio::{FolioId, Folios, ListName};
+use crate::folio::{Folio, FolioId, Folios, ListName};
+use crate::group::{GroupId, NodeId};
 
 const END: u32 = u32::MAX;
 
@@ -113,6 +118,8 @@ pub(crate) struct Lruvec {
     /// Lazily freed folios, mapped or in limbo: dropped before anything else leaves. Linux keeps them at the head
     /// of the inactive list of file pages, which it scans before that of anonymous ones; see `ops/lazy_free.rs`.
     pub(crate) lazyfree: List,
+    /// Pages of folios that are being taken out, to limbo.
+    pub(crate) taking_out: u32,
 }
 
 impl Lruvec {
@@ -123,10 +130,28 @@ impl Lruvec {
             limbo: List::new(ListName::Limbo),
             unevictable: List::new(ListName::Unevictable),
             lazyfree: List::new(ListName::LazyFree),
+            taking_out: 0,
         }
     }
 
-    fn list(&mut self, name: ListName) -> &mut List {
+    /// Pages on all of its lists.
+    pub(crate) fn pages(&self) -> u32 {
+        let named = ListName::ALL.iter().skip(1);
+        named.map(|&name| self.list(name).pages()).sum()
+    }
+
+    pub(crate) fn list(&self, name: ListName) -> &List {
+        match name {
+            ListName::Active => &self.active,
+            ListName::Inactive => &self.inactive,
+            ListName::Limbo => &self.limbo,
+            ListName::Unevictable => &self.unevictable,
+            ListName::LazyFree => &self.lazyfree,
+            ListName::None => unreachable!("no list has no name"),
+        }
+    }
+
+    fn list_mut(&mut self, name: ListName) -> &mut List {
         match name {
             ListName::Active => &mut self.active,
             ListName::Inactive => &mut self.inactive,
@@ -136,36 +161,106 @@ impl Lruvec {
             ListName::None => unreachable!("a folio was to be listed nowhere"),
         }
     }
+}
+
+/// The number of a lruvec.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct VecId(u32);
+
+/// All lruvecs: for each group one a node.
+#[derive(Debug)]
+pub(crate) struct Lruvecs {
+    vecs: Vec<Lruvec>,
+    nodes: u8,
+    /// Pages on the lists of each name together.
+    totals: [u32; ListName::ALL.len()],
+}
+
+impl Lruvecs {
+    /// Those of the root group.
+    pub(crate) fn new(nodes: u8) -> Self {
+        let mut vecs = Self {
+            vecs: Vec::new(),
+            nodes,
+            totals: [0; ListName::ALL.len()],
+        };
+        vecs.add_group(GroupId::ROOT);
+        vecs
+    }
+
+    /// Makes the lruvecs of a group whose number is new; one that was used before has empty ones.
+    pub(crate) fn add_group(&mut self, group: GroupId) {
+        let want = (usize::from(group.0) + 1) * usize::from(self.nodes);
+        if self.vecs.len() < want {
+            self.vecs.resize_with(want, Lruvec::new);
+        }
+    }
+
+    pub(crate) fn id(&self, group: GroupId, node: NodeId) -> VecId {
+        VecId(u32::from(group.0) * u32::from(self.nodes) + u32::from(node.0))
+    }
+
+    /// Where a folio is listed, or would be.
+    pub(crate) fn of(&self, folio: &Folio) -> VecId {
+        self.id(folio.group, folio.node)
+    }
+
+    pub(crate) fn get(&self, vec: VecId) -> &Lruvec {
+        &self.vecs[vec.0 as usize]
+    }
+
+    pub(crate) fn get_mut(&mut self, vec: VecId) -> &mut Lruvec {
+        &mut self.vecs[vec.0 as usize]
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (VecId, &Lruvec)> {
+        let number = |(i, vec)| (VecId(i as u32), vec);
+        self.vecs.iter().enumerate().map(number)
+    }
+
+    /// One after the other, for numbers that count up.
+    pub(crate) fn in_turn(&self, turn: u32) -> VecId {
+        VecId(turn % self.vecs.len() as u32)
+    }
+
+    /// Pages on all lists of this name together.
+    pub(crate) fn total(&self, name: ListName) -> u32 {
+        self.totals[name as usize]
+    }
 
     /// Puts `id` at the young end of `name`; pinned and immovable folios that are mapped go to the unevictable list
     /// instead.
     pub(crate) fn add(&mut self, folios: &mut Folios, id: FolioId, name: ListName) {
-        self.list(Self::home(folios, id, name))
-            .push_young(folios, id);
+        self.home(folios, id, name).push_young(folios, id);
     }
 
     /// The same at the old end.
     pub(crate) fn add_old(&mut self, folios: &mut Folios, id: FolioId, name: ListName) {
-        self.list(Self::home(folios, id, name)).push_old(folios, id);
+        self.home(folios, id, name).push_old(folios, id);
     }
 
     /// Takes `id` off whatever list it is on, and says which.
     pub(crate) fn remove(&mut self, folios: &mut Folios, id: FolioId) -> ListName {
-        let name = folios.get(id).list;
+        let folio = folios.get(id);
+        let (name, vec) = (folio.list, self.of(folio));
         if name != ListName::None {
-            self.list(name).remove(folios, id);
+            self.totals[name as usize] -= folio.order.pages().0;
+            self.get_mut(vec).list_mut(name).remove(folios, id);
         }
         name
     }
 
-    fn home(folios: &Folios, id: FolioId, name: ListName) -> ListName {
+    fn home(&mut self, folios: &Folios, id: FolioId, name: ListName) -> &mut List {
         let folio = folios.get(id);
         let stuck = folio.pins > 0 || folio.immovable;
-        if stuck && name != ListName::Limbo {
+        let name = if stuck && name != ListName::Limbo {
             ListName::Unevictable
         } else {
             name
-        }
+        };
+        self.totals[name as usize] += folio.order.pages().0;
+        let vec = self.of(folio);
+        self.get_mut(vec).list_mut(name)
     }
 }
 

@@ -18,11 +18,13 @@ use crate::event::{Event, Refusal, Reply};
 use crate::fold::Folds;
 use crate::folio::{FolioId, Folios, ListName, State};
 use crate::frames::Frames;
+use crate::group::NodeId;
 use crate::leaf::{Entry, LeafTable};
 use crate::limits::DEFERRED_SPLITS;
 use crate::limits::LARGE;
-use crate::lru::Lruvec;
+use crate::lru::{Lruvec, Lruvecs};
 use crate::ops::free::Demand;
+use crate::ops::reclaim::Turn;
 use crate::order::{OrderPolicy, Trends};
 use crate::region::Regions;
 use crate::stats::VmStat;
@@ -39,7 +41,11 @@ pub struct Core {
     pub(crate) frames: Frames,
     pub(crate) slots: Slots,
     pub(crate) regions: Regions,
-    pub(crate) lru: Lruvec,
+    pub(crate) lru: Lruvecs,
+    /// Which lruvec gives the next batch.
+    pub(crate) turn: Turn,
+    /// Regions go to the nodes in turn.
+    pub(crate) next_node: NodeId,
     pub(crate) trends: Trends,
     pub(crate) folds: Folds,
     /// Folios of which a part was freed, oldest first.
@@ -48,8 +54,6 @@ pub struct Core {
     pub(crate) mapped: u32,
     /// Pages of folios in limbo, being saved or being rescued.
     pub(crate) limbo: u32,
-    /// Of the mapped pages, those on their way to limbo.
-    pub(crate) taking_out: u32,
     /// Of the mapped pages, those that were lazily freed.
     pub(crate) lazy_mapped: u32,
     /// Of these, those that are only a part of their folio.
@@ -95,13 +99,14 @@ impl Core {
             frames: Frames::new(&config.pool),
             slots: Slots::new(config.arena.0, config.records),
             regions: Regions::new(config.arena),
-            lru: Lruvec::new(),
+            lru: Lruvecs::new(config.nodes),
+            turn: Turn::default(),
+            next_node: NodeId(0),
             folds: Folds::new(),
             deferred: VecDeque::with_capacity(DEFERRED_SPLITS),
             trends: Trends::new(config.arena.0 / LEAF_PAGES),
             mapped: 0,
             limbo: 0,
-            taking_out: 0,
             lazy_mapped: 0,
             lazy_parts: 0,
             lazy_leaving: 0,
@@ -191,7 +196,9 @@ impl Core {
     /// and a second thread that does it is worth the interruptions. The store must take something, too.
     #[must_use]
     pub fn victims_are_work(&self) -> bool {
-        let next = self.lru.limbo.oldest().or(self.lru.inactive.oldest());
+        let vec = self.next_lruvec();
+        let lists = self.lru.get(vec);
+        let next = lists.limbo.oldest().or(lists.inactive.oldest());
         let is_work = |id| {
             let folio = self.folios.get(id);
             folio.order >= LARGE && folio.slot.is_none()
@@ -219,9 +226,9 @@ impl Core {
         stat.nr_lazyfree_mapped = u64::from(self.lazy_mapped);
         stat.nr_free_frames = u64::from(self.frames.spare_pages());
         stat.nr_swapped = u64::from(self.held - self.zeros - self.mapped - self.limbo);
-        stat.nr_active = u64::from(self.lru.active.pages());
-        stat.nr_inactive = u64::from(self.lru.inactive.pages());
-        stat.nr_unevictable = u64::from(self.lru.unevictable.pages());
+        stat.nr_active = u64::from(self.lru.total(ListName::Active));
+        stat.nr_inactive = u64::from(self.lru.total(ListName::Inactive));
+        stat.nr_unevictable = u64::from(self.lru.total(ListName::Unevictable));
         stat.nr_limit = u64::from(self.limit);
         stat
     }
@@ -273,7 +280,7 @@ impl Core {
         PageRange::new(self.leaves.page_at(folio.place), folio.order.pages())
     }
 
-    /// A record for what begins at `start`, or `None` when all are in use. Its entries must be set next.
+    /// A record for what begins at `start`, charged to the group of its region, or `None` when all are in use. Its entries must be set next.
     pub(crate) fn new_folio(
         &mut self,
         start: PageIndex,
@@ -283,8 +290,13 @@ impl Core {
         if !self.folios.room(1) {
             return None;
         }
+        let region = self.regions.of(start)?;
+        let (group, node) = (region.group, region.node);
         let place = self.leaves.place_of(start);
-        self.folios.alloc(place, order, state)
+        let id = self.folios.alloc(place, order, state)?;
+        let folio = self.folios.get_mut(id);
+        (folio.group, folio.node) = (group, node);
+        Some(id)
     }
 
     /// Pages in frames: mapped, in limbo, being given back, and spare.
@@ -300,6 +312,12 @@ impl Core {
     /// Takes a folio off its list.
     pub(crate) fn unlist(&mut self, id: FolioId) -> ListName {
         self.lru.remove(&mut self.folios, id)
+    }
+
+    /// The lists that a folio is on, or would be.
+    pub(crate) fn lruvec_of(&mut self, id: FolioId) -> &mut Lruvec {
+        let vec = self.lru.of(self.folios.get(id));
+        self.lru.get_mut(vec)
     }
 
     /// A command for `id` is out: it is in `state` until the completion.
@@ -355,8 +373,11 @@ impl Core {
         if pages.0 == 0 || pages.0 > self.config.arena.0 {
             return Reply::Refused(Refusal::BadRange);
         }
-        match self.regions.create(pages, order) {
-            Some((region, range)) => Reply::Region { region, range },
+        match self.regions.create(pages, order, self.next_node) {
+            Some((region, range)) => {
+                self.next_node = NodeId((self.next_node.0 + 1) % self.config.nodes);
+                Reply::Region { region, range }
+            }
             None => Reply::Refused(Refusal::NoAddressSpace),
         }
     }

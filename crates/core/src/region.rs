@@ -4,6 +4,7 @@
 //! free addresses are a sorted list of runs, first fit; making and dropping regions is not on the fault path.
 
 use crate::addr::{LEAF_PAGES, PageCount, PageIndex, PageRange};
+use crate::group::{GroupId, NodeId};
 use crate::order::{Habit, OrderPolicy};
 
 /// The name of a region. A name is not given to another region while 4,096 later ones use its place.
@@ -19,6 +20,10 @@ const GIGABYTE: u32 = 512;
 pub(crate) struct Region {
     pub(crate) range: PageRange,
     pub(crate) order: OrderPolicy,
+    /// Whom its memory is charged to.
+    pub(crate) group: GroupId,
+    /// Where its memory should be.
+    pub(crate) node: NodeId,
     /// How long its runs of faults are.
     pub(crate) habit: Habit,
     /// The region that holds what an empty entry here stands for; see `ops/snapshot.rs`.
@@ -59,6 +64,7 @@ impl Regions {
         &mut self,
         pages: PageCount,
         order: OrderPolicy,
+        node: NodeId,
     ) -> Option<(RegionId, PageRange)> {
         let want = pages.0.div_ceil(LEAF_PAGES);
         let (gap, skip) = self.gap_for(want)?;
@@ -71,6 +77,8 @@ impl Regions {
         let region = Some(Region {
             range,
             order,
+            group: GroupId::ROOT,
+            node,
             habit: Habit::default(),
             base: None,
             heirs: 0,
@@ -233,12 +241,16 @@ mod tests {
         let ids: Vec<_> = (0..4)
             .map(|_| {
                 regions
-                    .create(PageCount(2 * LEAF_PAGES), Order::ZERO.into())
+                    .create(PageCount(2 * LEAF_PAGES), Order::ZERO.into(), NodeId(0))
                     .unwrap()
                     .0
             })
             .collect();
-        assert!(regions.create(PageCount(1), Order::ZERO.into()).is_none());
+        assert!(
+            regions
+                .create(PageCount(1), Order::ZERO.into(), NodeId(0))
+                .is_none()
+        );
         for id in [ids[2], ids[0], ids[1], ids[3]] {
             regions.remove(id);
         }
@@ -248,9 +260,13 @@ mod tests {
     #[test]
     fn a_dropped_name_is_not_known_again() {
         let mut regions = regions();
-        let (old, range) = regions.create(PageCount(1), Order::ZERO.into()).unwrap();
+        let (old, range) = regions
+            .create(PageCount(1), Order::ZERO.into(), NodeId(0))
+            .unwrap();
         regions.remove(old);
-        let (new, again) = regions.create(PageCount(1), Order::ZERO.into()).unwrap();
+        let (new, again) = regions
+            .create(PageCount(1), Order::ZERO.into(), NodeId(0))
+            .unwrap();
         assert_eq!(range, again);
         assert!(regions.get(old).is_none() && regions.get(new).is_some());
     }
@@ -259,8 +275,12 @@ mod tests {
     fn a_region_grows_into_the_gap_behind_it_and_gives_it_back() {
         let mut regions = regions();
         let pages = |leaves| PageCount(leaves * LEAF_PAGES);
-        let (first, at) = regions.create(pages(2), Order::ZERO.into()).unwrap();
-        let (second, _) = regions.create(pages(1), Order::ZERO.into()).unwrap();
+        let (first, at) = regions
+            .create(pages(2), Order::ZERO.into(), NodeId(0))
+            .unwrap();
+        let (second, _) = regions
+            .create(pages(1), Order::ZERO.into(), NodeId(0))
+            .unwrap();
         assert_eq!(
             regions.resize(first, pages(3)),
             None,
@@ -286,18 +306,26 @@ mod tests {
         let mut regions = Regions::new(PageCount(3 * GIGABYTE * LEAF_PAGES));
         let gigabyte = PageCount(GIGABYTE * LEAF_PAGES);
         let starts = [PageCount(1), gigabyte, gigabyte].map(|pages| {
-            let (_, range) = regions.create(pages, Order::ZERO.into()).unwrap();
+            let (_, range) = regions
+                .create(pages, Order::ZERO.into(), NodeId(0))
+                .unwrap();
             range.start.leaf()
         });
         assert_eq!(starts, [0, GIGABYTE, 2 * GIGABYTE]);
         assert_eq!(regions.gaps, [(1, GIGABYTE - 1)]);
-        assert!(regions.create(gigabyte, Order::ZERO.into()).is_none());
+        assert!(
+            regions
+                .create(gigabyte, Order::ZERO.into(), NodeId(0))
+                .is_none()
+        );
     }
 
     #[test]
     fn a_page_beyond_a_regions_last_is_outside() {
         let mut regions = regions();
-        let (_, range) = regions.create(PageCount(3), Order::ZERO.into()).unwrap();
+        let (_, range) = regions
+            .create(PageCount(3), Order::ZERO.into(), NodeId(0))
+            .unwrap();
         assert!(regions.of(range.start.plus(2)).is_some());
         assert!(regions.of(range.start.plus(3)).is_none());
     }

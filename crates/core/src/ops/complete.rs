@@ -223,7 +223,7 @@ impl Core {
         let folio = *self.folios.get(id);
         let pages = folio.order.pages().0;
         if folio.goes_to_limbo() {
-            self.taking_out -= pages;
+            self.lruvec_of(id).taking_out -= pages;
         }
         self.mapped -= pages;
         self.limbo += pages;
@@ -243,7 +243,7 @@ impl Core {
         self.unmark(id);
         let folio = *self.folios.get(id);
         if folio.goes_to_limbo() {
-            self.taking_out -= folio.order.pages().0;
+            self.lruvec_of(id).taking_out -= folio.order.pages().0;
         }
         self.frames
             .now_hole(folio.frame.expect("a take-out has a frame"));

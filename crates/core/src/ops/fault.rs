@@ -17,7 +17,7 @@ use crate::addr::{Frame, Order, PageIndex, PageRange};
 use crate::command::{Command, Commands};
 use crate::event::{Refusal, Reply, SlotPart};
 use crate::fold::Parts;
-use crate::folio::{Errand, FolioId, State};
+use crate::folio::{Errand, FolioId, ListName, State};
 use crate::leaf::Entry;
 use crate::limits::{ANSWER_COMMANDS, FAULT_FOLIOS, FOLIO_SHARE, TRIM_BATCH};
 use crate::machine::Core;
@@ -355,7 +355,7 @@ impl Core {
                     }
                 }
                 false => {
-                    self.list(id, crate::folio::ListName::Limbo);
+                    self.list(id, ListName::Limbo);
                     Reply::Refused(Refusal::OutOfRecords)
                 }
             };
@@ -409,7 +409,7 @@ impl Core {
         match missing(self) {
             0 => Memory::Fresh,
             _ if self.store_blocked
-                && self.lru.lazyfree.pages() == 0
+                && self.lru.total(ListName::LazyFree) == 0
                 && self.deferred.is_empty() =>
             {
                 self.stat.over_limit += 1;

@@ -217,6 +217,12 @@ impl Core {
         PageCount(stay.saturating_sub(self.config.lazyfree_max.0))
     }
 
+    /// The lazily freed folio that goes first.
+    fn oldest_lazyfree(&self) -> Option<FolioId> {
+        let mut vecs = self.lru.iter();
+        vecs.find_map(|(_, lists)| lists.lazyfree.oldest())
+    }
+
     /// Drops the oldest lazily freed folios until `pages` pages are free or on their way. `errand` says for what.
     pub(crate) fn drop_lazyfree(&mut self, pages: u32, errand: Errand, out: &mut Commands) -> u32 {
         let mut dropped = 0;
@@ -224,7 +230,7 @@ impl Core {
             if dropped >= pages || out.len() >= RECLAIM_BATCH {
                 break;
             }
-            let Some(id) = self.lru.lazyfree.oldest() else {
+            let Some(id) = self.oldest_lazyfree() else {
                 match self.split_deferred(out) {
                     true => continue,
                     false => break,
@@ -337,7 +343,7 @@ impl Core {
                 }
                 continue;
             }
-            let Some(id) = self.lru.lazyfree.oldest() else {
+            let Some(id) = self.oldest_lazyfree() else {
                 break;
             };
             let folio = *self.folios.get(id);

@@ -9,7 +9,7 @@ pub(crate) mod free;
 mod lazy_free;
 mod merge;
 mod pin;
-mod reclaim;
+pub(crate) mod reclaim;
 mod remap;
 mod snapshot;
 mod split;

@@ -17,7 +17,12 @@ use crate::command::{Command, Commands};
 use crate::event::{Reclaimer, Reply};
 use crate::folio::{Errand, FolioId, ListName, State};
 use crate::limits::{LOAD_RESERVE, RECLAIM_BATCH, RECLAIM_SCAN};
+use crate::lru::{Lruvec, VecId};
 use crate::machine::Core;
+
+/// Lruvecs give batches one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Turn(u32);
 
 impl Core {
     pub(crate) fn reclaim(&mut self, pages: PageCount, by: Reclaimer, out: &mut Commands) -> Reply {
@@ -26,40 +31,67 @@ impl Core {
         // Small folios fill a batch before there are enough of them: the next batch goes on with these. (Those that were
         // in limbo give no command.)
         let progress = lazy > 0 || out.len() > given;
-        let more = self.lru.lazyfree.pages() > 0 || !self.deferred.is_empty();
+        let more = self.lru.total(ListName::LazyFree) > 0 || !self.deferred.is_empty();
         if lazy >= pages.0 || progress && more {
             return Reply::Done;
         }
         let pages = PageCount(pages.0 - lazy);
-        let target = self.limbo_target();
-        let surplus = (self.limbo_listed() + self.taking_out).saturating_sub(target);
-        let saved = self.save_oldest(pages.0.min(surplus), by, out);
-        let refill = (target + pages.0).saturating_sub(self.limbo_listed() + self.taking_out);
-        let taken = self.take_oldest(refill, by, out);
-        if saved + taken == 0 {
-            self.save_oldest(pages.0, by, out);
+        for _ in 0..self.lru.iter().count() {
+            let vec = self.next_lruvec();
+            if self.shrink_lruvec(vec, pages, by, out) > 0 || out.len() > given {
+                break;
+            }
+            self.turn.0 = self.turn.0.wrapping_add(1);
         }
         Reply::Done
     }
 
-    fn limbo_target(&self) -> u32 {
-        (u64::from(self.limit) * u64::from(self.config.limbo_share) / 1024) as u32
+    /// The lruvec whose turn it is.
+    pub(crate) fn next_lruvec(&self) -> VecId {
+        self.lru.in_turn(self.turn.0)
     }
 
-    fn limbo_listed(&self) -> u32 {
-        self.lru.limbo.pages()
+    /// The next batch of one lruvec: starts saves and take-outs until `pages` pages are on their way. Answers how many are.
+    pub(crate) fn shrink_lruvec(
+        &mut self,
+        vec: VecId,
+        pages: PageCount,
+        by: Reclaimer,
+        out: &mut Commands,
+    ) -> u32 {
+        let target = self.limbo_target(vec);
+        let in_limbo = |core: &Self| {
+            let lists = core.lru.get(vec);
+            lists.limbo.pages() + lists.taking_out
+        };
+        let surplus = in_limbo(self).saturating_sub(target);
+        let saved = self.save_oldest(vec, pages.0.min(surplus), by, out);
+        let refill = (target + pages.0).saturating_sub(in_limbo(self));
+        let taken = self.take_oldest(vec, refill, by, out);
+        if saved + taken == 0 {
+            return self.save_oldest(vec, pages.0, by, out);
+        }
+        saved + taken
+    }
+
+    /// How long limbo should be: the lruvec's share, by its pages, of what is configured for all.
+    fn limbo_target(&self, vec: VecId) -> u32 {
+        let all = u64::from(self.limit) * u64::from(self.config.limbo_share) / 1024;
+        let pages = |lists: &Lruvec| u64::from(lists.pages());
+        let total: u64 = self.lru.iter().map(|(_, lists)| pages(lists)).sum();
+        (all * pages(self.lru.get(vec)) / total.max(1)) as u32
     }
 
     /// Starts saves from limbo's old end until `pages` pages are on their way out.
-    fn save_oldest(&mut self, pages: u32, by: Reclaimer, out: &mut Commands) -> u32 {
+    fn save_oldest(&mut self, vec: VecId, pages: u32, by: Reclaimer, out: &mut Commands) -> u32 {
         let mut started = 0;
-        let mut victim = self.lru.limbo.oldest();
+        let mut victim = self.lru.get(vec).limbo.oldest();
         for _ in 0..RECLAIM_SCAN {
             let Some(id) = victim else { break };
             if started >= pages || out.len() >= RECLAIM_BATCH {
                 break;
             }
-            victim = self.lru.limbo.younger(&self.folios, id);
+            victim = self.lru.get(vec).limbo.younger(&self.folios, id);
             let folio = *self.folios.get(id);
             let n = folio.order.pages().0;
             self.count_scan(n, by);
@@ -98,12 +130,12 @@ impl Core {
     }
 
     /// Starts take-outs from the inactive list's old end until `pages` pages are on their way.
-    fn take_oldest(&mut self, pages: u32, by: Reclaimer, out: &mut Commands) -> u32 {
+    fn take_oldest(&mut self, vec: VecId, pages: u32, by: Reclaimer, out: &mut Commands) -> u32 {
         let mut started = 0;
         let first = out.len();
         while started < pages && out.len() - first < RECLAIM_BATCH {
-            self.balance();
-            let Some(id) = self.lru.inactive.oldest() else {
+            self.balance(vec);
+            let Some(id) = self.lru.get(vec).inactive.oldest() else {
                 break;
             };
             if self.folios.get(id).freed.pages > 0 {
@@ -139,7 +171,7 @@ impl Core {
         record.frame = Some(frame);
         record.errand = errand;
         if record.goes_to_limbo() {
-            self.taking_out += folio.order.pages().0;
+            self.lruvec_of(id).taking_out += folio.order.pages().0;
         }
         out.push(Command::TakeOut {
             folio: id,
@@ -162,11 +194,12 @@ impl Core {
     }
 
     /// Moves the oldest active folio over when the inactive list is the shorter one.
-    fn balance(&mut self) {
-        if self.lru.inactive.pages() >= self.lru.active.pages() {
+    fn balance(&mut self, vec: VecId) {
+        let lists = self.lru.get(vec);
+        if lists.inactive.pages() >= lists.active.pages() {
             return;
         }
-        if let Some(id) = self.lru.active.oldest() {
+        if let Some(id) = lists.active.oldest() {
             self.stat.pgdeactivate += u64::from(self.folios.get(id).order.pages().0);
             self.unlist(id);
             self.list(id, ListName::Inactive);

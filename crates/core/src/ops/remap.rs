@@ -125,6 +125,7 @@ impl Core {
             return;
         }
         (target.order, target.habit, target.base) = (source.order, source.habit, source.base);
+        (target.group, target.node) = (source.group, source.node);
         let source = self.regions.of_mut(from.start).expect("looked at before");
         source.base = None;
     }

@@ -75,6 +75,7 @@ impl Core {
         for id in [base, copy] {
             let region = self.regions.get_mut(id).expect("looked at above");
             (region.order, region.habit) = (from.order, from.habit);
+            (region.group, region.node) = (from.group, from.node);
         }
         self.stat.snapshots += 1;
         Reply::Done

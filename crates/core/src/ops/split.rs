@@ -47,6 +47,7 @@ impl Core {
                 .expect("room was checked");
             self.folios.get_mut(straddling).order = half;
             let record = self.folios.get_mut(upper);
+            (record.group, record.node) = (piece.group, piece.node);
             record.pins = piece.pins;
             record.immovable = piece.immovable;
             record.lazy = piece.lazy;

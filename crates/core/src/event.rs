@@ -35,6 +35,9 @@ pub enum FreeMode {
     Zeroed,
     /// Only what the store holds: the range is about to be overwritten, and its memory is wanted.
     Stored,
+    /// The owner has zeroed the range himself, and may have written there since: what is in memory is free as far as it
+    /// still is zeros when memory is short. Nothing else changes, and nothing is refused.
+    Cleared,
 }
 
 /// A hint about how a range will be used.

@@ -63,6 +63,89 @@ fn a_write_to_a_cleared_folio_is_found_out_wherever_it_is_looked_for() {
     }
 }
 
+/// What its owner zeroed himself is marked without a command, at its own young end. It was written to since: that is found
+/// out as with any other mark.
+#[test]
+fn what_its_owner_cleared_is_marked_late_and_looked_at_like_the_rest() {
+    for order in [0, 4] {
+        let n = 1 << order;
+        let mut bench = Bench::new();
+        let range = bench.filled(3 * n, order);
+        assert!(bench.free(range, FreeMode::Cleared).is_empty());
+        assert_eq!(bench.state(range, 0), CLEARED);
+        assert_eq!(bench.0.stats().nr_lazyfree, 3 * u64::from(n));
+
+        let commands = bench.reclaim(2 * n);
+        let [
+            Command::TakeOutIfBlank { folio: first, .. },
+            Command::TakeOutIfBlank { folio: second, .. },
+        ] = commands[..]
+        else {
+            panic!("{commands:?}");
+        };
+        bench.tell(first, Outcome::Written);
+        bench.tell(second, Outcome::TakenOutBlank);
+        assert_eq!(bench.state(range, 0), PageState::Resident);
+        assert_eq!(bench.state(range, n), PageState::Empty);
+        let stats = bench.0.stats();
+        let counts = (stats.pglazyfree, stats.pglazyfreed, stats.pglazyfree_reused);
+        let n = u64::from(n);
+        assert_eq!(counts, (3 * n, n, n));
+    }
+}
+
+/// A late mark touches nothing but what is mapped and nobody's: what is in limbo, in the store, pinned or absent stays.
+#[test]
+fn a_late_mark_passes_over_what_is_not_mapped() {
+    let mut bench = Bench::new();
+    let range = bench.filled(6 * 16, 4);
+    let folio = |n: u32| part(range, 16 * n..16 * (n + 1));
+    bench.swap_out(folio(2));
+    bench.touch(part(range, 0..32));
+    bench.touch(part(range, 48..96));
+    let pinned = folio(3);
+    assert_eq!(bench.send(Event::Pin { range: pinned }).0, Reply::Done);
+    bench.page_out(folio(1));
+    bench.free(folio(4), SHARED);
+    let states = |bench: &Bench| [1, 2, 3, 4].map(|n| bench.state(range, 16 * n));
+    let before = states(&bench);
+    // What the store still had of the two that are mapped is not wanted.
+    let given = bench.free(range, FreeMode::Cleared);
+    assert!(
+        given.iter().all(|c| matches!(c, Command::Release { .. })),
+        "{given:?}"
+    );
+    assert_eq!(states(&bench), before);
+    assert_eq!([0, 5].map(|n| bench.state(range, 16 * n)), [CLEARED; 2]);
+}
+
+/// A part of a larger folio is noted in its record, as when we clear it.
+#[test]
+fn a_part_that_its_owner_cleared_is_noted_without_a_split() {
+    let mut bench = Bench::new();
+    let range = bench.filled(64, 6);
+    assert!(
+        bench
+            .free(part(range, 16..32), FreeMode::Cleared)
+            .is_empty()
+    );
+    assert!(
+        bench
+            .free(part(range, 32..40), FreeMode::Cleared)
+            .is_empty()
+    );
+    let stats = bench.0.stats();
+    assert_eq!((stats.nr_lazyfree, stats.folio_split), (24, 0));
+    assert_eq!(bench.state(range, 39), CLEARED);
+    assert_eq!(bench.state(range, 40), PageState::Resident);
+    let commands = bench.reclaim(24);
+    let gone = commands.iter().filter_map(|command| match command {
+        Command::TakeOutIfBlank { at, .. } => Some(at.len.0),
+        _ => None,
+    });
+    assert_eq!(gone.sum::<u32>(), 24, "{commands:?}");
+}
+
 /// Row 1.1: a captured folio comes back as it was when it is touched, and is not free any more.
 #[test]
 fn a_touch_brings_a_captured_folio_back_and_takes_the_mark_away() {

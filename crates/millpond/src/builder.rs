@@ -294,6 +294,7 @@ impl ManagerBuilder {
                 (Some(true), _) | (None, Delivery::Handler) => Background::Always,
                 (None, Delivery::InThread) => Background::Large,
             },
+            lazyfree_max: config.lazyfree_max,
             on_tick: self.on_tick,
         };
         Ok((Arc::new(Driver::new(core, parts)), self.order))

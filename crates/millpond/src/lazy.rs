@@ -33,6 +33,10 @@ impl Region {
     /// ```
     pub fn lazy_free(&mut self, range: Range<usize>) -> Result<(), LazyFreeError> {
         let range = self.lazy_range(&range)?;
+        // SAFETY: inside the region, which is borrowed mutably, and not pinned.
+        if self.first_pinned(range).is_none() && unsafe { self.driver().free_in_place(range) } {
+            return Ok(());
+        }
         self.free_lazily(&[range], FreeMode::Exclusive)
     }
 

@@ -168,6 +168,61 @@ fn rewriting_an_exclusively_freed_block_faults_not_once() {
     }
 }
 
+/// Most calls zero mapped memory and are done: the lock, and the signal mask around it, are paid once for a batch.
+#[test]
+fn small_blocks_that_are_mapped_are_freed_without_a_system_call() {
+    use common::calls::system_calls_of;
+    if !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    alone(
+        "small_blocks_that_are_mapped_are_freed_without_a_system_call",
+        || {
+            let manager = small().build().unwrap();
+            let mut region = manager.region_with(4 * MIB, order(4)).unwrap();
+            region.as_mut_slice().fill(1);
+            let mut free = |chunks: Range<usize>| {
+                for chunk in chunks {
+                    region
+                        .lazy_free(chunk * FOLIO..(chunk + 1) * FOLIO)
+                        .unwrap();
+                }
+            };
+            free(0..32);
+            let Some(calls) = system_calls_of(|| free(32..60)) else {
+                return;
+            };
+            assert_eq!(calls, []);
+            // What is reported counts all of them, those of the unfinished batch too, and not what was used again.
+            region.as_mut_slice()[59 * FOLIO + 5 * PAGE + 7] = 1;
+            let stats = manager.stats();
+            assert_eq!(stats.lazyfree_bytes(), (59 * FOLIO) as u64);
+            assert_eq!(stats.vm.pglazyfree_reused, pages(FOLIO));
+        },
+    );
+}
+
+/// A page that is missing sends the call the long way, and is not brought in: what the store holds of it is dropped.
+#[test]
+fn missing_pages_are_freed_without_bringing_them_in() {
+    let manager = small().build().unwrap();
+    let mut region = manager.region_with(8 * MIB, order(4)).unwrap();
+    fill(&mut region, 0..8 * MIB, 3);
+    region.advise(0..8 * MIB, Advice::PageOut).unwrap();
+    press(&manager, 14 * MIB);
+    let before = manager.stats();
+    assert!(before.store.slots >= 64, "{:?}", before.store);
+    for chunk in 0..8 * MIB / FOLIO {
+        region
+            .lazy_free(chunk * FOLIO..(chunk + 1) * FOLIO)
+            .unwrap();
+    }
+    let after = manager.stats();
+    assert_eq!(after.vm.pgfault, before.vm.pgfault);
+    assert_eq!(after.vm.pswpin, before.vm.pswpin);
+    assert_eq!(region.stats().swapped, 0);
+}
+
 /// Minor and major ones, as the kernel counts them.
 fn faults_of_this_thread() -> i64 {
     // SAFETY: all zeros is a `rusage`, which is written by the call.

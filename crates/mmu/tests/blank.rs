@@ -4,6 +4,7 @@ mod common;
 
 use common::{Random, Tiny, each_kind, in_child};
 use millpond_core::{Mmu, PAGE_SIZE, PageCount, PageIndex, PageRange};
+use millpond_mmu::Delivery;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 fn bytes(tiny: &Tiny, range: PageRange) -> &'static mut [u8] {
@@ -95,6 +96,44 @@ fn a_look_finds_a_single_byte_wherever_it_is_and_a_glance_the_first_ones_of_each
         let page = PageRange::new(at.start.plus(7), PageCount(1));
         tiny.uffd.clear(page);
         assert!(tiny.uffd.is_blank(page, false) && !tiny.uffd.is_blank(at, true));
+        tiny.end();
+    });
+}
+
+/// Zeroing without asking: all of it where everything is mapped; where a page is missing the answer is no, and nobody hears of a
+/// fault.
+#[test]
+fn zeroing_what_may_be_missing_faults_not_once() {
+    each_kind(|delivery, method| {
+        let tiny = Tiny::new(delivery, method, 1, 0);
+        let all = filled(&tiny, 32);
+        let at = PageRange::new(PageIndex(8), PageCount(16));
+        let here = delivery == Delivery::InThread && cfg!(target_arch = "x86_64");
+        // SAFETY: inside the arena, and no reference to it is in use.
+        let zero = |at| unsafe { tiny.uffd.zero_if_mapped(at) };
+        assert_eq!(zero(at), here, "{delivery:?}");
+        if !here {
+            return tiny.end();
+        }
+        for (n, page) in bytes(&tiny, all).chunks(PAGE_SIZE).enumerate() {
+            let expected = if at.contains(PageIndex(n as u32)) {
+                0
+            } else {
+                0xa5
+            };
+            assert!(page.iter().all(|&byte| byte == expected), "page {n}");
+        }
+        for missing in [8, 15, 23] {
+            bytes(&tiny, all).fill(0xa5);
+            assert!(tiny.evict(missing as usize));
+            let before = tiny.faults.load(Relaxed);
+            assert!(!zero(at), "page {missing} is missing");
+            assert_eq!(tiny.faults.load(Relaxed), before, "page {missing}");
+            // The next touch is a fault like any other.
+            bytes(&tiny, all)[missing as usize * PAGE_SIZE] = 1;
+            assert_eq!(tiny.faults.load(Relaxed), before + 1);
+            tiny.settle(missing as usize);
+        }
         tiny.end();
     });
 }

@@ -220,6 +220,7 @@ impl World {
                     FreeMode::Exclusive,
                     FreeMode::Zeroed,
                     FreeMode::Stored,
+                    FreeMode::Cleared,
                 ];
                 Op::Free {
                     ranges,

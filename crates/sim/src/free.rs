@@ -33,10 +33,11 @@ impl World {
             },
             FreeStage::Go { nth, rest } => self.go_on_freeing(i, ranges, mode, nth, rest)?,
             FreeStage::Settle { whole } => {
-                if mode == FreeMode::Zeroed {
-                    self.oracle.discard_ends(i, whole)?;
-                } else {
-                    self.oracle.free_ends(i, whole);
+                match mode {
+                    FreeMode::Zeroed => self.oracle.discard_ends(i, whole)?,
+                    // Told of ranges that nobody zeroed: not a byte may change by it.
+                    FreeMode::Cleared => {}
+                    _ => self.oracle.free_ends(i, whole),
                 }
                 if !whole {
                     self.finish(i);
@@ -63,7 +64,7 @@ impl World {
     ) -> Check<Option<(usize, PageRange)>> {
         let core = &self.core;
         // Whoever overwrites pinned memory may say so.
-        let asks = mode != FreeMode::Stored;
+        let asks = !matches!(mode, FreeMode::Stored | FreeMode::Cleared);
         let pinned = ranges
             .iter()
             .filter(|_| asks)
@@ -78,10 +79,13 @@ impl World {
             if let Some(page) = range.pages().find(is_pinned) {
                 breach!(at page, "{page} is pinned, but nothing of {range} is said to be");
             }
-            if mode == FreeMode::Zeroed {
-                self.oracle.discard_begins(i, range);
-            } else {
-                self.oracle.free_begins(i, range);
+            match mode {
+                FreeMode::Zeroed => self.oracle.discard_begins(i, range),
+                FreeMode::Cleared => {
+                    let pages = range.start.0 as usize..range.end().0 as usize;
+                    self.cleared[pages].fill(self.events);
+                }
+                _ => self.oracle.free_begins(i, range),
             }
         }
         Ok(ranges.get(0).map(|range| (0, range)))

@@ -44,7 +44,7 @@ pub const OUTCOMES: [&str; 17] = [
     "Zapped",
 ];
 /// Every event, by name.
-pub const EVENTS: [&str; 27] = [
+pub const EVENTS: [&str; 28] = [
     "CreateRegion",
     "DropRegion",
     "Snapshot",
@@ -62,6 +62,7 @@ pub const EVENTS: [&str; 27] = [
     "LazyFree exclusive",
     "LazyFree zeroed",
     "LazyFree stored",
+    "LazyFree cleared",
     "TrimLazyFree",
     "RecountLazyFree",
     "Purge",
@@ -144,6 +145,7 @@ pub fn event(event: &Event) -> &'static str {
             FreeMode::Exclusive => "LazyFree exclusive",
             FreeMode::Zeroed => "LazyFree zeroed",
             FreeMode::Stored => "LazyFree stored",
+            FreeMode::Cleared => "LazyFree cleared",
         },
         Event::TrimLazyFree => "TrimLazyFree",
         Event::RecountLazyFree { .. } => "RecountLazyFree",

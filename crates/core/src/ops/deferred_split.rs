@@ -30,37 +30,55 @@ impl Core {
         mode: FreeMode,
         out: &mut Commands,
     ) -> bool {
-        let (folio, at) = (*self.folios.get(id), self.at(id));
-        let start = at.start.max(range.start);
-        let part = PageRange::new(start, PageCount(at.end().min(range.end()).0 - start.0));
-        let usable = folio.state == State::Resident && folio.pins == 0 && !folio.immovable;
-        let fits = matches!(mode, FreeMode::Exclusive | FreeMode::Zeroed)
-            && part.len.0 <= CLEAR_PAGES
-            && part.len < at.len
-            && self.deferred.len() < DEFERRED_SPLITS;
-        if !usable || !fits || folio.lazy {
-            return false;
-        }
-        let new = Part {
-            first: (part.start.0 - at.start.0) as u16,
-            pages: part.len.0 as u16,
-        };
-        let Some(joined) = join(folio.freed, new) else {
+        let Some(part) = self.note_part(id, range, mode, out) else {
             return false;
         };
-        self.unlist(id);
-        self.in_one_piece(id);
-        self.disown_slot(id, out);
         self.begin(id, State::Clearing);
-        let record = self.folios.get_mut(id);
-        (record.freed, record.errand) = (joined, Errand::FreePart);
-        self.stat.pglazyfree += u64::from(part.len.0);
+        self.folios.get_mut(id).errand = Errand::FreePart;
+        let at = self.at(id);
         out.push(Command::Clear {
             folio: id,
             at,
             part,
         });
         true
+    }
+
+    /// Takes a mapped folio off its list and notes the part of it that lies in `range` as freed. `None`, and nothing
+    /// changes, when that cannot be.
+    pub(crate) fn note_part(
+        &mut self,
+        id: FolioId,
+        range: PageRange,
+        mode: FreeMode,
+        out: &mut Commands,
+    ) -> Option<PageRange> {
+        let (folio, at) = (*self.folios.get(id), self.at(id));
+        let start = at.start.max(range.start);
+        let part = PageRange::new(start, PageCount(at.end().min(range.end()).0 - start.0));
+        let usable = folio.state == State::Resident && folio.pins == 0 && !folio.immovable;
+        let in_place = matches!(
+            mode,
+            FreeMode::Exclusive | FreeMode::Zeroed | FreeMode::Cleared
+        );
+        let fits = in_place
+            && part.len.0 <= CLEAR_PAGES
+            && part.len < at.len
+            && self.deferred.len() < DEFERRED_SPLITS;
+        if !usable || !fits || folio.lazy {
+            return None;
+        }
+        let new = Part {
+            first: (part.start.0 - at.start.0) as u16,
+            pages: part.len.0 as u16,
+        };
+        let joined = join(folio.freed, new)?;
+        self.unlist(id);
+        self.in_one_piece(id);
+        self.disown_slot(id, out);
+        self.folios.get_mut(id).freed = joined;
+        self.stat.pglazyfree += u64::from(part.len.0);
+        Some(part)
     }
 
     /// A part of the folio was zeroed.

@@ -70,7 +70,7 @@ impl Driver {
     }
 
     /// Drops what is lazily freed beyond the cap.
-    fn trim_lazyfree(&self) {
+    pub(super) fn trim_lazyfree(&self) {
         let mut commands = Commands::new();
         loop {
             {
@@ -92,6 +92,9 @@ impl Driver {
     pub(crate) fn recount_lazyfree(&self) {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
+        if self.mark_freed_inside() {
+            self.trim_lazyfree();
+        }
         let mut commands = Commands::new();
         let mut left = self.lock().stats().nr_lazyfree as u32;
         while left > 0 {

@@ -12,6 +12,7 @@ mod closed;
 mod fault;
 pub(crate) mod fork;
 pub(crate) mod free;
+mod freed;
 mod governor;
 mod housekeeping;
 mod latency;
@@ -33,7 +34,7 @@ use governor::Governor;
 use latency::Latency;
 use lock::{Gate, Held, Rank, Ranked};
 use millpond_core::volatile::VolatileBook;
-use millpond_core::{Core, Store, VmStat};
+use millpond_core::{Core, PageCount, Store, VmStat};
 use millpond_mmu::{Delivery, Uffd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Condvar, Mutex};
@@ -48,6 +49,7 @@ pub(crate) struct Parts {
     pub(crate) charge: Charge,
     pub(crate) on_store_full: OnStoreFull,
     pub(crate) background: Background,
+    pub(crate) lazyfree_max: PageCount,
     pub(crate) on_tick: Option<fn()>,
 }
 
@@ -88,6 +90,8 @@ pub(crate) struct Driver {
     governor: Governor,
     pub(crate) freer: free::Freer,
     latency: Latency,
+    /// What was freed in place and is not marked yet. Whoever reclaims only tries its lock.
+    freed: freed::Freed,
     /// Volatile ranges. Whoever reclaims only tries this lock; see [`lazy_free`].
     volatile: Mutex<VolatileBook>,
     /// Purges of volatile ranges under way.
@@ -138,6 +142,7 @@ impl Driver {
             delivery: parts.delivery,
             on_store_full: parts.on_store_full,
             latency: Latency::new(),
+            freed: freed::Freed::new(parts.lazyfree_max),
             volatile: Mutex::new(VolatileBook::new()),
             purging: AtomicU32::new(0),
             purges: AtomicU64::new(0),

@@ -20,6 +20,7 @@ impl Driver {
     pub(crate) fn reclaim_for(&self, pages: PageCount, by: Reclaimer) -> bool {
         let started = Instant::now();
         let want = PageCount(pages.0.max(DIRECT_BATCH));
+        self.mark_freed_inside();
         let mut commands = Commands::new();
         let mut progress = false;
         loop {
@@ -76,6 +77,9 @@ impl Driver {
             if !due || pages == PageCount::ZERO {
                 return false;
             }
+            drop(core);
+            self.mark_freed_inside();
+            core = self.lock();
             if core.lazyfree_pages() == PageCount::ZERO {
                 drop(core);
                 if self.purge_oldest_volatile() {

@@ -23,6 +23,7 @@ mod install;
 mod take_out;
 mod transfer;
 mod zap;
+pub(crate) mod zero;
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;

@@ -441,3 +441,29 @@ fn what_cannot_be_brought_in_whole_waits_in_its_frame() {
     let hole = PageRange::new(PageIndex(6), PageCount(1));
     uffd.remap_reserved(hole).unwrap();
 }
+
+#[test]
+fn what_nobody_touches_any_more_need_not_be_watched() {
+    each_kind(|delivery, method| {
+        let tiny = Tiny::new(delivery, method, 1, 4);
+        let all = PageRange::new(PageIndex(0), PageCount(512));
+        tiny.counter(0, 0).store(7, Relaxed);
+        tiny.settle(0);
+        tiny.uffd.unwatch(all).unwrap();
+        tiny.uffd.zap(&[all]);
+        assert_eq!(present(&tiny.uffd, all), 0);
+        if tiny.uffd.takes_out_by_move() {
+            assert_eq!(tiny.counter(3, 0).load(Relaxed), 0);
+            assert_eq!(tiny.faults.load(Relaxed), 1, "{delivery:?}: nobody is told");
+        }
+        tiny.uffd.remap_reserved(all).unwrap();
+        tiny.uffd.open(all).unwrap();
+        tiny.counter(5, 0).store(9, Relaxed);
+        tiny.settle(5);
+        assert_eq!(tiny.faults.load(Relaxed), 2, "{delivery:?} {method:?}");
+        let beyond = PageRange::new(PageIndex(512), PageCount(1));
+        let refused = tiny.uffd.unwatch(beyond);
+        assert!(matches!(refused, Err(MmuError::OutsideArena { .. })));
+        tiny.end();
+    });
+}

@@ -13,6 +13,7 @@
 
 use super::Driver;
 use super::snapshot::Named;
+use super::turns::Turns;
 use crate::signals::SignalsBlocked;
 use millpond_core::gather::{GATHER_PAGE, Gather, Gathered};
 use millpond_core::limits::DISCARD_WALK;
@@ -181,6 +182,7 @@ impl Driver {
     ) -> Result<(), Refusal> {
         let mut gather = Gather::with_pages(PAGES);
         let mut unhooked = 0;
+        let mut turns = Turns::new();
         while !rest.is_empty() {
             let chunk = self.freer.chunk_pages.load(Ordering::Relaxed);
             let here = PageRange::new(rest.start, rest.len.min(PageCount(chunk)));
@@ -210,6 +212,7 @@ impl Driver {
             let small = unhooked <= self.freer.batch_pages.load(Ordering::Relaxed);
             if small || by == Freed::ByWorker || self.freer.workers.load(Ordering::Relaxed) == 0 {
                 self.give_back(&mut gather);
+                turns.next();
                 continue;
             }
             let full = std::mem::replace(&mut gather, Gather::with_pages(PAGES));
@@ -333,6 +336,7 @@ impl Driver {
     /// A worker's life.
     fn work(self: &Arc<Self>) {
         let _quiet = SignalsBlocked::new();
+        let mut turns = Turns::new();
         loop {
             let mut queue = self.freer.lock();
             let job = loop {
@@ -353,6 +357,7 @@ impl Driver {
             drop(queue);
             self.freer.by_workers.fetch_add(1, Ordering::Relaxed);
             self.do_job(job);
+            turns.next();
         }
     }
 

@@ -22,6 +22,7 @@ mod operate;
 mod reclaim;
 pub(crate) mod remap;
 pub(crate) mod snapshot;
+mod turns;
 mod vanished;
 
 pub use lazy_free::Contents;

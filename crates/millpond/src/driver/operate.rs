@@ -4,6 +4,7 @@
 
 use super::Driver;
 use super::fault::{FaultError, Patience};
+use super::turns::Turns;
 use crate::signals::SignalsBlocked;
 use millpond_core::{
     Access, Commands, Event, LEAF_PAGES, PAGE_SIZE, PageIndex, PageRange, PageState, Refusal, Reply,
@@ -22,6 +23,7 @@ impl Driver {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
         let mut commands = Commands::new();
+        let mut turns = Turns::new();
         loop {
             let mut core = self.lock();
             let reply = core.handle(event(range), &mut commands);
@@ -37,6 +39,7 @@ impl Driver {
                 Reply::Done => return Ok(()),
                 Reply::More { from } => {
                     range = range.tail(from);
+                    turns.next();
                 }
                 Reply::Wait { .. } => {}
                 Reply::NeedsResident { page } => self.make_resident(page)?,

@@ -16,6 +16,9 @@ use std::sync::Arc;
 /// Take-outs that the kernel may refuse while a base is merged. A base that is left beside its heir is right, only slower.
 const MERGE_PATIENCE: u64 = 64;
 
+/// From this length on (32 MiB) a region that ends is taken out of userfaultfd first.
+const ALONE: PageCount = PageCount(8 << 10);
+
 /// A region in the core.
 pub(crate) type Named = (RegionId, PageRange);
 
@@ -117,6 +120,10 @@ impl Driver {
 
     /// Gives back what a detached region holds, and its addresses.
     pub(super) fn end_region(self: &Arc<Self>, region: Named, by: Freed) {
+        if region.1.len >= ALONE {
+            // It only makes others wait less.
+            let _ = self.mmu.unwatch(region.1);
+        }
         // A leaked guard leaves its pages pinned; the addresses are then kept rather than given to somebody else.
         if self.free_range(region.1, by).is_ok() && self.reset(region.1) {
             self.forget_region(region);

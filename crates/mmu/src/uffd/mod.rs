@@ -204,6 +204,23 @@ impl Uffd {
         self.protect(range, false)
     }
 
+    /// Nobody touches the range any more: absent pages need not be reported, and would read as zeros. Dropping what is mapped
+    /// there then keeps nobody else from mapping and unmapping memory: since Linux 6.17 the kernel locks the one mapping for that, but all
+    /// of the address space where userfaultfd is registered. [`Uffd::remap_reserved`] makes it part of the arena again.
+    ///
+    /// Nothing happens where pages are taken out by copying: for that they must be registered.
+    ///
+    /// # Errors
+    /// [`MmuError::OutsideArena`], [`MmuError::HandOver`]: all is as it was.
+    pub fn unwatch(&self, range: PageRange) -> Result<(), MmuError> {
+        let (start, len) = self.span(range)?;
+        if !self.can_move {
+            return Ok(());
+        }
+        ioctl::unregister(self.fd(), start, len)
+            .map_err(|errno| MmuError::HandOver { range, errno })
+    }
+
     /// Makes the range part of the arena again after foreign mappings replaced it there: empty, without access,
     /// registered. What is mapped there now is unmapped.
     ///

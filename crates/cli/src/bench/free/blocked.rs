@@ -4,13 +4,15 @@
 //! | --- | --- |
 //! | `free_async` | unhooks the region; a worker gives its memory back |
 //! | `drop` | all of it, in pieces |
+//! | `discard` | the same, but the region stays |
 //! | `kernel` | `munmap`, in one piece |
 //!
 //! Each process does it twice, with memory and a manager of their own. The first time nobody else is there: *blocked* is until
 //! the call returns, *whole* until [`Manager::quiesce`] does, and *cpu* what all threads have spent until the frames that
 //! Millpond has kept for the next faults have gone to the kernel as well. *Cpu to the end* goes on until the manager has ended,
-//! its tables included. The second time another thread maps and touches memory ([`super::watch`]), first for a moment while nothing is freed, since
-//! a machine has pauses of its own, and then until all is given back.
+//! its tables included. The second time another thread maps and touches memory ([`super::watch`]): first for a moment while nothing is freed,
+//! then until all is given back, and then for as long again while this thread counts instead of freeing, since a machine has pauses of
+//! its own and more of them when it is busy.
 //!
 //! The memory was touched page by page and is mapped by pages of 4 KiB on both sides, unless the order says otherwise.
 
@@ -28,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// The sides of this part.
-pub const SIDES: [Side; 3] = [Side::FreeAsync, Side::Drop, Side::Kernel];
+pub const SIDES: [Side; 4] = [Side::FreeAsync, Side::Drop, Side::Discard, Side::Kernel];
 /// Beside the memory itself: tables, frames on their way, and what the other thread touches.
 const SPARE: u64 = 64 << 20;
 /// How long the other thread looks while nothing is freed.
@@ -103,6 +105,8 @@ pub struct Outcome {
     pub longest_fault: f64,
     /// The longest of both while nothing was freed.
     pub longest_idle: f64,
+    /// The same while a thread of its process computed for as long as freeing took.
+    pub longest_control: f64,
     /// How often it looked meanwhile.
     pub looks: u64,
     /// Pages that did not hold what they had to.
@@ -121,6 +125,7 @@ impl Median for Outcome {
             longest_mmap: longest(|r| r.longest_mmap),
             longest_fault: longest(|r| r.longest_fault),
             longest_idle: longest(|r| r.longest_idle),
+            longest_control: longest(|r| r.longest_control),
             looks: count(rounds, |r| r.looks),
             wrong_pages: highest(rounds, |r| r.wrong_pages),
         }
@@ -137,6 +142,7 @@ impl part::Outcome for Outcome {
         Figure::other("max mmap", |r| r.longest_mmap),
         Figure::other("max fault", |r| r.longest_fault),
         Figure::other("max idle", |r| r.longest_idle),
+        Figure::other("max control", |r| r.longest_control),
     ];
 
     fn wrong(&self) -> u64 {
@@ -153,8 +159,14 @@ pub fn work(side: Side, order: BenchOrder, sizes: &Sizes) -> Result<Outcome, Fai
     match side {
         Side::Kernel => kernel(len),
         Side::FreeAsync => ours(Region::free_async, order, sizes, len),
+        Side::Discard => ours(discard, order, sizes, len),
         _ => ours(drop, order, sizes, len),
     }
+}
+
+fn discard(mut region: Region) {
+    let len = region.len();
+    region.discard(0..len).expect("nothing is pinned");
 }
 
 fn ours(
@@ -234,19 +246,23 @@ impl Outcome {
         std::thread::sleep(IDLE);
         let (idle, touched) = watch.stop()?;
         let watch = Watch::start(touched)?;
+        let started = Instant::now();
         free();
-        let (
-            Seen {
-                mmap,
-                fault,
-                count,
-                wrong_pages,
-            },
-            _touched,
-        ) = watch.stop()?;
-        self.longest_idle = idle.mmap.max(idle.fault);
-        (self.longest_mmap, self.longest_fault, self.looks) = (mmap, fault, count);
-        self.wrong_pages += idle.wrong_pages + wrong_pages;
+        let took = started.elapsed();
+        let (seen, touched) = watch.stop()?;
+        let watch = Watch::start(touched)?;
+        let started = Instant::now();
+        while started.elapsed() < took {
+            std::hint::spin_loop();
+        }
+        let (control, _touched) = watch.stop()?;
+        let longest = |seen: Seen| seen.mmap.max(seen.fault);
+        (self.longest_idle, self.longest_control) = (longest(idle), longest(control));
+        (self.longest_mmap, self.longest_fault, self.looks) = (seen.mmap, seen.fault, seen.count);
+        self.wrong_pages += [idle, seen, control]
+            .map(|seen| seen.wrong_pages)
+            .iter()
+            .sum::<u64>();
         Ok(self)
     }
 }

@@ -109,7 +109,7 @@ fn targets(parts: &Parts) -> Vec<Target> {
                 wanted,
             );
         }
-        for side in [Side::FreeAsync, Side::Drop] {
+        for side in [Side::FreeAsync, Side::Drop, Side::Discard] {
             let median = blocked.median(side);
             for (what, longest) in [
                 ("mmap", median.map(|median| median.longest_mmap)),

@@ -3,6 +3,7 @@
 mod bench;
 mod doctor;
 mod machine;
+mod replay;
 mod run;
 mod size;
 
@@ -24,6 +25,8 @@ enum Command {
     Run(run::RunArgs),
     /// Show what this machine allows, and what to do about what it does not
     Doctor(doctor::DoctorArgs),
+    /// Replay a trace of page accesses in less memory, under Millpond's policy and others
+    Replay(replay::ReplayArgs),
     /// Measure
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Run(args) => finish(run::run(&args), run::RunError::exit_code),
         Command::Doctor(args) => finish(doctor::doctor(&args), |_| 1),
+        Command::Replay(args) => finish(replay::replay(&args), |_| 1),
         Command::Bench(command) => finish(bench::bench(&command), bench::BenchError::exit_code),
         Command::BenchWorker(command) => {
             finish(bench::work(&command), bench::BenchError::exit_code)

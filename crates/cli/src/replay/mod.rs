@@ -1,0 +1,144 @@
+//! `millpond replay`: what a trace of page accesses would cost in less memory, under Millpond's policy and under others.
+//!
+//! The trace is read once and held in memory; each policy and size is a run of its own from an empty cache, as many at a
+//! time as there are processors. Traces come from `millpond record`, from valgrind's lackey, or from other collections:
+//! `millpond_replay::import` says which.
+
+mod report;
+mod sizes;
+
+use clap::Args;
+use millpond_replay::core_policy::CoreError;
+use millpond_replay::import::{Format, Reading};
+use millpond_replay::policies::{Misses, Policy};
+use millpond_replay::trace::Trace;
+use millpond_replay::{OpenError, open};
+use report::ReplayReport;
+use sizes::{RamSize, RamSizeError};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// `millpond replay`'s arguments.
+#[derive(Args, Debug)]
+pub struct ReplayArgs {
+    /// The trace: what `millpond record` has written, or another format (see --format); zstd is seen by itself
+    trace: PathBuf,
+    /// Sizes of memory: parts of what the trace touches (25%), bytes (64M) or pages (1000p)
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_value = "25%,50%,75%", value_parser = RamSize::parse)]
+    ram: Vec<RamSize>,
+    /// Policies: workingset is Millpond's own
+    #[arg(
+        long,
+        value_name = "NAME,…",
+        value_delimiter = ',',
+        default_value = "workingset,lru,fifo,clock,arc,s3fifo,sieve,opt"
+    )]
+    policy: Vec<Policy>,
+    /// What the trace is, where name and contents do not tell: millpond, lackey, oracleGeneral, plain, vz or u64
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// Of plain, vz and u64: bit 0 of each number says whether the access writes, the rest is the page
+    #[arg(long)]
+    write_bit: bool,
+    /// Of lackey: instructions are accesses too
+    #[arg(long)]
+    instructions: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Why nothing was replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The trace cannot be read.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A size makes no sense for this trace.
+    #[error(transparent)]
+    Size(#[from] RamSizeError),
+    /// The core refuses.
+    #[error(transparent)]
+    Core(#[from] CoreError),
+    /// The result cannot be printed.
+    #[error("cannot print the result: {0}")]
+    Print(io::Error),
+}
+
+/// Replays and prints.
+///
+/// # Errors
+/// When the trace cannot be read or a size makes no sense for it.
+pub fn replay(args: &ReplayArgs) -> Result<u8, ReplayError> {
+    let reading = Reading {
+        write_bit: args.write_bit,
+        instructions: args.instructions,
+    };
+    let trace = open::load(&args.trace, args.format, reading)?;
+    let sizes = args
+        .ram
+        .iter()
+        .map(|size| size.pages(trace.footprint()))
+        .collect::<Result<Vec<u32>, _>>()?;
+    let results = run_all(&trace, &args.policy, &sizes)?;
+    let report = ReplayReport::new(&args.trace, &trace, &args.ram, &sizes, results);
+    let text = if args.json {
+        report.to_json()
+    } else {
+        report.to_string()
+    };
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(ReplayError::Print)?;
+    Ok(0)
+}
+
+/// Every policy in every size, as many at a time as there are processors; in the order of the policies and sizes.
+fn run_all(
+    trace: &Trace,
+    policies: &[Policy],
+    sizes: &[u32],
+) -> Result<Vec<(Policy, Vec<Misses>)>, CoreError> {
+    // LRU's sizes come together, all others one by one.
+    let mut jobs = Vec::new();
+    for &policy in policies {
+        match policy {
+            Policy::Lru => jobs.push((policy, sizes)),
+            _ => jobs.extend(sizes.chunks(1).map(|size| (policy, size))),
+        }
+    }
+    let done: Vec<OnceLock<_>> = jobs.iter().map(|_| OnceLock::new()).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(n) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&n| n < jobs.len()) {
+            let (policy, sizes) = jobs[n];
+            let first = done[n].set(policy.misses(trace, sizes)).is_ok();
+            debug_assert!(first, "a job is done once");
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        for _ in 0..threads.min(jobs.len()) {
+            scope.spawn(work);
+        }
+    });
+    let mut done = done
+        .into_iter()
+        .map(|slot| slot.into_inner().expect("all jobs are done"));
+    policies
+        .iter()
+        .map(|&policy| {
+            let runs = if policy == Policy::Lru {
+                1
+            } else {
+                sizes.len()
+            };
+            let runs: Result<Vec<Vec<Misses>>, _> = done.by_ref().take(runs).collect();
+            Ok((policy, runs?.concat()))
+        })
+        .collect()
+}

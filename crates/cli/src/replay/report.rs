@@ -1,0 +1,156 @@
+//! The result of `millpond replay`, for programs (JSON) and for people.
+//!
+//! The JSON object, `schema` = `millpond-replay/1`; later versions only add fields:
+//!
+//! | field | meaning |
+//! | --- | --- |
+//! | `trace` | `file`, `accesses`, `pages` (different ones), `has_writes` |
+//! | `sizes` | a list: `given` on the command line, `pages` |
+//! | `policies` | a list: `policy`, and `runs`, one a size: `pages`, `misses`, `miss_ratio`; of workingset also `rescues`, `rescue_ratio` |
+//!
+//! A miss is an access to a page that is not in memory, first touches included; ratios are of all accesses.
+
+use super::sizes::RamSize;
+use crate::size::Human;
+use millpond_replay::policies::{Misses, Policy};
+use millpond_replay::trace::Trace;
+use serde::Serialize;
+use std::fmt;
+use std::path::Path;
+
+/// Bytes in a page.
+const PAGE: u64 = 4096;
+
+#[derive(Clone, Debug, Serialize)]
+struct TraceFacts {
+    file: String,
+    accesses: u64,
+    pages: u32,
+    has_writes: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Size {
+    given: String,
+    pages: u32,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Run {
+    pages: u32,
+    misses: u64,
+    miss_ratio: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rescues: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rescue_ratio: Option<f64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct PolicyRuns {
+    policy: &'static str,
+    runs: Vec<Run>,
+}
+
+/// The whole result.
+#[derive(Clone, Debug, Serialize)]
+pub struct ReplayReport {
+    schema: &'static str,
+    trace: TraceFacts,
+    sizes: Vec<Size>,
+    policies: Vec<PolicyRuns>,
+}
+
+impl ReplayReport {
+    /// What came of a trace in `pages` pages, which are what `given` asks for.
+    #[must_use]
+    pub fn new(
+        file: &Path,
+        trace: &Trace,
+        given: &[RamSize],
+        pages: &[u32],
+        results: Vec<(Policy, Vec<Misses>)>,
+    ) -> Self {
+        let accesses = trace.len() as u64;
+        let ratio = |n: u64| n as f64 / accesses as f64;
+        let run = |misses: &Misses| Run {
+            pages: misses.pages,
+            misses: misses.misses,
+            miss_ratio: ratio(misses.misses),
+            rescues: misses.rescues,
+            rescue_ratio: misses.rescues.map(ratio),
+        };
+        Self {
+            schema: "millpond-replay/1",
+            trace: TraceFacts {
+                file: file.display().to_string(),
+                accesses,
+                pages: trace.footprint(),
+                has_writes: trace.has_writes(),
+            },
+            sizes: given
+                .iter()
+                .zip(pages)
+                .map(|(given, &pages)| Size {
+                    given: given.text().to_owned(),
+                    pages,
+                })
+                .collect(),
+            policies: results
+                .iter()
+                .map(|(policy, misses)| PolicyRuns {
+                    policy: policy.name(),
+                    runs: misses.iter().map(run).collect(),
+                })
+                .collect(),
+        }
+    }
+
+    /// As JSON, with a newline at the end.
+    ///
+    /// # Panics
+    /// Never: every value has a form in JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("plain data has a JSON form");
+        text.push('\n');
+        text
+    }
+}
+
+impl fmt::Display for ReplayReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TraceFacts {
+            file,
+            accesses,
+            pages,
+            ..
+        } = &self.trace;
+        let size = Human(u64::from(*pages) * PAGE);
+        writeln!(f, "{file}: {accesses} accesses to {pages} pages ({size})\n")?;
+        write!(f, "{:<12}", "miss ratio")?;
+        for size in &self.sizes {
+            write!(f, "{:>12}", size.given)?;
+        }
+        write!(f, "\n{:<12}", "pages")?;
+        for size in &self.sizes {
+            write!(f, "{:>12}", size.pages)?;
+        }
+        writeln!(f)?;
+        for PolicyRuns { policy, runs } in &self.policies {
+            write!(f, "{policy:<12}")?;
+            for run in runs {
+                write!(f, "{:>12.4}", run.miss_ratio)?;
+            }
+            writeln!(f)?;
+            if runs.iter().any(|run| run.rescues.is_some()) {
+                write!(f, "{:<12}", "  rescues")?;
+                for run in runs {
+                    write!(f, "{:>12.4}", run.rescue_ratio.unwrap_or(0.0))?;
+                }
+                writeln!(f)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,164 @@
+//! Traces as others write them. One file each; all read in one pass and bounded memory.
+
+mod input;
+mod lackey;
+mod lines;
+mod numbers;
+mod oracle_general;
+mod plain;
+
+pub use input::Input;
+pub use lackey::Lackey;
+pub use numbers::{Deltas, Words};
+pub use oracle_general::OracleGeneral;
+pub use plain::Plain;
+
+use crate::error::TraceError;
+use crate::format::{MAGIC, Reader};
+use std::path::Path;
+use std::str::FromStr;
+
+/// One access of a trace.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Access {
+    /// The page, or whatever is cached as a unit.
+    pub page: u64,
+    /// Whether it was written to. False where the trace does not say.
+    pub write: bool,
+}
+
+impl Access {
+    /// An access of which nobody says that it writes.
+    #[must_use]
+    pub fn read(page: u64) -> Self {
+        Self { page, write: false }
+    }
+
+    /// The lowest bit says whether it writes, the others are the page.
+    #[must_use]
+    pub fn with_write_bit(value: u64) -> Self {
+        Self {
+            page: value >> 1,
+            write: value & 1 != 0,
+        }
+    }
+}
+
+/// How a trace is written down. All may be compressed by zstd as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// Millpond's own ([`crate::format`]).
+    Millpond,
+    /// What `valgrind --tool=lackey --trace-mem=yes` prints ([`Lackey`]).
+    Lackey,
+    /// The records of libCacheSim ([`OracleGeneral`]).
+    OracleGeneral,
+    /// Text, a number a line ([`Plain`]).
+    Plain,
+    /// LEB128 of zigzag deltas ([`Deltas`]).
+    Deltas,
+    /// Words of 64 bits, little endian ([`Words`]).
+    Words,
+}
+
+/// What the user has to say about a trace that it does not say itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reading {
+    /// Of plain numbers, deltas and words: bit 0 says whether the access writes, and is no part of the page's number.
+    pub write_bit: bool,
+    /// Of lackey: instructions are accesses too.
+    pub instructions: bool,
+}
+
+/// A trace as it is being read.
+pub type Accesses<'a> = Box<dyn Iterator<Item = Result<Access, TraceError>> + 'a>;
+
+impl Format {
+    /// The names, for messages.
+    pub const NAMES: &str = "millpond, lackey, oracleGeneral, plain, vz or u64";
+
+    /// What a file is, by its first bytes and its name; `None` when neither tells.
+    pub(crate) fn guess(path: &Path, input: &mut Input<'_>) -> Result<Option<Self>, TraceError> {
+        const LOOK: usize = 4096;
+        let head = input.ahead(LOOK)?;
+        if head.starts_with(MAGIC) {
+            return Ok(Some(Self::Millpond));
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = name.strip_suffix(".zst").unwrap_or(&name);
+        if name.contains("oracleGeneral") {
+            return Ok(Some(Self::OracleGeneral));
+        }
+        match name.rsplit_once('.').map(|(_, extension)| extension) {
+            Some("vz") => return Ok(Some(Self::Deltas)),
+            Some("u64") => return Ok(Some(Self::Words)),
+            Some("lackey") => return Ok(Some(Self::Lackey)),
+            _ => {}
+        }
+        Ok(if lackey::looks_like(head) {
+            Some(Self::Lackey)
+        } else if plain::looks_like(head) {
+            Some(Self::Plain)
+        } else {
+            None
+        })
+    }
+
+    /// The accesses of `input`, and whether they say if they write.
+    ///
+    /// # Errors
+    /// When the beginning is not as it should be.
+    pub fn read(
+        self,
+        input: Input<'_>,
+        reading: Reading,
+    ) -> Result<(Accesses<'_>, bool), TraceError> {
+        let numbers = move |value| match reading.write_bit {
+            true => Access::with_write_bit(value),
+            false => Access::read(value),
+        };
+        Ok(match self {
+            Self::Millpond => {
+                let reader = Reader::new(input)?;
+                let has_writes = reader.header().has_writes;
+                (Box::new(reader), has_writes)
+            }
+            Self::Lackey => (Box::new(Lackey::new(input, reading.instructions)), true),
+            Self::OracleGeneral => (Box::new(OracleGeneral::new(input)), false),
+            Self::Plain => {
+                let values = Plain::new(input);
+                let accesses = values.map(move |value| value.map(numbers));
+                (Box::new(accesses), reading.write_bit)
+            }
+            Self::Deltas => {
+                let values = Deltas::new(input);
+                let accesses = values.map(move |value| value.map(numbers));
+                (Box::new(accesses), reading.write_bit)
+            }
+            Self::Words => {
+                let values = Words::new(input);
+                let accesses = values.map(move |value| value.map(numbers));
+                (Box::new(accesses), reading.write_bit)
+            }
+        })
+    }
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "millpond" => Ok(Self::Millpond),
+            "lackey" => Ok(Self::Lackey),
+            "oracleGeneral" | "oraclegeneral" => Ok(Self::OracleGeneral),
+            "plain" => Ok(Self::Plain),
+            "vz" => Ok(Self::Deltas),
+            "u64" => Ok(Self::Words),
+            _ => Err(format!(
+                "{name:?} is no format of traces; use {}",
+                Self::NAMES
+            )),
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Bare sequences of 64-bit numbers: LEB128 of zigzag deltas (`.vz`), and words (`.u64`).
+
+use super::input::Input;
+use crate::error::TraceError;
+use crate::format::next_value;
+use crate::varint::Decoder;
+
+/// LEB128 of zigzag deltas: what [`crate::format`] has behind its header, without a header.
+#[derive(Debug)]
+pub struct Deltas<'a> {
+    input: Input<'a>,
+    decoder: Decoder,
+    failed: bool,
+}
+
+impl<'a> Deltas<'a> {
+    /// The numbers of `input`.
+    #[must_use]
+    pub fn new(input: Input<'a>) -> Self {
+        Self {
+            input,
+            decoder: Decoder::default(),
+            failed: false,
+        }
+    }
+}
+
+impl Iterator for Deltas<'_> {
+    type Item = Result<u64, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let value = next_value(&mut self.input, &mut self.decoder);
+        self.failed = value.is_err();
+        value.transpose()
+    }
+}
+
+/// Words of 64 bits, little endian.
+#[derive(Debug)]
+pub struct Words<'a> {
+    input: Input<'a>,
+    failed: bool,
+}
+
+impl<'a> Words<'a> {
+    /// The words of `input`.
+    #[must_use]
+    pub fn new(input: Input<'a>) -> Self {
+        Self {
+            input,
+            failed: false,
+        }
+    }
+}
+
+impl Iterator for Words<'_> {
+    type Item = Result<u64, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let record = next_record(&mut self.input, "a word of 8 bytes");
+        self.failed = record.is_err();
+        record
+            .map(|record| record.map(u64::from_le_bytes))
+            .transpose()
+    }
+}
+
+/// The next `N` bytes; `None` at the end.
+pub(crate) fn next_record<const N: usize>(
+    input: &mut Input<'_>,
+    what: &'static str,
+) -> Result<Option<[u8; N]>, TraceError> {
+    let bytes = input.ahead(N)?;
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let Some(record) = bytes.first_chunk::<N>().copied() else {
+        return Err(input.truncated(what));
+    };
+    input.take(N);
+    Ok(Some(record))
+}

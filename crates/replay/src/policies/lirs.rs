@@ -1,0 +1,152 @@
+//! LIRS (Jiang and Zhang, SIGMETRICS 2002): pages with a short time between two uses (LIR) hold all of the cache but a
+//! hundredth; the rest (HIR) pass through a queue in that hundredth. The stack S remembers in order of use who was used
+//! since the oldest LIR page, pages that are gone included: who is used again while on it has a shorter interval than that page
+//! and takes its place.
+
+use super::Cache;
+use super::list::{Links, List};
+
+/// The share of the cache for pages that are not LIR, as a divisor.
+const HIR_SHARE: u32 = 100;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// Not in the cache, and not on the stack.
+    Unknown,
+    Lir,
+    /// In the cache, on the queue.
+    Hir,
+    /// On the stack only.
+    Ghost,
+}
+
+/// See the [module](self).
+#[derive(Clone, Debug)]
+pub struct Lirs {
+    lir_pages: u32,
+    hir_pages: u32,
+    lir: u32,
+    kind: Vec<Kind>,
+    on_stack: Vec<bool>,
+    stack_links: Links,
+    stack: List,
+    queue_links: Links,
+    queue: List,
+}
+
+impl Lirs {
+    /// A cache of `pages` pages, for ids below `footprint`.
+    #[must_use]
+    pub fn new(pages: u32, footprint: u32) -> Self {
+        let hir_pages = (pages / HIR_SHARE).max(1);
+        Self {
+            lir_pages: pages - hir_pages,
+            hir_pages,
+            lir: 0,
+            kind: vec![Kind::Unknown; footprint as usize],
+            on_stack: vec![false; footprint as usize],
+            stack_links: Links::new(footprint),
+            stack: List::EMPTY,
+            queue_links: Links::new(footprint),
+            queue: List::EMPTY,
+        }
+    }
+
+    /// Puts `id` on top of the stack.
+    fn top(&mut self, id: u32) {
+        if std::mem::replace(&mut self.on_stack[id as usize], true) {
+            self.stack.remove(&mut self.stack_links, id);
+        }
+        self.stack.push(&mut self.stack_links, id);
+    }
+
+    /// Takes off the bottom of the stack what is not LIR.
+    fn prune(&mut self) {
+        while let Some(id) = self.stack.oldest() {
+            if self.kind[id as usize] == Kind::Lir {
+                return;
+            }
+            self.stack.remove(&mut self.stack_links, id);
+            self.on_stack[id as usize] = false;
+            if self.kind[id as usize] == Kind::Ghost {
+                self.kind[id as usize] = Kind::Unknown;
+            }
+        }
+    }
+
+    /// The LIR page at the bottom of the stack goes to the queue.
+    fn demote(&mut self) {
+        self.prune();
+        if let Some(id) = self.stack.pop(&mut self.stack_links) {
+            self.on_stack[id as usize] = false;
+            self.kind[id as usize] = Kind::Hir;
+            self.lir -= 1;
+            self.queue.push(&mut self.queue_links, id);
+        }
+        self.prune();
+    }
+
+    fn promote(&mut self, id: u32) {
+        self.kind[id as usize] = Kind::Lir;
+        self.lir += 1;
+        self.top(id);
+        if self.lir > self.lir_pages {
+            self.demote();
+        }
+    }
+
+    /// Makes room for one page, if there is none.
+    fn evict(&mut self) {
+        if self.lir + self.queue.len() < self.lir_pages + self.hir_pages {
+            return;
+        }
+        if let Some(id) = self.queue.pop(&mut self.queue_links) {
+            self.kind[id as usize] = if self.on_stack[id as usize] {
+                Kind::Ghost
+            } else {
+                Kind::Unknown
+            };
+        }
+    }
+}
+
+impl Cache for Lirs {
+    fn access(&mut self, id: u32) -> bool {
+        match self.kind[id as usize] {
+            Kind::Lir => {
+                self.top(id);
+                self.prune();
+                true
+            }
+            Kind::Hir => {
+                self.queue.remove(&mut self.queue_links, id);
+                if self.on_stack[id as usize] {
+                    self.promote(id);
+                } else {
+                    self.top(id);
+                    self.queue.push(&mut self.queue_links, id);
+                }
+                true
+            }
+            Kind::Unknown if self.lir < self.lir_pages => {
+                self.evict();
+                self.kind[id as usize] = Kind::Lir;
+                self.lir += 1;
+                self.top(id);
+                false
+            }
+            Kind::Ghost => {
+                self.evict();
+                self.promote(id);
+                false
+            }
+            Kind::Unknown => {
+                self.evict();
+                self.kind[id as usize] = Kind::Hir;
+                self.top(id);
+                self.queue.push(&mut self.queue_links, id);
+                false
+            }
+        }
+    }
+}

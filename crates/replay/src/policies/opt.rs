@@ -1,0 +1,78 @@
+//! Belady's algorithm (1966): evicts the page whose next use is farthest away. A page that is wanted must come in, as in
+//! memory; so it is not allowed to pass by.
+
+use super::Cache;
+use crate::trace::Trace;
+use std::collections::BinaryHeap;
+
+const NEVER: u32 = u32::MAX;
+
+/// See the [module](self).
+#[derive(Clone, Debug)]
+pub struct Opt {
+    pages: usize,
+    /// For each access, when its page is used next.
+    next_use: Vec<u32>,
+    now: usize,
+    /// When each page that is here is used next.
+    due: Vec<Option<u32>>,
+    here: usize,
+    /// Pages by their next use. What is not due then any more is out of date.
+    heap: BinaryHeap<(u32, u32)>,
+}
+
+impl Opt {
+    /// A cache of `pages` pages that is told the accesses of `trace`, from its beginning on.
+    #[must_use]
+    pub fn new(pages: u32, trace: &Trace) -> Self {
+        let mut seen = vec![NEVER; trace.footprint() as usize];
+        let mut next_use = vec![NEVER; trace.len()];
+        for (n, &id) in trace.ids().iter().enumerate().rev() {
+            next_use[n] = std::mem::replace(&mut seen[id as usize], n as u32);
+        }
+        Self {
+            pages: pages as usize,
+            next_use,
+            now: 0,
+            due: vec![None; trace.footprint() as usize],
+            here: 0,
+            heap: BinaryHeap::new(),
+        }
+    }
+
+    fn evict(&mut self) {
+        while let Some((due, id)) = self.heap.pop() {
+            if self.due[id as usize] == Some(due) {
+                self.due[id as usize] = None;
+                self.here -= 1;
+                return;
+            }
+        }
+    }
+
+    /// Forgets what is out of date when it is most of the heap: a page that is used often leaves an entry each time.
+    fn tidy(&mut self) {
+        if self.heap.len() > 2 * self.pages + 64 {
+            let due = &self.due;
+            self.heap.retain(|&(at, id)| due[id as usize] == Some(at));
+        }
+    }
+}
+
+impl Cache for Opt {
+    fn access(&mut self, id: u32) -> bool {
+        let due = self.next_use[self.now];
+        self.now += 1;
+        let hit = self.due[id as usize].is_some();
+        if !hit {
+            if self.here == self.pages {
+                self.evict();
+            }
+            self.here += 1;
+        }
+        self.due[id as usize] = Some(due);
+        self.heap.push((due, id));
+        self.tidy();
+        hit
+    }
+}

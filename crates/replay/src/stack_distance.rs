@@ -1,0 +1,169 @@
+//! LRU for all sizes at once.
+//!
+//! A cache of *n* pages under LRU holds the *n* pages that were used last. So an access hits if and only if fewer than *n*
+//! different other pages were used since the last access to the same page: its *stack distance* is how many pages a cache needs to
+//! hit (Mattson and others, 1970). One pass that counts accesses by distance tells the misses of every size.
+//!
+//! How many pages were used since is counted by a tree over time (Bennett and Kruskal, 1975): a one at the last access of
+//! each page, and a Fenwick tree of their sums. Time only needs to be as long as the pages are many: when it has run out, the
+//! ones are moved together, in order, and the rest of the time begins anew. So memory follows the footprint and not the
+//! trace, and an access costs two logarithms of twice the footprint.
+
+use crate::trace::Trace;
+
+/// Accesses by stack distance.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StackDistances {
+    /// How many accesses need a cache of one page more than the index.
+    hits: Vec<u64>,
+    accesses: u64,
+}
+
+impl StackDistances {
+    /// Those of a trace.
+    #[must_use]
+    pub fn of(trace: &Trace) -> Self {
+        let footprint = trace.footprint() as usize;
+        let mut stack = Stack::new(footprint);
+        let mut hits = vec![0; footprint];
+        for &id in trace.ids() {
+            if let Some(distance) = stack.use_again(id) {
+                hits[distance as usize] += 1;
+            }
+        }
+        Self {
+            hits,
+            accesses: trace.len() as u64,
+        }
+    }
+
+    /// Misses of a cache of `pages` pages, first touches included.
+    #[must_use]
+    pub fn misses(&self, pages: u32) -> u64 {
+        let held = self.hits.len().min(pages as usize);
+        self.accesses - self.hits[..held].iter().sum::<u64>()
+    }
+}
+
+const NEVER: u32 = 0;
+
+struct Stack {
+    /// When each page was used last, from 1 on.
+    last: Vec<u32>,
+    /// Which page was used last at each time; [`NOBODY`] where it was used again since.
+    page_at: Vec<u32>,
+    /// Sums of ones, as Fenwick has them: index 0 is not used.
+    sums: Vec<u32>,
+    now: u32,
+    pages: u32,
+}
+
+const NOBODY: u32 = u32::MAX;
+
+impl Stack {
+    fn new(footprint: usize) -> Self {
+        let times = 2 * footprint + 64;
+        Self {
+            last: vec![NEVER; footprint],
+            page_at: vec![NOBODY; times],
+            sums: vec![0; times],
+            now: 0,
+            pages: 0,
+        }
+    }
+
+    /// Puts a page on top; how many were above it, if it was there.
+    fn use_again(&mut self, page: u32) -> Option<u32> {
+        let before = self.last[page as usize];
+        if before != NEVER && before == self.now {
+            return Some(0);
+        }
+        if self.now as usize + 1 == self.sums.len() {
+            self.close_up();
+        }
+        let before = self.last[page as usize];
+        let above = (before != NEVER).then(|| self.pages - self.up_to(before));
+        if before == NEVER {
+            self.pages += 1;
+        } else {
+            self.add(before, false);
+            self.page_at[before as usize] = NOBODY;
+        }
+        self.now += 1;
+        self.add(self.now, true);
+        self.page_at[self.now as usize] = page;
+        self.last[page as usize] = self.now;
+        above
+    }
+
+    /// Ones at times up to `time`.
+    fn up_to(&self, mut time: u32) -> u32 {
+        let mut sum = 0;
+        while time > 0 {
+            sum += self.sums[time as usize];
+            time &= time - 1;
+        }
+        sum
+    }
+
+    fn add(&mut self, mut time: u32, one: bool) {
+        while (time as usize) < self.sums.len() {
+            let sum = &mut self.sums[time as usize];
+            *sum = if one { *sum + 1 } else { *sum - 1 };
+            time += time & time.wrapping_neg();
+        }
+    }
+
+    /// Moves the ones together at the beginning of time.
+    fn close_up(&mut self) {
+        let mut to = 0;
+        for time in 1..=self.now as usize {
+            let page = std::mem::replace(&mut self.page_at[time], NOBODY);
+            if page != NOBODY {
+                to += 1;
+                self.page_at[to] = page;
+                self.last[page as usize] = to as u32;
+            }
+        }
+        self.now = to as u32;
+        // Each node holds the ones of as many times as its lowest bit says, up to itself.
+        for time in 1..self.sums.len() {
+            let span = time & time.wrapping_neg();
+            let from = time - span;
+            self.sums[time] = to.min(time).saturating_sub(from) as u32;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lru::LruCache;
+    use proptest::prelude::*;
+    use std::num::NonZeroUsize;
+
+    fn lru_misses(trace: &Trace, size: usize) -> u64 {
+        let mut cache = LruCache::new(NonZeroUsize::new(size).unwrap());
+        let miss = |&&id: &&u32| cache.put(id, ()).is_none();
+        trace.ids().iter().filter(miss).count() as u64
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_an_lru_cache_of_every_size(
+            pages in prop::collection::vec(0u64..40, 1..1500)
+        ) {
+            let trace = Trace::of_pages(pages);
+            let distances = StackDistances::of(&trace);
+            for size in 1..45 {
+                prop_assert_eq!(distances.misses(size), lru_misses(&trace, size as usize));
+            }
+        }
+    }
+
+    #[test]
+    fn a_cache_of_nothing_misses_all() {
+        let trace = Trace::of_pages([1, 1, 2]);
+        assert_eq!(StackDistances::of(&trace).misses(0), 3);
+    }
+}

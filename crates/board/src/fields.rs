@@ -4,7 +4,7 @@
 //! something else within one version of the board.
 
 /// Words for counters in a slot.
-pub(crate) const FIELD_ROOM: usize = 64;
+pub(crate) const FIELD_ROOM: usize = 160;
 
 macro_rules! fields {
     ($($(#[$doc:meta])* $name:ident = $key:literal,)*) => {
@@ -128,6 +128,60 @@ fields! {
     ReclaimedP99 = "fault_reclaimed_p99_ns",
     /// The longest of these, in nanoseconds.
     ReclaimedMax = "fault_reclaimed_max_ns",
+    /// Pages looked at by the background reclaimer.
+    PgScanKswapd = "pgscan_kswapd",
+    /// Pages looked at by threads in need of memory.
+    PgScanDirect = "pgscan_direct",
+    /// Pages freed by the background reclaimer.
+    PgStealKswapd = "pgsteal_kswapd",
+    /// Pages freed by threads in need of memory.
+    PgStealDirect = "pgsteal_direct",
+    /// Pages evicted without writing, because the store still had them.
+    PswpOutUnchanged = "pswpout_unchanged",
+    /// Pages evicted without writing, because they were zero.
+    PswpOutZero = "pswpout_zero",
+    /// Pages mapped as fresh zeros.
+    PgZero = "pgzero",
+    /// Pages moved to the active list.
+    PgActivate = "pgactivate",
+    /// Pages moved from the active to the inactive list.
+    PgDeactivate = "pgdeactivate",
+    /// Pages given back by discards.
+    PgDiscard = "pgdiscard",
+    /// Take-outs that the kernel refused because a page was in use for I/O.
+    TakeOutBusy = "takeout_busy",
+    /// Folios found immovable because of their mapping.
+    TakeOutImmovable = "takeout_immovable",
+    /// Folios split because only a part was wanted or could move.
+    FolioSplit = "folio_split",
+    /// Folios that were left whole though a part of them was freed.
+    DeferredSplit = "deferred_split",
+    /// Folios that were brought in from several slots.
+    FolioFold = "folio_fold",
+    /// Snapshots taken.
+    Snapshots = "snapshots",
+    /// Pages copied because a snapshot and its source share them.
+    SnapshotCopy = "snapshot_copy",
+    /// Pages mapped now.
+    NrMapped = "nr_mapped",
+    /// Pages in limbo now.
+    NrLimbo = "nr_limbo",
+    /// Pages of spare frames now.
+    NrFreeFrames = "nr_free_frames",
+    /// Pages in the store now.
+    NrSwapped = "nr_swapped",
+    /// Pages on the active list now.
+    NrActive = "nr_active",
+    /// Pages on the inactive list now.
+    NrInactive = "nr_inactive",
+    /// Pages that cannot be reclaimed now.
+    NrUnevictable = "nr_unevictable",
+    /// The limit on pages in memory now: the budget less what else it covers.
+    NrLimit = "nr_limit",
+    /// Bytes of the manager's own tables.
+    Metadata = "metadata_bytes",
+    /// Of `Reclaim`, what threads spent that needed memory themselves.
+    ReclaimDirect = "reclaim_direct_ns",
 }
 
 const _: () = assert!(Field::ALL.len() <= FIELD_ROOM);

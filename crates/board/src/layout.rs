@@ -15,7 +15,7 @@ pub const SLOTS: usize = 512;
 pub const NAME_BYTES: usize = 64;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"MillBord");
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// Rounds to wait for a writer. A writer needs a microsecond; one that was killed never ends.
 const PATIENCE: u32 = 100_000;
@@ -26,7 +26,48 @@ const PATIENCE: u32 = 100_000;
 pub(crate) struct Page {
     pub(crate) magic: AtomicU64,
     pub(crate) version: AtomicU32,
+    /// Who made it.
+    pub(crate) owner: AtomicU32,
+    name: Name,
     pub(crate) slots: [Slot; SLOTS],
+}
+
+/// Text of up to [`NAME_BYTES`] bytes, zeros behind it.
+#[derive(Debug)]
+struct Name([AtomicU64; NAME_BYTES / 8]);
+
+impl Name {
+    fn set(&self, name: &str) {
+        let mut bytes = [0u8; NAME_BYTES];
+        let end = (0..=name.len().min(NAME_BYTES))
+            .rev()
+            .find(|&n| name.is_char_boundary(n));
+        let end = end.unwrap_or(0);
+        bytes[..end].copy_from_slice(&name.as_bytes()[..end]);
+        for (word, chunk) in self.0.iter().zip(bytes.chunks_exact(8)) {
+            word.store(
+                u64::from_ne_bytes(chunk.try_into().unwrap_or_default()),
+                Relaxed,
+            );
+        }
+    }
+
+    fn get(&self) -> String {
+        let words = self.0.iter();
+        let bytes: Vec<u8> = words.flat_map(|w| w.load(Relaxed).to_ne_bytes()).collect();
+        let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..end]).into_owned()
+    }
+}
+
+impl Page {
+    pub(crate) fn set_name(&self, name: &str) {
+        self.name.set(name);
+    }
+
+    pub(crate) fn name(&self) -> String {
+        self.name.get()
+    }
 }
 
 /// One process.
@@ -44,34 +85,17 @@ pub(crate) struct Slot {
     pub(crate) published_ns: AtomicU64,
     /// Odd while the counters are being written.
     sequence: AtomicU64,
-    name: [AtomicU64; NAME_BYTES / 8],
+    name: Name,
     fields: [AtomicU64; FIELD_ROOM],
 }
 
 impl Slot {
     pub(crate) fn set_name(&self, name: &str) {
-        let mut bytes = [0u8; NAME_BYTES];
-        let end = (0..=name.len().min(NAME_BYTES))
-            .rev()
-            .find(|&n| name.is_char_boundary(n));
-        let end = end.unwrap_or(0);
-        bytes[..end].copy_from_slice(&name.as_bytes()[..end]);
-        for (word, chunk) in self.name.iter().zip(bytes.chunks_exact(8)) {
-            word.store(
-                u64::from_ne_bytes(chunk.try_into().unwrap_or_default()),
-                Relaxed,
-            );
-        }
+        self.name.set(name);
     }
 
     pub(crate) fn name(&self) -> String {
-        let bytes: Vec<u8> = self
-            .name
-            .iter()
-            .flat_map(|w| w.load(Relaxed).to_ne_bytes())
-            .collect();
-        let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
-        String::from_utf8_lossy(&bytes[..end]).into_owned()
+        self.name.get()
     }
 
     pub(crate) fn write(&self, state: State, fields: &Fields, now_ns: u64) -> bool {
@@ -102,7 +126,7 @@ impl Slot {
         true
     }
 
-    pub(crate) fn snapshot(&self) -> SlotSnapshot {
+    pub(crate) fn snapshot(&self, number: usize) -> SlotSnapshot {
         let mut fields = Fields::default();
         let mut torn = true;
         for _ in 0..PATIENCE {
@@ -124,6 +148,7 @@ impl Slot {
             _ => State::Running,
         };
         SlotSnapshot {
+            number,
             pid: self.pid.load(Relaxed),
             parent: self.parent.load(Relaxed).checked_sub(1).map(|n| n as usize),
             name: self.name(),

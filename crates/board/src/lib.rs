@@ -1,10 +1,14 @@
 //! The report board: a small shared file on which every process of a `millpond run` writes its counters.
 //!
 //! A program under `millpond run` may start others, may fork, may be killed at any moment. The report at the end has to
-//! know about all of them, so no process may have to be alive, or even end well, for its numbers to be seen. Hence a
-//! file mapped shared by everybody: `millpond run` creates it, the preloaded library of each process claims a slot and
+//! know about all of them, so no process may have to be alive, or even end well, for its numbers to be seen. Hence
+//! memory shared by everybody: `millpond run` creates it, the preloaded library of each process claims a slot and
 //! writes its counters there about ten times a second and once more at exit, and the report reads what is there when
-//! the program has ended. A process killed by SIGKILL loses at most the last tick.
+//! the program has ended. A process killed by SIGKILL loses at most the last tick. A program that uses the library
+//! may have a board of its own.
+//!
+//! A board is a memfd and has no name that could be left behind. Whoever wants it opens the descriptor of the process that
+//! made it, `/proc/PID/fd/N`, which the kernel allows its user and root; [`list`](mod@list) finds all that are open.
 //!
 //! What would go wrong otherwise: counters sent at exit are lost with a kill; a pipe needs a reader and blocks a program
 //! when the reader is slow; a file for each process has to be found and removed.
@@ -14,29 +18,30 @@
 //! what is there, as the writer may have been killed half-way; [`SlotSnapshot::torn`] says so.
 //!
 //! ```
-//! # let dir = tempfile::tempdir().unwrap();
-//! # let path = dir.path().join("board");
-//! use millpond_board::{Board, Field, Fields, State};
-//! let board = Board::create(&path).unwrap();
+//! use millpond_board::{Board, Field, Fields, State, View};
+//! let (board, file) = Board::create("sort").unwrap();
+//! let path = millpond_board::path_of(&file);
 //! let slot = Board::open(&path).unwrap().claim(42, "sort").unwrap();
 //! let mut fields = Fields::default();
 //! fields.set(Field::MajorFaults, 7);
 //! slot.publish(State::Exited, &fields);
-//! let seen = board.slots().next().unwrap();
+//! let seen = View::open(&path).unwrap().slots().next().unwrap();
 //! assert_eq!((seen.pid, seen.name.as_str(), seen.fields.get(Field::MajorFaults)), (42, "sort", 7));
 //! ```
 
 mod fields;
 mod layout;
+pub mod list;
 
 pub use fields::{Field, Fields};
 pub use layout::{NAME_BYTES, SLOTS};
 
 use layout::{MAGIC, Page, Slot, VERSION};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -60,6 +65,12 @@ pub struct Board {
     page: &'static Page,
 }
 
+/// A board to be looked at only, mapped for as long as the process lives.
+#[derive(Clone, Copy, Debug)]
+pub struct View {
+    page: &'static Page,
+}
+
 /// The right to write one slot.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotWriter {
@@ -69,6 +80,8 @@ pub struct SlotWriter {
 /// What one slot said when it was read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SlotSnapshot {
+    /// The slot's number.
+    pub number: usize,
     /// The process.
     pub pid: u32,
     /// The process that it was forked from, by the slot's number; `None` for one that was not forked under Millpond.
@@ -120,7 +133,7 @@ impl fmt::Display for BoardError {
             }
             Self::Foreign { path } => write!(
                 f,
-                "{} is not a report board of this version; let `millpond run` create it",
+                "{} is not a report board of this version; use the `millpond` that made it",
                 path.display()
             ),
             Self::Full => write!(f, "all {SLOTS} slots of the report board are taken"),
@@ -131,15 +144,35 @@ impl fmt::Display for BoardError {
 impl std::error::Error for BoardError {}
 
 impl Board {
-    /// Creates the file (it must not exist), readable and writable by its owner only, and maps it.
+    /// Makes a board, to be opened by this user only, that says it is this process's and about `name`. It lives as long as it is
+    /// mapped or its descriptor is open.
     ///
     /// # Errors
-    /// When the file exists or cannot be created, sized or mapped.
-    pub fn create(path: &Path) -> Result<Self, BoardError> {
-        let board = Self::map(path, OFlags::CREATE | OFlags::EXCL)?;
-        board.page.version.store(VERSION, Relaxed);
-        board.page.magic.store(MAGIC, Release);
-        Ok(board)
+    /// When the kernel gives no such memory.
+    pub fn create(name: &str) -> Result<(Self, OwnedFd), BoardError> {
+        let at = |what| {
+            move |errno| BoardError::System {
+                what,
+                path: PathBuf::from(list::MEMFD),
+                errno,
+            }
+        };
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create(list::MEMFD, flags).map_err(at("make"))?;
+        rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(at("protect"))?;
+        rustix::fs::ftruncate(&file, size_of::<Page>() as u64).map_err(at("size"))?;
+        // Whoever can open it could make it shorter, and everybody else's next write would be a SIGBUS.
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&file, seals).map_err(at("seal"))?;
+        let page = map(&file, ProtFlags::READ | ProtFlags::WRITE).map_err(at("map"))?;
+        page.set_name(name);
+        page.owner.store(
+            rustix::process::getpid().as_raw_nonzero().get() as u32,
+            Relaxed,
+        );
+        page.version.store(VERSION, Relaxed);
+        page.magic.store(MAGIC, Release);
+        Ok((Self { page }, file))
     }
 
     /// Maps a board that another process has created.
@@ -147,52 +180,7 @@ impl Board {
     /// # Errors
     /// When the file cannot be opened or mapped, or is not a board of this version.
     pub fn open(path: &Path) -> Result<Self, BoardError> {
-        let board = Self::map(path, OFlags::empty())?;
-        if board.page.magic.load(Acquire) == MAGIC && board.page.version.load(Relaxed) == VERSION {
-            Ok(board)
-        } else {
-            Err(BoardError::Foreign {
-                path: path.to_owned(),
-            })
-        }
-    }
-
-    fn map(path: &Path, extra: OFlags) -> Result<Self, BoardError> {
-        let at = |what| {
-            move |errno| BoardError::System {
-                what,
-                path: path.to_owned(),
-                errno,
-            }
-        };
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | extra;
-        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(at("open"))?;
-        if extra.contains(OFlags::CREATE) {
-            rustix::fs::ftruncate(&file, size_of::<Page>() as u64).map_err(at("size"))?;
-        } else {
-            let len = rustix::fs::fstat(&file).map_err(at("look at"))?.st_size;
-            if u64::try_from(len).unwrap_or(0) < size_of::<Page>() as u64 {
-                return Err(BoardError::Foreign {
-                    path: path.to_owned(),
-                });
-            }
-        }
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the kernel chooses the address, so no memory of this process is replaced.
-        let start = unsafe {
-            rustix::mm::mmap(
-                core::ptr::null_mut(),
-                size_of::<Page>(),
-                protection,
-                MapFlags::SHARED,
-                &file,
-                0,
-            )
-        }
-        .map_err(at("map"))?;
-        // SAFETY: the mapping is as long as a `Page`, aligned to 4 KiB, never unmapped, and `Page` is made of
-        // atomics only, for which any bytes are valid and which other processes may write at any time.
-        let page = unsafe { &*start.cast::<Page>() };
+        let page = open(path, OFlags::RDWR, ProtFlags::READ | ProtFlags::WRITE)?;
         Ok(Self { page })
     }
 
@@ -239,6 +227,14 @@ impl Board {
         Ok(SlotWriter { slot })
     }
 
+    /// Takes a slot for one of several users of the library in the process `pid`, beside those that it has.
+    ///
+    /// # Errors
+    /// [`BoardError::Full`] when no slot is free.
+    pub fn claim_beside(&self, pid: u32, name: &str) -> Result<SlotWriter, BoardError> {
+        self.take(pid, name, 0)
+    }
+
     fn number_of(&self, slot: &Slot) -> usize {
         let first = self.page.slots.as_ptr() as usize;
         (slot as *const Slot as usize - first) / size_of::<Slot>()
@@ -246,12 +242,87 @@ impl Board {
 
     /// What the claimed slots say now, in the order in which they were claimed.
     pub fn slots(&self) -> impl Iterator<Item = SlotSnapshot> + use<> {
-        let page = self.page;
-        page.slots
-            .iter()
-            .filter(|slot| slot.pid.load(Acquire) != 0)
-            .map(Slot::snapshot)
+        View { page: self.page }.slots()
     }
+}
+
+impl View {
+    /// Maps a board that another process has created, without the right to write.
+    ///
+    /// # Errors
+    /// When the file cannot be opened or mapped, or is not a board of this version.
+    pub fn open(path: &Path) -> Result<Self, BoardError> {
+        let page = open(path, OFlags::RDONLY, ProtFlags::READ)?;
+        Ok(Self { page })
+    }
+
+    /// The process that made it.
+    #[must_use]
+    pub fn owner(&self) -> u32 {
+        self.page.owner.load(Relaxed)
+    }
+
+    /// What it says it is about: the program that runs, or that uses the library.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.page.name()
+    }
+
+    /// What the claimed slots say now, by their numbers.
+    pub fn slots(&self) -> impl Iterator<Item = SlotSnapshot> + use<> {
+        let claimed = |(_, slot): &(usize, &Slot)| slot.pid.load(Acquire) != 0;
+        let slots = self.page.slots.iter().enumerate().filter(claimed);
+        slots.map(|(number, slot)| slot.snapshot(number))
+    }
+}
+
+fn open(path: &Path, flags: OFlags, protection: ProtFlags) -> Result<&'static Page, BoardError> {
+    let at = |what| {
+        move |errno| BoardError::System {
+            what,
+            path: path.to_owned(),
+            errno,
+        }
+    };
+    let foreign = || BoardError::Foreign {
+        path: path.to_owned(),
+    };
+    let file =
+        rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).map_err(at("open"))?;
+    let len = rustix::fs::fstat(&file).map_err(at("look at"))?.st_size;
+    if u64::try_from(len).unwrap_or(0) < size_of::<Page>() as u64 {
+        return Err(foreign());
+    }
+    let page = map(&file, protection).map_err(at("map"))?;
+    if page.magic.load(Acquire) == MAGIC && page.version.load(Relaxed) == VERSION {
+        Ok(page)
+    } else {
+        Err(foreign())
+    }
+}
+
+fn map(file: impl AsFd, protection: ProtFlags) -> Result<&'static Page, Errno> {
+    // SAFETY: the kernel chooses the address, so no memory of this process is replaced.
+    let start = unsafe {
+        rustix::mm::mmap(
+            core::ptr::null_mut(),
+            size_of::<Page>(),
+            protection,
+            MapFlags::SHARED,
+            file,
+            0,
+        )
+    }?;
+    // SAFETY: the mapping is as long as a `Page`, aligned to 4 KiB, never unmapped, and `Page` is made of
+    // atomics only, for which any bytes are valid and which other processes may write at any time. Who maps it to look at
+    // it (`View`) does not write.
+    Ok(unsafe { &*start.cast::<Page>() })
+}
+
+/// The path under which this user's processes open a descriptor of this one while it is open.
+#[must_use]
+pub fn path_of(file: &impl AsRawFd) -> PathBuf {
+    format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into()
 }
 
 impl SlotWriter {
@@ -259,6 +330,13 @@ impl SlotWriter {
     /// publishes at the same moment; answers `false`, with nothing written, when that one does not end.
     pub fn publish(&self, state: State, fields: &Fields) -> bool {
         self.slot.write(state, fields, now_ns())
+    }
+
+    /// Gives the slot back, for whoever claims the next one.
+    pub fn release(self) {
+        self.slot.pid.store(0, Relaxed);
+        self.slot.write(State::Running, &Fields::default(), 0);
+        self.slot.owner.store(0, Release);
     }
 }
 
@@ -273,16 +351,14 @@ pub fn now_ns() -> u64 {
 mod tests {
     use super::*;
 
-    fn board() -> (tempfile::TempDir, PathBuf, Board) {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("board");
-        let board = Board::create(&path).unwrap();
-        (dir, path, board)
+    fn board() -> (PathBuf, Board, OwnedFd) {
+        let (board, file) = Board::create("test").unwrap();
+        (path_of(&file), board, file)
     }
 
     #[test]
     fn a_second_claim_of_a_process_means_exec() {
-        let (_dir, path, board) = board();
+        let (path, board, _file) = board();
         let other = Board::open(&path).unwrap();
         other.claim(7, "sh").unwrap();
         other.claim(7, "python3").unwrap();
@@ -296,7 +372,7 @@ mod tests {
 
     #[test]
     fn a_forked_child_names_its_parent() {
-        let (_dir, _path, board) = board();
+        let (_path, board, _file) = board();
         board.claim(1, "a").unwrap();
         let parent = board.claim(2, "b").unwrap();
         board.claim_forked(3, parent).unwrap();
@@ -309,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_long_name_is_cut_and_a_full_board_says_so() {
-        let (_dir, _path, board) = board();
+        let (_path, board, _file) = board();
         for pid in 0..SLOTS as u32 {
             board.claim(pid + 1, &"é".repeat(100)).unwrap();
         }
@@ -321,23 +397,56 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_board_is_refused() {
+    fn what_is_no_board_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         std::fs::write(&path, b"hello").unwrap();
-        assert!(matches!(
-            Board::open(&path),
-            Err(BoardError::Foreign { .. })
-        ));
-        assert!(matches!(
-            Board::create(&path),
-            Err(BoardError::System { .. })
-        ));
+        for opened in [Board::open(&path).err(), View::open(&path).err()] {
+            assert!(matches!(opened, Some(BoardError::Foreign { .. })));
+        }
+        let missing = Board::open(&dir.path().join("y")).unwrap_err();
+        assert!(missing.to_string().contains("cannot open"), "{missing}");
+    }
+
+    #[test]
+    fn a_board_cannot_be_cut_short_under_those_who_use_it() {
+        let (path, _board, file) = board();
+        assert!(rustix::fs::ftruncate(&file, 0).is_err());
+        assert_eq!(View::open(&path).unwrap().owner(), std::process::id());
+        assert_eq!(View::open(&path).unwrap().name(), "test");
+    }
+
+    #[test]
+    fn a_released_slot_is_claimed_again() {
+        let (path, board, _file) = board();
+        let first = board.claim_beside(1, "a").unwrap();
+        let second = board.claim_beside(1, "b").unwrap();
+        let seen = || -> Vec<_> {
+            let slots = View::open(&path).unwrap().slots();
+            slots.map(|s| (s.number, s.name, s.state)).collect()
+        };
+        let running = State::Running;
+        assert_eq!(
+            seen(),
+            [(0, "a".to_owned(), running), (1, "b".to_owned(), running)]
+        );
+        let mut fields = Fields::default();
+        fields.set(Field::MajorFaults, 7);
+        first.publish(State::Running, &fields);
+        first.release();
+        assert_eq!(seen(), [(1, "b".to_owned(), running)]);
+        board.claim_beside(1, "c").unwrap();
+        let again = board.slots().next().unwrap();
+        assert_eq!(
+            (again.name.as_str(), again.fields.get(Field::MajorFaults)),
+            ("c", 0)
+        );
+        second.release();
     }
 
     #[test]
     fn readers_never_see_half_a_write_while_writers_live() {
-        let (_dir, _path, board) = board();
+        let (_path, board, _file) = board();
         let slot = board.claim(5, "w").unwrap();
         std::thread::scope(|scope| {
             for start in [0u64, 1 << 32] {

@@ -1,4 +1,4 @@
-//! `millpond`: run a program in less RAM than it touches, see what this machine allows, and measure.
+//! `millpond`: run a program in less RAM than it touches, see what happens there and what this machine allows, and measure.
 
 mod bench;
 mod doctor;
@@ -6,6 +6,7 @@ mod machine;
 mod replay;
 mod run;
 mod size;
+mod stat;
 
 use clap::{Parser, Subcommand};
 use std::error::Error;
@@ -27,6 +28,8 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Replay a trace of page accesses in less memory, under Millpond's policy and others
     Replay(replay::ReplayArgs),
+    /// Show the counters of a program that runs under a budget, like vmstat
+    Stat(stat::StatArgs),
     /// Measure
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::Run(args) => finish(run::run(&args), run::RunError::exit_code),
         Command::Doctor(args) => finish(doctor::doctor(&args), |_| 1),
         Command::Replay(args) => finish(replay::replay(&args), |_| 1),
+        Command::Stat(args) => finish(stat::stat(&args), |_| 1),
         Command::Bench(command) => finish(bench::bench(&command), bench::BenchError::exit_code),
         Command::BenchWorker(command) => {
             finish(bench::work(&command), bench::BenchError::exit_code)

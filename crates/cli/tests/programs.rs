@@ -13,9 +13,11 @@ mod redis;
 use harness::{MIB, alone, can_run, read_report, same, same_at_a_quarter, under, watch};
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 use tempfile::TempDir;
 
 const PYTHON: &str = "/usr/bin/python3";
@@ -300,6 +302,61 @@ fn small_programs_run_in_the_smallest_budget() {
             .unwrap();
         assert!(peak <= 16 * MIB, "{command:?} took {peak} bytes");
     }
+}
+
+/// `millpond stat` of a run and of its process while it runs: the same figures.
+#[test]
+fn a_running_program_can_be_watched_by_either_number() {
+    if !can_run(&[(PYTHON, "python3")]) {
+        return;
+    }
+    let _alone = alone();
+    let directory = TempDir::new().unwrap();
+    let script = "import sys; b = bytearray(64 << 20)\n\
+                  for i in range(0, len(b), 4096): b[i] = i // 4096 % 251\n\
+                  print('ready', flush=True); sys.stdin.read()";
+    let report = directory.path().join("json");
+    let mut run = under(32 * MIB, &[], &report, &[PYTHON, "-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let output = run.stdout.as_mut().unwrap();
+    BufReader::new(output).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    // The last writing down may be from before the line was printed.
+    std::thread::sleep(Duration::from_millis(500));
+    let stat = |pid: &str| -> serde_json::Value {
+        let stat = Command::new(env!("CARGO_BIN_EXE_millpond"))
+            .args(["stat", pid, "--json"])
+            .output()
+            .unwrap();
+        assert!(stat.status.success(), "{stat:?}");
+        serde_json::from_slice(&stat.stdout).unwrap()
+    };
+    let whole = stat(&run.id().to_string());
+    let process = &whole["processes"][0];
+    assert_eq!(process["state"], "running");
+    let one = stat(&process["pid"].to_string());
+    for name in [
+        "pgfault",
+        "pswpout",
+        "pgsteal_kswapd",
+        "pgscan_kswapd",
+        "nr_swapped",
+    ] {
+        let value = whole["counters"][name].as_u64().unwrap();
+        assert_eq!(one["counters"][name], value, "{name}");
+        assert!(value > 0, "{name} of {whole}");
+    }
+    assert_eq!(one["counters"]["budget_bytes"], 32 * MIB);
+    drop(run.stdin.take());
+    assert!(run.wait().unwrap().success());
+    // What the report says of the process is what `stat` would have said at its end.
+    let report = &read_report(&report)["processes"][0];
+    let told = |name: &str| report[name].as_u64().unwrap();
+    assert!(told("pgscan_kswapd") >= one["counters"]["pgscan_kswapd"].as_u64().unwrap());
 }
 
 /// A static program loads no library, so no budget would be in force.

@@ -3,6 +3,7 @@
 use crate::driver::{Background, Charge, Driver, Parts};
 use crate::error::{BuildError, MIN_RAM, StoreError};
 use crate::manager::{Manager, Pond};
+use crate::publish::Publisher;
 use millpond_core::{
     Config, ConfigError, Core, LEAF_PAGES, Order, OrderPolicy, PAGE_SIZE, PageCount, Store,
 };
@@ -129,6 +130,7 @@ pub struct ManagerBuilder {
     limbo_share: Option<u16>,
     lazyfree_max: Option<u64>,
     on_tick: Option<fn()>,
+    publish: Option<String>,
 }
 
 impl Default for ManagerBuilder {
@@ -146,6 +148,7 @@ impl Default for ManagerBuilder {
             limbo_share: None,
             lazyfree_max: None,
             on_tick: None,
+            publish: None,
         }
     }
 }
@@ -237,6 +240,21 @@ impl ManagerBuilder {
         self
     }
 
+    /// Lets `millpond stat` see the manager's counters while it lives, under `name`. The manager's own thread writes them down
+    /// ten times a second, in memory that this user's other processes and root can look into; faults do not pay for it. It
+    /// takes one descriptor of the process for all its managers.
+    ///
+    /// ```
+    /// let builder = millpond::Manager::builder().ram(16 << 20).publish("index");
+    /// let manager = builder.build()?;
+    /// // `millpond stat` lists this process, and `millpond stat PID 1` says what happens each second.
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn publish(mut self, name: impl Into<String>) -> Self {
+        self.publish = Some(name.into());
+        self
+    }
+
     pub(crate) fn on_tick(mut self, on_tick: Option<fn()>) -> Self {
         self.on_tick = on_tick;
         self
@@ -296,6 +314,12 @@ impl ManagerBuilder {
             },
             lazyfree_max: config.lazyfree_max,
             on_tick: self.on_tick,
+            publisher: self
+                .publish
+                .as_deref()
+                .map(Publisher::new)
+                .transpose()
+                .map_err(BuildError::Publish)?,
         };
         Ok((Arc::new(Driver::new(core, parts)), self.order))
     }

@@ -55,6 +55,9 @@ pub enum BuildError {
     /// A thread could not be started.
     #[error("cannot start the reclaim thread: {0}")]
     Thread(std::io::Error),
+    /// There is no place for the counters that `millpond stat` shows.
+    #[error("cannot publish the manager's counters: {0}; build it without .publish(name)")]
+    Publish(millpond_board::BoardError),
 }
 
 /// Why a store could not be opened.

@@ -26,6 +26,7 @@ mod driver;
 mod error;
 mod lazy;
 mod manager;
+pub mod publish;
 mod region;
 mod region_builder;
 mod remap;

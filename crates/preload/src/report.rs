@@ -5,17 +5,14 @@
 
 use crate::stack_switch::on_safe_stack;
 use crate::{decay, space};
-use core::ffi::CStr;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicPtr, Ordering::*};
 use millpond::Stats;
+use millpond::publish::{self, StorePeaks};
 use millpond_board::{Board, Field, Fields, SlotWriter, State, now_ns};
-use rustix::fs::{Mode, OFlags};
 use std::path::Path;
 
-const PAGE: u64 = 4096;
-
 /// Counters that only grow.
-const CUMULATIVE: [Field; 14] = [
+const CUMULATIVE: [Field; 32] = [
     Field::MinorFaults,
     Field::MajorFaults,
     Field::BytesOut,
@@ -30,6 +27,24 @@ const CUMULATIVE: [Field; 14] = [
     Field::PgLazyFree,
     Field::PgLazyFreed,
     Field::PgLazyFreeReused,
+    Field::PgScanKswapd,
+    Field::PgScanDirect,
+    Field::PgStealKswapd,
+    Field::PgStealDirect,
+    Field::PswpOutUnchanged,
+    Field::PswpOutZero,
+    Field::PgZero,
+    Field::PgActivate,
+    Field::PgDeactivate,
+    Field::PgDiscard,
+    Field::TakeOutBusy,
+    Field::TakeOutImmovable,
+    Field::FolioSplit,
+    Field::DeferredSplit,
+    Field::FolioFold,
+    Field::Snapshots,
+    Field::SnapshotCopy,
+    Field::ReclaimDirect,
 ];
 
 /// Where and since when this process reports.
@@ -42,8 +57,7 @@ struct Reporter {
 }
 
 static REPORTER: AtomicPtr<Reporter> = AtomicPtr::new(core::ptr::null_mut());
-static LOGICAL_PEAK: AtomicU64 = AtomicU64::new(0);
-static STORED_PEAK: AtomicU64 = AtomicU64::new(0);
+static PEAKS: StorePeaks = StorePeaks::new();
 
 fn reporter() -> Option<&'static Reporter> {
     // SAFETY: the pointer is null or came from a leaked box.
@@ -109,7 +123,7 @@ pub fn publish(state: State) {
             fields.get(field).saturating_sub(reporter.before.get(field)),
         );
     }
-    let (rss, peak) = resident();
+    let (rss, peak) = publish::resident();
     fields.set(Field::Rss, rss);
     fields.set(Field::PeakRss, peak);
     fields.set(Field::Wall, now_ns().saturating_sub(reporter.since_ns));
@@ -134,102 +148,5 @@ pub fn tick() {
 }
 
 fn fields(stats: &Stats) -> Fields {
-    if stats.store.logical_bytes > LOGICAL_PEAK.fetch_max(stats.store.logical_bytes, Relaxed) {
-        STORED_PEAK.store(stats.store.stored_bytes, Relaxed);
-    }
-    let (vm, faults) = (&stats.vm, &stats.faults);
-    let over = stats.peak_bytes.saturating_sub(stats.ram);
-    let values = [
-        (Field::Budget, stats.ram),
-        (Field::PeakFrames, vm.peak_frames * PAGE),
-        (Field::Touched, vm.touched * PAGE),
-        (Field::MinorFaults, vm.pgfault - vm.pgmajfault),
-        (Field::MajorFaults, vm.pgmajfault),
-        (Field::BytesOut, vm.pswpout * PAGE),
-        (Field::BytesIn, vm.pswpin * PAGE),
-        (
-            Field::BytesOutFree,
-            (vm.pswpout_unchanged + vm.pswpout_zero) * PAGE,
-        ),
-        (Field::Rescued, vm.limbo_rescue * PAGE),
-        (Field::StoreLogical, stats.store.logical_bytes),
-        (Field::StoreStored, stats.store.stored_bytes),
-        (Field::StoreLogicalPeak, LOGICAL_PEAK.load(Relaxed)),
-        (Field::StoreStoredPeak, STORED_PEAK.load(Relaxed)),
-        (Field::StoreRam, stats.store.ram_bytes),
-        (Field::FaultP50, stats.latency.p50_ns),
-        (Field::FaultP99, stats.latency.p99_ns),
-        (Field::FaultMax, stats.latency.max_ns),
-        (
-            Field::Reclaim,
-            u64::try_from(stats.reclaim.as_nanos()).unwrap_or(u64::MAX),
-        ),
-        (Field::StoreFailed, stats.store_failures),
-        (Field::LoadFailed, vm.load_failed),
-        (Field::OverLimit, vm.over_limit),
-        (Field::OverLimitBytes, over),
-        (Field::DirectReclaims, vm.allocstall),
-        (Field::LazyFree, stats.lazyfree_bytes()),
-        (Field::PgLazyFree, vm.pglazyfree),
-        (Field::PgLazyFreed, vm.pglazyfreed),
-        (Field::PgLazyFreeReused, vm.pglazyfree_reused),
-        (Field::FirstTouchCount, faults.first_touch.count),
-        (Field::FirstTouchP50, faults.first_touch.p50_ns),
-        (Field::FirstTouchP99, faults.first_touch.p99_ns),
-        (Field::FirstTouchMax, faults.first_touch.max_ns),
-        (Field::RescueCount, faults.rescue.count),
-        (Field::RescueP50, faults.rescue.p50_ns),
-        (Field::RescueP99, faults.rescue.p99_ns),
-        (Field::RescueMax, faults.rescue.max_ns),
-        (Field::LoadCount, faults.load.count),
-        (Field::LoadP50, faults.load.p50_ns),
-        (Field::LoadP99, faults.load.p99_ns),
-        (Field::LoadMax, faults.load.max_ns),
-        (Field::WaitedCount, faults.waited.count),
-        (Field::WaitedP50, faults.waited.p50_ns),
-        (Field::WaitedP99, faults.waited.p99_ns),
-        (Field::WaitedMax, faults.waited.max_ns),
-        (Field::ReclaimedCount, faults.reclaimed.count),
-        (Field::ReclaimedP50, faults.reclaimed.p50_ns),
-        (Field::ReclaimedP99, faults.reclaimed.p99_ns),
-        (Field::ReclaimedMax, faults.reclaimed.max_ns),
-    ];
-    let mut fields = Fields::default();
-    for (field, value) in values {
-        fields.set(field, value);
-    }
-    fields
-}
-
-/// Resident bytes of the process, now and at most, as the kernel counts them; zeros where `/proc` is missing.
-fn resident() -> (u64, u64) {
-    const STATUS: &CStr = c"/proc/self/status";
-    let mut buffer = [0u8; 4096];
-    let read = rustix::fs::open(STATUS, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-        .and_then(|file| rustix::io::read(&file, &mut buffer[..]))
-        .unwrap_or(0);
-    let text = core::str::from_utf8(&buffer[..read]).unwrap_or("");
-    let kib = |name: &str| {
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(name))
-            .unwrap_or("");
-        line.split_whitespace()
-            .next()
-            .and_then(|n| n.parse::<u64>().ok())
-            .unwrap_or(0)
-            << 10
-    };
-    (kib("VmRSS:"), kib("VmHWM:"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_resident_set_is_read_from_proc() {
-        let (now, peak) = resident();
-        assert!(now > 1 << 20 && peak >= now);
-    }
+    publish::fields(stats, &PEAKS)
 }

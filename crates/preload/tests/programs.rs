@@ -210,8 +210,7 @@ fn freed_memory_is_kept_until_it_is_wanted() {
     let program = compile("lazy_malloc", directory.path());
     // 16 KiB, the largest folio that is cleared in place, and one that is not.
     for (order, lazy) in [("2", "on"), ("4", "on"), ("5", "on"), ("2", "off")] {
-        let path = directory.path().join(format!("board-{order}-{lazy}"));
-        let board = Board::create(&path).unwrap();
+        let (board, file) = Board::create("lazy_malloc").unwrap();
         let mut command = Command::new(&program);
         command
             .env("LD_PRELOAD", library())
@@ -219,7 +218,7 @@ fn freed_memory_is_kept_until_it_is_wanted() {
         command
             .env("MILLPOND_LAZY_PURGE", lazy)
             .env("MILLPOND_ORDER", order);
-        command.env("MILLPOND_BOARD", &path);
+        command.env("MILLPOND_BOARD", millpond_board::path_of(&file));
         let output = finish(command);
         let complaint = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "order {order}, {lazy}: {output:?}");

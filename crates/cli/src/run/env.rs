@@ -1,16 +1,15 @@
 //! What the program finds in its environment: the preload library and its settings.
 //!
 //! Everything goes through variables, because they reach the programs that the program starts as well. A board that is
-//! a file by name would be left behind by a kill, so its name is gone before the program starts, and the variable names
-//! the supervisor's own descriptor: `/proc/PID/fd/N` can be opened as long as the supervisor lives, by programs that
-//! have closed all their descriptors too.
+//! a file by name would be left behind by a kill, so it has none, and the variable names the supervisor's own
+//! descriptor: `/proc/PID/fd/N` can be opened as long as the supervisor lives, by programs that have closed all their
+//! descriptors too, and by `millpond stat`.
 
 use super::RunArgs;
 use millpond_board::{Board, BoardError};
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -34,11 +33,11 @@ pub enum EnvError {
         .0.display()
     )]
     UnnameableLibrary(PathBuf),
-    /// There is no place for the board.
-    #[error("cannot make the report board: {0}; point TMPDIR to a directory that can be written")]
-    BoardFile(#[from] io::Error),
-    /// The board cannot be made in its place.
-    #[error("{0}; point TMPDIR to a directory that can be written")]
+    /// There is no current directory from which the library was named.
+    #[error("cannot tell where the library named in {LIBRARY_VARIABLE} is: {0}")]
+    Directory(#[from] io::Error),
+    /// The board cannot be made.
+    #[error(transparent)]
     Board(#[from] BoardError),
 }
 
@@ -87,31 +86,23 @@ pub fn find_library() -> Result<PathBuf, EnvError> {
 pub struct SharedBoard {
     /// For reading.
     pub board: Board,
-    file: File,
+    file: OwnedFd,
 }
 
 impl SharedBoard {
-    /// Makes a board without a name.
+    /// Makes a board for a run of `program`.
     ///
     /// # Errors
-    /// When no directory takes the file.
-    pub fn create() -> Result<Self, EnvError> {
-        // The board is written by every process all the time, so it should not lie on a disk.
-        let shm = Path::new("/dev/shm");
-        let mut directory = tempfile::Builder::new();
-        directory.prefix("millpond-");
-        let directory = directory.tempdir_in(shm).or_else(|_| directory.tempdir())?;
-        let path = directory.path().join("board");
-        let board = Board::create(&path)?;
-        let file = OpenOptions::new().read(true).write(true).open(&path)?;
-        directory.close()?;
+    /// When the kernel gives no such memory.
+    pub fn create(program: &OsStr) -> Result<Self, EnvError> {
+        let (board, file) = Board::create(&program.to_string_lossy())?;
         Ok(Self { board, file })
     }
 
     /// The path under which any process of this user opens the board while this process lives.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
+        millpond_board::path_of(&self.file)
     }
 }
 
@@ -161,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_board_without_a_name_can_be_opened_and_leaves_nothing() {
-        let shared = SharedBoard::create().unwrap();
+        let shared = SharedBoard::create(OsStr::new("work")).unwrap();
         let seen = std::fs::read_link(shared.path()).unwrap();
         assert!(seen.to_string_lossy().ends_with("(deleted)"), "{seen:?}");
         Board::open(&shared.path()).unwrap().claim(1, "x").unwrap();

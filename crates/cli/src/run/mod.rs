@@ -235,7 +235,7 @@ pub fn run(args: &RunArgs) -> Result<u8, RunError> {
         check_store(path)?;
     }
     let report_file = open_report(&args.report)?;
-    let shared = SharedBoard::create()?;
+    let shared = SharedBoard::create(&args.command[0])?;
     let variables = env::variables(args, &library, &shared.path());
     let outcome =
         supervise::supervise(&file, &args.command, &variables).map_err(|error| RunError::Exec {

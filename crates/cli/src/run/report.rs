@@ -424,8 +424,7 @@ mod tests {
     }
 
     fn slots(all: &[&[(Field, u64)]]) -> Vec<SlotSnapshot> {
-        let directory = tempfile::tempdir().unwrap();
-        let board = Board::create(&directory.path().join("board")).unwrap();
+        let (board, _file) = Board::create("work").unwrap();
         for (pid, values) in (1..).zip(all) {
             let mut fields = Fields::default();
             for &(field, value) in *values {

@@ -54,6 +54,7 @@ impl Driver {
         let mut last_tick = Instant::now();
         let mut last_retry = Instant::now();
         let mut fruitless = false;
+        self.publish();
         while !self.stop.load(Ordering::SeqCst) {
             let seen = self.kicks.load(Ordering::SeqCst);
             self.resting.store(true, Ordering::SeqCst);
@@ -123,6 +124,13 @@ impl Driver {
         }
         if let Some(on_tick) = self.on_tick {
             on_tick();
+        }
+        self.publish();
+    }
+
+    fn publish(&self) {
+        if let Some(publisher) = &self.publisher {
+            publisher.publish(self);
         }
     }
 }

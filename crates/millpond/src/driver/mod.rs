@@ -29,6 +29,7 @@ pub use lazy_free::Contents;
 
 use crate::builder::OnStoreFull;
 use crate::error::PopulateError;
+use crate::publish::Publisher;
 use crate::signals::SignalsBlocked;
 use crate::stats::Stats;
 use governor::Governor;
@@ -52,6 +53,7 @@ pub(crate) struct Parts {
     pub(crate) background: Background,
     pub(crate) lazyfree_max: PageCount,
     pub(crate) on_tick: Option<fn()>,
+    pub(crate) publisher: Option<Publisher>,
 }
 
 /// What the budget counts besides the frames.
@@ -112,6 +114,7 @@ pub(crate) struct Driver {
     stop: AtomicBool,
     background: Background,
     on_tick: Option<fn()>,
+    publisher: Option<Publisher>,
     reclaim_ns: AtomicU64,
     direct_ns: AtomicU64,
     store_failures: AtomicU64,
@@ -155,6 +158,7 @@ impl Driver {
             stop: AtomicBool::new(false),
             background: parts.background,
             on_tick: parts.on_tick,
+            publisher: parts.publisher,
             reclaim_ns: AtomicU64::new(0),
             direct_ns: AtomicU64::new(0),
             store_failures: AtomicU64::new(0),

@@ -1,0 +1,82 @@
+//! Finding the boards of running processes.
+//!
+//! Who made a board keeps its descriptor, and the kernel says of each descriptor in `/proc/PID/fd` what it is. A board is a
+//! memfd called [`MEMFD`]. A process forked without exec has the same descriptor; boards are told apart by their inodes, and
+//! one that is found twice is one.
+
+use crate::{BoardError, View};
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// What a board's memfd is called.
+pub const MEMFD: &str = "millpond-board";
+
+/// A board that was found.
+#[derive(Debug)]
+pub struct Found {
+    /// The path under which it can be opened as long as its owner lives.
+    pub path: PathBuf,
+    /// The board; an error for that of another version.
+    pub view: Result<View, BoardError>,
+}
+
+/// All boards of the processes that this user may look at, by the number of the process.
+///
+/// A process that ends meanwhile, and one that belongs to somebody else, is passed over.
+#[must_use]
+pub fn list() -> Vec<Found> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let names = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut pids: Vec<u32> = names.collect();
+    pids.sort_unstable();
+    let mut seen = HashSet::new();
+    let mut found = Vec::new();
+    for path in pids.into_iter().flat_map(descriptors) {
+        let new = fs::metadata(&path).is_ok_and(|meta| seen.insert((meta.dev(), meta.ino())));
+        if new {
+            let view = View::open(&path);
+            found.push(Found { path, view });
+        }
+    }
+    found
+}
+
+/// The descriptors of a process that are boards.
+fn descriptors(pid: u32) -> Vec<PathBuf> {
+    let target = format!("/memfd:{MEMFD} (deleted)");
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+        return Vec::new();
+    };
+    let paths = entries.flatten().map(|entry| entry.path());
+    let is_board =
+        |path: &PathBuf| fs::read_link(path).is_ok_and(|link| link.as_os_str() == &*target);
+    paths.filter(is_board).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Board;
+
+    #[test]
+    fn a_board_is_found_once_and_gone_when_it_is_closed() {
+        let (_board, file) = Board::create("found").unwrap();
+        let other = rustix::io::dup(&file).unwrap();
+        let mine = || -> Vec<String> {
+            let views = list().into_iter().filter_map(|found| found.view.ok());
+            let mine = views.filter(|view| view.owner() == std::process::id());
+            mine.map(|view| view.name())
+                .filter(|name| name == "found")
+                .collect()
+        };
+        assert_eq!(mine(), ["found"]);
+        drop((file, other));
+        assert!(mine().is_empty());
+    }
+}

@@ -1,0 +1,148 @@
+//! The counters by Linux's names, as a board's fields give them.
+//!
+//! Names are those of `/proc/vmstat` where Linux has such a counter. What only Millpond has is named in the same manner; what
+//! each means is said at [`millpond::VmStat`].
+
+use millpond_board::{Field, Fields};
+
+/// Bytes in a page.
+const PAGE: u64 = 4096;
+
+/// Something that is counted, or that there is so much of now.
+#[derive(Clone, Copy)]
+pub struct Counter {
+    /// Its name.
+    pub name: &'static str,
+    from: From,
+    /// It only grows, so that it has a rate.
+    pub grows: bool,
+}
+
+#[derive(Clone, Copy)]
+enum From {
+    /// A field as it is.
+    Field(Field),
+    /// A field in bytes, in pages.
+    Pages(Field),
+    /// Two fields together.
+    Sum(Field, Field),
+}
+
+impl Counter {
+    const fn counts(field: Field) -> Self {
+        Self {
+            name: field.key(),
+            from: From::Field(field),
+            grows: true,
+        }
+    }
+
+    const fn named(name: &'static str, from: From) -> Self {
+        let grows = true;
+        Self { name, from, grows }
+    }
+
+    const fn gauge(field: Field) -> Self {
+        Self {
+            name: field.key(),
+            from: From::Field(field),
+            grows: false,
+        }
+    }
+
+    /// Its value among `fields`.
+    #[must_use]
+    pub fn of(&self, fields: &Fields) -> u64 {
+        match self.from {
+            From::Field(field) => fields.get(field),
+            From::Pages(field) => fields.get(field) / PAGE,
+            From::Sum(one, other) => fields.get(one) + fields.get(other),
+        }
+    }
+}
+
+/// All, in the order in which they are printed.
+pub const ALL: [Counter; 50] = [
+    Counter::gauge(Field::Budget),
+    Counter::gauge(Field::Rss),
+    Counter::gauge(Field::Metadata),
+    Counter::gauge(Field::NrLimit),
+    Counter::gauge(Field::NrMapped),
+    Counter::gauge(Field::NrActive),
+    Counter::gauge(Field::NrInactive),
+    Counter::gauge(Field::NrUnevictable),
+    Counter::gauge(Field::NrLimbo),
+    Counter::gauge(Field::NrFreeFrames),
+    Counter::gauge(Field::LazyFree),
+    Counter::gauge(Field::NrSwapped),
+    Counter::gauge(Field::StoreLogical),
+    Counter::gauge(Field::StoreStored),
+    Counter::gauge(Field::StoreRam),
+    Counter::named("pgfault", From::Sum(Field::MinorFaults, Field::MajorFaults)),
+    Counter::named("pgmajfault", From::Field(Field::MajorFaults)),
+    Counter::counts(Field::PgScanKswapd),
+    Counter::counts(Field::PgScanDirect),
+    Counter::counts(Field::PgStealKswapd),
+    Counter::counts(Field::PgStealDirect),
+    Counter::named("allocstall", From::Field(Field::DirectReclaims)),
+    Counter::named("pswpin", From::Pages(Field::BytesIn)),
+    Counter::named("pswpout", From::Pages(Field::BytesOut)),
+    Counter::counts(Field::PswpOutUnchanged),
+    Counter::counts(Field::PswpOutZero),
+    Counter::named("limbo_rescue", From::Pages(Field::Rescued)),
+    Counter::counts(Field::PgZero),
+    Counter::counts(Field::PgActivate),
+    Counter::counts(Field::PgDeactivate),
+    Counter::counts(Field::PgDiscard),
+    Counter::counts(Field::PgLazyFree),
+    Counter::counts(Field::PgLazyFreed),
+    Counter::counts(Field::PgLazyFreeReused),
+    Counter::counts(Field::FolioSplit),
+    Counter::counts(Field::DeferredSplit),
+    Counter::counts(Field::FolioFold),
+    Counter::counts(Field::Snapshots),
+    Counter::counts(Field::SnapshotCopy),
+    Counter::counts(Field::TakeOutBusy),
+    Counter::counts(Field::TakeOutImmovable),
+    Counter::counts(Field::StoreFailed),
+    Counter::counts(Field::LoadFailed),
+    Counter::counts(Field::OverLimit),
+    Counter::gauge(Field::FaultP50),
+    Counter::gauge(Field::FaultP99),
+    Counter::gauge(Field::FaultMax),
+    Counter::counts(Field::Reclaim),
+    Counter::counts(Field::ReclaimDirect),
+    Counter::gauge(Field::PeakRss),
+];
+
+/// Whether a gauge is the highest of the processes' and no sum: latencies cannot be added, and peaks of several processes do not
+/// fall together.
+#[must_use]
+pub fn is_highest(counter: &Counter) -> bool {
+    matches!(
+        counter.from,
+        From::Field(Field::FaultP50 | Field::FaultP99 | Field::FaultMax | Field::PeakRss)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_different_and_values_those_of_the_fields() {
+        let mut names: Vec<_> = ALL.iter().map(|counter| counter.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ALL.len());
+        let mut fields = Fields::default();
+        fields.set(Field::MinorFaults, 5);
+        fields.set(Field::MajorFaults, 2);
+        fields.set(Field::BytesIn, 3 * PAGE);
+        let of = |name| {
+            let counter = ALL.iter().find(|counter| counter.name == name);
+            counter.expect("a counter of this name").of(&fields)
+        };
+        assert_eq!((of("pgfault"), of("pgmajfault"), of("pswpin")), (7, 2, 3));
+    }
+}

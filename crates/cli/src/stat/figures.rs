@@ -1,0 +1,288 @@
+//! What is made of the slots of a board at one moment, and of what changed since another.
+//!
+//! Each process writes its counters at times of its own. A rate is therefore what a process counted between two writings over the
+//! time between *them*, which its slot knows, and not over the time between two looks; the rates of several processes add up. The
+//! first time there is no other moment, and a rate is over the process's life.
+//!
+//! What reclaim achieves is said as Linux's people say it: *efficiency* is pages freed for each page looked at, *velocity* pages
+//! looked at each second. Low efficiency at high velocity means that reclaim looks for what is not there; direct velocity beside
+//! that of kswapd (the background thread), that programs wait because it is late.
+
+use super::counters::{ALL, is_highest};
+use super::is_alive;
+use millpond_board::SlotSnapshot;
+use serde_json::{Map, Value, json};
+use std::fmt;
+
+/// The slots at one moment.
+pub struct Sample {
+    slots: Vec<SlotSnapshot>,
+    alive: Vec<bool>,
+}
+
+impl Sample {
+    /// Of these slots, now.
+    #[must_use]
+    pub fn new(slots: Vec<SlotSnapshot>) -> Self {
+        let alive = slots.iter().map(is_alive).collect();
+        Self { slots, alive }
+    }
+
+    fn same(&self, slot: &SlotSnapshot) -> Option<&SlotSnapshot> {
+        let is_same = |other: &&SlotSnapshot| {
+            (other.number, other.claimed_ns) == (slot.number, slot.claimed_ns)
+        };
+        self.slots.iter().find(is_same)
+    }
+}
+
+/// What one line says.
+pub struct Figures {
+    /// By the numbers of [`ALL`].
+    values: Vec<u64>,
+    rates: Vec<f64>,
+    /// Each slot with whether it lives.
+    processes: Vec<(SlotSnapshot, bool)>,
+    /// The longest time that rates are over, in nanoseconds.
+    over_ns: u64,
+}
+
+impl Figures {
+    /// Of `now`, with rates since `before`, or since the start of each process.
+    #[must_use]
+    pub fn new(now: &Sample, before: Option<&Sample>) -> Self {
+        let mut values = vec![0; ALL.len()];
+        let mut rates = vec![0.0; ALL.len()];
+        let mut longest = 0;
+        for (slot, &alive) in now.slots.iter().zip(&now.alive) {
+            let earlier = before.and_then(|before| before.same(slot));
+            let since = earlier.map_or(slot.claimed_ns, |slot| slot.published_ns);
+            let over = slot.published_ns.saturating_sub(since);
+            longest = longest.max(over);
+            for ((counter, value), rate) in ALL.iter().zip(&mut values).zip(&mut rates) {
+                let is = counter.of(&slot.fields);
+                if counter.grows {
+                    *value += is;
+                    let was = earlier.map_or(0, |slot| counter.of(&slot.fields));
+                    if over > 0 {
+                        *rate += is.saturating_sub(was) as f64 * 1e9 / over as f64;
+                    }
+                } else if is_highest(counter) {
+                    *value = is.max(*value);
+                } else if alive {
+                    *value += is;
+                }
+            }
+        }
+        let processes = now.slots.iter().cloned().zip(now.alive.iter().copied());
+        Self {
+            values,
+            rates,
+            processes: processes.collect(),
+            over_ns: longest,
+        }
+    }
+
+    /// How much there is of it, or was counted.
+    #[must_use]
+    pub fn value(&self, name: &str) -> u64 {
+        self.values[number(name)]
+    }
+
+    /// How much was counted each second.
+    #[must_use]
+    pub fn rate(&self, name: &str) -> f64 {
+        self.rates[number(name)]
+    }
+
+    /// How many processes run.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.processes.iter().filter(|(_, alive)| *alive).count()
+    }
+
+    /// Pages looked at each second by all who reclaim.
+    #[must_use]
+    pub fn velocity(&self) -> f64 {
+        self.rate("pgscan_kswapd") + self.rate("pgscan_direct")
+    }
+
+    /// Pages freed each second.
+    #[must_use]
+    pub fn stolen(&self) -> f64 {
+        self.rate("pgsteal_kswapd") + self.rate("pgsteal_direct")
+    }
+
+    /// Pages freed for each looked at; `None` when nobody looked.
+    #[must_use]
+    pub fn efficiency(&self) -> Option<f64> {
+        ratio(self.stolen(), self.velocity())
+    }
+
+    /// What follows from the counters, by name.
+    fn derived(&self) -> [(&'static str, Option<f64>); 8] {
+        let rate = |name| self.rate(name);
+        let seconds = |name| rate(name) / 1e9;
+        [
+            ("efficiency", self.efficiency()),
+            (
+                "kswapd_efficiency",
+                ratio(rate("pgsteal_kswapd"), rate("pgscan_kswapd")),
+            ),
+            (
+                "direct_efficiency",
+                ratio(rate("pgsteal_direct"), rate("pgscan_direct")),
+            ),
+            ("kswapd_velocity", Some(rate("pgscan_kswapd"))),
+            ("direct_velocity", Some(rate("pgscan_direct"))),
+            (
+                "direct_scans",
+                ratio(rate("pgscan_direct"), self.velocity()),
+            ),
+            ("stalls", Some(rate("allocstall"))),
+            ("stalled", Some(seconds("reclaim_direct_ns"))),
+        ]
+    }
+
+    /// A line for programs: `schema` = `millpond-stat/1`; later versions only add fields.
+    ///
+    /// | field | meaning |
+    /// | --- | --- |
+    /// | `pid`, `name` | what was asked for, and the board's name |
+    /// | `over_ns` | the time that rates are over: since the start the first time |
+    /// | `counters` | sums over the processes, of those that have ended too; what there is now (`nr_…`, `…_bytes`) of those that run; latencies and peaks of the one that has the highest |
+    /// | `rates` | what was counted each second |
+    /// | `derived` | `…efficiency`: pages freed for each looked at; `…velocity`: looked at each second; `direct_scans`: the share of these by threads in need; `stalls`: times a second that a fault reclaimed, `stalled`: seconds of each second that threads spent there; null where nothing happened |
+    /// | `processes` | `pid`, `name`, `state` |
+    #[must_use]
+    pub fn to_json(&self, pid: i32, name: &str) -> Value {
+        let counters = ALL.iter().zip(&self.values);
+        let counters = counters.map(|(counter, &value)| (counter.name.to_owned(), value.into()));
+        let rates = ALL.iter().zip(&self.rates);
+        let rates = rates.filter(|(counter, _)| counter.grows);
+        let rates = rates.map(|(counter, &rate)| (counter.name.to_owned(), rate.into()));
+        let derived = self
+            .derived()
+            .map(|(name, value)| (name.to_owned(), json!(value)));
+        json!({
+            "schema": "millpond-stat/1",
+            "pid": pid,
+            "name": name,
+            "over_ns": self.over_ns,
+            "counters": counters.collect::<Map<_, _>>(),
+            "rates": rates.collect::<Map<_, _>>(),
+            "derived": Map::from_iter(derived),
+            "processes": self.processes.iter().map(|(slot, _)| process(slot)).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// What a list says of a process.
+pub fn process(slot: &SlotSnapshot) -> Value {
+    use millpond_board::State;
+    let state = match slot.state {
+        State::Running if is_alive(slot) => "running",
+        State::Running => "killed",
+        State::Exited => "exited",
+        State::Execed => "became another program",
+        State::Failed => "stopped by millpond",
+    };
+    json!({ "pid": slot.pid, "name": slot.name, "state": state })
+}
+
+fn number(name: &str) -> usize {
+    let found = ALL.iter().position(|counter| counter.name == name);
+    found.unwrap_or_else(|| unreachable!("{name} is no counter"))
+}
+
+fn ratio(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part / whole)
+}
+
+/// All counters, a line each, as in `/proc/vmstat`; then what follows from them, over the time since the start.
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (counter, value) in ALL.iter().zip(&self.values) {
+            writeln!(f, "{} {value}", counter.name)?;
+        }
+        for (name, value) in self.derived() {
+            match value {
+                Some(value) => writeln!(f, "{name} {value:.3}")?,
+                None => writeln!(f, "{name} -")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millpond_board::{Field, Fields, State};
+
+    fn slot(number: usize, pid: u32, published_ns: u64, values: &[(Field, u64)]) -> SlotSnapshot {
+        let mut fields = Fields::default();
+        for &(field, value) in values {
+            fields.set(field, value);
+        }
+        SlotSnapshot {
+            number,
+            pid,
+            parent: None,
+            name: "work".to_owned(),
+            state: State::Running,
+            claimed_ns: 1_000_000_000,
+            published_ns,
+            fields,
+            torn: false,
+        }
+    }
+
+    #[test]
+    fn rates_are_over_the_time_between_writings_and_add_up() {
+        let me = std::process::id();
+        let scans = |n| [(Field::PgScanDirect, n), (Field::PgStealDirect, n / 4)];
+        let first = Sample::new(vec![
+            slot(0, me, 2_000_000_000, &scans(100)),
+            slot(1, me, 1_500_000_000, &scans(50)),
+        ]);
+        let figures = Figures::new(&first, None);
+        assert_eq!(figures.rate("pgscan_direct"), 200.0, "100 a second each");
+        let later = Sample::new(vec![
+            slot(0, me, 2_500_000_000, &scans(300)),
+            slot(1, me, 1_500_000_000, &scans(50)),
+        ]);
+        let figures = Figures::new(&later, Some(&first));
+        assert_eq!(figures.rate("pgscan_direct"), 400.0);
+        assert_eq!(figures.efficiency(), Some(0.25));
+        assert_eq!(figures.value("pgscan_direct"), 350);
+        let json = figures.to_json(7, "x");
+        assert_eq!(json["derived"]["direct_velocity"], 400.0);
+        assert_eq!(json["derived"]["kswapd_efficiency"], Value::Null);
+        assert_eq!(json["over_ns"], 500_000_000);
+    }
+
+    #[test]
+    fn what_has_ended_is_counted_and_has_no_memory() {
+        // No process has such a number.
+        let gone = u32::MAX;
+        let values = [
+            (Field::MajorFaults, 3),
+            (Field::NrMapped, 10),
+            (Field::FaultMax, 5),
+        ];
+        let sample = Sample::new(vec![
+            slot(0, std::process::id(), 2_000_000_000, &values),
+            slot(1, gone, 2_000_000_000, &values),
+        ]);
+        let figures = Figures::new(&sample, None);
+        let of = |name| figures.value(name);
+        assert_eq!(
+            (of("pgmajfault"), of("nr_mapped"), of("fault_max_ns")),
+            (6, 10, 5)
+        );
+        assert_eq!(figures.running(), 1);
+        assert_eq!(process(&sample.slots[1])["state"], "killed");
+        assert!(figures.to_string().contains("pgmajfault 6\n"), "{figures}");
+    }
+}

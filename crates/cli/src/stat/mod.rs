@@ -1,0 +1,266 @@
+//! `millpond stat`: the counters of a process that runs, like `vmstat`.
+//!
+//! A process under `millpond run`, and one whose managers are built with `.publish(name)`, writes its counters on a board ten
+//! times a second ([`millpond_board`]). This command looks at boards and disturbs nobody: it has no right to write there, and
+//! a process that is looked at does not learn of it.
+//!
+//! | asked for | shown |
+//! | --- | --- |
+//! | nothing | a line for each board that this user may see, and one for each process on it |
+//! | `PID` | all counters of it once, under Linux's names, and what follows from them |
+//! | `PID INTERVAL [COUNT]` | a line each so many seconds: of the time since the start first, as `vmstat` does, then of each interval |
+//!
+//! `PID` may be a `millpond run`, which means all its processes together, one of these processes, or a process that publishes by
+//! itself.
+
+mod counters;
+mod figures;
+mod table;
+
+use clap::Args;
+use figures::{Figures, Sample};
+use millpond_board::list::{Found, list};
+use millpond_board::{BoardError, SlotSnapshot, State, View};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags};
+use serde_json::json;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+use table::{Listing, Table};
+
+/// `millpond stat`'s arguments.
+#[derive(Args, Debug)]
+pub struct StatArgs {
+    /// A `millpond run`, one of its processes, or a process that publishes its counters; all of these are listed without it
+    #[arg(value_parser = clap::value_parser!(i32).range(1..))]
+    pid: Option<i32>,
+    /// Seconds between two lines, 0.1 at least; without it all counters are printed once
+    #[arg(value_name = "INTERVAL", value_parser = parse_interval)]
+    interval: Option<Duration>,
+    /// Lines to print; without it, until the process ends
+    #[arg(value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Print JSON, a line each time
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| format!("`{text}` is no number of seconds"))?;
+    if !(0.1..=86_400.0).contains(&seconds) {
+        return Err(format!(
+            "`{text}` is not between 0.1 and 86400 seconds; counters are written down ten times a second"
+        ));
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// Why there is nothing to show.
+#[derive(Debug, thiserror::Error)]
+pub enum StatError {
+    /// The number is nobody's.
+    #[error("there is no process {0}; `millpond stat` lists those that can be looked at")]
+    NoProcess(i32),
+    /// It is somebody else's.
+    #[error("process {0} belongs to another user; be that user, or root")]
+    Denied(i32),
+    /// It is on no board.
+    #[error(
+        "process {0} publishes no counters: neither does it run under `millpond run`, nor has it a manager built with `.publish(name)`; `millpond stat` lists those that do"
+    )]
+    NotPublished(i32),
+    /// Its board is of another version.
+    #[error(transparent)]
+    Board(#[from] BoardError),
+    /// The process cannot be waited for.
+    #[error("cannot wait for process {pid}: {errno}")]
+    Wait {
+        /// The process.
+        pid: i32,
+        /// What the kernel said.
+        errno: rustix::io::Errno,
+    },
+    /// The result cannot be printed.
+    #[error("cannot print: {0}")]
+    Print(#[from] io::Error),
+}
+
+/// Shows what was asked for.
+///
+/// # Errors
+/// When there is no such process, it cannot be looked at, or nothing can be printed.
+pub fn stat(args: &StatArgs) -> Result<u8, StatError> {
+    let shown = match args.pid {
+        None => print_list(args.json),
+        Some(pid) => print_figures(pid, args),
+    };
+    match shown {
+        // Whoever reads has seen enough: `millpond stat PID 1 | head`.
+        Err(StatError::Print(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
+        other => other.map(|()| 0),
+    }
+}
+
+fn print_list(as_json: bool) -> Result<(), StatError> {
+    let mut stdout = io::stdout().lock();
+    let mut none = true;
+    let mut listing = Listing::new();
+    for Found { path, view } in list() {
+        let view = match view {
+            Ok(view) => view,
+            Err(error) => {
+                eprintln!("millpond: {}: {error}", path.display());
+                continue;
+            }
+        };
+        none = false;
+        let slots: Vec<SlotSnapshot> = view.slots().collect();
+        if as_json {
+            writeln!(stdout, "{}", json_of_board(view, &slots))?;
+        } else {
+            listing.add(view.owner(), &view.name(), &slots);
+        }
+    }
+    if none {
+        eprintln!(
+            "millpond: this user sees no `millpond run`, and no program whose manager was built with `.publish(name)`"
+        );
+    } else if !as_json {
+        write!(stdout, "{listing}")?;
+    }
+    Ok(())
+}
+
+fn json_of_board(view: View, slots: &[SlotSnapshot]) -> serde_json::Value {
+    json!({
+        "schema": "millpond-stat-list/1",
+        "pid": view.owner(),
+        "name": view.name(),
+        "kind": kind(view.owner(), slots),
+        "processes": slots.iter().filter(|slot| is_alive(slot)).map(figures::process).collect::<Vec<_>>(),
+    })
+}
+
+/// Whether a board is that of a `millpond run`, which has no memory to manage itself, or of a program's own.
+fn kind(owner: u32, slots: &[SlotSnapshot]) -> &'static str {
+    if slots.iter().any(|slot| slot.pid == owner) {
+        "library"
+    } else {
+        "run"
+    }
+}
+
+/// Whether a slot's process runs. One that was killed could not say that it does not.
+fn is_alive(slot: &SlotSnapshot) -> bool {
+    slot.state == State::Running && std::fs::exists(format!("/proc/{}", slot.pid)).unwrap_or(false)
+}
+
+/// What is looked at.
+struct Target {
+    view: View,
+    /// This process alone; all that are on the board without one.
+    only: Option<u32>,
+    /// Becomes readable at its end.
+    handle: OwnedFd,
+}
+
+impl Target {
+    fn find(pid: i32) -> Result<Self, StatError> {
+        let wait = |errno| StatError::Wait { pid, errno };
+        let number = Pid::from_raw(pid).ok_or(StatError::NoProcess(pid))?;
+        let handle = match rustix::process::pidfd_open(number, PidfdFlags::empty()) {
+            // A thread that is not its process's first is refused as invalid.
+            Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL) => {
+                return Err(StatError::NoProcess(pid));
+            }
+            other => other.map_err(wait)?,
+        };
+        let wanted = pid.unsigned_abs();
+        let own = format!("/proc/{pid}/");
+        let mut member = None;
+        for Found { path, view } in list() {
+            match view {
+                Ok(view) if view.owner() == wanted => {
+                    let only = None;
+                    return Ok(Self { view, only, handle });
+                }
+                Ok(view) if view.slots().any(|slot| slot.pid == wanted) => member = Some(view),
+                Err(error) if path.starts_with(&own) => return Err(error.into()),
+                _ => {}
+            }
+        }
+        match member {
+            Some(view) => Ok(Self {
+                view,
+                only: Some(wanted),
+                handle,
+            }),
+            None if std::fs::read_dir(format!("/proc/{pid}/fd")).is_err() => {
+                Err(StatError::Denied(pid))
+            }
+            None => Err(StatError::NotPublished(pid)),
+        }
+    }
+
+    fn sample(&self) -> Sample {
+        let asked_for = |slot: &SlotSnapshot| self.only.is_none_or(|pid| slot.pid == pid);
+        Sample::new(self.view.slots().filter(asked_for).collect())
+    }
+
+    /// Waits so long, or until the process ends; whether it has.
+    fn has_ended_after(&self, time: Duration) -> rustix::io::Result<bool> {
+        let mut ended = [PollFd::new(&self.handle, PollFlags::IN)];
+        let time = Timespec {
+            tv_sec: time.as_secs() as i64,
+            tv_nsec: time.subsec_nanos().into(),
+        };
+        Ok(poll(&mut ended, Some(&time))? > 0)
+    }
+}
+
+fn print_figures(pid: i32, args: &StatArgs) -> Result<(), StatError> {
+    let target = Target::find(pid)?;
+    let mut stdout = io::stdout().lock();
+    let mut table = Table::new();
+    let mut before: Option<Sample> = None;
+    let mut left = args.count.unwrap_or(u64::MAX);
+    let mut ended = false;
+    loop {
+        let now = target.sample();
+        let figures = Figures::new(&now, before.as_ref());
+        if args.json {
+            writeln!(stdout, "{}", figures.to_json(pid, &target.view.name()))?;
+        } else if args.interval.is_some() {
+            table.write(&mut stdout, &figures)?;
+        } else {
+            write!(stdout, "{figures}")?;
+        }
+        stdout.flush()?;
+        left -= 1;
+        let Some(interval) = args.interval.filter(|_| left > 0 && !ended) else {
+            return Ok(());
+        };
+        before = Some(now);
+        // What happened between the last line and the end is worth one more.
+        ended = target
+            .has_ended_after(interval)
+            .map_err(|errno| StatError::Wait { pid, errno })?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_such_that_something_changes_meanwhile() {
+        assert_eq!(parse_interval("0.5"), Ok(Duration::from_millis(500)));
+        for text in ["0", "0.05", "-1", "x", "NaN", "1e9"] {
+            let error = parse_interval(text).unwrap_err();
+            assert!(error.contains(&format!("`{text}`")), "{error}");
+        }
+    }
+}

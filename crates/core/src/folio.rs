@@ -122,6 +122,8 @@ pub(crate) struct Folio {
     pub(crate) immovable: bool,
     /// Lazily freed and, as far as is known, not used since. All of it; for a part see `freed`.
     pub(crate) lazy: bool,
+    /// Nobody asked for it: it comes with the window of another.
+    pub(crate) ahead: bool,
     /// Where its memory is.
     pub(crate) node: NodeId,
     /// Whom its memory is charged to.
@@ -234,6 +236,7 @@ impl Folios {
             waited_for: false,
             immovable: false,
             lazy: false,
+            ahead: false,
             node: NodeId::default(),
             group: GroupId::ROOT,
             slot_first: 0,

@@ -27,6 +27,11 @@
 //! (logarithmic, each run an eighth). The first step of a run is half the usual run. Sixteen runs of another kind are
 //! enough to forget; it never starts above 64 KiB.
 //!
+//! # Where the order is fixed
+//! The folios of such a region are all of one size, as far as neighbours allow, but a stream over them still wants more than
+//! one: the window says how many come with one fault, as the kernel's readahead brings in several folios. Beyond the first they
+//! come in memory that is free anyway.
+//!
 //! # What overrides it
 //! The region's own bound, the order that its pages' slot or its neighbours allow, a sixty-fourth of the budget for
 //! one folio, and advice: *sequential* starts at 64 KiB, *random* stays at one page.

@@ -1,4 +1,4 @@
-//! Adaptive orders and folding up, decision by decision.
+//! Windows, adaptive orders and folding up, decision by decision.
 
 use millpond_core::{
     Access, Advice, Command, Commands, Config, Core, Event, FreeMode, LEAF_PAGES, Order,
@@ -253,6 +253,51 @@ fn a_stream_goes_on_through_reclaim() {
     assert!(world.core.stats().allocstall > 8);
     let ideal = (pages >> 6) as usize;
     assert!(faults <= ideal + 6, "{faults} faults for {ideal} folios");
+}
+
+/// A stream over folios of a fixed order takes up to eight of them a fault, first or again; no folio is of another order. What is
+/// touched out of order comes alone.
+#[test]
+fn a_stream_takes_several_folios_of_a_fixed_order_with_one_fault() {
+    for order in [0, 2, 4] {
+        let mut world = World::new(Order::new(order).unwrap());
+        let pages = 4 * LEAF_PAGES;
+        for _ in 0..2 {
+            let mut faults = 0;
+            for n in 0..pages {
+                let came = world.touch(n);
+                assert!(came.len() <= 8, "{came:?}");
+                assert!(came.iter().all(|&other| other == order), "{came:?}");
+                faults += u32::from(!came.is_empty());
+            }
+            let ideal = pages >> (order + 3);
+            assert!(
+                (ideal..ideal + 16).contains(&faults),
+                "{faults} faults at order {order}"
+            );
+            world.evict(pages);
+        }
+        for n in [77, 1300, 200, 1900, 530, 40] {
+            assert_eq!(world.touch(n), [order], "page {n}");
+        }
+    }
+}
+
+/// What was not asked for comes in memory that is free anyway: with all of it in use, only what a batch of reclaim left over.
+#[test]
+fn a_window_of_a_fixed_order_takes_no_memory_from_anybody() {
+    let mut world = World::new(Order::new(2).unwrap());
+    for n in 0..LIMIT {
+        world.touch(n);
+    }
+    let full = world.core.stats();
+    for n in LIMIT..LIMIT + 8 * LEAF_PAGES {
+        let before = world.core.available();
+        let came = world.touch(n).len() as u32;
+        let stalled = world.core.stats().allocstall > full.allocstall;
+        assert!(came <= 1 || stalled || 4 * came <= before.0);
+    }
+    assert!(world.core.stats().nr_mapped <= u64::from(LIMIT));
 }
 
 /// Reading at random left a region in pieces: each page that came in alone was saved alone, though nothing had changed, and the

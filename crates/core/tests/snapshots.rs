@@ -52,7 +52,9 @@ impl Bench {
 
     fn touch(&mut self, page: PageIndex) {
         let (reply, commands) = self.fault(page);
-        assert_eq!(reply, Reply::Done, "a fault at {page}");
+        // It may have come with the window of an earlier one.
+        let there = matches!(reply, Reply::Done | Reply::Present);
+        assert!(there, "a fault at {page}: {reply:?}");
         self.work(commands);
     }
 

@@ -26,7 +26,7 @@ pub struct LatencySummary {
 /// let mut region = manager.region(1 << 20)?;
 /// region.as_mut_slice().fill(7);
 /// let stats = manager.stats();
-/// assert_eq!(stats.faults.first_touch.count, 16); // of 64 KiB each
+/// assert!(stats.faults.first_touch.count <= 16); // of 64 KiB each, or of several such
 /// assert!(stats.faults.first_touch.p50_ns <= stats.faults.first_touch.max_ns);
 /// assert_eq!(stats.faults.load.count, 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

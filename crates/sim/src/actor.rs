@@ -543,10 +543,15 @@ impl World {
             };
             let bound = region.map_or(0, own).min(max_order.get());
             let bound = Order::new(bound).expect("orders are below ten");
-            // The folio that is wanted comes first, and the rest of its window after it.
-            let near = match first || !region.is_some_and(|r| r.adaptive) {
+            // The folio that is wanted comes first, and the rest of its window after it. Where the order is fixed, the window is
+            // not bounded by it.
+            let window = match region.is_some_and(|r| r.adaptive) {
+                true => bound,
+                false => max_order,
+            };
+            let near = match first {
                 true => at.contains(page),
-                false => PageRange::block(page, bound).covers(at),
+                false => PageRange::block(page, window).covers(at),
             };
             first = false;
             if !near || at.len.0 > bound.pages().0 {

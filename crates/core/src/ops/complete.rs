@@ -104,14 +104,18 @@ impl Core {
         let folio = *self.folios.get(id);
         let pages = folio.order.pages().0;
         self.settle_frame(folio.frame, frame_kept);
-        self.stat.pgfault += 1;
+        let major = matches!(folio.errand, Errand::Fold(_))
+            || folio.errand != Errand::Copy && folio.slot.is_some();
+        if !folio.ahead {
+            self.stat.pgfault += 1;
+            self.stat.pgmajfault += u64::from(major);
+        }
         match (folio.errand, folio.slot) {
             (Errand::Copy, _) => {
                 self.stat.snapshot_copy += u64::from(pages);
                 self.given_back(folio.lender(), out);
             }
             (Errand::Fold(fold), _) => {
-                self.stat.pgmajfault += 1;
                 self.stat.folio_fold += 1;
                 let parts = self.folds.take(fold);
                 for part in parts.as_slice() {
@@ -125,10 +129,7 @@ impl Core {
                     }
                 }
             }
-            (_, Some(_)) => {
-                self.stat.pgmajfault += 1;
-                self.stat.pswpin += u64::from(pages);
-            }
+            (_, Some(_)) => self.stat.pswpin += u64::from(pages),
             (_, None) => self.stat.pgzero += u64::from(pages),
         }
         self.now_resident(id, ListName::Inactive);
@@ -153,6 +154,7 @@ impl Core {
         folio.state = State::Resident;
         folio.frame = None;
         folio.errand = Errand::None;
+        folio.ahead = false;
         self.list(id, list);
     }
 

@@ -34,6 +34,17 @@ pub(crate) enum Memory {
     Short(PageCount),
 }
 
+/// What a fault asks for.
+#[derive(Clone, Copy)]
+struct Asked {
+    /// The largest folio of what reads as zeros.
+    folio: Order,
+    /// The largest part of a slot that comes as one folio.
+    slot: Order,
+    /// The block around the page whose absent pages come too, as far as there is memory.
+    window: Order,
+}
+
 impl Core {
     pub(crate) fn fault(&mut self, page: PageIndex, max_order: Order, out: &mut Commands) -> Reply {
         if self.regions.of(page).is_none() {
@@ -68,41 +79,48 @@ impl Core {
     fn fault_absent(&mut self, page: PageIndex, max_order: Order, out: &mut Commands) -> Reply {
         let habit = self.regions.of(page).expect("a fault is in a region").habit;
         let before = self.trends.before(page, habit);
-        let (window, whole_slots) = self.window(page, max_order);
-        let most = if whole_slots { max_order } else { window };
-        let reply = self.bring_in(page, window, most, true, out);
+        let asked = self.window(page, max_order);
+        let reply = self.bring_in(page, asked.folio, asked.slot, true, out);
         if reply != Reply::Done {
             // It comes again, and must find the run that it continues.
             let region = self.regions.of_mut(page).expect("a fault is in a region");
             self.trends.restore(&before, &mut region.habit);
         }
-        if reply != Reply::Done || whole_slots {
-            return reply;
+        if reply == Reply::Done && asked.window > Order::ZERO {
+            self.bring_in_rest(page, asked, out);
         }
-        self.bring_in_rest(page, window, out);
         reply
     }
 
-    /// How much around `page` is asked for, and whether a slot that is smaller or larger comes as it is.
-    fn window(&mut self, page: PageIndex, max_order: Order) -> (Order, bool) {
+    /// How much around `page` is asked for.
+    fn window(&mut self, page: PageIndex, max_order: Order) -> Asked {
         let region = self.regions.of_mut(page).expect("a fault is in a region");
+        let leaves = &self.leaves;
+        let present = |p| matches!(leaves.get(p), Entry::Folio(_));
+        let window = self.trends.window(page, &mut region.habit, present);
+        let share = (self.limit / FOLIO_SHARE).max(1).ilog2() as u8;
+        let share = Order::new(share).unwrap_or(Order::MAX);
         match region.order {
-            OrderPolicy::Fixed(order) => (order.min(max_order), true),
+            OrderPolicy::Fixed(order) => Asked {
+                folio: order.min(max_order),
+                slot: max_order,
+                window: window.min(max_order).min(share),
+            },
             OrderPolicy::Adaptive { max } => {
-                let leaves = &self.leaves;
-                let present = |p| matches!(leaves.get(p), Entry::Folio(_));
-                let window = self.trends.window(page, &mut region.habit, present);
-                let share = (self.limit / FOLIO_SHARE).max(1).ilog2() as u8;
-                let share = Order::new(share).unwrap_or(Order::MAX);
-                (window.min(max).min(max_order).min(share), false)
+                let window = window.min(max).min(max_order).min(share);
+                Asked {
+                    folio: window,
+                    slot: window,
+                    window,
+                }
             }
         }
     }
 
     /// The absent pages of the window beside the one that was wanted, in memory that is free anyway.
-    fn bring_in_rest(&mut self, page: PageIndex, window: Order, out: &mut Commands) {
+    fn bring_in_rest(&mut self, page: PageIndex, asked: Asked, out: &mut Commands) {
         let region = self.regions.of(page).expect("a fault is in a region").range;
-        let block = PageRange::block(page, window);
+        let block = PageRange::block(page, asked.window);
         let end = block.end().min(region.end());
         let mut at = block.start;
         let mut folios = 1;
@@ -111,14 +129,15 @@ impl Core {
                 Entry::Folio(id) => self.at(id).end(),
                 Entry::Poisoned => at.plus(1),
                 Entry::Empty | Entry::Zero | Entry::Swapped { .. } => {
-                    if self.bring_in(at, window, window, false, out) != Reply::Done {
+                    if self.bring_in(at, asked.folio, asked.slot, false, out) != Reply::Done {
                         return;
                     }
                     folios += 1;
-                    match self.leaves.get(at) {
-                        Entry::Folio(id) => self.at(id).end(),
-                        _ => unreachable!("{at} was brought in"),
-                    }
+                    let Entry::Folio(id) = self.leaves.get(at) else {
+                        unreachable!("{at} was brought in")
+                    };
+                    self.folios.get_mut(id).ahead = true;
+                    self.at(id).end()
                 }
             };
         }

@@ -65,6 +65,18 @@ pub trait Mmu: Send + Sync {
     /// Nothing is mapped; `frame`, when given, is still populated.
     fn install_zero(&self, at: PageRange, frame: Option<Frame>) -> Result<Placed, InstallError>;
 
+    /// [`Mmu::install_zero`] of several folios, for backends that save by doing it together; answers in `results`, one for
+    /// each.
+    fn install_zero_all(
+        &self,
+        work: &[(PageRange, Option<Frame>)],
+        results: &mut [Result<Placed, InstallError>],
+    ) {
+        for (result, (at, frame)) in results.iter_mut().zip(work) {
+            *result = self.install_zero(*at, *frame);
+        }
+    }
+
     /// Fills `frame` by `fill`, giving it pages first when `fresh`. The slice is the whole frame.
     ///
     /// # Errors

@@ -3,8 +3,8 @@
 //! In four phases a round, until the core asks for no more:
 //!
 //! 1. frames go back to the kernel first, because what follows may need the room;
-//! 2. what the MMU does better together is put together: take-outs, zaps;
-//! 3. the rest one by one: zeros, loads, rescues, saves;
+//! 2. what the MMU does better together is put together: take-outs, zaps, the zeros of a window;
+//! 3. the rest one by one: loads, rescues, saves;
 //! 4. all results go to the core under one lock, as far as its answers fit in the list.
 
 use super::Driver;
@@ -91,8 +91,16 @@ impl Driver {
             if any(|command| matches!(command, Command::Zap { .. })) {
                 self.zap(commands, &mut results);
             }
+            let zeros = |command: &&Command| matches!(command, Command::Zero { .. });
+            let together = commands.iter().filter(|command| zeros(&command)).count() > 1;
+            let mut zeroed = together
+                .then(|| self.zero(commands, &mut results))
+                .flatten();
             for command in commands.iter() {
-                let outcome = self.carry_out_one(command, commands, &mut results);
+                let outcome = match command {
+                    Command::Zero { .. } if together => zeroed.take(),
+                    _ => self.carry_out_one(command, commands, &mut results),
+                };
                 // The folio that is wanted comes first; what follows is the rest of its window.
                 installed = installed.or(outcome);
             }
@@ -173,6 +181,28 @@ impl Driver {
                 },
             );
         }
+    }
+
+    /// Maps zeros for several folios. Answers how it went for the first.
+    fn zero(&self, commands: &Commands, results: &mut Results) -> Installed {
+        let mut work = Batch::new((PageRange::default(), None));
+        let mut folios = Batch::new(FolioId(0));
+        for command in commands.iter() {
+            if let Command::Zero { folio, at, frame } = command {
+                work.push((at, frame));
+                folios.push(folio);
+            }
+        }
+        let mut placed = [Err(InstallError::Gone); MAX_COMMANDS];
+        self.mmu
+            .install_zero_all(work.items(), &mut placed[..work.len]);
+        let mut first = None;
+        for ((&folio, &(_, frame)), placed) in folios.items().iter().zip(work.items()).zip(placed) {
+            let outcome = install_outcome(placed, frame.is_some());
+            first = first.or(Some(outcome));
+            results.completed(folio, outcome);
+        }
+        first
     }
 
     fn is_zeros(&self, frame: Frame) -> bool {

@@ -24,7 +24,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 
 use millpond_core::{
-    BringError, Brought, Frame, InstallError, LoadError, PAGE_SIZE, PageRange, Placed,
+    BringError, Brought, Frame, InstallError, LoadError, Order, PAGE_SIZE, PageRange, Placed,
 };
 
 use super::Uffd;
@@ -150,8 +150,13 @@ impl Uffd {
     }
 
     pub(super) fn choose(&self, frame: Frame) -> Choice {
+        self.choose_for(frame.order())
+    }
+
+    /// The way of mapping as many pages as a folio of `order` has.
+    pub(super) fn choose_for(&self, order: Order) -> Choice {
         if self.can_move {
-            self.costs.choose(frame.order())
+            self.costs.choose(order)
         } else {
             Choice {
                 method: Method::Copy,
@@ -191,28 +196,58 @@ impl Uffd {
             Method::Move => self.move_some(dst, src, len, 0),
             Method::Copy => (0, None),
         };
-        // Phase 2: copy the rest, into a huge page when it is one that is shared after a fork.
+        // Copied into a huge page when it is one that is shared after a fork.
         let mut done = moved;
         if len == HUGE && moved == 0 && error == Some(Errno::BUSY) {
             done = self.place_copy(dst, src);
         }
+        self.finish(dst, src, len, (moved, done), copy)?;
+        if let Some(since) = since
+            && (moved == len || choice.method == Method::Copy)
+        {
+            self.costs.took(frame.order(), choice.method, since);
+        }
+        Ok(self.placed(src, len, moved))
+    }
+
+    /// The rest of a frame of zeros of which `moved` bytes were moved by a call for several.
+    pub(super) fn finish_zeros(
+        &self,
+        frame: Frame,
+        at: PageRange,
+        moved: usize,
+    ) -> Result<Placed, InstallError> {
+        let lease = self.pool.lease(frame);
+        let ((dst, len), src) = (self.folio(at, frame), lease.addr());
+        self.finish(dst, src, len, (moved, moved), Self::copy_around)?;
+        Ok(self.placed(src, len, moved))
+    }
+
+    /// Phase 2: copies what is not `done`; of that, `moved` bytes were moved. Takes all of it back if that cannot be.
+    fn finish(
+        &self,
+        dst: usize,
+        src: usize,
+        len: usize,
+        (moved, done): (usize, usize),
+        copy: fn(&Self, usize, usize, usize) -> Result<(), usize>,
+    ) -> Result<(), InstallError> {
         if done < len
             && let Err(copied) = copy(self, dst + done, src + done, len - done)
         {
             self.take_back(dst, src, moved, done - moved + copied);
             return Err(refusal(len));
         }
-        if let Some(since) = since
-            && (moved == len || choice.method == Method::Copy)
-        {
-            self.costs.took(frame.order(), choice.method, since);
-        }
-        // Phase 3: a frame is a hole or populated, never half of each.
+        Ok(())
+    }
+
+    /// Phase 3: a frame is a hole or populated, never half of each.
+    fn placed(&self, src: usize, len: usize, moved: usize) -> Placed {
         if moved == 0 {
-            return Ok(Placed::Copied);
+            return Placed::Copied;
         }
         self.drop_pages(src + moved, len - moved);
-        Ok(Placed::Moved)
+        Placed::Moved
     }
 
     /// [`copy_around`](Self::copy_around), page by page where the range crosses mappings: contents that exist are

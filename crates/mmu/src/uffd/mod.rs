@@ -20,6 +20,7 @@ mod fork;
 mod hand_over;
 mod huge;
 mod install;
+mod install_run;
 mod take_out;
 mod transfer;
 mod zap;
@@ -361,6 +362,14 @@ impl Drop for Uffd {
 impl Mmu for Uffd {
     fn install_zero(&self, at: PageRange, frame: Option<Frame>) -> Result<Placed, InstallError> {
         self.install_zero_pages(at, frame)
+    }
+
+    fn install_zero_all(
+        &self,
+        work: &[(PageRange, Option<Frame>)],
+        results: &mut [Result<Placed, InstallError>],
+    ) {
+        self.install_zero_runs(work, results);
     }
 
     fn fill(

@@ -1,0 +1,107 @@
+//! Mapping the zeros of several folios by one call.
+//!
+//! A stream is answered by a window of folios. Where they are neighbours in the arena, and their frames in the pool, what one
+//! call costs beside its pages is paid once: the entry into the kernel, and the interruption of other processors. New pages
+//! need no frames, so any neighbours will do. At most 2 MiB go together; a folio of that size is a call of its own
+//! (`huge.rs`).
+//!
+//! A call that stops half-way is finished folio by folio, by the rules of `install.rs`.
+
+use millpond_core::{Frame, InstallError, Order, PAGE_SIZE, PageRange, Placed};
+
+use super::Uffd;
+use super::cost::Method;
+use crate::reservation::HUGE;
+
+impl Uffd {
+    /// See [`Mmu::install_zero_all`](millpond_core::Mmu::install_zero_all).
+    pub(super) fn install_zero_runs(
+        &self,
+        work: &[(PageRange, Option<Frame>)],
+        results: &mut [Result<Placed, InstallError>],
+    ) {
+        assert_eq!(work.len(), results.len(), "one result for each folio");
+        let mut first = 0;
+        while first < work.len() {
+            let count = self.zero_run(&work[first..]);
+            let here = first..first + count;
+            self.install_zero_run(&work[here.clone()], &mut results[here]);
+            first += count;
+        }
+    }
+
+    /// How many folios from the start are neighbours, up to 2 MiB.
+    fn zero_run(&self, work: &[(PageRange, Option<Frame>)]) -> usize {
+        let (at, frame) = work[0];
+        let end = |at: PageRange| self.at(at.start) + at.len.bytes() as usize;
+        let mut next = (
+            end(at),
+            frame.map(|frame| self.pool.addr(frame) + frame.order().bytes()),
+        );
+        let mut bytes = at.len.bytes() as usize;
+        for (n, &(at, frame)) in work.iter().enumerate().skip(1) {
+            bytes += at.len.bytes() as usize;
+            let here = (self.at(at.start), frame.map(|frame| self.pool.addr(frame)));
+            if here != next || bytes > HUGE {
+                return n;
+            }
+            next = (
+                end(at),
+                frame.map(|frame| self.pool.addr(frame) + frame.order().bytes()),
+            );
+        }
+        work.len()
+    }
+
+    fn install_zero_run(
+        &self,
+        run: &[(PageRange, Option<Frame>)],
+        results: &mut [Result<Placed, InstallError>],
+    ) {
+        let dst = self.at(run[0].0.start);
+        let len = run.iter().map(|(at, _)| at.len.bytes() as usize).sum();
+        let mapped = match run[0].1 {
+            _ if run.len() == 1 => 0,
+            None => self
+                .copy_around(dst, self.zeros.addr(), len)
+                .map_or_else(|done| done, |()| len),
+            Some(first) => self.move_zeros(run, dst, self.pool.addr(first), len),
+        };
+        let mut before = 0;
+        for (&(at, frame), result) in run.iter().zip(results) {
+            let (start, len) = (self.at(at.start), at.len.bytes() as usize);
+            let done = mapped.saturating_sub(before).min(len);
+            before += len;
+            *result = match frame {
+                Some(frame) if done > 0 => self.finish_zeros(frame, at, done),
+                None if done == len => Ok(Placed::Copied),
+                _ => {
+                    // The program unmaps memory here at this moment.
+                    self.drop_pages(start, done);
+                    self.install_zero_pages(at, frame)
+                }
+            };
+        }
+    }
+
+    /// Answers how many bytes were moved; none where copying is the better way.
+    fn move_zeros(
+        &self,
+        run: &[(PageRange, Option<Frame>)],
+        dst: usize,
+        src: usize,
+        len: usize,
+    ) -> usize {
+        let size = (len / PAGE_SIZE).ilog2() as u8;
+        let choice = self.choose_for(Order::new(size).expect("up to 2 MiB"));
+        if choice.method != Method::Move {
+            return 0;
+        }
+        for frame in run.iter().filter_map(|(_, frame)| *frame) {
+            let mut lease = self.pool.lease(frame);
+            // SAFETY: the caller says that the frame is populated.
+            unsafe { lease.bytes_mut() }.fill(0);
+        }
+        self.move_some(dst, src, len, 0).0
+    }
+}

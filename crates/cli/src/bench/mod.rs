@@ -21,6 +21,7 @@ mod smaps;
 mod swap;
 mod target;
 mod under_run;
+mod warm;
 mod worker;
 mod zram;
 

@@ -1,10 +1,10 @@
 //! The measured processes: each measurement runs in a fresh process of this executable, and none outlives the benchmark.
 //!
 //! A fresh process each time, because a heap that was used before, a warm cache of the manager or a cgroup entered too
-//! late would favour one side. Signals that ask the benchmark to end are blocked in the main thread and fetched by a thread of
+//! late would favour one side, and with free memory that is there (`warm.rs`). Signals that ask the benchmark to end are blocked in the main thread and fetched by a thread of
 //! their own, which kills the worker; the main thread then sees its worker end, and returns through its guards.
 
-use super::{BenchError, guard};
+use super::{BenchError, guard, warm};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::de::DeserializeOwned;
 use std::ffi::OsStr;
@@ -101,6 +101,7 @@ impl Workers {
         mut command: Command,
         started: impl FnOnce(i32, u64) -> io::Result<()>,
     ) -> Result<T, BenchError> {
+        warm::up();
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         // SAFETY: the closure makes one system call and neither allocates nor locks, as is required after a fork.
         unsafe {

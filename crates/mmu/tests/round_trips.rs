@@ -70,6 +70,52 @@ fn neighbours_go_out_in_one_call() {
     });
 }
 
+/// The folios of a window: with frames that hold something, with new pages, and both in turns. Where the program unmaps a page in
+/// the middle, the folio that had it is refused, those before and behind it are mapped, and what was written to them
+/// since they were is still there.
+#[test]
+fn neighbours_are_zeroed_together() {
+    each_kind(|delivery, method| {
+        for order in [0, 2, 4] {
+            let tiny = Tiny::new(delivery, method, 2, order);
+            for folio in 0..12 {
+                tiny.counter(folio, 1).store(7, Relaxed);
+                assert!(tiny.evict(folio));
+            }
+            let install = |work: &[(PageRange, Option<Frame>)]| {
+                let mut results = vec![Err(InstallError::Gone); work.len()];
+                tiny.uffd.install_zero_all(work, &mut results);
+                results
+            };
+            let with =
+                |folio: usize, frame: bool| (tiny.range(folio), frame.then(|| tiny.frame(folio)));
+            // 0 to 3 from frames, 4 to 7 from new pages, 8 to 11 in turns.
+            let work: Vec<_> = (0..12)
+                .map(|n| with(n, n < 4 || n >= 8 && n % 2 == 0))
+                .collect();
+            for (result, (at, frame)) in install(&work).into_iter().zip(&work) {
+                let placed = result.unwrap_or_else(|error| panic!("{at:?} {frame:?}: {error:?}"));
+                assert!(frame.is_some() || placed == Placed::Copied, "{at:?}");
+                assert_eq!(present(&tiny.uffd, *at), at.len.0);
+            }
+            for folio in 0..12 {
+                tiny.states.lock().unwrap()[folio] = State::Mapped;
+                assert_eq!(tiny.counter(folio, 1).load(Relaxed), 0, "{order} {folio}");
+            }
+
+            let hole = tiny.uffd.addr_of(tiny.range(18).start);
+            // SAFETY: a page of the arena that holds nothing and that nobody touches.
+            assert_eq!(unsafe { libc::munmap(hole.cast(), 4096) }, 0);
+            let work: Vec<_> = (16..20).map(|n| with(n, false)).collect();
+            let results = install(&work);
+            assert_eq!([0, 1, 3].map(|n| results[n]), [Ok(Placed::Copied); 3]);
+            assert!(results[2].is_err(), "{:?}", results[2]);
+            assert_eq!(present(&tiny.uffd, tiny.range(18)), 0);
+            tiny.end();
+        }
+    });
+}
+
 #[test]
 fn a_frame_is_filled_installed_and_read() {
     each_kind(|delivery, method| {

@@ -8,6 +8,9 @@ use millpond_core::{
 };
 use std::time::{Duration, Instant};
 
+/// Odd, so that each folio has its turn, and far from any small step.
+const SCATTER: u32 = 0x9e37_79b1;
+
 fn main() {
     for order in [0, 4] {
         let order = Order::new(order).expect("an order");
@@ -23,8 +26,10 @@ fn main() {
             &mut out,
         );
         let (mut deciding, mut completing, mut faults) = (Duration::ZERO, Duration::ZERO, 0_u32);
-        for page in (0..4 * arena.0).step_by(order.pages().0 as usize) {
-            let page = PageIndex(page % arena.0);
+        let folios = arena.0 >> order.get();
+        for n in 0..4 * folios {
+            // In no order that continues a run, which would bring in more than one folio.
+            let page = PageIndex((n.wrapping_mul(SCATTER) % folios) << order.get());
             loop {
                 let before = Instant::now();
                 let fault = Event::Fault {

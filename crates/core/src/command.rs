@@ -9,6 +9,7 @@ use crate::fold::FoldPart;
 use crate::folio::FolioId;
 use crate::limits::{MAX_COMMANDS, MAX_PARTS};
 use crate::swap::SlotId;
+use arrayvec::ArrayVec;
 
 /// Work for the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -178,13 +179,12 @@ pub struct PartsOf {
     len: u8,
 }
 
-/// A bounded list of commands, filled by one [`Core::handle`](crate::Core::handle).
+/// A bounded list of commands, filled by one [`Core::handle`](crate::Core::handle). Making one costs nothing: what is not in use
+/// is not written.
 #[derive(Debug)]
 pub struct Commands {
-    list: [Option<Command>; MAX_COMMANDS],
-    len: usize,
-    parts: [FoldPart; MAX_PARTS],
-    parts_len: usize,
+    list: ArrayVec<Command, MAX_COMMANDS>,
+    parts: ArrayVec<FoldPart, MAX_PARTS>,
 }
 
 impl Commands {
@@ -192,42 +192,38 @@ impl Commands {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            list: [None; MAX_COMMANDS],
-            len: 0,
-            parts: [FoldPart::NONE; MAX_PARTS],
-            parts_len: 0,
+            list: ArrayVec::new_const(),
+            parts: ArrayVec::new_const(),
         }
     }
 
     /// How many more fit.
     #[must_use]
     pub fn room(&self) -> usize {
-        MAX_COMMANDS - self.len
+        self.list.remaining_capacity()
     }
 
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len
+        self.list.len()
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.list.is_empty()
     }
 
     /// Forgets all.
     pub fn clear(&mut self) {
-        self.len = 0;
-        self.parts_len = 0;
+        self.list.clear();
+        self.parts.clear();
     }
 
     /// The commands, in the order given.
     pub fn iter(&self) -> impl Iterator<Item = Command> + '_ {
-        self.list[..self.len]
-            .iter()
-            .map(|c| c.expect("commands up to len are set"))
+        self.list.iter().copied()
     }
 
     /// The parts of a [`Command::Fold`] of this list.
@@ -238,13 +234,14 @@ impl Commands {
 
     /// How many more parts fit.
     pub(crate) fn room_for_parts(&self) -> usize {
-        MAX_PARTS - self.parts_len
+        self.parts.remaining_capacity()
     }
 
     pub(crate) fn push_parts(&mut self, parts: &[FoldPart]) -> PartsOf {
-        let first = self.parts_len;
-        self.parts[first..][..parts.len()].copy_from_slice(parts);
-        self.parts_len += parts.len();
+        let first = self.parts.len();
+        self.parts
+            .try_extend_from_slice(parts)
+            .expect("whoever folds has asked for the room");
         PartsOf {
             first: first as u8,
             len: parts.len() as u8,
@@ -253,11 +250,10 @@ impl Commands {
 
     pub(crate) fn push(&mut self, command: Command) {
         assert!(
-            self.len < MAX_COMMANDS,
+            !self.list.is_full(),
             "an event gave more than {MAX_COMMANDS} commands"
         );
-        self.list[self.len] = Some(command);
-        self.len += 1;
+        self.list.push(command);
     }
 }
 

@@ -9,6 +9,7 @@
 
 use super::Driver;
 use crate::builder::OnStoreFull;
+use arrayvec::ArrayVec;
 use millpond_core::limits::{ANSWER_COMMANDS, MAX_COMMANDS};
 use millpond_core::{
     BringError, Brought, Command, Commands, Event, FoldPart, FolioId, Frame, InstallError,
@@ -19,22 +20,15 @@ use millpond_mmu::report;
 use std::sync::atomic::Ordering;
 
 /// Results on their way to the core.
-struct Results {
-    list: [Option<Event>; MAX_COMMANDS],
-    len: usize,
-}
+struct Results(ArrayVec<Event, MAX_COMMANDS>);
 
 impl Results {
     fn new() -> Self {
-        Self {
-            list: [None; MAX_COMMANDS],
-            len: 0,
-        }
+        Self(ArrayVec::new())
     }
 
     fn push(&mut self, event: Event) {
-        self.list[self.len] = Some(event);
-        self.len += 1;
+        self.0.push(event);
     }
 
     fn completed(&mut self, folio: FolioId, outcome: Outcome) {
@@ -42,29 +36,8 @@ impl Results {
     }
 }
 
-/// A bounded list of the commands of one kind.
-struct Batch<T, const N: usize = MAX_COMMANDS> {
-    list: [T; N],
-    len: usize,
-}
-
-impl<T: Copy> Batch<T> {
-    fn new(empty: T) -> Self {
-        Self {
-            list: [empty; MAX_COMMANDS],
-            len: 0,
-        }
-    }
-
-    fn push(&mut self, item: T) {
-        self.list[self.len] = item;
-        self.len += 1;
-    }
-
-    fn items(&self) -> &[T] {
-        &self.list[..self.len]
-    }
-}
+/// A bounded list of what the commands of one kind are about.
+type Batch<T> = ArrayVec<T, MAX_COMMANDS>;
 
 /// What became of the install among the commands, if there was one.
 pub(crate) type Installed = Option<Outcome>;
@@ -113,7 +86,7 @@ impl Driver {
     /// Tells the core; carries out what cannot wait because the list is full.
     fn report(&self, results: &Results, commands: &mut Commands) {
         let mut core = self.lock();
-        for event in results.list[..results.len].iter().flatten() {
+        for event in &results.0 {
             if commands.room() < ANSWER_COMMANDS {
                 drop(core);
                 self.carry_out(commands);
@@ -124,39 +97,31 @@ impl Driver {
     }
 
     fn free_frames(&self, commands: &Commands, results: &mut Results) {
-        let mut frames = [Frame::new(millpond_core::Order::ZERO, 0); MAX_COMMANDS];
-        let mut len = 0;
+        let mut frames = Batch::new();
         for command in commands.iter() {
             if let Command::FreeFrame { frame } = command {
-                frames[len] = frame;
-                len += 1;
+                frames.push(frame);
                 results.push(Event::FrameFreed { frame });
             }
         }
-        if len > 0 {
-            self.mmu.free_frames(&frames[..len]);
+        if !frames.is_empty() {
+            self.mmu.free_frames(&frames);
         }
     }
 
     fn take_out(&self, commands: &Commands, results: &mut Results) {
-        let none = (
-            PageRange::default(),
-            Frame::new(millpond_core::Order::ZERO, 0),
-        );
-        let mut work = Batch::new(none);
-        let mut folios = Batch::new(FolioId(0));
-        let mut blank = [false; MAX_COMMANDS];
+        let mut work = Batch::new();
+        let mut folios = Batch::new();
         for command in commands.iter() {
             match command {
                 Command::TakeOut { folio, at, frame } => {
                     work.push((at, frame));
-                    folios.push(folio);
+                    folios.push((folio, false));
                 }
                 Command::TakeOutIfBlank { folio, at, frame } => {
                     if self.mmu.is_blank(at, true) {
-                        blank[work.len] = true;
                         work.push((at, frame));
-                        folios.push(folio);
+                        folios.push((folio, true));
                     } else {
                         results.completed(folio, Outcome::Written);
                     }
@@ -164,17 +129,16 @@ impl Driver {
                 _ => {}
             }
         }
-        if work.len == 0 {
+        if work.is_empty() {
             return;
         }
-        let mut outcomes = [Ok(()); MAX_COMMANDS];
-        self.mmu
-            .take_out_all(work.items(), &mut outcomes[..work.len]);
-        for (i, (folio, outcome)) in folios.items().iter().zip(outcomes).enumerate() {
+        let mut taken: Batch<_> = work.iter().map(|_| Ok(())).collect();
+        self.mmu.take_out_all(&work, &mut taken);
+        for (&(folio, blank), (&(_, frame), taken)) in folios.iter().zip(work.iter().zip(taken)) {
             results.completed(
-                *folio,
-                match outcome {
-                    Ok(()) if blank[i] && self.is_zeros(work.list[i].1) => Outcome::TakenOutBlank,
+                folio,
+                match taken {
+                    Ok(()) if blank && self.is_zeros(frame) => Outcome::TakenOutBlank,
                     Ok(()) => Outcome::TakenOut,
                     Err(TakeOutError::Busy) => Outcome::TakeOutBusy,
                     Err(TakeOutError::Immovable) => Outcome::TakeOutImmovable,
@@ -185,19 +149,18 @@ impl Driver {
 
     /// Maps zeros for several folios. Answers how it went for the first.
     fn zero(&self, commands: &Commands, results: &mut Results) -> Installed {
-        let mut work = Batch::new((PageRange::default(), None));
-        let mut folios = Batch::new(FolioId(0));
+        let mut work = Batch::new();
+        let mut folios = Batch::new();
         for command in commands.iter() {
             if let Command::Zero { folio, at, frame } = command {
                 work.push((at, frame));
                 folios.push(folio);
             }
         }
-        let mut placed = [Err(InstallError::Gone); MAX_COMMANDS];
-        self.mmu
-            .install_zero_all(work.items(), &mut placed[..work.len]);
+        let mut placed: Batch<_> = work.iter().map(|_| Err(InstallError::Gone)).collect();
+        self.mmu.install_zero_all(&work, &mut placed);
         let mut first = None;
-        for ((&folio, &(_, frame)), placed) in folios.items().iter().zip(work.items()).zip(placed) {
+        for (folio, ((_, frame), placed)) in folios.into_iter().zip(work.iter().zip(placed)) {
             let outcome = install_outcome(placed, frame.is_some());
             first = first.or(Some(outcome));
             results.completed(folio, outcome);
@@ -215,19 +178,19 @@ impl Driver {
     }
 
     fn zap(&self, commands: &Commands, results: &mut Results) {
-        let mut ranges: Batch<PageRange> = Batch::new(PageRange::default());
+        let mut ranges: Batch<PageRange> = Batch::new();
         for command in commands.iter() {
             let Command::Zap { folio, at } = command else {
                 continue;
             };
             results.completed(folio, Outcome::Zapped);
-            match ranges.list[..ranges.len].last_mut() {
+            match ranges.last_mut() {
                 Some(last) if last.end() == at.start => last.len.0 += at.len.0,
                 _ => ranges.push(at),
             }
         }
-        if ranges.len > 0 {
-            self.mmu.zap(ranges.items());
+        if !ranges.is_empty() {
+            self.mmu.zap(&ranges);
         }
     }
 

@@ -59,6 +59,25 @@ pub fn random_pages(pages: usize, seed: u64) -> impl Iterator<Item = usize> {
     std::iter::repeat_with(move || ((u128::from(random.next()) * pages as u128) >> 64) as usize)
 }
 
+/// Random orders, the same for the same seed.
+pub struct Shuffle(SplitMix);
+
+impl Shuffle {
+    /// With this seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(SplitMix(seed))
+    }
+
+    /// Puts `items` into another order, each as likely as any other (Fisher and Yates).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            let other = (u128::from(self.0.next()) * (last as u128 + 1)) >> 64;
+            items.swap(last, other as usize);
+        }
+    }
+}
+
 /// Steele, Lea and Flood's generator: one add and a mix a number, any seed is good.
 struct SplitMix(u64);
 

@@ -120,6 +120,16 @@ impl Guard {
         self.restore().map_err(BenchError::PutBack)
     }
 
+    /// Puts back what was made so far, and keeps the lock: another part wants other sizes.
+    ///
+    /// # Errors
+    /// The first thing that could not be put back.
+    pub fn put_back(&mut self) -> Result<(), BenchError> {
+        put_back(&self.made).map_err(BenchError::PutBack)?;
+        self.record(|made| *made = Made::default())
+            .map_err(BenchError::Record)
+    }
+
     fn restore(&mut self) -> io::Result<()> {
         put_back(&self.made)?;
         self.made = Made::default();

@@ -23,6 +23,7 @@ mod target;
 mod under_run;
 mod warm;
 mod worker;
+mod workingset;
 mod zram;
 
 use clap::Subcommand;
@@ -46,6 +47,8 @@ pub enum BenchCommand {
     Remap(remap::RemapArgs),
     /// Giving much memory back, at once and over and over; Millpond beside `munmap`
     Free(free::FreeArgs),
+    /// Which pages stay in memory: another working set, a scan beside a hot one, traces; Millpond beside the kernel
+    Workingset(workingset::WorkingsetArgs),
 }
 
 /// One measured process.
@@ -79,6 +82,9 @@ pub enum WorkerCommand {
     /// Free
     #[command(subcommand)]
     Free(free::FreeWorker),
+    /// Workingset
+    #[command(subcommand)]
+    Workingset(workingset::WorkingsetWorker),
 }
 
 /// Why a side of the benchmark cannot run on this machine.
@@ -123,6 +129,9 @@ pub enum BenchError {
     /// The measured process itself: it cannot get its memory.
     #[error("cannot get the memory to measure: {0}")]
     Memory(Failure),
+    /// Traces cannot be replayed.
+    #[error("{0}")]
+    Traces(String),
     /// A signal asked for the end.
     #[error("ended by signal {0}")]
     Interrupted(i32),
@@ -153,6 +162,7 @@ pub fn bench(command: &BenchCommand) -> Result<u8, BenchError> {
         BenchCommand::Folio(args) => folio::folio(args),
         BenchCommand::Remap(args) => remap::remap(args),
         BenchCommand::Free(args) => free::free(args),
+        BenchCommand::Workingset(args) => workingset::workingset(args),
     }
 }
 
@@ -172,6 +182,7 @@ pub fn work(command: &WorkerCommand) -> Result<u8, BenchError> {
         WorkerCommand::Folio(command) => folio::work(command)?,
         WorkerCommand::Remap(command) => remap::work(command)?,
         WorkerCommand::Free(command) => free::work(command)?,
+        WorkerCommand::Workingset(command) => workingset::work(command)?,
     }
     Ok(0)
 }

@@ -16,7 +16,7 @@ use millpond_replay::{OpenError, open};
 use report::ReplayReport;
 use sizes::{RamSize, RamSizeError};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -97,8 +97,29 @@ pub fn replay(args: &ReplayArgs) -> Result<u8, ReplayError> {
     Ok(0)
 }
 
+/// The files of a directory, by name; those that are called `README…` or end in `.py` are not traces.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub fn traces_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let other = name.starts_with("README") || name.ends_with(".py") || name.starts_with('.');
+        if path.is_file() && !other {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
 /// Every policy in every size, as many at a time as there are processors; in the order of the policies and sizes.
-fn run_all(
+///
+/// # Errors
+/// When the core does not take a size.
+pub fn run_all(
     trace: &Trace,
     policies: &[Policy],
     sizes: &[u32],

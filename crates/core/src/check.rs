@@ -3,6 +3,7 @@
 use crate::addr::{LEAF_PAGES, PageIndex};
 use crate::folio::{Errand, Folio, FolioId, ListName, State};
 use crate::frames::Place;
+use crate::group::GroupId;
 use crate::leaf::Entry;
 use crate::lru::{List, VecId};
 use crate::machine::Core;
@@ -263,6 +264,7 @@ impl Core {
             "{} pages are said to be in limbo, {limbo} are",
             self.limbo
         );
+        self.check_charges()?;
         for (vec, lists) in self.lru.iter() {
             let found = taking_out.get(&vec).copied().unwrap_or(0);
             ensure!(
@@ -298,6 +300,66 @@ impl Core {
             self.flights
         );
         Ok(())
+    }
+
+    /// What is charged to a group is what its folios are, and those of the groups below it; what it holds, its regions' entries.
+    fn check_charges(&self) -> Result<(), String> {
+        let mut found: HashMap<GroupId, [u32; 7]> = HashMap::new();
+        for (id, folio) in self.folios.iter() {
+            let (pages, charged) = (folio.order.pages().0, folio.is_charged());
+            let at = self.at(id).start;
+            ensure!(
+                self.group_of(at) == folio.group || self.groups.is_dying(folio.group),
+                "{id:?} is {:?}'s, its region {:?}'s",
+                folio.group,
+                self.group_of(at)
+            );
+            let limbo = !folio.state.is_mapped();
+            found.entry(folio.group).or_default()[usize::from(limbo)] += pages * u32::from(charged);
+            let lazy = match (folio.lazy, folio.state) {
+                (true, _) => pages,
+                (false, State::Clearing) => 0,
+                (false, _) => u32::from(folio.freed.pages),
+            };
+            let leaves = folio.lazy && folio.state == State::TakingOut;
+            for group in self.groups.path(folio.group) {
+                let sums = found.entry(group).or_default();
+                sums[2] += pages * u32::from(charged);
+                sums[3] += lazy;
+                sums[4] += pages * u32::from(leaves);
+            }
+        }
+        for (leaf, _) in self.leaves.tables() {
+            for page in (leaf * LEAF_PAGES..(leaf + 1) * LEAF_PAGES).map(PageIndex) {
+                let entry = self.leaves.get(page);
+                let sums = found.entry(self.group_of(page)).or_default();
+                sums[5] += u32::from(entry != Entry::Empty);
+                sums[6] += u32::from(entry == Entry::Zero);
+            }
+        }
+        let mut groups = 0;
+        for (id, group) in self.groups.iter() {
+            let said = [
+                group.mapped,
+                group.limbo,
+                group.usage(),
+                group.lazy,
+                group.lazy_leaving,
+                group.held,
+                group.zeros,
+            ];
+            let sums = found.remove(&id).unwrap_or_default();
+            ensure!(
+                said == sums,
+                "{id:?}: (mapped, in limbo, charged, lazily freed, leaving, held, zeros) said {said:?}, are {sums:?}"
+            );
+            groups += 1;
+        }
+        ensure!(
+            groups > 0 && found.is_empty(),
+            "unused groups have {found:?}"
+        );
+        self.groups.check()
     }
 
     fn check_list_of(&self, id: FolioId, folio: &Folio) -> Result<(), String> {

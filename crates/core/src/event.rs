@@ -2,6 +2,7 @@
 
 use crate::addr::{Frame, Order, PageCount, PageIndex, PageRange};
 use crate::folio::FolioId;
+use crate::group::{GroupId, GroupLimits};
 use crate::order::OrderPolicy;
 use crate::region::RegionId;
 use crate::swap::SlotId;
@@ -58,12 +59,42 @@ pub enum Advice {
 /// Something that happened. [`Core::handle`](crate::Core::handle) answers each with a [`Reply`] and commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Reserve a region of `pages` pages, leaf-aligned, whose folios have orders by `order`.
+    /// Reserve a region of `pages` pages, leaf-aligned, whose folios have orders by `order`. It is the root group's until
+    /// [`Event::MoveRegion`].
     CreateRegion {
         /// Its length.
         pages: PageCount,
         /// The orders of its folios.
         order: OrderPolicy,
+    },
+    /// Make a group below another. The reply is [`Reply::Group`].
+    CreateGroup {
+        /// The group above it.
+        parent: GroupId,
+        /// How much it may have.
+        limits: GroupLimits,
+    },
+    /// Give a group, not the root, other limits. What is beyond them is not taken by this; see [`Event::Reclaim`].
+    SetGroupLimits {
+        /// The group.
+        group: GroupId,
+        /// How much it may have from now on.
+        limits: GroupLimits,
+    },
+    /// Remove a group that has none below it: its regions, its memory and its counters are its parent's. [`Reply::More`] asks for
+    /// the same event again; nobody else may name the group any more.
+    RemoveGroup {
+        /// The group.
+        group: GroupId,
+    },
+    /// A region, with what it holds, is another group's from now on. [`Reply::More`] asks for the event again, from another page.
+    MoveRegion {
+        /// The region.
+        region: RegionId,
+        /// Its new group. Only the first event, from the region's first page, says which.
+        group: GroupId,
+        /// Where to go on.
+        from: PageIndex,
     },
     /// Give a region's addresses back. Its pages must have been discarded first.
     DropRegion {
@@ -142,6 +173,15 @@ pub enum Event {
     /// Make `pages` pages available: answer with the next batch of work towards that. The reply is
     /// [`Reply::Done`]; no commands beside it mean that nothing can be reclaimed now.
     Reclaim {
+        /// How many pages to free at most by this batch.
+        pages: PageCount,
+        /// On whose behalf.
+        by: Reclaimer,
+    },
+    /// The same for the memory of one group and those below it, so that it has room below its max.
+    ReclaimGroup {
+        /// The group.
+        group: GroupId,
         /// How many pages to free at most by this batch.
         pages: PageCount,
         /// On whose behalf.
@@ -301,6 +341,13 @@ pub enum Reply {
         /// How many pages are missing.
         pages: PageCount,
     },
+    /// A group is at its max: reclaim at least this much there and ask again.
+    ReclaimGroup {
+        /// The group: the page's own, or one above it.
+        group: GroupId,
+        /// How many pages are missing.
+        pages: PageCount,
+    },
     /// That much was looked at.
     Seen {
         /// How many pages.
@@ -321,8 +368,23 @@ pub enum Reply {
         /// Its pages.
         range: PageRange,
     },
+    /// A group was made.
+    Group {
+        /// Its name.
+        group: GroupId,
+    },
     /// Not possible; nothing changed.
     Refused(Refusal),
+}
+
+impl Reply {
+    /// So many pages are missing: in the budget, or below a group's max.
+    pub(crate) fn short(group: GroupId, pages: PageCount) -> Self {
+        match group {
+            GroupId::ROOT => Self::Reclaim { pages },
+            group => Self::ReclaimGroup { group, pages },
+        }
+    }
 }
 
 /// Why an event was refused.
@@ -360,6 +422,16 @@ pub enum Refusal {
         /// The page.
         page: PageIndex,
     },
+    /// The group is not known, was removed, or is the root, whose limits are the budget's.
+    UnknownGroup,
+    /// The group has others below it, or is the root.
+    GroupInUse,
+    /// max(min, low) ≤ high ≤ max does not hold, or max is too small.
+    BadLimits,
+    /// The group would lie below too many others.
+    TooDeep,
+    /// There are as many groups as there can be.
+    TooManyGroups,
     /// A bound in `limits.rs` is reached: folio records, slots or leaf tables.
     OutOfRecords,
 }

@@ -194,6 +194,11 @@ impl Folio {
         matches!(self.errand, Errand::None | Errand::PageOut)
     }
 
+    /// Whether its pages count as memory: not when it stands for poison.
+    pub(crate) fn is_charged(&self) -> bool {
+        self.errand != Errand::Poison
+    }
+
     /// Whether exactly one command names it now.
     pub(crate) fn in_flight(&self) -> bool {
         !matches!(self.state, State::Free | State::Resident | State::Limbo)

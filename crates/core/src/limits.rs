@@ -40,6 +40,14 @@ pub const DISCARD_WALK: u32 = 16 * LEAF_PAGES;
 pub const MIN_LIMIT_PAGES: u32 = 4096;
 /// Largest arena, in pages (16 TiB less one leaf, so that an end never wraps).
 pub const MAX_ARENA_PAGES: u32 = u32::MAX - LEAF_PAGES + 1;
+/// Pages that one event passes at most when a region changes groups; of those in leaves that are in use, [`DISCARD_WALK`].
+pub const GROUP_WALK: u32 = 1 << 23;
+/// Groups at once, the root among them.
+pub const MAX_GROUPS: usize = 256;
+/// Groups above each other at most, the root among them: as many as a charge goes through.
+pub const MAX_GROUP_DEPTH: usize = 8;
+/// Smallest max of a group, in pages (4 MiB): a folio of the highest order, and one that makes way for it.
+pub const MIN_GROUP_MAX: u32 = 2 * LEAF_PAGES;
 /// Memory nodes (NUMA) of a machine at most.
 pub const MAX_NODES: u8 = 16;
 /// How often a page can be pinned at once.

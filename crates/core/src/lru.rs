@@ -15,6 +15,7 @@
 
 use crate::folio::{Folio, FolioId, Folios, ListName};
 use crate::group::{GroupId, NodeId};
+use crate::limits::MAX_GROUP_DEPTH;
 
 const END: u32 = u32::MAX;
 
@@ -45,6 +46,11 @@ impl List {
     /// The oldest folio.
     pub(crate) fn oldest(&self) -> Option<FolioId> {
         (self.tail != END).then_some(FolioId(self.tail))
+    }
+
+    /// The youngest folio.
+    pub(crate) fn youngest(&self) -> Option<FolioId> {
+        (self.head != END).then_some(FolioId(self.head))
     }
 
     /// The folio that is one younger than `id`.
@@ -120,6 +126,10 @@ pub(crate) struct Lruvec {
     pub(crate) lazyfree: List,
     /// Pages of folios that are being taken out, to limbo.
     pub(crate) taking_out: u32,
+    /// Lazily freed pages that are in limbo.
+    pub(crate) lazy_limbo: u32,
+    /// How far reclaim on behalf of the group at each depth above it has put it forward; see `group.rs`.
+    pub(crate) clocks: [u64; MAX_GROUP_DEPTH],
 }
 
 impl Lruvec {
@@ -131,7 +141,14 @@ impl Lruvec {
             unevictable: List::new(ListName::Unevictable),
             lazyfree: List::new(ListName::LazyFree),
             taking_out: 0,
+            lazy_limbo: 0,
+            clocks: [0; MAX_GROUP_DEPTH],
         }
+    }
+
+    /// Pages that reclaim can look at, beside what was lazily freed.
+    pub(crate) fn evictable(&self) -> u32 {
+        self.active.pages() + self.inactive.pages() + self.limbo.pages()
     }
 
     /// Pages on all of its lists.
@@ -164,7 +181,7 @@ impl Lruvec {
 }
 
 /// The number of a lruvec.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub(crate) struct VecId(u32);
 
 /// All lruvecs: for each group one a node.
@@ -218,9 +235,31 @@ impl Lruvecs {
         self.vecs.iter().enumerate().map(number)
     }
 
-    /// One after the other, for numbers that count up.
-    pub(crate) fn in_turn(&self, turn: u32) -> VecId {
-        VecId(turn % self.vecs.len() as u32)
+    /// The lruvecs of a group, by node.
+    pub(crate) fn of_group(&self, group: GroupId) -> impl Iterator<Item = VecId> + use<> {
+        let first = u32::from(group.0) * u32::from(self.nodes);
+        (first..first + u32::from(self.nodes)).map(VecId)
+    }
+
+    /// Whose lruvec it is.
+    pub(crate) fn group(&self, vec: VecId) -> GroupId {
+        GroupId((vec.0 / u32::from(self.nodes)) as u16)
+    }
+
+    /// The one after `vec`, and then the first again.
+    pub(crate) fn after(&self, vec: VecId) -> VecId {
+        VecId((vec.0 + 1) % self.vecs.len() as u32)
+    }
+
+    /// Moves a folio to the old end of the list that it is on.
+    pub(crate) fn make_oldest(&mut self, folios: &mut Folios, id: FolioId) {
+        let name = self.remove(folios, id);
+        self.add_old(folios, id, name);
+    }
+
+    /// Pages on all lists together.
+    pub(crate) fn pages(&self) -> u32 {
+        self.totals.iter().sum()
     }
 
     /// Pages on all lists of this name together.

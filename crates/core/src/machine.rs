@@ -18,13 +18,14 @@ use crate::event::{Event, Refusal, Reply};
 use crate::fold::Folds;
 use crate::folio::{FolioId, Folios, ListName, State};
 use crate::frames::Frames;
-use crate::group::NodeId;
+use crate::group::{GroupId, GroupLimits, Groups, NodeId};
 use crate::leaf::{Entry, LeafTable};
 use crate::limits::DEFERRED_SPLITS;
 use crate::limits::LARGE;
 use crate::lru::{Lruvec, Lruvecs};
 use crate::ops::free::Demand;
-use crate::ops::reclaim::Turn;
+use crate::ops::lazy_free::Recount;
+use crate::ops::reclaim::Spared;
 use crate::order::{OrderPolicy, Trends};
 use crate::region::Regions;
 use crate::stats::VmStat;
@@ -42,8 +43,9 @@ pub struct Core {
     pub(crate) slots: Slots,
     pub(crate) regions: Regions,
     pub(crate) lru: Lruvecs,
-    /// Which lruvec gives the next batch.
-    pub(crate) turn: Turn,
+    pub(crate) groups: Groups,
+    /// Where the next look at lazily freed memory begins.
+    pub(crate) recount: Recount,
     /// Regions go to the nodes in turn.
     pub(crate) next_node: NodeId,
     pub(crate) trends: Trends,
@@ -100,7 +102,11 @@ impl Core {
             slots: Slots::new(config.arena.0, config.records),
             regions: Regions::new(config.arena),
             lru: Lruvecs::new(config.nodes),
-            turn: Turn::default(),
+            groups: Groups::new(GroupLimits {
+                lazyfree_max: config.lazyfree_max,
+                ..GroupLimits::default()
+            }),
+            recount: Recount::default(),
             next_node: NodeId(0),
             folds: Folds::new(),
             deferred: VecDeque::with_capacity(DEFERRED_SPLITS),
@@ -138,7 +144,8 @@ impl Core {
             Event::Completed { folio, outcome } => self.complete(folio, outcome, out),
             Event::FrameFreed { frame } => self.frame_freed(frame),
             Event::SlotReleased { slot } => self.slot_released(slot),
-            Event::Reclaim { pages, by } => self.reclaim(pages, by, out),
+            Event::Reclaim { pages, by } => self.reclaim(pages, by, GroupId::ROOT, out),
+            Event::ReclaimGroup { group, pages, by } => self.reclaim(pages, by, group, out),
             Event::Discard { range } => self.discard(range, out),
             Event::LazyFree { range, mode } => self.lazy_free(range, mode, out),
             Event::TrimLazyFree => self.trim_lazyfree(out),
@@ -154,6 +161,14 @@ impl Core {
             Event::Detach { region } => self.detach(region),
             Event::Merge { base, from } => self.merge(base, from, out),
             Event::CreateRegion { pages, order } => self.create_region(pages, order),
+            Event::CreateGroup { parent, limits } => self.create_group(parent, limits),
+            Event::SetGroupLimits { group, limits } => self.set_group_limits(group, limits),
+            Event::RemoveGroup { group } => self.remove_group(group),
+            Event::MoveRegion {
+                region,
+                group,
+                from,
+            } => self.move_region(region, group, from),
             Event::DropRegion { region } => self.drop_region(region),
             Event::SetLimit { pages } => {
                 self.limit = pages.0;
@@ -196,9 +211,11 @@ impl Core {
     /// and a second thread that does it is worth the interruptions. The store must take something, too.
     #[must_use]
     pub fn victims_are_work(&self) -> bool {
-        let vec = self.next_lruvec();
-        let lists = self.lru.get(vec);
-        let next = lists.limbo.oldest().or(lists.inactive.oldest());
+        let next = self.next_victim(GroupId::ROOT, Spared::Low, None);
+        let next = next.and_then(|next| {
+            let lists = self.lru.get(next.vec);
+            lists.limbo.oldest().or(lists.inactive.oldest())
+        });
         let is_work = |id| {
             let folio = self.folios.get(id);
             folio.order >= LARGE && folio.slot.is_none()
@@ -291,7 +308,7 @@ impl Core {
             return None;
         }
         let region = self.regions.of(start)?;
-        let (group, node) = (region.group, region.node);
+        let (group, node) = (self.group_of(start), region.node);
         let place = self.leaves.place_of(start);
         let id = self.folios.alloc(place, order, state)?;
         let folio = self.folios.get_mut(id);
@@ -306,7 +323,14 @@ impl Core {
 
     /// Puts a folio on a list by its young end, or on the unevictable one where it belongs.
     pub(crate) fn list(&mut self, id: FolioId, name: ListName) {
+        self.settle_group(id);
         self.lru.add(&mut self.folios, id, name);
+    }
+
+    /// The same by the old end.
+    pub(crate) fn list_old(&mut self, id: FolioId, name: ListName) {
+        self.settle_group(id);
+        self.lru.add_old(&mut self.folios, id, name);
     }
 
     /// Takes a folio off its list.
@@ -386,7 +410,7 @@ impl Core {
         let Some(region) = self.regions.get(id) else {
             return Reply::Refused(Refusal::UnknownRegion);
         };
-        if region.base.is_some() || region.heirs > 0 {
+        if region.base.is_some() || region.heirs > 0 || region.leaving.is_some() {
             return Reply::Refused(Refusal::RegionInUse);
         }
         let mut leaf = region.range.start;

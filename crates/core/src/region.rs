@@ -22,6 +22,8 @@ pub(crate) struct Region {
     pub(crate) order: OrderPolicy,
     /// Whom its memory is charged to.
     pub(crate) group: GroupId,
+    /// While it changes groups: the old one, and from which page on all is still that one's.
+    pub(crate) leaving: Option<(GroupId, PageIndex)>,
     /// Where its memory should be.
     pub(crate) node: NodeId,
     /// How long its runs of faults are.
@@ -78,6 +80,7 @@ impl Regions {
             range,
             order,
             group: GroupId::ROOT,
+            leaving: None,
             node,
             habit: Habit::default(),
             base: None,
@@ -185,6 +188,22 @@ impl Regions {
         self.seats[(id.0 & ((1 << PLACE_BITS) - 1)) as usize]
             .region
             .as_mut()
+    }
+
+    /// What is a group's is another's.
+    pub(crate) fn regroup(&mut self, from: GroupId, to: GroupId) {
+        for region in self
+            .seats
+            .iter_mut()
+            .filter_map(|seat| seat.region.as_mut())
+        {
+            if region.group == from {
+                region.group = to;
+            }
+            if let Some((group, _)) = region.leaving.as_mut().filter(|(group, _)| *group == from) {
+                *group = to;
+            }
+        }
     }
 
     /// All regions. For checks, and for what is rare.

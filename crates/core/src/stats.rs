@@ -90,41 +90,62 @@ pub struct VmStat {
     pub touched: u64,
 }
 
+/// Does the same to each counter.
+macro_rules! each_counter {
+    ($change:ident) => {
+        $change!(pgfault);
+        $change!(pgmajfault);
+        $change!(pgscan_kswapd);
+        $change!(pgscan_direct);
+        $change!(pgsteal_kswapd);
+        $change!(pgsteal_direct);
+        $change!(allocstall);
+        $change!(pswpin);
+        $change!(pswpout);
+        $change!(pswpout_unchanged);
+        $change!(pswpout_zero);
+        $change!(limbo_rescue);
+        $change!(pgzero);
+        $change!(pgactivate);
+        $change!(pgdeactivate);
+        $change!(pgdiscard);
+        $change!(pglazyfree);
+        $change!(pglazyfreed);
+        $change!(pglazyfree_reused);
+        $change!(takeout_busy);
+        $change!(takeout_immovable);
+        $change!(store_failed);
+        $change!(load_failed);
+        $change!(over_limit);
+        $change!(folio_split);
+        $change!(deferred_split);
+        $change!(folio_fold);
+        $change!(snapshots);
+        $change!(snapshot_copy);
+    };
+}
+
 impl VmStat {
     /// What was counted since `before`; gauges and peaks as they are now.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
-        Self {
-            pgfault: self.pgfault - before.pgfault,
-            pgmajfault: self.pgmajfault - before.pgmajfault,
-            pgscan_kswapd: self.pgscan_kswapd - before.pgscan_kswapd,
-            pgscan_direct: self.pgscan_direct - before.pgscan_direct,
-            pgsteal_kswapd: self.pgsteal_kswapd - before.pgsteal_kswapd,
-            pgsteal_direct: self.pgsteal_direct - before.pgsteal_direct,
-            allocstall: self.allocstall - before.allocstall,
-            pswpin: self.pswpin - before.pswpin,
-            pswpout: self.pswpout - before.pswpout,
-            pswpout_unchanged: self.pswpout_unchanged - before.pswpout_unchanged,
-            pswpout_zero: self.pswpout_zero - before.pswpout_zero,
-            limbo_rescue: self.limbo_rescue - before.limbo_rescue,
-            pgzero: self.pgzero - before.pgzero,
-            pgactivate: self.pgactivate - before.pgactivate,
-            pgdeactivate: self.pgdeactivate - before.pgdeactivate,
-            pgdiscard: self.pgdiscard - before.pgdiscard,
-            pglazyfree: self.pglazyfree - before.pglazyfree,
-            pglazyfreed: self.pglazyfreed - before.pglazyfreed,
-            pglazyfree_reused: self.pglazyfree_reused - before.pglazyfree_reused,
-            takeout_busy: self.takeout_busy - before.takeout_busy,
-            takeout_immovable: self.takeout_immovable - before.takeout_immovable,
-            store_failed: self.store_failed - before.store_failed,
-            load_failed: self.load_failed - before.load_failed,
-            over_limit: self.over_limit - before.over_limit,
-            folio_split: self.folio_split - before.folio_split,
-            deferred_split: self.deferred_split - before.deferred_split,
-            folio_fold: self.folio_fold - before.folio_fold,
-            snapshots: self.snapshots - before.snapshots,
-            snapshot_copy: self.snapshot_copy - before.snapshot_copy,
-            ..*self
+        let mut since = *self;
+        macro_rules! subtract {
+            ($counter:ident) => {
+                since.$counter -= before.$counter
+            };
         }
+        each_counter!(subtract);
+        since
+    }
+
+    /// Adds the counters of `other`, not its gauges and peaks.
+    pub(crate) fn add(&mut self, other: &Self) {
+        macro_rules! add {
+            ($counter:ident) => {
+                self.$counter += other.$counter
+            };
+        }
+        each_counter!(add);
     }
 }

@@ -1,6 +1,6 @@
 //! Errors, one type an operation. Each message names the value and the way out.
 
-use millpond_core::limits::MIN_LIMIT_PAGES;
+use millpond_core::limits::{MIN_GROUP_MAX, MIN_LIMIT_PAGES};
 use thiserror::Error;
 
 /// Smallest budget, in bytes.
@@ -65,6 +65,97 @@ pub enum BuildError {
 #[error(transparent)]
 pub struct StoreError(#[from] pub(crate) millpond_store::OpenError);
 
+/// Smallest max of a group, in bytes.
+pub const MIN_GROUP_MAX_BYTES: u64 = MIN_GROUP_MAX as u64 * 4096;
+
+/// Why a group was not made, changed or removed. All is as it was.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GroupError {
+    /// Another group there has that name.
+    #[error("there is a group {name:?} already: remove it first, or choose another name")]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+    /// A name without letters, or one that looks like a path.
+    #[error("{name:?} is no name for a group: it must not be empty or hold a slash")]
+    BadName {
+        /// The name.
+        name: String,
+    },
+    /// The limits contradict each other.
+    #[error(
+        "min {min} and low {low} must not be above high {high:?}, and that not above max {max:?} (bytes): \
+         lower the former or raise the latter"
+    )]
+    Limits {
+        /// What was asked for.
+        min: u64,
+        /// What was asked for.
+        low: u64,
+        /// What was asked for.
+        high: Option<u64>,
+        /// What was asked for.
+        max: Option<u64>,
+    },
+    /// Too little to work in.
+    #[error(
+        "a max of {max} bytes is below the minimum of {MIN_GROUP_MAX_BYTES} bytes (4 MiB): give more"
+    )]
+    MaxTooSmall {
+        /// What was asked for, in bytes.
+        max: u64,
+    },
+    /// It would lie below too many others.
+    #[error(
+        "groups are at most {most} above each other, the root among them: make it below a higher one"
+    )]
+    TooDeep {
+        /// How many there can be.
+        most: usize,
+    },
+    /// There are as many as there can be.
+    #[error("there are {most} groups, the root among them, and cannot be more: remove some")]
+    TooMany {
+        /// How many there can be.
+        most: usize,
+    },
+    /// There are groups below it.
+    #[error("there are groups below it: remove them first")]
+    InUse,
+    /// It is the root.
+    #[error("the root group has the manager's budget and lives as long: use Manager::set_ram")]
+    Root,
+    /// It was removed.
+    #[error("the group was removed: what it had is its parent's")]
+    Removed,
+    /// It belongs to another manager.
+    #[error("the group belongs to another manager: use one of this manager's")]
+    OtherManager,
+    /// The thread that calls shrinkers could not be started.
+    #[error("cannot start the thread that calls shrinkers: {reason}")]
+    Thread {
+        /// What the system said.
+        reason: String,
+    },
+}
+
+/// Why a region is still its group's.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MoveError {
+    /// The group was removed.
+    #[error("the group was removed: what it had is its parent's")]
+    Removed,
+    /// It belongs to another manager.
+    #[error("the group belongs to another manager: use one of the region's manager")]
+    OtherManager,
+    /// Another thread moves the region.
+    #[error("another thread moves the region to a group: wait for it")]
+    Busy,
+}
+
 /// Why a region could not be made.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -93,6 +184,9 @@ pub enum RegionError {
         /// All there is, in bytes.
         space: u64,
     },
+    /// The group that it was to belong to.
+    #[error("the region cannot be the group's: {0}")]
+    Group(#[from] MoveError),
     /// The system refused to make the range accessible.
     #[error("cannot open {bytes} bytes for access: {reason}")]
     Memory {

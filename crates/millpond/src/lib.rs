@@ -24,6 +24,7 @@
 mod builder;
 mod driver;
 mod error;
+mod group;
 mod lazy;
 mod manager;
 pub mod publish;
@@ -39,12 +40,15 @@ mod vec;
 pub use builder::{ManagerBuilder, OnStoreFull, StoreKind};
 pub use driver::Contents;
 pub use driver::free::{FreeStats, FreeTuning};
+pub use driver::shrink::{ShrinkerGuard, ShrinkerStats};
 pub use error::{
-    AdviseError, BuildError, DiscardError, ForkError, LazyFreeError, PinError, PopulateError,
-    RegionError, RemapError, SetRamError, SnapshotError, StoreError, VolatileError,
+    AdviseError, BuildError, DiscardError, ForkError, GroupError, LazyFreeError, MoveError,
+    PinError, PopulateError, RegionError, RemapError, SetRamError, SnapshotError, StoreError,
+    VolatileError,
 };
+pub use group::{Group, GroupLimits, GroupStats, Pressure, PressureLine};
 pub use manager::{Capabilities, Manager};
-pub use millpond_core::{BadOrderPolicy, Order, OrderPolicy, PAGE_SIZE, VmStat};
+pub use millpond_core::{BadOrderPolicy, GroupEvents, Order, OrderPolicy, PAGE_SIZE, VmStat};
 pub use millpond_mmu::{Delivery, TakeOutMethod};
 pub use region::{Advice, PinGuard, Region, RegionStats};
 pub use region_builder::RegionBuilder;

@@ -4,6 +4,7 @@ use crate::builder::ManagerBuilder;
 use crate::driver::Driver;
 use crate::driver::free::FreeTuning;
 use crate::error::{BuildError, MIN_RAM, RegionError, SetRamError};
+use crate::group::Names;
 use crate::region::Region;
 use crate::stats::Stats;
 use crate::vec::{Plain, PondVec};
@@ -30,6 +31,7 @@ pub struct Manager {
 /// A driver with its threads running; they end with it.
 pub(crate) struct Pond {
     pub(crate) driver: Arc<Driver>,
+    pub(crate) names: Names,
     housekeeping: Option<JoinHandle<()>>,
 }
 
@@ -40,6 +42,7 @@ impl Pond {
         let housekeeping = driver.start_housekeeping().map_err(BuildError::Thread)?;
         Ok(Self {
             driver,
+            names: Names::default(),
             housekeeping: Some(housekeeping),
         })
     }
@@ -47,6 +50,7 @@ impl Pond {
 
 impl Drop for Pond {
     fn drop(&mut self) {
+        self.driver.stop_shrinking();
         self.driver.stop_freeing();
         self.driver.stop_housekeeping();
         if let Some(thread) = self.housekeeping.take() {
@@ -76,6 +80,10 @@ impl Manager {
 
     pub(crate) fn new(pond: Arc<Pond>, order: OrderPolicy) -> Self {
         Self { pond, order }
+    }
+
+    pub(crate) fn pond(&self) -> &Arc<Pond> {
+        &self.pond
     }
 
     /// A region of `len` bytes of zeros, rounded up to pages, with folios of the manager's order.

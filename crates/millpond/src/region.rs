@@ -320,6 +320,10 @@ impl Region {
         pond.driver.free_async((region.id, region.range));
     }
 
+    pub(crate) fn pond(&self) -> &Arc<Pond> {
+        &self.pond
+    }
+
     pub(crate) fn driver(&self) -> &Driver {
         &self.pond.driver
     }
@@ -345,6 +349,8 @@ impl Region {
         let pages = PageCount::from_bytes_ceil(len as u64 + u64::from(front) * PAGE_SIZE as u64)?;
         let driver = self.driver();
         let named = driver.new_region(pages, driver.order_of(self.id)?)?;
+        // Between two looks the region's group may have been removed; then this one is the root's.
+        let _ = driver.move_region(named, driver.group_of(self.named()));
         if driver.mmu.open(named.1).is_err() {
             driver.forget_region(named);
             return None;

@@ -1,9 +1,10 @@
 //! Making a region that differs from the manager's defaults.
 
-use crate::error::RegionError;
+use crate::error::{MoveError, RegionError};
+use crate::group::Group;
 use crate::manager::Manager;
 use crate::region::Region;
-use millpond_core::OrderPolicy;
+use millpond_core::{GroupId, OrderPolicy};
 
 /// Collects what a [`Region`] is made from. See [`Region::builder`].
 ///
@@ -26,6 +27,8 @@ use millpond_core::OrderPolicy;
 #[must_use = "call .build(manager, len) for a region"]
 pub struct RegionBuilder {
     order: Option<OrderPolicy>,
+    /// By number, with the manager that it is of.
+    group: Option<(GroupId, usize)>,
 }
 
 impl RegionBuilder {
@@ -36,14 +39,27 @@ impl RegionBuilder {
         self
     }
 
+    /// Whose its memory is. The [root group](Manager::root)'s unless told otherwise.
+    pub fn group(mut self, group: &Group) -> Self {
+        self.group = Some((group.id(), group.manager_address()));
+        self
+    }
+
     /// Takes `len` bytes of zeros, rounded up to pages, from `manager`'s address space.
     ///
     /// # Errors
-    /// No bytes, too many, or no room in the address space.
+    /// No bytes, too many, or no room in the address space; a group that was removed, or is another manager's.
     pub fn build(self, manager: &Manager, len: usize) -> Result<Region, RegionError> {
-        match self.order {
+        let region = match self.order {
             Some(order) => manager.region_with(len, order),
             None => manager.region(len),
+        }?;
+        if let Some((id, address)) = self.group {
+            if address != manager.root().manager_address() {
+                return Err(MoveError::OtherManager.into());
+            }
+            region.driver().move_region(region.named(), id)?;
         }
+        Ok(region)
     }
 }

@@ -9,8 +9,8 @@
 //! weather and the store, and asks for what must be refused.
 
 use millpond_core::{
-    Access, Advice, Event, FreeMode, LEAF_PAGES, Order, PageCount, PageIndex, PageRange, Reclaimer,
-    Refusal, Reply,
+    Access, Advice, Event, FreeMode, GroupId, LEAF_PAGES, Order, PageCount, PageIndex, PageRange,
+    Reclaimer, Refusal, Reply,
 };
 
 use crate::bases::{End, Ended};
@@ -158,6 +158,20 @@ pub enum Op {
         /// Where it stands.
         stage: ResizeStage,
     },
+    /// Move a region to another group. The range names it.
+    Regroup {
+        /// The region's pages.
+        range: PageRange,
+        /// Where to.
+        group: GroupId,
+        /// Where the move goes on.
+        from: PageIndex,
+    },
+    /// Remove a group.
+    RemoveGroup {
+        /// Which.
+        group: GroupId,
+    },
     /// A base that nobody inherits from, or only one, ends.
     End(End),
     /// Discard all of a region, then drop it. The range names the region.
@@ -303,6 +317,10 @@ pub struct Actor {
     pub fault: Option<Fault>,
     /// Pages that it has to reclaim before that.
     pub reclaim: Option<PageCount>,
+    /// Whose.
+    pub reclaim_in: GroupId,
+    /// It has reclaimed because of its fault's group's high.
+    pub throttled: bool,
     /// The purge that it is in the middle of, before anything else.
     pub purge: Option<PurgeStage>,
     /// It has purged since it began to reclaim.
@@ -370,9 +388,30 @@ impl World {
                 });
             }
             Reply::Reclaim { pages } => self.actors[i].reclaim = Some(pages),
+            Reply::ReclaimGroup { group, pages } => self.must_reclaim(i, group, pages),
             _ => return Ok(Some(reply)),
         }
         Ok(None)
+    }
+
+    fn must_reclaim(&mut self, i: usize, group: GroupId, pages: PageCount) {
+        let actor = &mut self.actors[i];
+        (actor.reclaim, actor.reclaim_in) = (Some(pages), group);
+    }
+
+    /// A fault finds its group above its high: its thread reclaims there first, once.
+    fn throttle(&mut self, i: usize, page: PageIndex) -> bool {
+        if std::mem::take(&mut self.actors[i].throttled) {
+            return false;
+        }
+        let Some((group, pages)) = self.core.beyond_high(page) else {
+            return false;
+        };
+        self.core.throttled(group);
+        self.must_reclaim(i, group, pages);
+        self.actors[i].throttled = true;
+        self.count_group("above its high");
+        true
     }
 
     /// Sends one batch of reclaim.
@@ -380,9 +419,16 @@ impl World {
     /// # Errors
     /// A rule is broken.
     pub fn reclaim(&mut self, i: usize, pages: PageCount, by: Reclaimer) -> Check {
-        let reply = self.send(i, Event::Reclaim { pages, by })?;
-        if reply != Reply::Done {
-            breach!("reclaim is answered with {reply:?}");
+        let group = std::mem::take(&mut self.actors[i].reclaim_in);
+        let event = match group {
+            GroupId::ROOT => Event::Reclaim { pages, by },
+            group => Event::ReclaimGroup { group, pages, by },
+        };
+        match self.send(i, event)? {
+            Reply::Done => {}
+            // It was removed meanwhile.
+            Reply::Refused(Refusal::UnknownGroup) if group != GroupId::ROOT => {}
+            reply => breach!("reclaim is answered with {reply:?}"),
         }
         if self.actors[i].outstanding > 0 {
             self.actors[i].blocked = Blocked::OnCommands;
@@ -465,6 +511,10 @@ impl World {
 
     fn handle_fault(&mut self, i: usize, fault: Fault) -> Check {
         let Fault { page, access } = fault;
+        if self.throttle(i, page) {
+            self.actors[i].fault = Some(fault);
+            return Ok(());
+        }
         let max_order = if self.actors[i].split {
             Order::ZERO
         } else if self.rng.chance(100) {
@@ -508,6 +558,14 @@ impl World {
                     breach!(at page, "a fault asks for no pages to be reclaimed");
                 }
                 self.actors[i].reclaim = Some(self.core.wanted(pages));
+                self.actors[i].fault = Some(fault);
+            }
+            Reply::ReclaimGroup { group, pages } => {
+                if pages.0 == 0 || group == GroupId::ROOT {
+                    breach!(at page, "a fault asks for {pages:?} pages of {group:?} to be reclaimed");
+                }
+                let pages = self.core.wanted_in(group, pages);
+                self.must_reclaim(i, group, pages);
                 self.actors[i].fault = Some(fault);
             }
             // The operation meets the poison by itself, or discards it.

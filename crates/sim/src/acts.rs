@@ -69,6 +69,8 @@ impl World {
             Op::Snapshot { range, stage } => self.step_snapshot(i, range, stage),
             Op::Remap { remap, stage } => self.step_remap(i, remap, stage),
             Op::Resize { resize, stage } => self.step_resize(i, resize, stage),
+            Op::Regroup { range, group, from } => self.step_regroup(i, range, group, from),
+            Op::RemoveGroup { group } => self.step_remove_group(i, group),
             Op::End(end) => self.step_end(i, end),
             Op::Drop { range, stage } => self.step_drop(i, range, stage),
         }

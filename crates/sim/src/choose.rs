@@ -7,7 +7,7 @@
 
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
-    Advice, Event, FreeMode, Order, OrderPolicy, PageCount, PageIndex, PageRange, Refusal,
+    Advice, Event, FreeMode, GroupId, Order, OrderPolicy, PageCount, PageIndex, PageRange, Refusal,
     RegionId, Reply,
 };
 
@@ -62,16 +62,42 @@ impl World {
                     users: 0,
                     closing: false,
                     base: None,
+                    group: GroupId::ROOT,
                 });
-                Ok(())
+                match self.profile.groups > 0 && self.rng.chance(700) {
+                    true => self.join_group(i),
+                    false => Ok(()),
+                }
             }
             Reply::Refused(Refusal::NoAddressSpace) => Ok(()),
             other => breach!("a region of {pages} pages is answered with {other:?}"),
         }
     }
 
+    /// The region that was made last becomes some group's.
+    fn join_group(&mut self, i: usize) -> Check {
+        let group = self.any_group();
+        let Some(region) = self.regions.last_mut() else {
+            return Ok(());
+        };
+        region.group = group;
+        let event = Event::MoveRegion {
+            region: region.id,
+            group,
+            from: region.range.start,
+        };
+        match self.send(i, event)? {
+            Reply::Done => Ok(()),
+            other => breach!("{event:?} of an empty region is answered with {other:?}"),
+        }
+    }
+
     /// The order and length of a region worth having: few single pages, many pages in large folios.
     pub fn draw_region(&mut self) -> (u32, u8) {
+        // Longer than one event of a move goes.
+        if self.profile.groups > 0 && self.rng.chance(100) {
+            return (self.rng.between(9000, 12_000), self.rng.between(2, 9) as u8);
+        }
         match self.rng.below(4) {
             0 => (self.rng.between(200, 1200), self.rng.below(2) as u8),
             1 => (self.rng.between(300, 2500), self.rng.between(2, 4) as u8),
@@ -133,7 +159,14 @@ impl World {
             return Ok(());
         }
         let region = self.regions[r];
-        let op = if self.rng.chance(self.profile.freeing) {
+        let regroups = self.profile.groups > 0 && self.rng.chance(self.profile.groups);
+        let op = if regroups {
+            Op::Regroup {
+                range: region.range,
+                group: self.any_group(),
+                from: region.range.start,
+            }
+        } else if self.rng.chance(self.profile.freeing) {
             self.draw_free_op(region)
         } else {
             self.draw_op(region)
@@ -363,6 +396,9 @@ impl World {
     pub fn operate(&mut self) -> Check {
         self.actors[OPERATOR].blocked =
             Blocked::Until(self.step + u64::from(self.rng.between(50, 800)));
+        if self.profile.groups > 0 && self.rng.chance(400) {
+            return self.operate_groups();
+        }
         match self.rng.below(10) {
             0..2 => {
                 let pages = MIN_LIMIT_PAGES + self.rng.below(MIN_LIMIT_PAGES / 2);

@@ -62,6 +62,7 @@ impl World {
         let uses = !matches!(
             event,
             Event::Reclaim { .. }
+                | Event::ReclaimGroup { .. }
                 | Event::TrimLazyFree
                 | Event::RecountLazyFree { .. }
                 | Event::Advise { .. }
@@ -95,7 +96,11 @@ impl World {
     /// A mapped folio that reclaim has no place for in the pool loses its mark without a command that would tell. It shows
     /// in the counts: fewer are marked, and not as many were dropped.
     pub(crate) fn find_lost_marks(&mut self, event: &Event, before: &VmStat) {
-        if !matches!(event, Event::Reclaim { .. } | Event::TrimLazyFree) {
+        let may_lose = matches!(
+            event,
+            Event::Reclaim { .. } | Event::ReclaimGroup { .. } | Event::TrimLazyFree
+        );
+        if !may_lose {
             return;
         }
         let now = self.core.stats();
@@ -138,7 +143,10 @@ impl World {
                     _ => 0,
                 });
                 let left = left.count() as u32 + looked_at.sum::<u32>();
-                if left + LEAF_PAGES <= cap {
+                let capped = |g: &crate::groups::SimGroup| {
+                    g.limits.lazyfree_max != millpond_core::GroupLimits::NONE
+                };
+                if !self.groups.iter().any(capped) && left + LEAF_PAGES <= cap {
                     breach!("a trim to {cap} pages leaves {left}: {given:?}");
                 }
             }
@@ -245,6 +253,7 @@ impl World {
             );
         }
         self.allowance = self.limit.max(self.allowance.min(memory + in_flight));
+        self.check_group_budgets()?;
         Ok(())
     }
 
@@ -325,6 +334,7 @@ impl World {
             ),
             ("nr_limit", stats.nr_limit, self.limit),
         ];
+        self.check_group_gauges()?;
         for (name, said, is) in gauges {
             if said != is {
                 breach!("{name} is {said}, must be {is}: {stats:?}");

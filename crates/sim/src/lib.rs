@@ -19,6 +19,7 @@ mod choose;
 mod effects;
 mod free;
 mod gather;
+pub mod groups;
 mod judge;
 pub mod mmu;
 pub mod names;

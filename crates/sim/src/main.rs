@@ -75,7 +75,7 @@ fn main() -> ExitCode {
         let end = Instant::now() + Duration::from_secs(secs);
         while Instant::now() < end {
             // Short enough to be typed.
-            if !tell(&run(rng.word() >> 40, options), &args, &mut total) {
+            if !tell(&run(rng.word() >> 39, options), &args, &mut total) {
                 return finish(false, &total);
             }
         }

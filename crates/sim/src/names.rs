@@ -44,7 +44,12 @@ pub const OUTCOMES: [&str; 17] = [
     "Zapped",
 ];
 /// Every event, by name.
-pub const EVENTS: [&str; 28] = [
+pub const EVENTS: [&str; 33] = [
+    "CreateGroup",
+    "SetGroupLimits",
+    "RemoveGroup",
+    "MoveRegion",
+    "ReclaimGroup",
     "CreateRegion",
     "DropRegion",
     "Snapshot",
@@ -77,7 +82,13 @@ pub const EVENTS: [&str; 28] = [
 
 /// Replies and refusals that a run must produce. Not all: records are plenty here, and the order of
 /// checks hides some refusals behind others.
-pub const REPLIES: [&str; 20] = [
+pub const REPLIES: [&str; 26] = [
+    "ReclaimGroup",
+    "Group",
+    "UnknownGroup",
+    "GroupInUse",
+    "BadLimits",
+    "TooDeep",
     "Done",
     "More",
     "Wait",
@@ -138,7 +149,12 @@ pub fn event(event: &Event) -> &'static str {
         Event::Completed { .. } => "Completed",
         Event::FrameFreed { .. } => "FrameFreed",
         Event::SlotReleased { .. } => "SlotReleased",
+        Event::CreateGroup { .. } => "CreateGroup",
+        Event::SetGroupLimits { .. } => "SetGroupLimits",
+        Event::RemoveGroup { .. } => "RemoveGroup",
+        Event::MoveRegion { .. } => "MoveRegion",
         Event::Reclaim { .. } => "Reclaim",
+        Event::ReclaimGroup { .. } => "ReclaimGroup",
         Event::Discard { .. } => "Discard",
         Event::LazyFree { mode, .. } => match mode {
             FreeMode::Shared => "LazyFree shared",
@@ -172,8 +188,10 @@ pub fn reply(reply: &Reply) -> &'static str {
         Reply::NeedsResident { .. } => "NeedsResident",
         Reply::Present => "Present",
         Reply::Reclaim { .. } => "Reclaim",
+        Reply::ReclaimGroup { .. } => "ReclaimGroup",
         Reply::Seen { .. } => "Seen",
         Reply::Region { .. } => "Region",
+        Reply::Group { .. } => "Group",
         Reply::Refused(why) => match why {
             Refusal::BadRange => "BadRange",
             Refusal::OutsideRegion => "OutsideRegion",
@@ -185,6 +203,11 @@ pub fn reply(reply: &Reply) -> &'static str {
             Refusal::NotPinned { .. } => "NotPinned",
             Refusal::PinOverflow { .. } => "PinOverflow",
             Refusal::Poisoned { .. } => "Poisoned",
+            Refusal::UnknownGroup => "UnknownGroup",
+            Refusal::GroupInUse => "GroupInUse",
+            Refusal::BadLimits => "BadLimits",
+            Refusal::TooDeep => "TooDeep",
+            Refusal::TooManyGroups => "TooManyGroups",
             Refusal::OutOfRecords => "OutOfRecords",
         },
     }

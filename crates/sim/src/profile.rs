@@ -14,6 +14,9 @@ use crate::store::Weather;
 /// Pages of the simulated arena.
 pub const ARENA_PAGES: u32 = 32 * 1024;
 
+/// The first seed whose world has groups.
+pub const WITH_GROUPS: u64 = 1 << 24;
+
 /// The settings of one run; chances are per mille.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
@@ -51,16 +54,31 @@ pub struct Profile {
     pub snapshots: u32,
     /// Operations that move pages, or give a region another length.
     pub remaps: u32,
+    /// Operations that move a region to another group; without any there are no groups.
+    pub groups: u32,
+    /// The pool has few places.
+    pub is_cramped: bool,
     /// Threads hear only what the contract promises: faults of installs and `Wake`, other calls of `Wake`. Otherwise
     /// they hear of every completion at their page.
     pub strict_wake: bool,
 }
 
 impl Profile {
-    /// The profile of a seed.
-    pub fn draw(rng: &mut Rng) -> Self {
+    /// The profile of a seed. Those from [`WITH_GROUPS`] on have groups, and some of them several nodes.
+    pub fn of(seed: u64, rng: &mut Rng) -> Self {
+        let mut profile = Self::draw(rng);
+        if seed >= WITH_GROUPS {
+            let mut rng = Rng::new(!seed);
+            profile.groups = rng.pick(&[10, 30, 80]);
+            profile.config.nodes = rng.pick(&[1, 1, 2, 4]);
+        }
+        profile
+    }
+
+    fn draw(rng: &mut Rng) -> Self {
         let mut config = Config::new(PageCount(ARENA_PAGES), PageCount(MIN_LIMIT_PAGES));
-        if rng.chance(250) {
+        let is_cramped = rng.chance(250);
+        if is_cramped {
             // A cramped pool: running out of places for frames must delay, never break.
             for order in Order::all() {
                 let n = usize::from(order.get());
@@ -104,6 +122,8 @@ impl Profile {
             freeing: rng.pick(&[0, 60, 200, 500]),
             snapshots: rng.pick(&[0, 0, 10, 25]),
             strict_wake: rng.chance(500),
+            is_cramped,
+            groups: 0,
             remaps: Rng::new(rng.clone().word()).pick(&[0, 10, 25]),
         }
     }
@@ -122,6 +142,10 @@ pub enum Sabotage {
     SwallowBaseWakes,
     /// Whoever takes back a volatile mark or drops a region does not wait for purges under way.
     HastyOwner,
+    /// A region that moves to another group in parts is left where its first part ended.
+    LeaveMove,
+    /// The limits of groups are not passed on when they change.
+    KeepLimits,
     /// Of each batch that is given back one slot is forgotten.
     KeepSlot,
 }

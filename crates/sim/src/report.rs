@@ -275,6 +275,8 @@ pub struct Coverage {
     pub snapshots: BTreeMap<&'static str, u64>,
     /// What remaps and resizes went through.
     pub remaps: BTreeMap<&'static str, u64>,
+    /// What groups went through.
+    pub groups: BTreeMap<&'static str, u64>,
 }
 
 impl Coverage {
@@ -294,6 +296,7 @@ impl Coverage {
             (&mut self.answers, &other.answers),
             (&mut self.snapshots, &other.snapshots),
             (&mut self.remaps, &other.remaps),
+            (&mut self.groups, &other.groups),
         ];
         for (mine, theirs) in pairs {
             for (name, n) in theirs {
@@ -319,6 +322,7 @@ impl fmt::Display for Coverage {
         section("injected", &self.injected)?;
         section("answers", &self.answers)?;
         section("snapshots", &self.snapshots)?;
-        section("remaps", &self.remaps)
+        section("remaps", &self.remaps)?;
+        section("groups", &self.groups)
     }
 }

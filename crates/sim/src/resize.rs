@@ -5,7 +5,8 @@
 //! meanwhile.
 
 use millpond_core::{
-    Event, LEAF_PAGES, Order, PageCount, PageIndex, PageRange, PageState, Refusal, RegionId, Reply,
+    Event, GroupId, LEAF_PAGES, Order, PageCount, PageIndex, PageRange, PageState, Refusal,
+    RegionId, Reply,
 };
 
 use crate::actor::{Blocked, Op};
@@ -209,6 +210,7 @@ impl World {
                     users: 0,
                     closing: true,
                     base: None,
+                    group: GroupId::ROOT,
                 });
                 let remap = Remap {
                     source: region.id,

@@ -103,6 +103,7 @@ impl World {
 
     /// The first regions.
     fn settle_down(&mut self) -> Check {
+        self.make_groups()?;
         let mut pages = 0;
         while pages < self.profile.footprint && self.regions.len() < 6 {
             let (len, order) = self.draw_region();

@@ -9,8 +9,8 @@
 
 use millpond_core::limits::DISCARD_WALK;
 use millpond_core::{
-    Command, CopyFrom, Event, LEAF_PAGES, Order, PageCount, PageIndex, PageRange, PageState,
-    Refusal, RegionId, Reply,
+    Command, CopyFrom, Event, GroupId, LEAF_PAGES, Order, PageCount, PageIndex, PageRange,
+    PageState, Refusal, RegionId, Reply,
 };
 
 use crate::actor::{Blocked, Op};
@@ -60,6 +60,8 @@ pub struct SimBase {
     pub range: PageRange,
     /// The base that it inherits from itself.
     pub base: Option<RegionId>,
+    /// Whose its memory is.
+    pub group: GroupId,
 }
 
 /// How far a snapshot has come.
@@ -223,6 +225,7 @@ impl World {
             id: base.0,
             range: base.1,
             base: source.base,
+            group: source.group,
         });
         let mut heir = source;
         heir.base = Some(base.0);

@@ -7,7 +7,7 @@
 //! to the next region at its addresses could be dropped.
 
 use millpond_core::volatile::VolatileRefusal;
-use millpond_core::{Event, PageCount, PageRange, Reclaimer, Refusal, Reply};
+use millpond_core::{Event, GroupId, PageCount, PageRange, Reclaimer, Refusal, Reply};
 
 use crate::actor::{Blocked, Op, PurgeStage, UnmarkStage};
 use crate::mmu::overlap;
@@ -176,6 +176,9 @@ impl World {
     /// # Errors
     /// A rule is broken.
     pub(crate) fn reclaim_directly(&mut self, i: usize, pages: PageCount) -> Check {
+        if self.actors[i].reclaim_in != GroupId::ROOT {
+            return self.reclaim(i, pages, Reclaimer::Direct);
+        }
         let enough = self.core.available().0 >= pages.0.max(DIRECT_BATCH);
         if self.actors[i].purged && enough {
             self.actors[i].purged = false;

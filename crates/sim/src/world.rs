@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 
 use millpond_core::volatile::VolatileBook;
 use millpond_core::{
-    Command, Commands, Core, Event, FoldPart, FolioId, Outcome, PageIndex, PageRange, RegionId,
-    Reply,
+    Command, Commands, Core, Event, FoldPart, FolioId, GroupId, Outcome, PageIndex, PageRange,
+    RegionId, Reply,
 };
 
 use crate::actor::{Actor, Blocked, Ear};
 use crate::gather::Batch;
+use crate::groups::SimGroup;
 use crate::mmu::SimMmu;
 use crate::names;
 use crate::oracle::Oracle;
@@ -44,6 +45,8 @@ pub struct SimRegion {
     pub closing: bool,
     /// The base that it inherits from.
     pub base: Option<RegionId>,
+    /// Whose its memory is.
+    pub group: GroupId,
 }
 
 /// Core, simulated memory and store, actors, and the judge.
@@ -65,6 +68,8 @@ pub struct World {
     pub regions: Vec<SimRegion>,
     /// Hidden ones, which snapshots have left behind.
     pub bases: Vec<SimBase>,
+    /// Groups, but for the root.
+    pub groups: Vec<SimGroup>,
     /// What was unhooked and is being given back, by actor.
     pub(crate) batches: BTreeMap<usize, Batch>,
     /// Who has closed the gate: nobody begins anything, and what was begun ends.
@@ -121,7 +126,7 @@ impl World {
     /// The core refuses the configuration.
     pub fn new(seed: u64, options: Options) -> Check<Self> {
         let mut rng = Rng::new(seed);
-        let mut profile = Profile::draw(&mut rng);
+        let mut profile = Profile::of(seed, &mut rng);
         profile.freeing = options.freeing.unwrap_or(profile.freeing);
         profile.snapshots = options.snapshots.unwrap_or(profile.snapshots);
         profile.remaps = options.remaps.unwrap_or(profile.remaps);
@@ -146,6 +151,7 @@ impl World {
             actors: (0..profile.threads + 2).map(|_| Actor::default()).collect(),
             regions: Vec::new(),
             bases: Vec::new(),
+            groups: Vec::new(),
             batches: BTreeMap::new(),
             gate: None,
             profile,
@@ -194,6 +200,7 @@ impl World {
         Coverage::count(&mut self.coverage.events, names::event(&event));
         let held = self.commands.len();
         let before = self.core.stats();
+        let groups = self.groups_before(&event);
         let reply = self.core.handle(event, &mut self.commands);
         Coverage::count(&mut self.coverage.replies, names::reply(&reply));
         self.log.push(self.step, Entry::Answered(reply));
@@ -213,6 +220,8 @@ impl World {
         self.check_marks(&event, &commands)?;
         self.find_lost_marks(&event, &before);
         self.check_order(&event, &commands, &before)?;
+        self.check_protection(&groups, &commands)?;
+        self.allow_moves(&event);
         Ok(reply)
     }
 

@@ -4,6 +4,7 @@
 //! program; that many seeds are allowed for each is because most have little of what some of them need.
 
 use millpond_sim::mmu::MmuSabotage;
+use millpond_sim::profile::WITH_GROUPS;
 use millpond_sim::{Options, Sabotage, run};
 
 fn verdict(sabotage: Sabotage) -> String {
@@ -156,4 +157,32 @@ fn a_wake_up_that_is_lost_in_a_base_is_noticed() {
         what.contains("nobody can move") || what.contains("does not come to"),
         "{what}"
     );
+}
+
+/// The verdict about a world with groups.
+fn verdict_of_groups(sabotage: Sabotage) -> String {
+    let options = Options {
+        events: 8000,
+        sabotage: Some(sabotage),
+        ..Options::default()
+    };
+    let seeds = WITH_GROUPS..WITH_GROUPS + 60;
+    let mut failures = seeds.filter_map(|seed| run(seed, options).failure);
+    let what = failures.next().map(|failure| failure.what);
+    what.unwrap_or_else(|| panic!("{sabotage:?} was not noticed"))
+}
+
+#[test]
+fn a_region_left_between_two_groups_is_noticed() {
+    let what = verdict_of_groups(Sabotage::LeaveMove);
+    assert!(
+        what.contains("says that") || what.contains("is answered with Refused"),
+        "{what}"
+    );
+}
+
+#[test]
+fn limits_that_are_not_passed_on_are_noticed() {
+    let what = verdict_of_groups(Sabotage::KeepLimits);
+    assert!(what.contains("is charged with"), "{what}");
 }

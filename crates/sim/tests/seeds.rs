@@ -1,7 +1,7 @@
 //! The fixed seeds pass, reach every path, and replay exactly.
 
 use millpond_sim::report::Coverage;
-use millpond_sim::{Options, names, remap, run, seeds, snapshot};
+use millpond_sim::{Options, groups, names, remap, run, seeds, snapshot};
 
 #[test]
 fn the_fixed_seeds_pass_and_see_everything() {
@@ -26,6 +26,7 @@ fn the_fixed_seeds_pass_and_see_everything() {
         (&names::ANSWERS[..], &seen.answers),
         (&snapshot::SEEN[..], &seen.snapshots),
         (&remap::SEEN[..], &seen.remaps),
+        (&groups::SEEN[..], &seen.groups),
     ] {
         for name in all {
             assert!(

@@ -58,13 +58,13 @@ impl Core {
         match advice {
             Advice::Cold => {
                 self.unlist(id);
-                self.lru.add_old(&mut self.folios, id, ListName::Inactive);
+                self.list_old(id, ListName::Inactive);
             }
             _ => {
                 // Without room in the pool it stays, first in line.
                 if !self.start_take_out(id, Errand::PageOut, out) {
                     self.unlist(id);
-                    self.lru.add_old(&mut self.folios, id, ListName::Inactive);
+                    self.list_old(id, ListName::Inactive);
                 }
             }
         }

@@ -57,7 +57,8 @@ impl Core {
                 if let Some(previous) = folio.slot {
                     self.drop_slot_pages(previous, folio.order.pages().0, out);
                 }
-                self.stat.pswpout += u64::from(folio.order.pages().0);
+                let pages = u64::from(folio.order.pages().0);
+                self.count(folio.group, |stat| stat.pswpout += pages);
                 self.evicted(id, &folio, Some((slot, 0)));
             }
             (State::Saving, Outcome::Unchanged) => {
@@ -107,8 +108,10 @@ impl Core {
         let major = matches!(folio.errand, Errand::Fold(_))
             || folio.errand != Errand::Copy && folio.slot.is_some();
         if !folio.ahead {
-            self.stat.pgfault += 1;
-            self.stat.pgmajfault += u64::from(major);
+            self.count(folio.group, |stat| {
+                stat.pgfault += 1;
+                stat.pgmajfault += u64::from(major);
+            });
         }
         match (folio.errand, folio.slot) {
             (Errand::Copy, _) => {
@@ -122,14 +125,14 @@ impl Core {
                     let pages = u32::from(part.pages);
                     match part.slot {
                         Some(slot) => {
-                            self.stat.pswpin += u64::from(pages);
+                            self.count(folio.group, |stat| stat.pswpin += u64::from(pages));
                             self.drop_slot_pages(slot, pages, out);
                         }
                         None => self.stat.pgzero += u64::from(pages),
                     }
                 }
             }
-            (_, Some(_)) => self.stat.pswpin += u64::from(pages),
+            (_, Some(_)) => self.count(folio.group, |stat| stat.pswpin += u64::from(pages)),
             (_, None) => self.stat.pgzero += u64::from(pages),
         }
         self.now_resident(id, ListName::Inactive);
@@ -140,11 +143,12 @@ impl Core {
         let folio = *self.folios.get(id);
         let pages = folio.order.pages().0;
         self.settle_frame(folio.frame, frame_kept);
-        self.limbo -= pages;
-        self.mapped += pages;
-        self.stat.pgfault += 1;
-        self.stat.limbo_rescue += u64::from(pages);
-        self.stat.pgactivate += u64::from(pages);
+        self.now_mapped(id);
+        self.count(folio.group, |stat| {
+            stat.pgfault += 1;
+            stat.limbo_rescue += u64::from(pages);
+            stat.pgactivate += u64::from(pages);
+        });
         self.now_resident(id, ListName::Active);
         self.trim(out);
     }
@@ -214,7 +218,7 @@ impl Core {
         out: &mut Commands,
     ) {
         self.settle_frame(folio.frame, frame_kept);
-        self.mapped -= folio.order.pages().0;
+        self.uncharge_mapped(id);
         self.folios.release(id);
         self.trim(out);
     }
@@ -227,13 +231,12 @@ impl Core {
         if folio.goes_to_limbo() {
             self.lruvec_of(id).taking_out -= pages;
         }
-        self.mapped -= pages;
-        self.limbo += pages;
+        self.now_limbo(id);
         let record = self.folios.get_mut(id);
         record.state = State::Limbo;
         record.errand = Errand::None;
         match folio.errand {
-            Errand::PageOut => self.lru.add_old(&mut self.folios, id, ListName::Limbo),
+            Errand::PageOut => self.list_old(id, ListName::Limbo),
             Errand::LazyFree => self.mark(id),
             Errand::Drop | Errand::Discard => self.discard_limbo(id, out),
             _ => self.list(id, ListName::Limbo),
@@ -282,7 +285,7 @@ impl Core {
             self.folios.get_mut(id).slot = None;
         }
         self.folios.get_mut(id).state = State::Limbo;
-        self.lru.add_old(&mut self.folios, id, ListName::Limbo);
+        self.list_old(id, ListName::Limbo);
     }
 
     fn cancel_save(&mut self, folio: &Folio) {
@@ -291,19 +294,20 @@ impl Core {
 
     /// The folio has left memory: its pages are a slot's, from this page of it on, or zeros.
     fn evicted(&mut self, id: FolioId, folio: &Folio, to: Option<(SlotId, u16)>) {
+        let at = self.at(id);
         match to {
-            Some((slot, first)) => self.set_swapped(self.at(id), slot, first),
+            Some((slot, first)) => self.set_swapped(at, slot, first),
             None => {
-                self.set_entries(self.at(id), Entry::Zero);
-                self.zeros += folio.order.pages().0;
+                self.set_entries(at, Entry::Zero);
+                self.more_zeros(at.start, at.len.0);
             }
         }
         let by = match folio.errand {
             Errand::For(by) => Some(by),
             _ => None,
         };
-        self.count_steal(folio.order.pages().0, by);
-        self.limbo -= folio.order.pages().0;
+        self.count_steal(folio.group, folio.order.pages().0, by);
+        self.uncharge_limbo(id);
         self.frames
             .now_spare(folio.frame.expect("a folio being saved has a frame"));
         self.folios.release(id);
@@ -314,8 +318,8 @@ impl Core {
         if let Some(slot) = folio.slot {
             self.drop_slot_pages(slot, pages, out);
         }
-        if folio.errand != Errand::Poison {
-            self.mapped -= pages;
+        if folio.is_charged() {
+            self.uncharge_mapped(id);
         }
         self.stat.pgdiscard += u64::from(pages);
         self.forget(self.at(id));
@@ -326,8 +330,8 @@ impl Core {
     pub(crate) fn forget(&mut self, range: PageRange) {
         self.set_entries(range, Entry::Empty);
         let hidden = self.hide_inherited(range);
-        self.held -= range.len.0 - hidden;
-        self.zeros += hidden;
+        self.let_go(range.start, range.len.0 - hidden);
+        self.more_zeros(range.start, hidden);
     }
 
     pub(crate) fn frame_freed(&mut self, frame: Frame) -> Reply {

@@ -18,6 +18,7 @@ use crate::addr::{PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands};
 use crate::event::FreeMode;
 use crate::folio::{Errand, FolioId, ListName, Part, State};
+use crate::group::GroupId;
 use crate::limits::{CLEAR_PAGES, DEFERRED_SPLITS, RECLAIM_SCAN};
 use crate::machine::Core;
 
@@ -77,7 +78,7 @@ impl Core {
         self.in_one_piece(id);
         self.disown_slot(id, out);
         self.folios.get_mut(id).freed = joined;
-        self.stat.pglazyfree += u64::from(part.len.0);
+        self.count(folio.group, |stat| stat.pglazyfree += u64::from(part.len.0));
         Some(part)
     }
 
@@ -88,9 +89,11 @@ impl Core {
         (folio.state, folio.errand) = (State::Resident, Errand::None);
         if u32::from(pages) == folio.order.pages().0 {
             folio.freed = Part::default();
-            self.stat.pglazyfree -= u64::from(pages);
+            self.count_for(id, |stat| stat.pglazyfree -= u64::from(pages));
             return self.mark(id);
         }
+        let group = folio.group;
+        self.lazy_more(group, u32::from(pages));
         self.lazy_mapped += u32::from(pages);
         self.lazy_parts += u32::from(pages);
         self.stat.deferred_split += 1;
@@ -109,7 +112,9 @@ impl Core {
     pub(crate) fn in_one_piece(&mut self, id: FolioId) -> u32 {
         let folio = self.folios.get_mut(id);
         let pages = u32::from(std::mem::take(&mut folio.freed).pages);
+        let group = folio.group;
         if pages > 0 {
+            self.lazy_less(group, pages);
             self.lazy_mapped -= pages;
             self.lazy_parts -= pages;
             self.deferred.retain(|&queued| queued != id);
@@ -117,13 +122,16 @@ impl Core {
         pages
     }
 
-    /// Splits folios from the queue until pieces of one are among the lazily freed. False when there are none.
-    pub(crate) fn split_deferred(&mut self, out: &mut Commands) -> bool {
+    /// Splits folios of `scope`, and of what is below it, from the queue until pieces of one are among the lazily freed. False when
+    /// there are none.
+    pub(crate) fn split_deferred(&mut self, scope: GroupId, out: &mut Commands) -> bool {
         for _ in 0..RECLAIM_SCAN {
             let Some(id) = self.deferred.pop_front() else {
                 return false;
             };
-            if self.folios.get(id).state != State::Resident {
+            let folio = self.folios.get(id);
+            let inside = self.groups.is_below(folio.group, scope);
+            if folio.state != State::Resident || !inside {
                 self.deferred.push_back(id);
                 continue;
             }
@@ -145,7 +153,8 @@ impl Core {
         }
         self.for_each_folio(part, |core, piece| {
             core.unlist(piece);
-            core.stat.pglazyfree -= u64::from(core.folios.get(piece).order.pages().0);
+            let pages = u64::from(core.folios.get(piece).order.pages().0);
+            core.count_for(piece, |stat| stat.pglazyfree -= pages);
             core.mark(piece);
         });
         true

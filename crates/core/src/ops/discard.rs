@@ -113,7 +113,7 @@ impl Core {
         self.unmark(id);
         let folio = *self.folios.get(id);
         let pages = folio.order.pages().0;
-        self.limbo -= pages;
+        self.uncharge_limbo(id);
         self.forget(self.at(id));
         if let Some(slot) = folio.slot {
             self.drop_slot_pages(slot, pages, out);

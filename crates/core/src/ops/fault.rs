@@ -18,6 +18,7 @@ use crate::command::{Command, Commands};
 use crate::event::{Refusal, Reply, SlotPart};
 use crate::fold::Parts;
 use crate::folio::{Errand, FolioId, ListName, State};
+use crate::group::GroupId;
 use crate::leaf::Entry;
 use crate::limits::{ANSWER_COMMANDS, FAULT_FOLIOS, FOLIO_SHARE, TRIM_BATCH};
 use crate::machine::Core;
@@ -30,8 +31,8 @@ pub(crate) enum Memory {
     Spare(Frame),
     /// New pages, from the kernel.
     Fresh,
-    /// None: this much must be reclaimed.
-    Short(PageCount),
+    /// None: this much must be reclaimed, there.
+    Short(GroupId, PageCount),
 }
 
 /// What a fault asks for.
@@ -196,7 +197,7 @@ impl Core {
             return None;
         }
         let fold = self.folds.keep(parts)?;
-        let (frame, fresh) = match self.memory(order, wanted, out) {
+        let (frame, fresh) = match self.memory(page, order, wanted, out) {
             Memory::Spare(frame) => (frame, false),
             Memory::Fresh => match self.frames.take_hole(order) {
                 Some(frame) => (frame, true),
@@ -205,9 +206,9 @@ impl Core {
                     return None;
                 }
             },
-            Memory::Short(pages) => {
+            Memory::Short(group, pages) => {
                 self.folds.take(fold);
-                return Some(Reply::Reclaim { pages });
+                return Some(Reply::short(group, pages));
             }
         };
         let zeros = self.leaves.count_zeros(at);
@@ -221,8 +222,8 @@ impl Core {
             self.folds.take(fold);
             return Some(Reply::Refused(Refusal::OutOfRecords));
         };
-        self.held += blank - zeros;
-        self.zeros -= zeros;
+        self.hold(at.start, blank - zeros);
+        self.fewer_zeros(at.start, zeros);
         self.folios.get_mut(id).errand = Errand::Fold(fold);
         let parts = out.push_parts(parts.as_slice());
         out.push(Command::Fold {
@@ -276,17 +277,17 @@ impl Core {
                 }
             }
         };
-        let frame = match self.memory(order, wanted, out) {
+        let frame = match self.memory(page, order, wanted, out) {
             Memory::Spare(frame) => Some(frame),
             Memory::Fresh => None,
-            Memory::Short(pages) => return Reply::Reclaim { pages },
+            Memory::Short(group, pages) => return Reply::short(group, pages),
         };
         let at = PageRange::block(page, order);
         let Some(id) = self.admit(at, frame, false) else {
             return Reply::Refused(Refusal::OutOfRecords);
         };
-        self.held += at.len.0 - zeros;
-        self.zeros -= zeros;
+        self.hold(at.start, at.len.0 - zeros);
+        self.fewer_zeros(at.start, zeros);
         out.push(Command::Zero {
             folio: id,
             at,
@@ -328,7 +329,7 @@ impl Core {
                 }
             }
         }
-        let (frame, fresh) = match self.memory(order, wanted, out) {
+        let (frame, fresh) = match self.memory(page, order, wanted, out) {
             Memory::Spare(frame) => (frame, false),
             Memory::Fresh => match self.frames.take_hole(order) {
                 Some(frame) => (frame, true),
@@ -338,7 +339,7 @@ impl Core {
                     };
                 }
             },
-            Memory::Short(pages) => return Reply::Reclaim { pages },
+            Memory::Short(group, pages) => return Reply::short(group, pages),
         };
         let at = PageRange::block(page, order);
         let Some(id) = self.admit(at, Some(frame), fresh) else {
@@ -406,21 +407,41 @@ impl Core {
         };
         self.folios.get_mut(id).frame = frame;
         self.flights += 1;
-        self.mapped += at.len.0;
+        self.charge(id);
         self.set_entries(at, Entry::Folio(id));
         self.trends.brought(at);
         self.demand.brought(at.len.0);
         Some(id)
     }
 
-    pub(crate) fn memory(&mut self, order: Order, wanted: bool, out: &mut Commands) -> Memory {
-        let pages = order.pages().0;
+    /// Memory for a folio at `page`.
+    pub(crate) fn memory(
+        &mut self,
+        page: PageIndex,
+        order: Order,
+        wanted: bool,
+        out: &mut Commands,
+    ) -> Memory {
+        let (group, pages) = (self.group_of(page), order.pages().0);
+        if let Some((full, over)) = self.groups.beyond_max(group, pages) {
+            let short = Memory::Short(full, PageCount(over));
+            if !wanted {
+                return short;
+            }
+            // Nothing but reclaim in the group itself makes room there, and a store that takes nothing ends that.
+            let served = self.store_blocked && self.groups.get(full).lazy == 0;
+            self.groups.count_max(group, pages, served);
+            if !served {
+                self.count(full, |stat| stat.allocstall += 1);
+                return short;
+            }
+        }
         if let Some(frame) = self.frames.take_spare(order) {
             return Memory::Spare(frame);
         }
         let missing = |core: &Self| (core.frames_in_use() + pages).saturating_sub(core.limit);
         if missing(self) > 0 && !wanted {
-            return Memory::Short(PageCount(missing(self)));
+            return Memory::Short(GroupId::ROOT, PageCount(missing(self)));
         }
         if missing(self) > 0 && self.frames.spare_pages() > 0 {
             self.drain(missing(self), out);
@@ -435,8 +456,8 @@ impl Core {
                 Memory::Fresh
             }
             short => {
-                self.stat.allocstall += 1;
-                Memory::Short(PageCount(short))
+                self.count(group, |stat| stat.allocstall += 1);
+                Memory::Short(GroupId::ROOT, PageCount(short))
             }
         }
     }

@@ -95,12 +95,11 @@ impl Core {
         self.unlist(id);
         self.unmark(id);
         self.set_entries(at, Entry::Empty);
-        self.held -= at.len.0;
+        self.let_go(at.start, at.len.0);
         self.stat.pgdiscard += u64::from(at.len.0);
-        self.folios.release(id);
         match folio.frame {
             Some(frame) => {
-                self.limbo -= at.len.0;
+                self.uncharge_limbo(id);
                 if self.frames.spare_pages() < self.pool_mark() {
                     self.frames.now_spare(frame);
                 } else {
@@ -109,11 +108,12 @@ impl Core {
                 }
             }
             None => {
-                self.mapped -= at.len.0;
+                self.uncharge_mapped(id);
                 self.unhooked += at.len.0;
                 gather.mapped += at.len.0;
             }
         }
+        self.folios.release(id);
         if let Some(slot) = folio.slot {
             self.gather_slot(slot, at.len.0, gather);
         }
@@ -123,7 +123,7 @@ impl Core {
     fn gather_entry(&mut self, page: PageIndex, entry: Entry, gather: &mut Gather) {
         match entry {
             Entry::Empty | Entry::Folio(_) => return,
-            Entry::Zero => self.zeros -= 1,
+            Entry::Zero => self.fewer_zeros(page, 1),
             Entry::Swapped { slot, .. } => {
                 self.stat.pgdiscard += 1;
                 self.gather_slot(slot, 1, gather);
@@ -135,7 +135,7 @@ impl Core {
             }
         }
         self.leaves.set(page, Entry::Empty);
-        self.held -= 1;
+        self.let_go(page, 1);
     }
 
     fn gather_slot(&mut self, slot: SlotId, pages: u32, gather: &mut Gather) {

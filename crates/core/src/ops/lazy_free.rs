@@ -37,9 +37,18 @@ use crate::addr::{Frame, PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands};
 use crate::event::{FreeMode, Refusal, Reply};
 use crate::folio::{Errand, FolioId, ListName, State};
+use crate::group::GroupId;
 use crate::leaf::Entry;
-use crate::limits::{CLEAR_PAGES, RECLAIM_BATCH, RECLAIM_SCAN};
+use crate::limits::{CLEAR_PAGES, MAX_GROUPS, RECLAIM_BATCH, RECLAIM_SCAN};
+use crate::lru::VecId;
 use crate::machine::Core;
+
+/// Where looks at lazily freed memory go on: the lruvec, and how much of it was not looked at in this round.
+#[derive(Debug, Default)]
+pub(crate) struct Recount {
+    at: VecId,
+    left: u32,
+}
 
 impl Core {
     pub(crate) fn lazy_free(
@@ -167,11 +176,16 @@ impl Core {
         let folio = self.folios.get_mut(id);
         let pages = folio.order.pages().0;
         folio.lazy = true;
+        let group = folio.group;
         match folio.state.is_mapped() {
             true => self.lazy_mapped += pages,
-            false => self.lazy_limbo += pages,
+            false => {
+                self.lazy_limbo += pages;
+                self.lruvec_of(id).lazy_limbo += pages;
+            }
         }
-        self.stat.pglazyfree += u64::from(pages);
+        self.lazy_more(group, pages);
+        self.count(group, |stat| stat.pglazyfree += u64::from(pages));
         self.list(id, ListName::LazyFree);
     }
 
@@ -184,12 +198,17 @@ impl Core {
             return false;
         }
         folio.lazy = false;
-        if folio.state == State::TakingOut {
-            self.lazy_leaving -= pages;
-        }
+        let (group, leaves) = (folio.group, folio.state == State::TakingOut);
         match folio.state.is_mapped() {
             true => self.lazy_mapped -= pages,
-            false => self.lazy_limbo -= pages,
+            false => {
+                self.lazy_limbo -= pages;
+                self.lruvec_of(id).lazy_limbo -= pages;
+            }
+        }
+        self.lazy_less(group, pages);
+        if leaves {
+            self.lazy_left(group, pages);
         }
         true
     }
@@ -234,28 +253,59 @@ impl Core {
         PageCount(self.lazy_mapped + self.lazy_limbo)
     }
 
-    /// Lazily freed pages beyond the cap that are not on their way out yet.
+    /// Lazily freed pages beyond a cap, of all or of some group, that are not on their way out yet.
     #[must_use]
     pub fn lazyfree_over(&self) -> PageCount {
-        let stay = self.lazyfree_pages().0 - self.lazy_leaving;
-        PageCount(stay.saturating_sub(self.config.lazyfree_max.0))
+        let groups = self.groups.iter().map(|(_, group)| group.lazyfree_over());
+        PageCount(groups.max().unwrap_or(0))
     }
 
-    /// The lazily freed folio that goes first.
-    fn oldest_lazyfree(&self) -> Option<FolioId> {
-        let mut vecs = self.lru.iter();
-        vecs.find_map(|(_, lists)| lists.lazyfree.oldest())
+    /// The lazily freed folio that goes first, of `scope` and what is below it: the oldest of whoever has most of them.
+    fn oldest_lazyfree(&self, scope: GroupId) -> Option<FolioId> {
+        let mut most = (0, None);
+        for (vec, lists) in self.lru.iter() {
+            let pages = lists.lazyfree.pages();
+            if pages > most.0 && self.groups.is_below(self.lru.group(vec), scope) {
+                most = (pages, lists.lazyfree.oldest());
+            }
+        }
+        most.1
     }
 
-    /// Drops the oldest lazily freed folios until `pages` pages are free or on their way. `errand` says for what.
-    pub(crate) fn drop_lazyfree(&mut self, pages: u32, errand: Errand, out: &mut Commands) -> u32 {
+    /// The lazily freed folio that is looked at next. The lruvecs are gone through in turn, each once round its list.
+    fn next_to_look_at(&mut self) -> Option<FolioId> {
+        if self.lru.total(ListName::LazyFree) == 0 {
+            return None;
+        }
+        let pages = |core: &Self| core.lru.get(core.recount.at).lazyfree.pages();
+        // What has left the list since is not looked at twice instead.
+        self.recount.left = self.recount.left.min(pages(self));
+        while self.recount.left == 0 {
+            self.recount.at = self.lru.after(self.recount.at);
+            self.recount.left = pages(self);
+        }
+        let id = self.lru.get(self.recount.at).lazyfree.oldest()?;
+        let pages = self.folios.get(id).order.pages().0;
+        self.recount.left = self.recount.left.saturating_sub(pages);
+        Some(id)
+    }
+
+    /// Drops the oldest lazily freed folios of `scope`, and of what is below it, until `pages` pages are free or on their way.
+    /// `errand` says for what.
+    pub(crate) fn drop_lazyfree(
+        &mut self,
+        pages: u32,
+        errand: Errand,
+        scope: GroupId,
+        out: &mut Commands,
+    ) -> u32 {
         let mut dropped = 0;
         for _ in 0..RECLAIM_SCAN {
             if dropped >= pages || out.len() >= RECLAIM_BATCH {
                 break;
             }
-            let Some(id) = self.oldest_lazyfree() else {
-                match self.split_deferred(out) {
+            let Some(id) = self.oldest_lazyfree(scope) else {
+                match self.split_deferred(scope, out) {
                     true => continue,
                     false => break,
                 }
@@ -263,12 +313,12 @@ impl Core {
             let folio = *self.folios.get(id);
             let n = folio.order.pages().0;
             if let Errand::For(by) = errand {
-                self.count_scan(n, by);
+                self.count_scan(id, by);
             }
             let given = out.len();
             let leaves = if folio.state == State::Limbo {
                 let frame = self.drop_limbo(id, out);
-                self.lazily_dropped(frame, errand, out);
+                self.lazily_dropped(folio.group, frame, errand, out);
                 true
             } else {
                 self.start_take_out_if_blank(id, errand, out)
@@ -291,7 +341,7 @@ impl Core {
     /// it lost its mark.
     fn without_a_place(&mut self, id: FolioId) -> bool {
         self.unlist(id);
-        let makes_way = self.lazy_limbo > 0;
+        let makes_way = self.lruvec_of(id).lazy_limbo > 0;
         if makes_way {
             self.list(id, ListName::LazyFree);
         } else {
@@ -308,7 +358,7 @@ impl Core {
         };
         self.unlist(id);
         self.begin(id, State::TakingOut);
-        self.lazy_leaving += folio.order.pages().0;
+        self.lazy_leaves(folio.group, folio.order.pages().0);
         let record = self.folios.get_mut(id);
         record.frame = Some(frame);
         record.errand = errand;
@@ -324,19 +374,19 @@ impl Core {
     pub(crate) fn taken_out_blank(&mut self, id: FolioId, out: &mut Commands) {
         self.unmark(id);
         let folio = *self.folios.get(id);
-        self.mapped -= folio.order.pages().0;
+        self.uncharge_mapped(id);
         self.forget(self.at(id));
         self.folios.release(id);
         let frame = folio.frame.expect("a take-out has a frame");
-        self.lazily_dropped(frame, folio.errand, out);
+        self.lazily_dropped(folio.group, frame, folio.errand, out);
     }
 
     /// A busy frame holds nothing that is wanted: the next fault gets it, or the kernel when the cap is why.
-    fn lazily_dropped(&mut self, frame: Frame, errand: Errand, out: &mut Commands) {
+    fn lazily_dropped(&mut self, group: GroupId, frame: Frame, errand: Errand, out: &mut Commands) {
         let pages = frame.order().pages().0;
-        self.stat.pglazyfreed += u64::from(pages);
+        self.count(group, |stat| stat.pglazyfreed += u64::from(pages));
         if let Errand::For(by) = errand {
-            self.count_steal(pages, Some(by));
+            self.count_steal(group, pages, Some(by));
         }
         if errand == Errand::Trim {
             self.frames.drain_busy(frame);
@@ -347,8 +397,14 @@ impl Core {
     }
 
     pub(crate) fn trim_lazyfree(&mut self, out: &mut Commands) -> Reply {
-        let over = self.lazyfree_over().0;
-        self.drop_lazyfree(over, Errand::Trim, out);
+        for n in 0..MAX_GROUPS as u16 {
+            let group = GroupId(n);
+            if !self.groups.is_live(group) || out.len() >= RECLAIM_BATCH {
+                continue;
+            }
+            let over = self.groups.get(group).lazyfree_over();
+            self.drop_lazyfree(over, Errand::Trim, group, out);
+        }
         Reply::Done
     }
 
@@ -367,7 +423,7 @@ impl Core {
                 }
                 continue;
             }
-            let Some(id) = self.oldest_lazyfree() else {
+            let Some(id) = self.next_to_look_at() else {
                 break;
             };
             let folio = *self.folios.get(id);

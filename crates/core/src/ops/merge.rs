@@ -83,10 +83,7 @@ impl Core {
             Entry::Empty => {}
             Entry::Poisoned => return self.merge_poison(page, heir, hidden, out),
             _ if hidden => self.forget_hidden(page, out),
-            entry => {
-                self.leaves.set(page, Entry::Empty);
-                self.leaves.set(heir, entry);
-            }
+            entry => self.move_entry_alone(page, heir, entry),
         }
         Step::To(page.plus(1))
     }
@@ -95,11 +92,11 @@ impl Core {
     fn forget_hidden(&mut self, page: PageIndex, out: &mut Commands) {
         match self.leaves.get(page) {
             Entry::Swapped { slot, .. } => self.drop_slot_pages(slot, 1, out),
-            Entry::Zero => self.zeros -= 1,
+            Entry::Zero => self.fewer_zeros(page, 1),
             entry => unreachable!("{page} is {entry:?}, which is handed over otherwise"),
         }
         self.leaves.set(page, Entry::Empty);
-        self.held -= 1;
+        self.let_go(page, 1);
     }
 
     /// Poison is a mark in the page table, too: it goes here and comes there.
@@ -113,7 +110,7 @@ impl Core {
         let step = self.zap_poison(page, out);
         if let (Step::To(_), false) = (&step, hidden) {
             self.leaves.set(heir, Entry::Poisoned);
-            self.held += 1;
+            self.hold(heir, 1);
             out.push(Command::Poison {
                 at: PageRange::new(heir, PageCount(1)),
                 page: heir,

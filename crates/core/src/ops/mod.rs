@@ -1,12 +1,14 @@
 //! What the core does with each kind of event: one file an operation.
 
 mod advise;
+mod charge;
 mod complete;
 mod deferred_split;
 mod discard;
 mod fault;
 pub(crate) mod free;
-mod lazy_free;
+mod group;
+pub(crate) mod lazy_free;
 mod merge;
 mod pin;
 pub(crate) mod reclaim;

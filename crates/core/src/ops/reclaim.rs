@@ -14,41 +14,165 @@
 
 use crate::addr::{Frame, Order, PageCount};
 use crate::command::{Command, Commands};
-use crate::event::{Reclaimer, Reply};
+use crate::event::{Reclaimer, Refusal, Reply};
 use crate::folio::{Errand, FolioId, ListName, State};
+use crate::group::GroupId;
 use crate::limits::{LOAD_RESERVE, RECLAIM_BATCH, RECLAIM_SCAN};
-use crate::lru::{Lruvec, VecId};
+use crate::lru::VecId;
 use crate::machine::Core;
 
-/// Lruvecs give batches one after the other.
-#[derive(Debug, Default)]
-pub(crate) struct Turn(u32);
+/// What reclaim leaves alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Spared {
+    /// What is below a low, or a min.
+    Low,
+    /// What is below a min.
+    Min,
+    /// Nothing.
+    Nothing,
+}
+
+/// The lruvec that gives the next batch, by its clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Victim {
+    pub(crate) clock: u64,
+    pub(crate) vec: VecId,
+    /// Its pages beyond what is safe.
+    overage: u32,
+}
 
 impl Core {
-    pub(crate) fn reclaim(&mut self, pages: PageCount, by: Reclaimer, out: &mut Commands) -> Reply {
+    pub(crate) fn reclaim(
+        &mut self,
+        pages: PageCount,
+        by: Reclaimer,
+        scope: GroupId,
+        out: &mut Commands,
+    ) -> Reply {
+        if !self.groups.is_live(scope) {
+            return Reply::Refused(Refusal::UnknownGroup);
+        }
         let given = out.len();
-        let lazy = self.drop_lazyfree(pages.0, Errand::For(by), out);
+        let lazy = self.drop_lazyfree(pages.0, Errand::For(by), scope, out);
         // Small folios fill a batch before there are enough of them: the next batch goes on with these. (Those that were
         // in limbo give no command.)
         let progress = lazy > 0 || out.len() > given;
-        let more = self.lru.total(ListName::LazyFree) > 0 || !self.deferred.is_empty();
-        if lazy >= pages.0 || progress && more {
+        if lazy >= pages.0 || progress && self.more_lazyfree(scope) {
             return Reply::Done;
         }
         let pages = PageCount(pages.0 - lazy);
-        for _ in 0..self.lru.iter().count() {
-            let vec = self.next_lruvec();
-            if self.shrink_lruvec(vec, pages, by, out) > 0 || out.len() > given {
+        for spared in [Spared::Low, Spared::Min, Spared::Nothing] {
+            let mut tried = None;
+            while let Some(victim) = self.next_victim(scope, spared, tried) {
+                let taken = self.shrink_lruvec(victim.vec, pages, by, out);
+                if taken > 0 || out.len() > given {
+                    self.put_forward(victim, scope, taken, spared);
+                    return Reply::Done;
+                }
+                tried = Some(victim);
+            }
+            if !self.spares(scope, spared) {
                 break;
             }
-            self.turn.0 = self.turn.0.wrapping_add(1);
+        }
+        if scope != GroupId::ROOT {
+            self.make_places(pages, by, out);
         }
         Reply::Done
     }
 
-    /// The lruvec whose turn it is.
-    pub(crate) fn next_lruvec(&self) -> VecId {
-        self.lru.in_turn(self.turn.0)
+    /// A group can give nothing. The places of the pool are everybody's, and what others have in limbo may be what fills it: that
+    /// is saved, so that the group can take something out.
+    fn make_places(&mut self, pages: PageCount, by: Reclaimer, out: &mut Commands) {
+        let mut vec = VecId::default();
+        for _ in 0..self.lru.iter().count() {
+            if self.save_oldest(vec, pages.0, by, out) > 0 {
+                return;
+            }
+            vec = self.lru.after(vec);
+        }
+    }
+
+    fn more_lazyfree(&self, scope: GroupId) -> bool {
+        if scope == GroupId::ROOT {
+            return self.lru.total(ListName::LazyFree) > 0 || !self.deferred.is_empty();
+        }
+        let group = self.groups.get(scope);
+        group.lazy > group.lazy_leaving
+    }
+
+    /// The lruvec of `scope`, and of what is below it, whose clock is behind all others'; of those after `tried` if
+    /// that had nothing to give.
+    pub(crate) fn next_victim(
+        &self,
+        scope: GroupId,
+        spared: Spared,
+        tried: Option<Victim>,
+    ) -> Option<Victim> {
+        let depth = self.groups.path(scope).count() - 1;
+        let now = self.groups.get(scope).turn;
+        let mut next: Option<Victim> = None;
+        for (vec, lists) in self.lru.iter() {
+            let evictable = lists.evictable();
+            if evictable == 0 || !self.groups.is_below(self.lru.group(vec), scope) {
+                continue;
+            }
+            let clock = lists.clocks[depth].max(now);
+            let first = |other: Option<Victim>| other.map(|v| (v.clock, v.vec));
+            let had_its_turn = first(tried).is_some_and(|tried| (clock, vec) <= tried);
+            if had_its_turn || first(next).is_some_and(|next| (clock, vec) > next) {
+                continue;
+            }
+            let overage = self.overage(vec, evictable, scope, spared);
+            if overage > 0 {
+                next = Some(Victim {
+                    clock,
+                    vec,
+                    overage,
+                });
+            }
+        }
+        next
+    }
+
+    /// How much of a lruvec's memory is beyond what is safe from reclaim on behalf of `scope`.
+    fn overage(&self, vec: VecId, evictable: u32, scope: GroupId, spared: Spared) -> u32 {
+        let group = self.lru.group(vec);
+        if spared == Spared::Nothing || self.groups.is_single() {
+            return evictable;
+        }
+        let safe = self.groups.protection(group, scope);
+        let safe = if spared == Spared::Low {
+            safe.low
+        } else {
+            safe.min
+        };
+        let usage = self.groups.get(group).usage();
+        let beyond = usage.saturating_sub(safe);
+        (u64::from(evictable) * u64::from(beyond)).div_ceil(u64::from(usage.max(1))) as u32
+    }
+
+    /// Whether something was left alone that is not for ever.
+    fn spares(&self, scope: GroupId, spared: Spared) -> bool {
+        let below = |vec| self.groups.is_below(self.lru.group(vec), scope);
+        spared != Spared::Nothing
+            && self.lru.iter().any(|(vec, lists)| {
+                let evictable = lists.evictable();
+                evictable > 0 && below(vec) && self.overage(vec, evictable, scope, spared) == 0
+            })
+    }
+
+    /// The victim's clock goes forward by what it gave over what it has to give.
+    fn put_forward(&mut self, victim: Victim, scope: GroupId, taken: u32, spared: Spared) {
+        const SECOND: u64 = 1 << 20;
+        let depth = self.groups.path(scope).count() - 1;
+        let given = u64::from(taken.max(1)) * SECOND / u64::from(victim.overage);
+        self.lru.get_mut(victim.vec).clocks[depth] = victim.clock + given.max(1);
+        self.groups.get_mut(scope).turn = victim.clock;
+        if spared != Spared::Low {
+            let group = self.lru.group(victim.vec);
+            self.groups.get_mut(group).events.low += 1;
+        }
     }
 
     /// The next batch of one lruvec: starts saves and take-outs until `pages` pages are on their way. Answers how many are.
@@ -77,9 +201,8 @@ impl Core {
     /// How long limbo should be: the lruvec's share, by its pages, of what is configured for all.
     fn limbo_target(&self, vec: VecId) -> u32 {
         let all = u64::from(self.limit) * u64::from(self.config.limbo_share) / 1024;
-        let pages = |lists: &Lruvec| u64::from(lists.pages());
-        let total: u64 = self.lru.iter().map(|(_, lists)| pages(lists)).sum();
-        (all * pages(self.lru.get(vec)) / total.max(1)) as u32
+        let total = self.lru.pages().max(1);
+        (all * u64::from(self.lru.get(vec).pages()) / u64::from(total)) as u32
     }
 
     /// Starts saves from limbo's old end until `pages` pages are on their way out.
@@ -94,7 +217,7 @@ impl Core {
             victim = self.lru.get(vec).limbo.younger(&self.folios, id);
             let folio = *self.folios.get(id);
             let n = folio.order.pages().0;
-            self.count_scan(n, by);
+            self.count_scan(id, by);
             self.unlist(id);
             // A store that takes nothing may still hold what has not changed. The rest makes way for the next scan.
             if self.store_blocked && folio.slot.is_none() {
@@ -102,7 +225,7 @@ impl Core {
                 continue;
             }
             if !self.start_save(id, out) {
-                self.lru.add_old(&mut self.folios, id, ListName::Limbo);
+                self.list_old(id, ListName::Limbo);
                 break;
             }
             self.folios.get_mut(id).errand = Errand::For(by);
@@ -147,7 +270,7 @@ impl Core {
             if !self.start_take_out(id, Errand::None, out) {
                 break;
             }
-            self.count_scan(n, by);
+            self.count_scan(id, by);
             started += n;
         }
         started
@@ -200,25 +323,28 @@ impl Core {
             return;
         }
         if let Some(id) = lists.active.oldest() {
-            self.stat.pgdeactivate += u64::from(self.folios.get(id).order.pages().0);
+            let pages = u64::from(self.folios.get(id).order.pages().0);
+            self.count_for(id, |stat| stat.pgdeactivate += pages);
             self.unlist(id);
             self.list(id, ListName::Inactive);
         }
     }
 
-    pub(crate) fn count_scan(&mut self, pages: u32, by: Reclaimer) {
-        match by {
-            Reclaimer::Background => self.stat.pgscan_kswapd += u64::from(pages),
-            Reclaimer::Direct => self.stat.pgscan_direct += u64::from(pages),
-        }
+    pub(crate) fn count_scan(&mut self, id: FolioId, by: Reclaimer) {
+        let pages = u64::from(self.folios.get(id).order.pages().0);
+        self.count_for(id, |stat| match by {
+            Reclaimer::Background => stat.pgscan_kswapd += pages,
+            Reclaimer::Direct => stat.pgscan_direct += pages,
+        });
     }
 
-    /// `pages` pages have left memory on behalf of `by`.
-    pub(crate) fn count_steal(&mut self, pages: u32, by: Option<Reclaimer>) {
-        match by {
-            Some(Reclaimer::Background) => self.stat.pgsteal_kswapd += u64::from(pages),
-            Some(Reclaimer::Direct) => self.stat.pgsteal_direct += u64::from(pages),
+    /// `pages` pages of a group have left memory on behalf of `by`.
+    pub(crate) fn count_steal(&mut self, group: GroupId, pages: u32, by: Option<Reclaimer>) {
+        let pages = u64::from(pages);
+        self.count(group, |stat| match by {
+            Some(Reclaimer::Background) => stat.pgsteal_kswapd += pages,
+            Some(Reclaimer::Direct) => stat.pgsteal_direct += pages,
             None => {}
-        }
+        });
     }
 }

@@ -26,11 +26,14 @@ impl Core {
         if let Some(reply) = self.split_edges(from, out) {
             return reply;
         }
+        let (source, destination) = (self.group_of(from.start), self.group_of(to.start));
         let mut page = from.start;
         while page < from.end() {
             let target = to.start.plus(page.0 - from.start.0);
             let whole = page.0.is_multiple_of(LEAF_PAGES) && from.end().0 - page.0 >= LEAF_PAGES;
             page = if whole {
+                let leaf = PageRange::new(page, PageCount(LEAF_PAGES));
+                self.hand_over(leaf, source, destination);
                 self.leaves.move_leaf(page.leaf(), target.leaf());
                 self.trends.moved(page, target);
                 page.plus(LEAF_PAGES)
@@ -62,7 +65,7 @@ impl Core {
         {
             return Err(Refusal::RegionInUse);
         }
-        if self.flights > 0 {
+        if self.flights > 0 || source.leaving.is_some() || target.leaving.is_some() {
             return Err(Refusal::Busy);
         }
         match self.first_pinned(from) {
@@ -101,16 +104,25 @@ impl Core {
                 end
             }
             entry => {
-                self.leaves.set(page, Entry::Empty);
-                self.leaves.set(target, entry);
+                self.move_entry_alone(page, target, entry);
                 page.plus(1)
             }
         }
     }
 
+    /// Moves an entry that is no folio's.
+    pub(crate) fn move_entry_alone(&mut self, from: PageIndex, to: PageIndex, entry: Entry) {
+        let (old, new) = (self.group_of(from), self.group_of(to));
+        self.hand_over(PageRange::new(from, PageCount(1)), old, new);
+        self.leaves.set(from, Entry::Empty);
+        self.leaves.set(to, entry);
+    }
+
     /// The folio belongs to the pages from `start` on instead of where it did.
     pub(crate) fn rehome(&mut self, id: FolioId, start: PageIndex) {
         let at = self.at(id);
+        let (old, new) = (self.group_of(at.start), self.group_of(start));
+        self.hand_over(at, old, new);
         self.set_entries(at, Entry::Empty);
         let place = self.leaves.place_of(start);
         self.folios.get_mut(id).place = place;
@@ -125,7 +137,7 @@ impl Core {
             return;
         }
         (target.order, target.habit, target.base) = (source.order, source.habit, source.base);
-        (target.group, target.node) = (source.group, source.node);
+        target.node = source.node;
         let source = self.regions.of_mut(from.start).expect("looked at before");
         source.base = None;
     }
@@ -136,6 +148,9 @@ impl Core {
         };
         if pages.0 == 0 || pages.0 > self.config.arena.0 {
             return Reply::Refused(Refusal::BadRange);
+        }
+        if region.leaving.is_some() {
+            return Reply::Refused(Refusal::Busy);
         }
         let old = region.range;
         let rest = || old.tail(old.start.plus(pages.0));

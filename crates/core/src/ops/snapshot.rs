@@ -55,7 +55,7 @@ impl Core {
         if source == base || source == copy || base == copy || !new(&to) || !new(&other) {
             return Reply::Refused(Refusal::RegionInUse);
         }
-        if self.flights > 0 {
+        if self.flights > 0 || from.leaving.is_some() {
             return Reply::Refused(Refusal::Busy);
         }
         if let Some(page) = self.first_pinned(from.range) {
@@ -193,7 +193,7 @@ impl Core {
                     if self.inherits_only(heir, page, from, entry) {
                         self.leaves.set(heir, entry);
                         self.slots.share(slot, 1);
-                        self.held += 1;
+                        self.hold(heir, 1);
                     }
                 }
                 self.bring_in_swapped(page, slot, index, most, wanted, out)
@@ -242,16 +242,16 @@ impl Core {
             .rev()
             .find(|&order| inherited(self, order))
             .expect("a page that is inherited is so by itself");
-        let frame = match self.memory(order, wanted, out) {
+        let frame = match self.memory(page, order, wanted, out) {
             Memory::Spare(frame) => Some(frame),
             Memory::Fresh => None,
-            Memory::Short(pages) => return Reply::Reclaim { pages },
+            Memory::Short(group, pages) => return Reply::short(group, pages),
         };
         let at = PageRange::block(page, order);
         let Some(id) = self.admit(at, frame, false) else {
             return Reply::Refused(Refusal::OutOfRecords);
         };
-        self.held += at.len.0;
+        self.hold(at.start, at.len.0);
         self.unlist(lender);
         self.in_use_again(lender);
         let first = from.align_down(order);
@@ -305,7 +305,7 @@ impl Core {
             self.drop_slot_pages(slot, at.len.0, out);
         }
         self.set_entries(at, Entry::Empty);
-        self.held -= at.len.0;
+        self.let_go(at.start, at.len.0);
         self.given_back(folio.lender(), out);
     }
 }

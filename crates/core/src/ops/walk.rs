@@ -60,12 +60,12 @@ impl Core {
     /// One page that is in no folio forgets what it holds; its slot is released if that was the last of it.
     pub(crate) fn forget_page(&mut self, page: PageIndex, out: &mut Commands) {
         match self.leaves.get(page) {
-            Entry::Zero => self.zeros -= 1,
+            Entry::Zero => self.fewer_zeros(page, 1),
             Entry::Swapped { slot, .. } => {
                 self.stat.pgdiscard += 1;
                 self.drop_slot_pages(slot, 1, out);
             }
-            Entry::Empty if self.inherited(page).is_some() => self.held += 1,
+            Entry::Empty if self.inherited(page).is_some() => self.hold(page, 1),
             Entry::Empty | Entry::Poisoned | Entry::Folio(_) => return,
         }
         self.forget(PageRange::new(page, PageCount(1)));

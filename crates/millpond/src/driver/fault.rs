@@ -98,8 +98,21 @@ impl Driver {
         let mut went = |through: FaultPath| *path = through.max(*path);
         let mut commands = Commands::new();
         let mut max_order = Order::MAX;
+        let mut throttled = false;
+        let mut stalled = None;
         loop {
             let mut core = self.lock();
+            // Above its high a group pays before it gets more, not after: that could take away what was just brought in.
+            if !throttled && let Some((group, over)) = core.beyond_high(page) {
+                throttled = true;
+                core.throttled(group);
+                let path = Self::path_of(&core, page);
+                drop(core);
+                stalled.get_or_insert_with(|| self.stall(path));
+                went(FaultPath::Reclaimed);
+                self.batch_in(group, over);
+                continue;
+            }
             // A store that takes nothing lets faults exceed the limit. What its owner can do without goes before that.
             let exceeds = core.store_blocked() && core.available().0 < LEAF_PAGES;
             if exceeds && core.lazyfree_pages() == PageCount::ZERO {
@@ -133,7 +146,12 @@ impl Driver {
                             Background::Always => true,
                         };
                     let look = self.governor.is_look_due(core.available());
+                    let path = Self::path_of(&core, page);
                     drop(core);
+                    self.uses(&path);
+                    if commands.iter().any(|c| path_of(c) == Some(FaultPath::Load)) {
+                        stalled.get_or_insert_with(|| self.stall(path));
+                    }
                     if look {
                         self.adjust_limit();
                     }
@@ -176,10 +194,23 @@ impl Driver {
                     went(FaultPath::Reclaimed);
                     // What is missing, and what is there but too little by itself: a large folio needs both at once.
                     let want = core.wanted(pages);
+                    let path = Self::path_of(&core, page);
                     drop(core);
+                    stalled.get_or_insert_with(|| self.stall(path));
                     self.carry_out(&mut commands);
                     // What cannot be had in one piece may be had in a smaller one.
                     if !self.reclaim_for(want, Reclaimer::Direct) {
+                        max_order = max_order.smaller().unwrap_or(max_order);
+                    }
+                }
+                Reply::ReclaimGroup { group, pages } => {
+                    went(FaultPath::Reclaimed);
+                    let want = core.wanted_in(group, pages);
+                    let path = Self::path_of(&core, page);
+                    drop(core);
+                    stalled.get_or_insert_with(|| self.stall(path));
+                    self.carry_out(&mut commands);
+                    if !self.reclaim_in(group, want) {
                         max_order = max_order.smaller().unwrap_or(max_order);
                     }
                 }
@@ -189,6 +220,7 @@ impl Driver {
                 Reply::More { .. }
                 | Reply::NeedsResident { .. }
                 | Reply::Seen { .. }
+                | Reply::Group { .. }
                 | Reply::Detached { .. }
                 | Reply::Region { .. } => {
                     unreachable!("{reply:?} is no answer to a fault")

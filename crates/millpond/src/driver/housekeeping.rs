@@ -121,6 +121,7 @@ impl Driver {
             self.give_spare_frames_back(true);
             self.adjust_limit();
             self.children.collect(&*self.store);
+            self.tick_stalls();
         }
         if let Some(on_tick) = self.on_tick {
             on_tick();

@@ -14,6 +14,7 @@ pub(crate) mod fork;
 pub(crate) mod free;
 mod freed;
 mod governor;
+mod group;
 mod housekeeping;
 mod latency;
 mod lazy_free;
@@ -21,7 +22,9 @@ pub(crate) mod lock;
 mod operate;
 mod reclaim;
 pub(crate) mod remap;
+pub(crate) mod shrink;
 pub(crate) mod snapshot;
+mod stall;
 mod turns;
 mod vanished;
 
@@ -119,6 +122,8 @@ pub(crate) struct Driver {
     direct_ns: AtomicU64,
     store_failures: AtomicU64,
     children: fork::Children,
+    stalls: stall::Stalls,
+    pub(crate) shrinkers: shrink::Shrinkers,
     /// Counters at the time that this process was forked, so that its own figures begin at zero.
     inherited: Ranked<VmStat>,
 }
@@ -163,6 +168,8 @@ impl Driver {
             direct_ns: AtomicU64::new(0),
             store_failures: AtomicU64::new(0),
             children: fork::Children::new(),
+            stalls: stall::Stalls::new(),
+            shrinkers: shrink::Shrinkers::new(),
             inherited: Ranked::new(Rank::Figures, VmStat::default()),
         }
     }

@@ -46,6 +46,8 @@ impl Driver {
                 Reply::Refused(refusal) => return Err(refusal),
                 Reply::Present
                 | Reply::Reclaim { .. }
+                | Reply::ReclaimGroup { .. }
+                | Reply::Group { .. }
                 | Reply::Seen { .. }
                 | Reply::WaitForBase { .. }
                 | Reply::Detached { .. }
@@ -67,17 +69,28 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether pinning these pages leaves a quarter of the budget to everything else; the budget if not.
+    /// Whether pinning these pages leaves a quarter of the budget, and of each max of their groups, to everything else; what is
+    /// too small if not.
     pub(crate) fn room_to_pin(&self, pages: PageRange) -> Result<(), u64> {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
         let stuck = self.lock().stats().nr_unevictable * PAGE_SIZE as u64;
         let ram = self.governor.ram();
-        if stuck + pages.len.bytes() <= ram / 4 * 3 {
-            Ok(())
-        } else {
-            Err(ram)
+        if stuck + pages.len.bytes() > ram / 4 * 3 {
+            return Err(ram);
         }
+        let core = self.lock();
+        for group in core.group_path(core.group_at(pages.start)) {
+            let Some(stat) = core.group_stat(group) else {
+                continue;
+            };
+            let max = stat.limits.max.bytes();
+            let stuck = stat.vm.nr_unevictable * PAGE_SIZE as u64;
+            if stuck + pages.len.bytes() > max / 4 * 3 {
+                return Err(max);
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn first_pinned(&self, range: PageRange) -> Option<PageIndex> {

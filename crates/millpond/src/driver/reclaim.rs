@@ -6,7 +6,7 @@
 //! the same batches; the first to see enough available stops.
 
 use super::{Background, Driver};
-use millpond_core::{Commands, Event, PageCount, Reclaimer};
+use millpond_core::{Commands, Event, GroupId, PageCount, Reclaimer};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -58,6 +58,43 @@ impl Driver {
             self.adjust_limit();
         }
         self.count_reclaim(started, by);
+        self.poke_shrinkers();
+        progress
+    }
+
+    /// Reclaims in a group, and what is below it, until its max leaves room for `pages`, or nothing can be reclaimed there now; in
+    /// that case waits a moment for what others have in flight. Whether something was done here.
+    pub(crate) fn reclaim_in(&self, group: GroupId, pages: PageCount) -> bool {
+        let want = PageCount(pages.0.max(DIRECT_BATCH));
+        let mut progress = false;
+        while self.lock().available_in(group) < want && self.batch_in(group, want) {
+            progress = true;
+        }
+        let core = self.lock();
+        if !progress && !core.is_quiet() {
+            drop(self.wait_settled(core));
+        }
+        progress
+    }
+
+    /// One batch of reclaim in a group. Whether something was done.
+    pub(crate) fn batch_in(&self, group: GroupId, pages: PageCount) -> bool {
+        let started = Instant::now();
+        let mut commands = Commands::new();
+        let by = Reclaimer::Direct;
+        let dropped = {
+            let mut core = self.lock();
+            let before = core.available();
+            // A group that was removed meanwhile has no marks any more.
+            core.handle(Event::ReclaimGroup { group, pages, by }, &mut commands);
+            core.available() > before
+        };
+        let progress = dropped || !commands.is_empty();
+        self.carry_out(&mut commands);
+        self.wake_waiters();
+        self.adjust_limit();
+        self.count_reclaim(started, by);
+        self.poke_shrinkers();
         progress
     }
 
@@ -102,6 +139,7 @@ impl Driver {
         self.wake_waiters();
         self.adjust_limit();
         self.count_reclaim(started, Reclaimer::Background);
+        self.poke_shrinkers();
         progress
     }
 

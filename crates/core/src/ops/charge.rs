@@ -1,0 +1,232 @@
+//! Charging: whose memory a folio is, and whose a page's contents are.
+//!
+//! Two things are counted by group. *Memory*, by folio: mapped or in limbo, from the moment that it is brought in (and
+//! its frame spoken for) until its frame holds nothing. And *pages held*, by entry: what is not empty, in memory or in the store,
+//! belongs to the group of its region. Everything that changes one of these goes through here.
+
+use crate::addr::{PageIndex, PageRange};
+use crate::folio::{FolioId, ListName, State};
+use crate::group::GroupId;
+use crate::leaf::Entry;
+use crate::machine::Core;
+use crate::stats::VmStat;
+
+impl Core {
+    /// The group whose page this is. While a region changes groups, what the change has not come to is the old one's.
+    pub(crate) fn group_of(&self, page: PageIndex) -> GroupId {
+        if self.groups.is_single() {
+            return GroupId::ROOT;
+        }
+        match self.regions.of(page) {
+            Some(region) => match region.leaving {
+                Some((group, from)) if page >= from => group,
+                _ => region.group,
+            },
+            None => GroupId::ROOT,
+        }
+    }
+
+    /// Counts something for all, and for the group that it happened to.
+    pub(crate) fn count(&mut self, group: GroupId, add: impl Fn(&mut VmStat)) {
+        add(&mut self.stat);
+        let group = self.groups.heir_of(group);
+        add(&mut self.groups.get_mut(group).stat);
+    }
+
+    /// The same, for the group of a folio.
+    pub(crate) fn count_for(&mut self, id: FolioId, add: impl Fn(&mut VmStat)) {
+        self.count(self.folios.get(id).group, add);
+    }
+
+    /// A folio comes in.
+    pub(crate) fn charge(&mut self, id: FolioId) {
+        let (group, pages) = self.bill(id);
+        self.mapped += pages;
+        self.groups.get_mut(group).mapped += pages;
+        self.groups.charge(group, pages);
+    }
+
+    /// A folio that was mapped, or in limbo, is no more.
+    pub(crate) fn uncharge_mapped(&mut self, id: FolioId) {
+        let (group, pages) = self.bill(id);
+        self.mapped -= pages;
+        self.groups.get_mut(group).mapped -= pages;
+        self.groups.uncharge(group, pages);
+        self.groups.forget_if_gone(group);
+    }
+
+    pub(crate) fn uncharge_limbo(&mut self, id: FolioId) {
+        let (group, pages) = self.bill(id);
+        self.limbo -= pages;
+        self.groups.get_mut(group).limbo -= pages;
+        self.groups.uncharge(group, pages);
+        self.groups.forget_if_gone(group);
+    }
+
+    /// A folio goes from the program to limbo, or back.
+    pub(crate) fn now_limbo(&mut self, id: FolioId) {
+        let (group, pages) = self.bill(id);
+        self.mapped -= pages;
+        self.limbo += pages;
+        let group = self.groups.get_mut(group);
+        group.mapped -= pages;
+        group.limbo += pages;
+    }
+
+    pub(crate) fn now_mapped(&mut self, id: FolioId) {
+        let (group, pages) = self.bill(id);
+        self.limbo -= pages;
+        self.mapped += pages;
+        let group = self.groups.get_mut(group);
+        group.limbo -= pages;
+        group.mapped += pages;
+    }
+
+    fn bill(&self, id: FolioId) -> (GroupId, u32) {
+        let folio = self.folios.get(id);
+        (folio.group, folio.order.pages().0)
+    }
+
+    /// Lazily freed pages of a group: so many more.
+    pub(crate) fn lazy_more(&mut self, group: GroupId, pages: u32) {
+        self.each_above(group, |group| group.lazy += pages);
+    }
+
+    pub(crate) fn lazy_less(&mut self, group: GroupId, pages: u32) {
+        self.each_above(group, |group| group.lazy -= pages);
+    }
+
+    /// Lazily freed pages that are being taken out to be dropped: so many more.
+    pub(crate) fn lazy_leaves(&mut self, group: GroupId, pages: u32) {
+        self.lazy_leaving += pages;
+        self.each_above(group, |group| group.lazy_leaving += pages);
+    }
+
+    pub(crate) fn lazy_left(&mut self, group: GroupId, pages: u32) {
+        self.lazy_leaving -= pages;
+        self.each_above(group, |group| group.lazy_leaving -= pages);
+    }
+
+    fn each_above(&mut self, group: GroupId, change: impl Fn(&mut crate::group::Group)) {
+        let mut next = Some(group);
+        while let Some(id) = next {
+            let group = self.groups.get_mut(id);
+            change(group);
+            next = group.parent();
+        }
+    }
+
+    /// Entries at `page`, and behind it in its leaf, that were empty are not any more.
+    pub(crate) fn hold(&mut self, page: PageIndex, pages: u32) {
+        self.held += pages;
+        let group = self.group_of(page);
+        self.groups.get_mut(group).held += pages;
+    }
+
+    /// Entries there are empty now.
+    pub(crate) fn let_go(&mut self, page: PageIndex, pages: u32) {
+        self.held -= pages;
+        let group = self.group_of(page);
+        self.groups.get_mut(group).held -= pages;
+    }
+
+    /// Entries there are zeros now.
+    pub(crate) fn more_zeros(&mut self, page: PageIndex, pages: u32) {
+        self.zeros += pages;
+        let group = self.group_of(page);
+        self.groups.get_mut(group).zeros += pages;
+    }
+
+    /// Entries there were zeros, and are something else.
+    pub(crate) fn fewer_zeros(&mut self, page: PageIndex, pages: u32) {
+        if pages > 0 {
+            self.zeros -= pages;
+            let group = self.group_of(page);
+            self.groups.get_mut(group).zeros -= pages;
+        }
+    }
+
+    /// What `range`, a part of a leaf, holds is `to`'s from now on and not `from`'s.
+    pub(crate) fn hand_over(&mut self, range: PageRange, from: GroupId, to: GroupId) {
+        if from == to || !self.leaves.leaf_in_use(range.start) {
+            return;
+        }
+        let (mut held, mut zeros) = (0, 0);
+        for page in range.pages() {
+            match self.leaves.get(page) {
+                Entry::Empty => continue,
+                Entry::Zero => zeros += 1,
+                Entry::Folio(id) if self.at(id).start == page => self.regroup(id, to),
+                Entry::Folio(_) | Entry::Swapped { .. } | Entry::Poisoned => {}
+            }
+            held += 1;
+        }
+        let old = self.groups.get_mut(from);
+        old.held -= held;
+        old.zeros -= zeros;
+        let new = self.groups.get_mut(to);
+        new.held += held;
+        new.zeros += zeros;
+    }
+
+    /// The folio's memory is `to`'s from now on. It keeps its list's name; on that list it is the youngest.
+    pub(crate) fn regroup(&mut self, id: FolioId, to: GroupId) {
+        let folio = *self.folios.get(id);
+        let (from, pages) = (folio.group, folio.order.pages().0);
+        if from == to {
+            return;
+        }
+        let list = self.lru.remove(&mut self.folios, id);
+        let leaves = folio.state == State::TakingOut;
+        let lazy = match folio.lazy {
+            true => pages,
+            false if folio.state == State::Clearing => 0,
+            false => u32::from(folio.freed.pages),
+        };
+        if leaves && folio.goes_to_limbo() {
+            self.lruvec_of(id).taking_out -= pages;
+        }
+        if leaves && folio.lazy {
+            self.lazy_left(from, pages);
+        }
+        let lazy_limbo = match folio.lazy && !folio.state.is_mapped() {
+            true => pages,
+            false => 0,
+        };
+        self.lruvec_of(id).lazy_limbo -= lazy_limbo;
+        self.lazy_less(from, lazy);
+        if folio.is_charged() {
+            let old = self.groups.get_mut(from);
+            match folio.state.is_mapped() {
+                true => old.mapped -= pages,
+                false => old.limbo -= pages,
+            }
+            self.groups.uncharge(from, pages);
+            let new = self.groups.get_mut(to);
+            match folio.state.is_mapped() {
+                true => new.mapped += pages,
+                false => new.limbo += pages,
+            }
+            self.groups.charge(to, pages);
+        }
+        self.folios.get_mut(id).group = to;
+        self.lruvec_of(id).lazy_limbo += lazy_limbo;
+        self.lazy_more(to, lazy);
+        if leaves && folio.lazy {
+            self.lazy_leaves(to, pages);
+        }
+        if leaves && folio.goes_to_limbo() {
+            self.lruvec_of(id).taking_out += pages;
+        }
+        if list != ListName::None {
+            self.lru.add(&mut self.folios, id, list);
+        }
+        self.groups.forget_if_gone(from);
+    }
+
+    /// A folio that is about to be listed: one of a group that was removed is its parent's by now.
+    pub(crate) fn settle_group(&mut self, id: FolioId) {
+        let group = self.groups.heir_of(self.folios.get(id).group);
+        self.regroup(id, group);
+    }
+}

@@ -1,0 +1,291 @@
+//! Groups, decision by decision.
+
+mod common;
+
+use common::{Bench, Driven, part};
+use millpond_core::{
+    Command, Event, FreeMode, GroupId, GroupLimits, PageCount, PageRange, Reclaimer, Refusal,
+    RegionId, Reply,
+};
+use std::collections::HashMap;
+
+fn limits(change: impl Fn(&mut GroupLimits)) -> GroupLimits {
+    let mut limits = GroupLimits::default();
+    change(&mut limits);
+    limits
+}
+
+trait Grouped: Driven {
+    fn group(&mut self, parent: GroupId, limits: GroupLimits) -> GroupId {
+        match self.send(Event::CreateGroup { parent, limits }).0 {
+            Reply::Group { group } => group,
+            reply => panic!("{reply:?}"),
+        }
+    }
+
+    /// A region of single pages that is the group's.
+    fn region_of(&mut self, group: GroupId, pages: u32) -> (RegionId, PageRange) {
+        let region = self.create(pages, 0);
+        self.move_to(region, group);
+        region
+    }
+
+    fn move_to(&mut self, (region, range): (RegionId, PageRange), group: GroupId) {
+        let mut from = range.start;
+        loop {
+            let event = Event::MoveRegion {
+                region,
+                group,
+                from,
+            };
+            match self.send(event).0 {
+                Reply::More { from: next } => from = next,
+                Reply::Done => return,
+                reply => panic!("{reply:?}"),
+            }
+        }
+    }
+
+    fn usage(&mut self, group: GroupId) -> u32 {
+        self.core().group_stat(group).expect("it is known").usage.0
+    }
+
+    fn reclaim_in(&mut self, group: GroupId, pages: u32) -> Vec<Command> {
+        let (pages, by) = (PageCount(pages), Reclaimer::Direct);
+        self.send(Event::ReclaimGroup { group, pages, by }).1
+    }
+}
+
+impl Grouped for Bench {}
+
+fn places(commands: &[Command]) -> impl Iterator<Item = PageRange> + '_ {
+    commands.iter().filter_map(|command| match command {
+        Command::TakeOut { at, .. } => Some(*at),
+        _ => None,
+    })
+}
+
+#[test]
+fn memory_is_charged_to_the_regions_group_and_all_above_it() {
+    let mut bench = Bench::new();
+    let above = bench.group(GroupId::ROOT, GroupLimits::default());
+    let below = bench.group(above, GroupLimits::default());
+    let (_, range) = bench.region_of(below, 100);
+    bench.touch(range);
+    assert_eq!(bench.usage(below), 100);
+    assert_eq!(bench.usage(above), 100);
+    assert_eq!(bench.usage(GroupId::ROOT), 100);
+    let stat = bench.0.group_stat(above).unwrap();
+    let faults = bench.0.stats().pgfault;
+    assert!(faults > 0);
+    assert_eq!((stat.vm.nr_mapped, stat.vm.pgfault), (100, faults));
+}
+
+#[test]
+fn a_fault_beyond_max_asks_for_reclaim_in_the_group_and_only_there() {
+    let mut bench = Bench::new();
+    let group = bench.group(
+        GroupId::ROOT,
+        limits(|l| (l.high, l.max) = (PageCount(1024), PageCount(1024))),
+    );
+    let (_, range) = bench.region_of(group, 2000);
+    let (_, other) = bench.create(500, 0);
+    bench.touch(other);
+    bench.touch(part(range, 0..1024));
+    let next = range.start.plus(1024);
+    let (reply, commands) = bench.fault(next);
+    let pages = PageCount(1);
+    assert_eq!(reply, Reply::ReclaimGroup { group, pages });
+    assert!(commands.is_empty());
+    assert_eq!(bench.0.group_stat(group).unwrap().events.max, 1);
+    let commands = bench.reclaim_in(group, 64);
+    assert!(places(&commands).count() > 0);
+    assert!(places(&commands).all(|at| range.covers(at)), "{commands:?}");
+    bench.work(commands);
+    while bench.usage(group) == 1024 {
+        let commands = bench.reclaim_in(group, 64);
+        assert!(!commands.is_empty());
+        bench.work(commands);
+    }
+    bench.touch(PageRange::new(next, PageCount(1)));
+    assert_eq!(bench.usage(GroupId::ROOT) - bench.usage(group), 500);
+}
+
+#[test]
+fn a_protected_group_gives_nothing_while_another_can() {
+    let mut bench = Bench::new();
+    let quiet = bench.group(GroupId::ROOT, limits(|l| l.low = PageCount(500)));
+    let (_, kept) = bench.region_of(quiet, 500);
+    let (_, other) = bench.create(500, 0);
+    bench.touch(kept);
+    bench.touch(other);
+    let (pages, by) = (PageCount(64), Reclaimer::Background);
+    for _ in 0..20 {
+        let commands = bench.send(Event::Reclaim { pages, by }).1;
+        assert!(places(&commands).all(|at| other.covers(at)), "{commands:?}");
+        bench.work(commands);
+    }
+    assert_eq!(bench.usage(quiet), 500);
+    assert_eq!(bench.0.group_stat(quiet).unwrap().events.low, 0);
+}
+
+#[test]
+fn when_only_protected_memory_is_left_it_is_taken_and_that_is_counted() {
+    let mut bench = Bench::new();
+    let group = bench.group(
+        GroupId::ROOT,
+        limits(|l| (l.min, l.low) = (PageCount(500), PageCount(500))),
+    );
+    let (_, range) = bench.region_of(group, 400);
+    bench.touch(range);
+    let (pages, by) = (PageCount(64), Reclaimer::Direct);
+    let commands = bench.send(Event::Reclaim { pages, by }).1;
+    assert!(places(&commands).count() > 0);
+    assert_eq!(bench.0.group_stat(group).unwrap().events.low, 1);
+}
+
+/// Two groups beyond their protection by 300 and 100 pages give three to one.
+#[test]
+fn reclaim_takes_in_proportion_to_what_is_beyond_protection() {
+    let mut bench = Bench::new();
+    let make = |bench: &mut Bench, low, pages| {
+        let group = bench.group(GroupId::ROOT, limits(|l| l.low = PageCount(low)));
+        let (_, range) = bench.region_of(group, pages);
+        bench.touch(range);
+        range
+    };
+    let (most, least) = (make(&mut bench, 0, 1200), make(&mut bench, 800, 1200));
+    let mut owners = HashMap::new();
+    let mut given = [0, 0];
+    let (pages, by) = (PageCount(16), Reclaimer::Background);
+    for _ in 0..40 {
+        let commands = bench.send(Event::Reclaim { pages, by }).1;
+        for command in &commands {
+            match command {
+                Command::TakeOut { folio, at, .. } => {
+                    assert!(most.covers(*at) || least.covers(*at));
+                    owners.insert(*folio, usize::from(least.covers(*at)));
+                    given[owners[folio]] += 1;
+                }
+                Command::Save { folio, .. } => given[owners[folio]] += 1,
+                _ => {}
+            }
+        }
+        bench.work(commands);
+    }
+    let ratio = f64::from(given[0]) / f64::from(given[1]);
+    assert!((2.0..4.5).contains(&ratio), "{given:?}");
+}
+
+#[test]
+fn a_region_takes_its_memory_and_what_the_store_holds_along() {
+    let mut bench = Bench::new();
+    let (from, to) = (
+        bench.group(GroupId::ROOT, GroupLimits::default()),
+        bench.group(GroupId::ROOT, GroupLimits::default()),
+    );
+    let region = bench.region_of(from, 20 * 512);
+    let some = PageRange::new(region.1.start, PageCount(64));
+    bench.touch(some);
+    bench.swap_out(some);
+    let more = PageRange::new(region.1.start.plus(19 * 512), PageCount(100));
+    bench.touch(more);
+    let had = bench.usage(from).into();
+    assert!(had >= 100);
+    let figures = |bench: &Bench, group| {
+        let vm = bench.0.group_stat(group).unwrap().vm;
+        (vm.nr_mapped + vm.nr_limbo, vm.nr_swapped)
+    };
+    assert_eq!(figures(&bench, from), (had, 64));
+    bench.move_to(region, to);
+    assert_eq!(figures(&bench, from), (0, 0));
+    assert_eq!(figures(&bench, to), (had, 64));
+}
+
+#[test]
+fn a_group_that_is_removed_leaves_what_it_has_to_its_parent() {
+    let mut bench = Bench::new();
+    let above = bench.group(GroupId::ROOT, GroupLimits::default());
+    let group = bench.group(above, GroupLimits::default());
+    let (_, range) = bench.region_of(group, 300);
+    bench.touch(part(range, 0..299));
+    // One is under way meanwhile, and arrives in the parent.
+    let late = bench.fault(range.start.plus(299)).1;
+    assert_eq!(
+        bench.send(Event::RemoveGroup { group: above }).0,
+        Reply::Refused(Refusal::GroupInUse)
+    );
+    let mut rounds = 1;
+    while bench.send(Event::RemoveGroup { group }).0 != Reply::Done {
+        rounds += 1;
+    }
+    assert!(rounds > 1, "a bounded number of folios at a time");
+    assert_eq!(bench.0.group_stat(group), None);
+    bench.work(late);
+    let stat = bench.0.group_stat(above).unwrap();
+    assert_eq!(
+        (stat.usage.0, stat.vm.nr_inactive, stat.vm.pgfault),
+        (300, 300, bench.0.stats().pgfault)
+    );
+    assert_eq!(
+        bench.send(Event::RemoveGroup { group }).0,
+        Reply::Refused(Refusal::UnknownGroup)
+    );
+}
+
+#[test]
+fn a_groups_own_cap_on_lazily_freed_memory_is_kept() {
+    let mut bench = Bench::new();
+    let group = bench.group(GroupId::ROOT, limits(|l| l.lazyfree_max = PageCount(10)));
+    let (_, capped) = bench.region_of(group, 50);
+    let (_, other) = bench.create(50, 0);
+    for range in [capped, other] {
+        bench.touch(range);
+        bench.free(range, FreeMode::Exclusive);
+    }
+    assert_eq!(bench.0.lazyfree_over(), PageCount(40));
+    while bench.0.lazyfree_over() > PageCount::ZERO {
+        let commands = bench.send(Event::TrimLazyFree).1;
+        bench.work(commands);
+    }
+    assert_eq!(bench.0.lazyfree_pages(), PageCount(60));
+    assert_eq!(bench.0.group_stat(group).unwrap().vm.nr_lazyfree, 10);
+}
+
+#[test]
+fn what_contradicts_itself_or_is_not_known_is_refused() {
+    let mut bench = Bench::new();
+    let refused = |bench: &mut Bench, event, why| {
+        assert_eq!(bench.send(event).0, Reply::Refused(why));
+    };
+    let parent = GroupId::ROOT;
+    let bad = limits(|l| (l.low, l.high) = (PageCount(10), PageCount(9)));
+    refused(
+        &mut bench,
+        Event::CreateGroup {
+            parent,
+            limits: bad,
+        },
+        Refusal::BadLimits,
+    );
+    let group = GroupId(7);
+    refused(
+        &mut bench,
+        Event::RemoveGroup { group },
+        Refusal::UnknownGroup,
+    );
+    refused(
+        &mut bench,
+        Event::RemoveGroup { group: parent },
+        Refusal::GroupInUse,
+    );
+    let limits = GroupLimits::default();
+    refused(
+        &mut bench,
+        Event::SetGroupLimits {
+            group: parent,
+            limits,
+        },
+        Refusal::UnknownGroup,
+    );
+}

@@ -194,6 +194,12 @@ impl Core {
         )
     }
 
+    /// Most frames there may be.
+    #[must_use]
+    pub fn limit(&self) -> PageCount {
+        PageCount(self.limit)
+    }
+
     /// How much must be available for what now misses `missing` pages: these, and what is unused beside them.
     #[must_use]
     pub fn wanted(&self, missing: PageCount) -> PageCount {

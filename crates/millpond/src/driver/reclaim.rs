@@ -10,16 +10,21 @@ use millpond_core::{Commands, Event, GroupId, PageCount, Reclaimer};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Least work for a thread that stops to reclaim, in pages: folios that lie side by side go out by one system call and
-/// one TLB shootdown. Larger batches gain nothing and make the thread wait longer.
-const DIRECT_BATCH: u32 = 128;
+/// Least work for a thread that stops to reclaim: this part of the limit, in pages, within [`DIRECT_BATCH`].
+const DIRECT_SHARE: u32 = 128;
+/// Folios that lie side by side go out by one system call and one TLB shootdown, so 128 pages do as well for the throughput as
+/// more. But then 0.8 % of all faults at 4 KiB wait for a batch, and the 99th percentile of their latency is what the others
+/// take and a little: 5 to 9 times the median, 1.5 to 2.4 with 512 or 256 pages.
+const DIRECT_BATCH: std::ops::RangeInclusive<u32> = 64..=512;
 
 impl Driver {
     /// Reclaims until `pages` are available, or nothing can be reclaimed now; in that case waits a moment for what other
     /// threads have in flight. Whether something was done here.
     pub(crate) fn reclaim_for(&self, pages: PageCount, by: Reclaimer) -> bool {
         let started = Instant::now();
-        let want = PageCount(pages.0.max(DIRECT_BATCH));
+        let share = self.lock().limit().0 / DIRECT_SHARE;
+        let batch = share.clamp(*DIRECT_BATCH.start(), *DIRECT_BATCH.end());
+        let want = PageCount(pages.0.max(batch));
         self.mark_freed_inside();
         let mut commands = Commands::new();
         let mut progress = false;

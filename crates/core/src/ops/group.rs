@@ -180,6 +180,15 @@ impl Core {
         PageCount(group.limits.max.0.saturating_sub(group.usage()))
     }
 
+    /// Most pages that a group may have, as its own max and the limit say.
+    #[must_use]
+    pub fn most_in(&self, group: GroupId) -> PageCount {
+        match self.groups.is_live(group) {
+            true => self.groups.get(group).limits.max.min(self.limit()),
+            false => self.limit(),
+        }
+    }
+
     /// How much must be available in a group for what now misses `missing` pages there.
     #[must_use]
     pub fn wanted_in(&self, group: GroupId, missing: PageCount) -> PageCount {

@@ -17,14 +17,19 @@ const DIRECT_SHARE: u32 = 128;
 /// take and a little: 5 to 9 times the median, 1.5 to 2.4 with 512 or 256 pages.
 const DIRECT_BATCH: std::ops::RangeInclusive<u32> = 64..=512;
 
+/// What a thread that misses `pages` pages of at most `most` reclaims.
+fn direct_batch(most: PageCount, pages: PageCount) -> PageCount {
+    let share = most.0 / DIRECT_SHARE;
+    let batch = share.clamp(*DIRECT_BATCH.start(), *DIRECT_BATCH.end());
+    PageCount(pages.0.max(batch))
+}
+
 impl Driver {
     /// Reclaims until `pages` are available, or nothing can be reclaimed now; in that case waits a moment for what other
     /// threads have in flight. Whether something was done here.
     pub(crate) fn reclaim_for(&self, pages: PageCount, by: Reclaimer) -> bool {
         let started = Instant::now();
-        let share = self.lock().limit().0 / DIRECT_SHARE;
-        let batch = share.clamp(*DIRECT_BATCH.start(), *DIRECT_BATCH.end());
-        let want = PageCount(pages.0.max(batch));
+        let want = direct_batch(self.lock().limit(), pages);
         self.mark_freed_inside();
         let mut commands = Commands::new();
         let mut progress = false;
@@ -70,7 +75,7 @@ impl Driver {
     /// Reclaims in a group, and what is below it, until its max leaves room for `pages`, or nothing can be reclaimed there now; in
     /// that case waits a moment for what others have in flight. Whether something was done here.
     pub(crate) fn reclaim_in(&self, group: GroupId, pages: PageCount) -> bool {
-        let want = PageCount(pages.0.max(DIRECT_BATCH));
+        let want = direct_batch(self.lock().most_in(group), pages);
         let mut progress = false;
         while self.lock().available_in(group) < want && self.batch_in(group, want) {
             progress = true;

@@ -78,8 +78,11 @@ fn only_the_group_that_is_short_of_memory_shrinks_its_caches() {
     });
     let builder = Region::builder().group(&tight);
     let mut region = builder.build(&manager, 16 * MIB).unwrap();
-    region.as_mut_slice().fill(7);
-    assert!(eventually(|| guards[0].stats().freed > 0));
+    // Four times its max, as long as it takes: one pass may be over before it is looked at how short memory is.
+    assert!(eventually(|| {
+        region.as_mut_slice().fill(7);
+        guards[0].stats().freed > 0
+    }));
     assert_eq!(guards[1].stats().scanned, 0);
     let gone = quiet.clone();
     quiet.remove().unwrap();

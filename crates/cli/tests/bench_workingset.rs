@@ -76,6 +76,27 @@ fn a_scan_reads_the_store_and_the_hot_set_was_in_memory_before() {
 }
 
 #[test]
+fn a_quiet_group_has_refaults_of_its_own_and_a_thrashing_one_more() {
+    let _alone = alone();
+    let options = ["--groups-ram=32M", "--groups-accesses=20000"];
+    let Some(report) = report("groups", &options) else {
+        return;
+    };
+    let groups = &report["groups"];
+    for company in ["alone", "beside"] {
+        let median = side(groups, company);
+        assert_eq!(median["wrong_pages"], 0, "{company}");
+        let ratio = number(&median["refault_ratio"]);
+        assert!((0.05..0.6).contains(&ratio), "{company}: {median}");
+        let usage = number(&median["usage_bytes"]);
+        assert!(usage <= 32e6 * 0.45, "{company}: {median}");
+        let others = number(&median["others_faults"]);
+        assert_eq!(others > 5000.0, company == "beside", "{company}: {median}");
+    }
+    assert_eq!(targets(&report), 1);
+}
+
+#[test]
 fn tables_are_what_they_may_be_and_nobody_hides_any() {
     let _alone = alone();
     let Some(report) = report("metadata", &["--metadata-memory=32M"]) else {
@@ -140,6 +161,7 @@ fn bad_sizes_are_refused_by_name() {
             ("--shift-ram=1M", "--shift-ram"),
             ("--shift-passes=0", "--shift-passes"),
             ("--scan-rate=0", "--scan-rate"),
+            ("--groups-accesses=1", "--groups-accesses"),
             ("--metadata-memory=100", "--metadata-memory"),
             ("--order=10", "--order"),
             ("--only=everything", "--only"),

@@ -4,12 +4,14 @@
 //! | --- | --- | --- |
 //! | `shift` | how many major faults does it take to give memory to another working set? | [`shift`] |
 //! | `scan` | does what is used once push out what is used again and again? | [`scan`] |
+//! | `groups` | does a group that thrashes disturb one that does not? | [`groups`] |
 //! | `metadata` | what do the tables take? | [`metadata`] |
 //! | `traces` | how does the policy compare with others on real traces? | [`traces`] |
 //!
 //! As in the other benchmarks each measurement is a fresh process, and the sides of a part take turns in every round. Folios are of
 //! order 0 unless asked otherwise: which pages are chosen is the question, and larger ones bring neighbours along.
 
+mod groups;
 mod memory;
 mod metadata;
 mod report;
@@ -26,6 +28,7 @@ use super::phases::Work;
 use super::rounds::{Median, Rounds, load_average, print};
 use super::worker::Workers;
 use super::{BenchError, Skip, is_asked_for, say_measured};
+use groups::Company;
 use memory::Setting;
 use report::{Parts, WorkingsetReport};
 use serde::de::DeserializeOwned;
@@ -53,6 +56,8 @@ pub struct WorkingsetArgs {
     #[command(flatten)]
     scan: scan::Sizes,
     #[command(flatten)]
+    groups: groups::Sizes,
+    #[command(flatten)]
     metadata: metadata::Sizes,
     #[command(flatten)]
     traces: traces::Sizes,
@@ -65,13 +70,21 @@ enum Name {
     Shift,
     /// A scan beside a hot set
     Scan,
+    /// A group beside one that thrashes
+    Groups,
     /// What tables take
     Metadata,
     /// Traces
     Traces,
 }
 
-const PARTS: [Name; 4] = [Name::Shift, Name::Scan, Name::Metadata, Name::Traces];
+const PARTS: [Name; 5] = [
+    Name::Shift,
+    Name::Scan,
+    Name::Groups,
+    Name::Metadata,
+    Name::Traces,
+];
 
 /// One measured process of this benchmark.
 #[derive(clap::Subcommand, Debug)]
@@ -89,6 +102,16 @@ pub enum WorkingsetWorker {
         how: How,
         #[command(flatten)]
         sizes: scan::Sizes,
+    },
+    /// A group beside one that thrashes
+    Groups {
+        /// Whether it is there
+        company: groups::Company,
+        /// The order of the folios
+        #[arg(long)]
+        order: BenchOrder,
+        #[command(flatten)]
+        sizes: groups::Sizes,
     },
     /// What tables take
     Metadata {
@@ -184,6 +207,21 @@ impl Bench<'_> {
                 let work = (sizes.budget_bytes, sizes.pages());
                 let rounds = self.both("scan", work, &sizes.to_arguments())?;
                 self.parts.scan = Some(Part::new(sizes, rounds));
+            }
+            Name::Groups => {
+                let sizes = self.args.groups;
+                let order = self.args.order.to_string();
+                let sides = [Company::Alone, Company::Beside];
+                let mut rounds = Rounds::new(&sides, self.args.rounds);
+                rounds.run(|company| {
+                    let company = company.to_string();
+                    let mut arguments = ["workingset", "groups", &company, "--order", &order]
+                        .map(str::to_owned)
+                        .to_vec();
+                    arguments.extend(sizes.to_arguments());
+                    self.workers.measure(&arguments, |_, _| Ok(()))
+                })?;
+                self.parts.groups = Some(Part::new(sizes, rounds.done));
             }
             Name::Metadata => {
                 let sizes = self.args.metadata;
@@ -283,6 +321,20 @@ pub fn work(command: &WorkingsetWorker) -> Result<(), BenchError> {
         WorkingsetWorker::Scan { how, sizes } => {
             let setting = how.setting(sizes.budget_bytes, sizes.pages());
             say_measured(scan::work(setting, sizes))
+        }
+        WorkingsetWorker::Groups {
+            company,
+            order,
+            sizes,
+        } => {
+            let setting = Setting {
+                side: Side::Millpond,
+                order: *order,
+                cgroup: None,
+                budget: sizes.budget_bytes,
+                pages: 0,
+            };
+            say_measured(groups::work(*company, setting, sizes))
         }
         WorkingsetWorker::Metadata { how, sizes } => {
             let setting = how.setting(sizes.budget(), sizes.pages());

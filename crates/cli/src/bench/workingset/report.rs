@@ -9,7 +9,7 @@
 //! | `rounds` | rounds of each side |
 //! | `order` | the order of Millpond's folios, as `--order` takes it |
 //! | `kernel` | what the kernel's side ran on; null when it was skipped |
-//! | `shift`, `scan`, `metadata` | a part: `sizes`, `sides` (each `side`, `median`, `rounds`), `ratios` |
+//! | `shift`, `scan`, `groups`, `metadata` | a part: `sizes`, `sides` (each `side`, `median`, `rounds`), `ratios` |
 //! | `traces` | `policies`, `rows` (`trace`, `percent`, `pages`, `accesses`, `miss_ratios` by policy), `geometric_means`, `worst_over_lru`, `worst_trace`, `over_best` |
 //! | `targets` | what was wanted: `what`, `value`, `wanted` (at least or at most, as `bound` says), `met` |
 //! | `skipped` | `what` was left out and `why` |
@@ -17,6 +17,7 @@
 //! A part that was not measured is null. What its figures are says the `Outcome` in the part's own file. Each figure's median
 //! is taken by itself; of what was wrong it is the highest.
 
+use super::groups::{self, Company};
 use super::side::Side;
 use super::traces::Traces;
 use super::{metadata, scan, shift};
@@ -38,6 +39,8 @@ pub struct Parts {
     pub shift: Option<Part<Side, shift::Sizes, shift::Outcome>>,
     /// A scan beside a hot set.
     pub scan: Option<Part<Side, scan::Sizes, scan::Outcome>>,
+    /// A group beside one that thrashes.
+    pub groups: Option<Part<Company, groups::Sizes, groups::Outcome>>,
     /// What tables take.
     pub metadata: Option<Part<Side, metadata::Sizes, metadata::Outcome>>,
     /// Traces.
@@ -84,6 +87,7 @@ impl WorkingsetReport {
         let wrong = [
             parts.shift.as_ref().map(Part::wrong),
             parts.scan.as_ref().map(Part::wrong),
+            parts.groups.as_ref().map(Part::wrong),
             parts.metadata.as_ref().map(Part::wrong),
         ];
         wrong.into_iter().flatten().sum::<u64>() == 0
@@ -109,6 +113,13 @@ fn targets(parts: &Parts) -> Vec<Target> {
     if let Some(scan) = median(&parts.scan) {
         let what = "scan: hit ratio of the hot set";
         push(what, scan.hit_ratio, Bound::AtLeast, 0.98);
+    }
+    if let Some(groups) = &parts.groups {
+        let refaults = |company| groups.median(company).map(|one| one.refaults as f64);
+        let pair = refaults(Company::Beside).zip(refaults(Company::Alone));
+        let ratio = pair.map_or(f64::NAN, |(beside, alone)| beside / alone);
+        let what = "groups: refaults of the quiet one beside a thrashing one, over those alone";
+        push(what, ratio, Bound::AtMost, 1.05);
     }
     if let Some(tables) = median(&parts.metadata) {
         let what = "metadata: bytes over 48 a resident folio and 8 a mapped page";
@@ -148,6 +159,12 @@ impl fmt::Display for WorkingsetReport {
         if let Some(part) = &parts.scan {
             let budget = Human(part.sizes.budget_bytes);
             let heading = format!("a hot set of half of {budget}, a scan of ten times as much");
+            part.write(f, &heading)?;
+        }
+        if let Some(part) = &parts.groups {
+            let budget = Human(part.sizes.budget_bytes);
+            let heading =
+                format!("a quiet group with 0.4 of {budget}, and one that thrashes in the rest");
             part.write(f, &heading)?;
         }
         if let Some(part) = &parts.metadata {

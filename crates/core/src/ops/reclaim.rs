@@ -82,8 +82,13 @@ impl Core {
     }
 
     /// A group can give nothing. The places of the pool are everybody's, and what others have in limbo may be what fills it: that
-    /// is saved, so that the group can take something out.
+    /// is dropped or saved, so that the group can take something out.
     fn make_places(&mut self, pages: PageCount, by: Reclaimer, out: &mut Commands) {
+        let given = out.len();
+        self.drop_lazyfree(pages.0, Errand::For(by), GroupId::ROOT, out);
+        if out.len() > given {
+            return;
+        }
         let mut vec = VecId::default();
         for _ in 0..self.lru.iter().count() {
             if self.save_oldest(vec, pages.0, by, out) > 0 {

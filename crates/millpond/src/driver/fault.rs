@@ -1,6 +1,7 @@
 //! A fault, from the backend to the installed page.
 
 use super::latency::FaultPath;
+use super::stall::Path;
 use super::{Background, Driver};
 use millpond_core::limits::LARGE;
 use millpond_core::{
@@ -66,12 +67,16 @@ impl FaultSink for Driver {
             Delivery::Handler => Patience::Leave,
         };
         let mut path = FaultPath::Spurious;
-        let resolution = match self.bring_in_by(page, access, patience, &mut path) {
+        let mut groups = None;
+        let resolution = match self.bring_in_by(page, access, patience, &mut path, &mut groups) {
             Ok(resolution) => resolution,
             Err(_) => Resolution::Lost,
         };
         let ns = started.elapsed().as_nanos() as u64;
         self.latency.record(path, ns);
+        if let (FaultPath::Load, Some(groups)) = (path, groups) {
+            self.loaded(&groups, started, ns);
+        }
         resolution
     }
 }
@@ -84,16 +89,17 @@ impl Driver {
         access: Access,
         patience: Patience,
     ) -> Result<Resolution, FaultError> {
-        self.bring_in_by(page, access, patience, &mut FaultPath::Spurious)
+        self.bring_in_by(page, access, patience, &mut FaultPath::Spurious, &mut None)
     }
 
-    /// The same, and tells what it went through.
+    /// The same, and tells what it went through, and for whom.
     fn bring_in_by(
         &self,
         page: PageIndex,
         access: Access,
         patience: Patience,
         path: &mut FaultPath,
+        groups: &mut Option<Path>,
     ) -> Result<Resolution, FaultError> {
         let mut went = |through: FaultPath| *path = through.max(*path);
         let mut commands = Commands::new();
@@ -149,9 +155,7 @@ impl Driver {
                     let path = Self::path_of(&core, page);
                     drop(core);
                     self.uses(&path);
-                    if commands.iter().any(|c| path_of(c) == Some(FaultPath::Load)) {
-                        stalled.get_or_insert_with(|| self.stall(path));
-                    }
+                    *groups = Some(path);
                     if look {
                         self.adjust_limit();
                     }

@@ -6,7 +6,9 @@
 //! forgotten. (Two threads may share a bit, which makes full longer; with handler delivery all faults are the handler's, and full is some.)
 //! A stall counts for the group of the page and for all above it.
 //!
-//! One lock is held for a few instructions when a stall begins or ends; a fault that does not stall looks at one word.
+//! One lock is held for a few instructions when a stall because of reclaim begins or ends. Loads are shorter and far more: each adds
+//! at its end what no other that ended before it has covered, without a lock, and is full time where one thread uses the group. A
+//! fault that does not stall looks at one word.
 
 use super::Driver;
 use super::lock::{Rank, Ranked};
@@ -64,10 +66,22 @@ impl Waiting {
     }
 }
 
+impl Waiting {
+    fn add_loads(&mut self, lost: Duration, users: u32) {
+        self.some += lost;
+        if users <= 1 {
+            self.full += lost;
+        }
+    }
+}
+
 /// What the groups' threads wait for.
 pub(super) struct Stalls {
     /// Bits of threads that have faulted since the last change of sets, and in the time before.
     users: Box<[[AtomicU64; 2]]>,
+    /// Loads: until when their time was added, in nanoseconds since the start, and how much of it was not taken in yet.
+    loads: Box<[[AtomicU64; 2]]>,
+    start: Instant,
     waiting: Ranked<(Box<[Waiting]>, Instant, u32)>,
 }
 
@@ -79,6 +93,8 @@ impl Stalls {
         let waiting = vec![Waiting::default(); MAX_GROUPS].into_boxed_slice();
         Self {
             users: (0..MAX_GROUPS).map(|_| Default::default()).collect(),
+            loads: (0..MAX_GROUPS).map(|_| Default::default()).collect(),
+            start: Instant::now(),
             waiting: Ranked::new(Rank::Figures, (waiting, Instant::now(), 0)),
         }
     }
@@ -125,6 +141,19 @@ impl Driver {
         path
     }
 
+    /// The thread has waited for a load, until now.
+    pub(super) fn loaded(&self, path: &Path, began: Instant, ns: u64) {
+        let began = began
+            .saturating_duration_since(self.stalls.start)
+            .as_nanos() as u64;
+        for group in path.iter() {
+            let [covered, lost] = &self.stalls.loads[group];
+            let before = covered.fetch_max(began + ns, Ordering::Relaxed);
+            let new = (began + ns).saturating_sub(began.max(before));
+            lost.fetch_add(new, Ordering::Relaxed);
+        }
+    }
+
     /// The thread waits for memory until the value is dropped.
     pub(super) fn stall(&self, path: Path) -> Stall<'_> {
         self.change(&path, |threads| threads + 1);
@@ -154,7 +183,10 @@ impl Driver {
                 let [new, old] = &self.stalls.users[group];
                 old.store(new.swap(0, Ordering::Relaxed), Ordering::Relaxed);
             }
-            waiting.update(now, self.stalls.users_of(group));
+            let users = self.stalls.users_of(group);
+            waiting.update(now, users);
+            let loads = self.stalls.loads[group][1].swap(0, Ordering::Relaxed);
+            waiting.add_loads(Duration::from_nanos(loads), users);
             let lost = [&mut waiting.some, &mut waiting.full].map(std::mem::take);
             for (meter, lost) in waiting.meters.iter_mut().zip(lost) {
                 meter.tick(elapsed, lost.as_nanos() as u64);
@@ -172,7 +204,10 @@ impl Driver {
         let mut all = self.stalls.waiting.lock();
         let place = usize::from(group.0);
         let waiting = &mut all.0[place];
-        waiting.update(Instant::now(), self.stalls.users_of(place));
+        let users = self.stalls.users_of(place);
+        waiting.update(Instant::now(), users);
+        let loads = self.stalls.loads[place][1].swap(0, Ordering::Relaxed);
+        waiting.add_loads(Duration::from_nanos(loads), users);
         let lost = [waiting.some, waiting.full];
         [0, 1].map(|kind| {
             let meter = &waiting.meters[kind];

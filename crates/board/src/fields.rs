@@ -180,6 +180,18 @@ fields! {
     NrLimit = "nr_limit",
     /// Bytes of the manager's own tables.
     Metadata = "metadata_bytes",
+    /// Part of the last 10 seconds in which some thread waited for memory, in hundredths of a per cent.
+    PressureSome10 = "pressure_some_avg10",
+    /// The same of the last 60 seconds.
+    PressureSome60 = "pressure_some_avg60",
+    /// The same of the last 300 seconds.
+    PressureSome300 = "pressure_some_avg300",
+    /// Part of the last 10 seconds in which all threads that used memory waited for it, in hundredths of a per cent.
+    PressureFull10 = "pressure_full_avg10",
+    /// The same of the last 60 seconds.
+    PressureFull60 = "pressure_full_avg60",
+    /// The same of the last 300 seconds.
+    PressureFull300 = "pressure_full_avg300",
     /// Of `Reclaim`, what threads spent that needed memory themselves.
     ReclaimDirect = "reclaim_direct_ns",
 }

@@ -91,6 +91,13 @@ fn a_manager_of_another_process_is_found_watched_and_gone_when_it_ends() {
     assert!(derived["direct_velocity"].as_f64().unwrap() > 0.0);
     assert!(seen["rates"]["pswpout"].as_f64().unwrap() > 0.0);
 
+    // Faults reclaimed, and so somebody waited; averages change every two seconds.
+    until(&pid, |seen| {
+        let derived = &seen["derived"];
+        let some = derived["some_avg10"].as_f64().unwrap();
+        some > 0.0 && some >= derived["full_avg10"].as_f64().unwrap()
+    });
+
     // As people see it: all counters, and then lines.
     let text = String::from_utf8(stat(&[&pid]).stdout).unwrap();
     let line = format!("pgmajfault {}\n", truth.pgmajfault);

@@ -1,5 +1,6 @@
 //! Groups: budgets within the budget, for parts of a program that must not push each other out.
 
+use crate::driver::stall::Averages;
 use crate::error::{GroupError, MIN_GROUP_MAX_BYTES, MoveError};
 use crate::manager::{Manager, Pond};
 use crate::region::Region;
@@ -147,6 +148,18 @@ pub struct Pressure {
     pub some: PressureLine,
     /// All of them did.
     pub full: PressureLine,
+}
+
+impl Pressure {
+    pub(crate) fn new(averages: Averages) -> Self {
+        let [some, full] = averages.map(|([avg10, avg60, avg300], total)| PressureLine {
+            avg10,
+            avg60,
+            avg300,
+            total,
+        });
+        Self { some, full }
+    }
 }
 
 /// The names that are taken, by group.
@@ -312,18 +325,7 @@ impl Group {
     #[must_use]
     pub fn pressure(&self) -> Pressure {
         let _quiet = SignalsBlocked::new();
-        let lines = self
-            .pond
-            .driver
-            .pressure(self.id)
-            .map(|([avg10, avg60, avg300], total)| PressureLine {
-                avg10,
-                avg60,
-                avg300,
-                total,
-            });
-        let [some, full] = lines;
-        Pressure { some, full }
+        Pressure::new(self.pond.driver.pressure(self.id))
     }
 
     /// Removes it: its regions, with all they have, are the group's above it from now on.

@@ -9,6 +9,7 @@
 //! know closes this one too; nothing else happens then than that nobody finds the board any more.
 
 use crate::driver::Driver;
+use crate::group::Pressure;
 use crate::stats::Stats;
 use millpond_board::{Board, BoardError, Field, Fields, SlotWriter, State, now_ns};
 use millpond_core::PAGE_SIZE;
@@ -51,6 +52,7 @@ impl Publisher {
             return;
         }
         let mut fields = fields(&driver.stats(), &self.peaks);
+        set_pressure(&mut fields, &driver.root_pressure());
         let (rss, peak) = resident();
         fields.set(Field::Rss, rss);
         fields.set(Field::PeakRss, peak);
@@ -189,6 +191,33 @@ pub fn fields(stats: &Stats, peaks: &StorePeaks) -> Fields {
         fields.set(field, value);
     }
     fields
+}
+
+/// The averages of a manager's whole memory, which its figures do not have.
+pub fn set_pressure(fields: &mut Fields, pressure: &Pressure) {
+    let lines = [
+        (
+            &pressure.some,
+            [
+                Field::PressureSome10,
+                Field::PressureSome60,
+                Field::PressureSome300,
+            ],
+        ),
+        (
+            &pressure.full,
+            [
+                Field::PressureFull10,
+                Field::PressureFull60,
+                Field::PressureFull300,
+            ],
+        ),
+    ];
+    for (line, names) in lines {
+        for (field, percent) in names.into_iter().zip([line.avg10, line.avg60, line.avg300]) {
+            fields.set(field, (percent * 100.0).round() as u64);
+        }
+    }
 }
 
 /// Resident bytes of the process, now and at most, as the kernel counts them; zeros where `/proc` is missing. Allocates nothing.

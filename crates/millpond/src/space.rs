@@ -5,6 +5,7 @@ use crate::builder::{OnStoreFull, StoreKind};
 use crate::driver::remap::RemapRefusal;
 use crate::driver::{Driver, fork};
 use crate::error::{BuildError, ForkError};
+use crate::group::Pressure;
 use crate::manager::{Manager, Pond};
 use crate::stats::Stats;
 use millpond_core::{
@@ -286,6 +287,12 @@ impl Space {
     #[must_use]
     pub fn snapshot(&self) -> Stats {
         self.driver().stats()
+    }
+
+    /// How much of the last seconds and minutes was lost to waiting for memory.
+    #[must_use]
+    pub fn pressure(&self) -> Pressure {
+        self.driver().root_pressure()
     }
 
     fn take_hold(&self) -> Option<fork::Hold<'static>> {

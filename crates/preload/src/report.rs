@@ -123,6 +123,7 @@ pub fn publish(state: State) {
             fields.get(field).saturating_sub(reporter.before.get(field)),
         );
     }
+    publish::set_pressure(&mut fields, &space.pressure());
     let (rss, peak) = publish::resident();
     fields.set(Field::Rss, rss);
     fields.set(Field::PeakRss, peak);

@@ -10,7 +10,7 @@
 
 use super::counters::{ALL, is_highest};
 use super::is_alive;
-use millpond_board::SlotSnapshot;
+use millpond_board::{Field, SlotSnapshot};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
@@ -119,8 +119,15 @@ impl Figures {
         ratio(self.stolen(), self.velocity())
     }
 
+    /// An average of pressure, of the process that has the highest; `None` when none runs.
+    fn percent(&self, field: Field) -> Option<f64> {
+        let alive = self.processes.iter().filter(|(_, alive)| *alive);
+        let highest = alive.map(|(slot, _)| slot.fields.get(field)).max();
+        highest.map(|hundredths| hundredths as f64 / 100.0)
+    }
+
     /// What follows from the counters, by name.
-    fn derived(&self) -> [(&'static str, Option<f64>); 8] {
+    fn derived(&self) -> [(&'static str, Option<f64>); 14] {
         let rate = |name| self.rate(name);
         let seconds = |name| rate(name) / 1e9;
         [
@@ -141,6 +148,12 @@ impl Figures {
             ),
             ("stalls", Some(rate("allocstall"))),
             ("stalled", Some(seconds("reclaim_direct_ns"))),
+            ("some_avg10", self.percent(Field::PressureSome10)),
+            ("some_avg60", self.percent(Field::PressureSome60)),
+            ("some_avg300", self.percent(Field::PressureSome300)),
+            ("full_avg10", self.percent(Field::PressureFull10)),
+            ("full_avg60", self.percent(Field::PressureFull60)),
+            ("full_avg300", self.percent(Field::PressureFull300)),
         ]
     }
 
@@ -152,7 +165,7 @@ impl Figures {
     /// | `over_ns` | the time that rates are over: since the start the first time |
     /// | `counters` | sums over the processes, of those that have ended too; what there is now (`nr_…`, `…_bytes`) of those that run; latencies and peaks of the one that has the highest |
     /// | `rates` | what was counted each second |
-    /// | `derived` | `…efficiency`: pages freed for each looked at; `…velocity`: looked at each second; `direct_scans`: the share of these by threads in need; `stalls`: times a second that a fault reclaimed, `stalled`: seconds of each second that threads spent there; null where nothing happened |
+    /// | `derived` | `…efficiency`: pages freed for each looked at; `…velocity`: looked at each second; `direct_scans`: the share of these by threads in need; `stalls`: times a second that a fault reclaimed, `stalled`: seconds of each second that threads spent there; `some_avg10` and so on: the per cent of the last 10, 60 and 300 seconds in which some thread waited for memory, or all that used any, of the process with the highest; null where nothing happened |
     /// | `processes` | `pid`, `name`, `state` |
     #[must_use]
     pub fn to_json(&self, pid: i32, name: &str) -> Value {
@@ -218,7 +231,7 @@ impl fmt::Display for Figures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millpond_board::{Field, Fields, State};
+    use millpond_board::{Fields, State};
 
     fn slot(number: usize, pid: u32, published_ns: u64, values: &[(Field, u64)]) -> SlotSnapshot {
         let mut fields = Fields::default();
@@ -267,6 +280,7 @@ mod tests {
         // No process has such a number.
         let gone = u32::MAX;
         let values = [
+            (Field::PressureFull60, 1234),
             (Field::MajorFaults, 3),
             (Field::NrMapped, 10),
             (Field::FaultMax, 5),
@@ -282,6 +296,7 @@ mod tests {
             (6, 10, 5)
         );
         assert_eq!(figures.running(), 1);
+        assert_eq!(figures.to_json(7, "x")["derived"]["full_avg60"], 12.34);
         assert_eq!(process(&sample.slots[1])["state"], "killed");
         assert!(figures.to_string().contains("pgmajfault 6\n"), "{figures}");
     }

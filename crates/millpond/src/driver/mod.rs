@@ -24,7 +24,7 @@ mod reclaim;
 pub(crate) mod remap;
 pub(crate) mod shrink;
 pub(crate) mod snapshot;
-mod stall;
+pub(crate) mod stall;
 mod turns;
 mod vanished;
 

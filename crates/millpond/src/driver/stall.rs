@@ -12,6 +12,8 @@
 
 use super::Driver;
 use super::lock::{Rank, Ranked};
+use crate::group::Pressure;
+use crate::signals::SignalsBlocked;
 use millpond_core::limits::{MAX_GROUP_DEPTH, MAX_GROUPS};
 use millpond_core::pressure::PressureMeter;
 use millpond_core::{Core, GroupId, PageIndex};
@@ -198,6 +200,12 @@ impl Driver {
     pub(crate) fn forget_stalls(&self, group: GroupId) {
         let waiting = &mut self.stalls.waiting.lock().0[usize::from(group.0)];
         waiting.meters = Default::default();
+    }
+
+    /// Of all its memory.
+    pub(crate) fn root_pressure(&self) -> Pressure {
+        let _quiet = SignalsBlocked::new();
+        Pressure::new(self.pressure(GroupId::ROOT))
     }
 
     pub(crate) fn pressure(&self, group: GroupId) -> Averages {

@@ -114,6 +114,17 @@ impl Region {
         target: &mut Self,
         offset: usize,
     ) -> Result<(), RemapError> {
+        self.move_to(range, target, offset, PageCount::ZERO)
+    }
+
+    /// The same; `lead` pages before both places may be moved along and back.
+    fn move_to(
+        &mut self,
+        range: Range<usize>,
+        target: &mut Self,
+        offset: usize,
+        lead: PageCount,
+    ) -> Result<(), RemapError> {
         if !self.is_of_the_same_manager(target) {
             return Err(RemapError::OtherManager);
         }
@@ -151,8 +162,8 @@ impl Region {
             return self.move_by_copy(range, target, offset);
         }
         target.forget(to, &into)?;
-        // SAFETY: `&mut self`: no other thread uses the bytes.
-        match unsafe { self.driver().remap(from, to) } {
+        // SAFETY: `&mut self`: no other thread uses the bytes, nor those before them; a `lead` is asked for with a new target.
+        match unsafe { self.driver().remap(from, to, lead) } {
             Ok(()) => Ok(()),
             // What is shared with a snapshot is held by its offset in the region.
             Err(RemapRefusal::InUse) => self.move_by_copy(range, target, offset),
@@ -174,15 +185,20 @@ impl Region {
             });
         }
         // Wherever the source begins in its leaf, or in its gigabyte, the destination can begin alike.
-        let reach = if end - start >= GIGABYTE {
-            GIGABYTE / PAGE_SIZE
+        let first = self.pages(&range).start.0;
+        let (front, lead) = if end - start >= GIGABYTE {
+            let pages = (GIGABYTE / PAGE_SIZE) as u32;
+            let front = first % pages;
+            // The gigabyte that it begins in goes by one pointer with what is before it there, as far as that is this region's and
+            // less than what would go by pointers of its own.
+            let ours = first - front >= self.named().1.start.0 && front < pages / 2;
+            (front, if ours { front } else { 0 })
         } else {
-            LEAF_PAGES as usize
+            (first % LEAF_PAGES, 0)
         };
-        let front = self.pages(&range).start.0 % reach as u32;
         let no_space = RemapError::NoAddressSpace { bytes: len as u64 };
         let mut target = self.another(front, len).ok_or(no_space)?;
-        self.remap(range, &mut target, 0)?;
+        self.move_to(range, &mut target, 0, PageCount(lead))?;
         Ok(target)
     }
 

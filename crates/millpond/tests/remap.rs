@@ -122,6 +122,33 @@ fn any_range_moves_by_its_tables_to_a_place_of_our_choosing() {
     });
 }
 
+/// Row 5.1: a gigabyte that begins a little behind a whole one goes by one pointer, with what lies before it in the region; that
+/// is there as before, and can still be pinned.
+#[test]
+fn what_lies_before_a_gigabyte_that_moves_stays() {
+    const GIB: usize = 1 << 30;
+    each_way(&[4], |manager, way| {
+        for (before, pinned) in [(PAGE, false), (MIB + 3 * PAGE, false), (2 * PAGE, true)] {
+            let mut from = manager.region(before + GIB).unwrap();
+            fill(&mut from, 0..before, 1);
+            let ends = [before..before + MIB, before + GIB - MIB..before + GIB];
+            ends.iter().for_each(|end| fill(&mut from, end.clone(), 7));
+            let pin = pinned.then(|| from.pin(0..PAGE).unwrap());
+            std::mem::forget(pin);
+            let to = from.remap_anywhere(before..before + GIB, GIB).unwrap();
+            let faults = manager.stats().vm.pgfault;
+            assert!(holds(&from, 0..before, 1), "{way} {before}");
+            assert!(
+                holds(&to, 0..MIB, 7) && holds(&to, GIB - MIB..GIB, 7),
+                "{way} {before}"
+            );
+            assert!(manager.stats().vm.pgfault - faults < 60, "{way}: by tables");
+            assert!(is_zero(&from, before..before + 4 * MIB), "{way} {before}");
+            assert!(is_zero(&to, MIB..4 * MIB), "{way} {before}");
+        }
+    });
+}
+
 /// Row 5.3: marks move along.
 #[test]
 fn lazy_marks_and_volatile_ranges_move_along() {

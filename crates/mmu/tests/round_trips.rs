@@ -513,3 +513,31 @@ fn what_nobody_touches_any_more_need_not_be_watched() {
         tiny.end();
     });
 }
+
+#[test]
+fn what_lies_before_a_range_that_moves_is_back_afterwards() {
+    each_kind(|delivery, method| {
+        let tiny = Tiny::new(delivery, method, 2, 0);
+        // Pages 0 and 4 stay, page 5 goes to the next leaf.
+        for page in [0, 4, 5] {
+            tiny.counter(page, 0).store(page as u64 + 1, Relaxed);
+            tiny.settle(page);
+        }
+        let range = |start| PageRange::new(PageIndex(start), PageCount(7));
+        // SAFETY: nobody else is there, and nothing is in the second leaf.
+        unsafe { tiny.uffd.hand_over(range(5), range(512 + 5), PageCount(5)) }.unwrap();
+        let there = |page| present(&tiny.uffd, PageRange::new(PageIndex(page), PageCount(1)));
+        let pages = [0, 4, 5, 512, 512 + 4, 512 + 5].map(there);
+        assert_eq!(pages, [1, 1, 0, 0, 0, 1], "{delivery:?} {method:?}");
+        let held = [0, 4].map(|page| tiny.counter(page, 0).load(Relaxed));
+        assert_eq!(held, [1, 5]);
+        // All of it is watched as before.
+        let before = tiny.faults.load(Relaxed);
+        for page in [1, 6, 512, 512 + 6] {
+            assert_eq!(tiny.counter(page, 0).load(Relaxed), 0);
+            tiny.settle(page);
+        }
+        assert_eq!(tiny.faults.load(Relaxed), before + 4);
+        tiny.end();
+    });
+}

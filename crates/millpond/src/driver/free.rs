@@ -273,7 +273,7 @@ impl Driver {
         }
         let grave = self.addresses(range.len).and_then(|grave| {
             // SAFETY: the region has ended, so nobody touches it.
-            match unsafe { self.remap(range, grave.1) } {
+            match unsafe { self.remap(range, grave.1, PageCount::ZERO) } {
                 Ok(()) if self.reset(range) => {
                     self.forget_region(region);
                     Some(grave)

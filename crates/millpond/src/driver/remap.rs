@@ -24,14 +24,27 @@ pub(crate) enum RemapRefusal {
 }
 
 impl Driver {
-    /// Moves what is in `from` to `to`; the core says what these may be ([`Event::Remap`]).
+    /// Moves what is in `from` to `to`; the core says what these may be ([`Event::Remap`]). `lead` pages in front of both are moved
+    /// along and back, if nobody has pinned them; see [`Uffd::hand_over`](millpond_mmu::Uffd::hand_over).
     ///
     /// # Safety
-    /// No thread touches `from` meanwhile.
-    pub(crate) unsafe fn remap(&self, from: PageRange, to: PageRange) -> Result<(), RemapRefusal> {
-        // SAFETY: the gate is closed when this is called, so nothing is under way, and the core has found nothing in `to`; the
-        // caller's promise for the rest.
-        self.remap_by(from, to, &|| unsafe { self.mmu.hand_over(from, to) })
+    /// No thread touches `from` meanwhile, nor the `lead`; in front of `to` is nothing.
+    pub(crate) unsafe fn remap(
+        &self,
+        from: PageRange,
+        to: PageRange,
+        lead: PageCount,
+    ) -> Result<(), RemapRefusal> {
+        self.remap_by(from, to, &|| {
+            let before = PageRange::new(from.with_lead(lead).start, lead);
+            let lead = match self.lock().first_pinned(before) {
+                None => lead,
+                Some(_) => PageCount::ZERO,
+            };
+            // SAFETY: the gate is closed when this is called, so nothing is under way, and the core has found nothing in `to`;
+            // the caller's promise for the rest.
+            unsafe { self.mmu.hand_over(from, to, lead) }
+        })
     }
 
     /// The same while threads may touch both: a touch finds the page before, or is a fault afterwards, which is SIGSEGV at
@@ -136,7 +149,7 @@ impl Driver {
         let opened = self.mmu.open(new.1).map_err(RemapRefusal::Memory);
         let front = PageRange::new(new.1.start, old.len);
         // SAFETY: the caller's promise; the new region is nobody's yet.
-        let moved = opened.and_then(|()| unsafe { self.remap(old, front) });
+        let moved = opened.and_then(|()| unsafe { self.remap(old, front, PageCount::ZERO) });
         let gone = if moved.is_ok() { region } else { new };
         if self.reset(gone.1) {
             self.forget_region(gone);

@@ -75,7 +75,8 @@ impl Driver {
             return Err(SnapshotRefusal::Pinned(page));
         }
         // SAFETY: the gate is closed, so nothing is under way; the caller's promise for the rest.
-        unsafe { self.mmu.hand_over(source.1, base.1) }.map_err(SnapshotRefusal::Memory)?;
+        unsafe { self.mmu.hand_over(source.1, base.1, PageCount::ZERO) }
+            .map_err(SnapshotRefusal::Memory)?;
         let event = Event::Snapshot {
             region: source.0,
             base: base.0,

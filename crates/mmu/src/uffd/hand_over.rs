@@ -20,7 +20,7 @@
 //!
 //! `MREMAP_DONTUNMAP` leaves the source mapped and empty (Linux 5.7), so that nobody else can be given its addresses.
 
-use millpond_core::{PAGE_SIZE, PageRange};
+use millpond_core::{PAGE_SIZE, PageCount, PageRange};
 use rustix::io::Errno;
 
 use super::Uffd;
@@ -34,22 +34,40 @@ impl Uffd {
     pub fn hands_over_by_tables(&self) -> bool {
         self.can_move && cfg!(any(target_arch = "x86_64", target_arch = "aarch64"))
     }
-    /// Moves what is mapped in `from` to `to`, two open or reserved ranges of the same length that begin at a leaf. `from` is
+
+    /// Moves what is mapped in `from` to `to`, two open or reserved ranges of the same length that begin alike in their leaves. `from` is
     /// empty afterwards.
+    ///
+    /// `lead` pages before `from` go along and come back: for a range of a gigabyte that begins a little behind a whole one, that is two
+    /// calls of microseconds instead of a pointer for each 2 MiB, 0.2 ms.
     ///
     /// # Safety
     /// Nothing else is under way in either range, no thread of the program touches `from` meanwhile, and `to` is
-    /// nobody's.
+    /// nobody's; the same for the pages before them.
     ///
     /// # Errors
     /// [`MmuError::OutsideArena`], [`MmuError::HandOver`]: all is where it was.
-    pub unsafe fn hand_over(&self, from: PageRange, to: PageRange) -> Result<(), MmuError> {
-        let ((src, len), (dst, other)) = (self.span(from)?, self.span(to)?);
+    pub unsafe fn hand_over(
+        &self,
+        from: PageRange,
+        to: PageRange,
+        lead: PageCount,
+    ) -> Result<(), MmuError> {
+        let (src, len) = self.span(from.with_lead(lead))?;
+        let (dst, other) = self.span(to.with_lead(lead))?;
         assert_eq!(len, other, "{from} and {to} differ in length");
         let fail = |errno| MmuError::HandOver { range: from, errno };
         ioctl::unregister(self.fd(), src, len).map_err(fail)?;
         // SAFETY: both ranges are inside the arena; the caller's word for the rest.
-        let moved = unsafe { remap::move_tables(src, dst, len) };
+        let moved = unsafe { remap::move_tables(src, dst, len) }.and_then(|()| {
+            let lead = lead.bytes() as usize;
+            if lead == 0 {
+                return Ok(());
+            }
+            // SAFETY: as above; these were moved the other way a moment ago.
+            unsafe { remap::move_tables(dst, src, lead) }
+                .inspect_err(|_| self.hand_back(src, dst, &[len], len))
+        });
         let registered = self.register_arena(src, len);
         if let Err(errno) = moved {
             registered?;

@@ -204,6 +204,12 @@ pub enum Event {
     /// Drop lazily freed memory, oldest first, while there is more than the configured cap: the next batch of that. No
     /// commands mean that there is no more, or that it is on its way.
     TrimLazyFree,
+    /// Give what is lazily freed in `range` back to the kernel, as far as it was not used again. What is being looked at is
+    /// waited for.
+    GiveFreedBack {
+        /// The range.
+        range: PageRange,
+    },
     /// Look at the next batch of lazily freed folios that are mapped, oldest first, and take back the mark of those
     /// that were written to. The reply is [`Reply::Seen`].
     RecountLazyFree {

@@ -149,6 +149,7 @@ impl Core {
             Event::Discard { range } => self.discard(range, out),
             Event::LazyFree { range, mode } => self.lazy_free(range, mode, out),
             Event::TrimLazyFree => self.trim_lazyfree(out),
+            Event::GiveFreedBack { range } => self.give_freed_back(range, out),
             Event::RecountLazyFree { left } => self.recount_lazyfree(left, out),
             Event::Purge { range } => self.purge(range, out),
             Event::Pin { range } => self.pin(range, out),

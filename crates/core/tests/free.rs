@@ -198,3 +198,26 @@ fn a_bad_range_is_refused() {
         Reply::Refused(Refusal::BadRange)
     );
 }
+
+/// What is kept in place is kept instead of frames, not beside them; its use is demand.
+#[test]
+fn the_pool_keeps_less_when_memory_is_kept_in_place() {
+    let mut bench = Bench::new();
+    bench.filled(256, 4);
+    assert_eq!(bench.0.room_to_keep(), PageCount(256));
+    bench.0.keep(PageCount(200), PageCount(0));
+    assert_eq!(
+        (bench.0.room_to_keep(), bench.0.pool_room()),
+        (PageCount(56), PageCount(56))
+    );
+    assert_eq!(bench.0.kept_too_much(), PageCount(0));
+    for _ in 0..2 {
+        bench.send(Event::Tick { first: true });
+    }
+    assert_eq!(bench.0.kept_too_much(), PageCount(200 - 128));
+    bench.0.keep(PageCount(200), PageCount(300));
+    assert_eq!(
+        (bench.0.room_to_keep(), bench.0.kept_too_much()),
+        (PageCount(100), PageCount(0))
+    );
+}

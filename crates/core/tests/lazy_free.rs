@@ -529,3 +529,54 @@ fn a_purge_passes_over_what_it_would_have_to_wait_for() {
     assert_eq!(bench.state(range, 55), Empty);
     assert_eq!(bench.state(range, 56), Resident);
 }
+
+/// What was kept in place goes back to the kernel when nobody wants it any more, and to nobody else; what was used again stays,
+/// and so does what others have in flight.
+#[test]
+fn what_was_kept_in_place_is_given_back_as_far_as_it_was_not_used() {
+    let mut bench = Bench::new();
+    let range = bench.filled(6 * 16, 4);
+    let folio = |n: u32| part(range, 16 * n..16 * (n + 1));
+    bench.free(part(range, 0..64), FreeMode::Zeroed);
+    bench.free(folio(4), SHARED);
+    // The last one is in use, and only a part of the fourth is asked for.
+    let asked = part(range, 0..56);
+    let (reply, commands) = bench.send(Event::GiveFreedBack { range: asked });
+    assert_eq!(reply, Reply::Done);
+    let [
+        Command::TakeOutIfBlank { folio: first, .. },
+        Command::TakeOutIfBlank { folio: second, .. },
+        Command::TakeOutIfBlank { folio: third, .. },
+    ] = commands[..]
+    else {
+        panic!("{commands:?}");
+    };
+    // Asked again meanwhile: nothing more.
+    let (reply, again) = bench.send(Event::GiveFreedBack { range: asked });
+    assert_eq!((reply, again.len()), (Reply::Done, 0));
+    bench.tell(first, Outcome::Written);
+    bench.tell(second, Outcome::TakenOut);
+    let answer = bench.tell(third, Outcome::TakenOutBlank);
+    assert!(
+        matches!(answer[..], [Command::FreeFrame { .. }]),
+        "{answer:?}"
+    );
+    bench.work(answer);
+    let states = [0, 1, 2, 3, 4, 5].map(|n| bench.state(range, 16 * n));
+    let resident = PageState::Resident;
+    let expected = [
+        resident,
+        PageState::Limbo,
+        PageState::Empty,
+        CLEARED,
+        CAPTURED,
+        resident,
+    ];
+    assert_eq!(states, expected);
+    // What is captured is nobody's but the core's.
+    let (_, commands) = bench.send(Event::GiveFreedBack { range: folio(4) });
+    assert!(
+        matches!(commands[..], [Command::FreeFrame { .. }]),
+        "{commands:?}"
+    );
+}

@@ -115,7 +115,14 @@ impl Manager {
         let driver = &self.pond.driver;
         let order = order.into();
         let bytes = pages.bytes();
-        let created = driver.new_region(pages, order);
+        if let Some((id, range)) = driver.take_whole(pages, order) {
+            return Ok(Region::new(Arc::clone(&self.pond), id, range, len));
+        }
+        let mut created = driver.new_region(pages, order);
+        if created.is_none() && driver.end_oldest_whole() {
+            driver.quiesce();
+            created = driver.new_region(pages, order);
+        }
         let (id, range) = created.ok_or(RegionError::NoAddressSpace {
             bytes,
             space: driver.mmu.len() as u64,

@@ -143,6 +143,17 @@ impl Region {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn discard(&mut self, range: Range<usize>) -> Result<(), DiscardError> {
+        let pages = self.discard_range(&range)?;
+        // SAFETY: `&mut self`: nobody else looks at the bytes.
+        match unsafe { self.driver().discard_in_place(self.id, pages) } {
+            Ok(true) => Ok(()),
+            // SAFETY: as above. A refusal there is one here.
+            _ => unsafe { self.discard_shared(range) },
+        }
+    }
+
+    /// The same, and nothing of it stays where it is.
+    pub(crate) fn empty(&mut self, range: Range<usize>) -> Result<(), DiscardError> {
         // SAFETY: `&mut self`: nobody else looks at the bytes.
         unsafe { self.discard_shared(range) }
     }

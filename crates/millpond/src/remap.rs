@@ -38,6 +38,7 @@ impl Region {
         let pages = PageCount(pages.0 + self.front());
         let mut named = self.named();
         if pages > named.1.len {
+            self.driver().settle_kept(named.0);
             // SAFETY: `&mut self`: no other thread uses the bytes.
             named = unsafe { self.driver().grow(named, pages) }
                 .map_err(|refusal| self.refused(refusal, len))?;
@@ -66,6 +67,7 @@ impl Region {
         if pages < range.len {
             let rest = range.tail(range.start.plus(pages.0));
             self.is_volatile_in_part(rest)?;
+            self.driver().settle_kept(id);
             self.driver()
                 .operate(rest, |range| Event::Discard { range })
                 .map_err(|refusal| match refusal {
@@ -114,11 +116,11 @@ impl Region {
         target: &mut Self,
         offset: usize,
     ) -> Result<(), RemapError> {
-        self.move_to(range, target, offset, PageCount::ZERO)
+        self.move_with_lead(range, target, offset, PageCount::ZERO)
     }
 
     /// The same; `lead` pages before both places may be moved along and back.
-    fn move_to(
+    fn move_with_lead(
         &mut self,
         range: Range<usize>,
         target: &mut Self,
@@ -128,6 +130,8 @@ impl Region {
         if !self.is_of_the_same_manager(target) {
             return Err(RemapError::OtherManager);
         }
+        // What is kept in place is known by its old one.
+        self.driver().settle_kept(self.named().0);
         let len = range.len();
         let inside = |region: &Self, start: usize| {
             let end = start
@@ -198,7 +202,7 @@ impl Region {
         };
         let no_space = RemapError::NoAddressSpace { bytes: len as u64 };
         let mut target = self.another(front, len).ok_or(no_space)?;
-        self.move_to(range, &mut target, 0, PageCount(lead))?;
+        self.move_with_lead(range, &mut target, 0, PageCount(lead))?;
         Ok(target)
     }
 
@@ -216,7 +220,7 @@ impl Region {
         let into = &mut target.as_mut_slice()[offset..][..range.len()];
         into.copy_from_slice(&self.as_slice()[range.clone()]);
         let rounded = range.start..range.end.next_multiple_of(PAGE_SIZE).min(self.len());
-        self.discard(rounded).map_err(not_forgotten)
+        self.empty(rounded).map_err(not_forgotten)
     }
 
     /// Makes room for what is moved here.
@@ -230,7 +234,7 @@ impl Region {
         // Marks go with what they were about: what moves here may bring its own.
         self.driver().forget_volatile(pages);
         let whole = bytes.start..bytes.end.next_multiple_of(PAGE_SIZE).min(self.len());
-        self.discard(whole).map_err(not_forgotten)
+        self.empty(whole).map_err(not_forgotten)
     }
 
     /// A range that would be volatile only in part is its owner's to take back first.

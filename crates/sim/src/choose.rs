@@ -7,8 +7,8 @@
 
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
-    Advice, Event, FreeMode, GroupId, Order, OrderPolicy, PageCount, PageIndex, PageRange, Refusal,
-    RegionId, Reply,
+    Advice, Event, FreeMode, GroupId, LEAF_PAGES, Order, OrderPolicy, PageCount, PageIndex,
+    PageRange, Refusal, RegionId, Reply,
 };
 
 use crate::actor::{
@@ -406,7 +406,10 @@ impl World {
                     pages: PageCount(pages),
                 })
             }
-            2 => self.tick_core(),
+            2 => {
+                self.give_freed_back()?;
+                self.tick_core()
+            }
             3..5 => self.expect_done(Event::RetryStore),
             5..8 => {
                 let storm = self.rng.chance(self.profile.storms);
@@ -421,6 +424,24 @@ impl World {
                 Ok(())
             }
             _ => self.ask_for_the_impossible(),
+        }
+    }
+
+    /// What was kept in a region is given back; anything may happen to it meanwhile.
+    fn give_freed_back(&mut self) -> Check {
+        let kept = PageCount(self.rng.below(2 * LEAF_PAGES));
+        self.core.keep(kept, PageCount(self.rng.below(64)));
+        if self.regions.is_empty() {
+            return Ok(());
+        }
+        let mut range = self.regions[self.rng.below(self.regions.len() as u32) as usize].range;
+        loop {
+            let event = Event::GiveFreedBack { range };
+            match self.send(OPERATOR, event)? {
+                Reply::Done | Reply::Wait { .. } => return Ok(()),
+                Reply::More { from } => range = range.tail(from),
+                reply => breach!("{event:?} is answered with {reply:?}"),
+            }
         }
     }
 

@@ -64,6 +64,7 @@ impl World {
             Event::Reclaim { .. }
                 | Event::ReclaimGroup { .. }
                 | Event::TrimLazyFree
+                | Event::GiveFreedBack { .. }
                 | Event::RecountLazyFree { .. }
                 | Event::Advise { .. }
         );

@@ -44,7 +44,7 @@ pub const OUTCOMES: [&str; 17] = [
     "Zapped",
 ];
 /// Every event, by name.
-pub const EVENTS: [&str; 33] = [
+pub const EVENTS: [&str; 34] = [
     "CreateGroup",
     "SetGroupLimits",
     "RemoveGroup",
@@ -69,6 +69,7 @@ pub const EVENTS: [&str; 33] = [
     "LazyFree stored",
     "LazyFree cleared",
     "TrimLazyFree",
+    "GiveFreedBack",
     "RecountLazyFree",
     "Purge",
     "Pin",
@@ -164,6 +165,7 @@ pub fn event(event: &Event) -> &'static str {
             FreeMode::Cleared => "LazyFree cleared",
         },
         Event::TrimLazyFree => "TrimLazyFree",
+        Event::GiveFreedBack { .. } => "GiveFreedBack",
         Event::RecountLazyFree { .. } => "RecountLazyFree",
         Event::Purge { .. } => "Purge",
         Event::Pin { .. } => "Pin",

@@ -123,6 +123,7 @@ pub fn event_range(event: &Event) -> Option<PageRange> {
         Event::Discard { range }
         | Event::LazyFree { range, .. }
         | Event::Purge { range }
+        | Event::GiveFreedBack { range }
         | Event::Pin { range }
         | Event::Unpin { range }
         | Event::Advise { range, .. }

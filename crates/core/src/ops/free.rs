@@ -4,6 +4,11 @@
 //! kernel: it follows demand. Demand is what faults brought in since the last tick; the mark is the higher of that and
 //! half of what it was. So memory that goes round stays in the pool, and a program that rests gives all of it back
 //! within a second.
+//!
+//! What goes round need not even leave its place. A range that its owner gives up alone can be zeroed where it is, as a lazy free
+//! does, and is touched again without a fault; a way through the pool and back is two moves and a fault for each folio, five
+//! times the price. Who carries the core out keeps a book of such ranges, tells how much is in it ([`Core::keep`]), which
+//! the pool then keeps less, and gives back what is beyond the mark ([`Event::GiveFreedBack`](crate::Event::GiveFreedBack)).
 
 use crate::addr::{PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands};
@@ -20,6 +25,8 @@ use crate::swap::SlotId;
 pub(crate) struct Demand {
     now: u32,
     mark: u32,
+    /// Pages that are kept where they are.
+    kept: u32,
 }
 
 impl Demand {
@@ -156,10 +163,34 @@ impl Core {
         }
     }
 
-    /// Pages of frames that hold nothing which are kept for the next faults.
-    pub(crate) fn pool_mark(&self) -> u32 {
+    /// Pages that hold nothing which are kept for the next faults.
+    fn keep_mark(&self) -> u32 {
         let demand = self.demand.mark.max(self.demand.now);
         demand.min(self.limit / 2).min(POOL_MARK)
+    }
+
+    /// As much of them as is kept in the pool.
+    pub(crate) fn pool_mark(&self) -> u32 {
+        self.keep_mark().saturating_sub(self.demand.kept)
+    }
+
+    /// `kept` pages are zeros and stay where they are, for whoever uses them again; just now `used_again` of them were, which is
+    /// demand as what faults bring in.
+    pub fn keep(&mut self, kept: PageCount, used_again: PageCount) {
+        self.demand.kept = kept.0;
+        self.demand.brought(used_again.0);
+    }
+
+    /// Pages that could be kept in place beside those that are.
+    #[must_use]
+    pub fn room_to_keep(&self) -> PageCount {
+        PageCount(self.pool_mark())
+    }
+
+    /// Pages kept in place beyond what demand asks for.
+    #[must_use]
+    pub fn kept_too_much(&self) -> PageCount {
+        PageCount(self.demand.kept.saturating_sub(self.keep_mark()))
     }
 
     /// Pages that the pool would take of what is freed now.

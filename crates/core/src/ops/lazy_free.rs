@@ -396,6 +396,34 @@ impl Core {
         }
     }
 
+    /// What was kept in place ([`free`](super::free)) longer than demand asks for it.
+    pub(crate) fn give_freed_back(&mut self, range: PageRange, out: &mut Commands) -> Reply {
+        self.walk(range, out, |core, page, out| {
+            let Entry::Folio(id) = core.leaves.get(page) else {
+                return Step::To(page.plus(1));
+            };
+            let (folio, at) = (*core.folios.get(id), core.at(id));
+            if matches!(folio.state, State::Looking | State::Clearing) {
+                // Nobody asks again, so what is only being looked at is waited for.
+                core.folios.get_mut(id).waited_for = true;
+                return Step::Stop(Reply::Wait { page: at.start });
+            }
+            if folio.lazy && range.covers(at) {
+                if folio.state == State::Limbo {
+                    let frame = core.drop_limbo(id, out);
+                    core.lazily_dropped(folio.group, frame, Errand::Trim, out);
+                } else if folio.state == State::Resident
+                    && !core.start_take_out_if_blank(id, Errand::Trim, out)
+                    && !out.is_empty()
+                {
+                    // The pool has no place for it until these are carried out; perhaps none then, either.
+                    return Step::Stop(Reply::Done);
+                }
+            }
+            Step::To(at.end())
+        })
+    }
+
     pub(crate) fn trim_lazyfree(&mut self, out: &mut Commands) -> Reply {
         for n in 0..MAX_GROUPS as u16 {
             let group = GroupId(n);

@@ -18,7 +18,7 @@ use crate::signals::SignalsBlocked;
 use millpond_core::gather::{GATHER_PAGE, Gather, Gathered};
 use millpond_core::limits::DISCARD_WALK;
 use millpond_core::{
-    Event, Frame, LEAF_PAGES, Mmu, Order, PAGE_SIZE, PageCount, PageRange, Refusal, Reply,
+    Event, Frame, GroupId, LEAF_PAGES, Mmu, Order, PAGE_SIZE, PageCount, PageRange, Refusal, Reply,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -72,11 +72,13 @@ pub(super) enum Freed {
     ByWorker,
 }
 
-enum Job {
+pub(super) enum Job {
     /// A full batch of somebody who frees, and waits for his batches.
     Batch(Gather, Arc<AtomicUsize>),
     /// A region that is nobody's any more.
     Region(Named),
+    /// A region that is kept for the next one of its length.
+    Whole(Named),
     /// A base without heirs.
     Base(Named),
     /// A base with one heir.
@@ -266,6 +268,11 @@ impl Driver {
     pub(crate) fn free_async(self: &Arc<Self>, region: Named) {
         let (id, range) = region;
         self.forget_volatile(range);
+        self.forget_kept(id);
+        // The next one begins in no group of its own.
+        let order = self
+            .order_of(id)
+            .filter(|_| self.group_of(region) == GroupId::ROOT);
         let ended = self.detach(id);
         if self.freer.workers.load(Ordering::Relaxed) == 0 {
             self.end_region(region, Freed::ByOwner);
@@ -285,7 +292,10 @@ impl Driver {
                 }
             }
         });
-        self.queue(Job::Region(grave.unwrap_or(region)));
+        match grave {
+            Some(grave) if self.keep_whole(grave, order) => self.queue(Job::Whole(grave)),
+            _ => self.queue(Job::Region(grave.unwrap_or(region))),
+        }
         if let Some(base) = ended.orphan {
             self.queue(Job::Base(base));
         }
@@ -294,14 +304,12 @@ impl Driver {
         }
     }
 
-    /// Waits until nothing is being freed.
-    pub(crate) fn quiesce(&self) {
+    /// Waits until nothing is being freed, and nothing that was is kept whole.
+    pub(crate) fn quiesce(self: &Arc<Self>) {
         let _quiet = SignalsBlocked::new();
-        let mut queue = self.freer.lock();
-        while !queue.jobs.is_empty() || queue.taken > 0 {
-            queue = self.freer.wait(queue);
-        }
-        drop(queue);
+        self.wait_for_jobs();
+        while self.end_oldest_whole() {}
+        self.wait_for_jobs();
         loop {
             let core = self.lock();
             if core.stats().nr_unhooked == 0 {
@@ -311,7 +319,14 @@ impl Driver {
         }
     }
 
-    fn queue(self: &Arc<Self>, job: Job) {
+    fn wait_for_jobs(&self) {
+        let mut queue = self.freer.lock();
+        while !queue.jobs.is_empty() || queue.taken > 0 {
+            queue = self.freer.wait(queue);
+        }
+    }
+
+    pub(super) fn queue(self: &Arc<Self>, job: Job) {
         let mut queue = self.freer.lock();
         queue.jobs.push_back(job);
         let wanted = self.freer.workers.load(Ordering::Relaxed);
@@ -368,6 +383,7 @@ impl Driver {
                 owner.fetch_sub(1, Ordering::SeqCst);
             }
             Job::Region(region) => self.end_region(region, Freed::ByWorker),
+            Job::Whole(region) => self.clear_whole(region),
             Job::Base(base) => {
                 let ended = super::snapshot::Ended {
                     orphan: Some(base),

@@ -50,7 +50,7 @@ impl Driver {
         }
     }
 
-    fn keep_house(&self) {
+    fn keep_house(self: &Arc<Self>) {
         let mut last_tick = Instant::now();
         let mut last_retry = Instant::now();
         let mut fruitless = false;
@@ -115,7 +115,7 @@ impl Driver {
         }
     }
 
-    fn tick(&self) {
+    fn tick(self: &Arc<Self>) {
         {
             let _inside = self.gate.enter();
             self.give_spare_frames_back(true);
@@ -123,6 +123,7 @@ impl Driver {
             self.children.collect(&*self.store);
             self.tick_stalls();
         }
+        self.give_kept_back();
         if let Some(on_tick) = self.on_tick {
             on_tick();
         }

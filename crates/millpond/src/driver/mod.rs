@@ -16,6 +16,7 @@ mod freed;
 mod governor;
 mod group;
 mod housekeeping;
+mod kept;
 mod latency;
 mod lazy_free;
 pub(crate) mod lock;
@@ -95,6 +96,8 @@ pub(crate) struct Driver {
     on_store_full: OnStoreFull,
     governor: Governor,
     pub(crate) freer: free::Freer,
+    /// What was given up and stays where it is for the next user.
+    kept: kept::Kept,
     latency: Latency,
     /// What was freed in place and is not marked yet. Whoever reclaims only tries its lock.
     freed: freed::Freed,
@@ -145,6 +148,7 @@ impl Driver {
             spurious_page: AtomicU32::new(u32::MAX),
             governor: Governor::new(parts.ram, parts.charge),
             freer: free::Freer::new(),
+            kept: kept::Kept::new(),
             core: Ranked::new(Rank::Core, core),
             mmu: parts.mmu,
             store: parts.store,

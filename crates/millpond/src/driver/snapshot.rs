@@ -36,6 +36,7 @@ impl Driver {
     /// # Safety
     /// No thread touches the source meanwhile.
     pub(crate) unsafe fn snapshot(&self, source: Named) -> Result<Named, SnapshotRefusal> {
+        self.settle_kept(source.0);
         let addresses = || {
             let region = self.addresses(source.1.len);
             region.ok_or(SnapshotRefusal::NoAddressSpace)
@@ -114,6 +115,7 @@ impl Driver {
     /// A region's end, and that of the bases that nobody inherits from any more.
     pub(crate) fn drop_region(self: &Arc<Self>, region: Named) {
         self.forget_volatile(region.1);
+        self.forget_kept(region.0);
         let ended = self.detach(region.0);
         self.end_region(region, Freed::ByOwner);
         self.end_bases(ended, Freed::ByOwner);

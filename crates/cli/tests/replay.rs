@@ -109,3 +109,40 @@ fn what_cannot_be_replayed_is_named_with_the_way_out() {
     fs::write(&path, "\0\u{1}\u{2}").unwrap();
     assert!(message(&replay(&path, &[]), 1).contains("--format"));
 }
+
+#[test]
+fn the_curve_is_printed_and_checked() {
+    let directory = TempDir::new().unwrap();
+    // Two sets in circles, one after the other, the larger of which needs 600 pages.
+    let small = (0..50_000).map(|n| n % 300);
+    let large = (0..50_000).map(|n| 10_000 + n % 600);
+    let trace = trace(&directory, small.chain(large));
+    let options = ["--ram=200p,400p", "--policy=workingset", "--check-curve"];
+    let report = json(&trace, &options);
+    let curves = report["curves"].as_array().unwrap();
+    assert_eq!(curves.len(), 2);
+    for curve in curves {
+        let steps = curve["steps"].as_array().unwrap();
+        let avoided = |n: usize| steps[n]["avoided"].as_f64().unwrap();
+        assert!(
+            (1..steps.len()).all(|n| avoided(n - 1) <= avoided(n)),
+            "{curve}"
+        );
+        assert!(curve["major_faults"].as_u64().unwrap() > 0);
+    }
+    let checks = report["curve_checks"].as_array().unwrap();
+    let sizes = |check: &Value| {
+        (
+            check["pages"].as_u64().unwrap(),
+            check["more_pages"].as_u64().unwrap(),
+        )
+    };
+    assert!(
+        checks.iter().any(|check| sizes(check) == (400, 400)),
+        "{checks:?}"
+    );
+    let text = String::from_utf8(replay(&trace, &options).stdout).unwrap();
+    for part in ["would not have happened", "█", "predicted", "replayed"] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+}

@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod core_policy;
+pub mod curve;
 pub mod error;
 pub mod format;
 pub mod import;

@@ -47,7 +47,9 @@ impl StackDistances {
 
 const NEVER: u32 = 0;
 
-struct Stack {
+/// Pages in the order in which they were put on it.
+#[derive(Clone, Debug)]
+pub(crate) struct Stack {
     /// When each page was used last, from 1 on.
     last: Vec<u32>,
     /// Which page was used last at each time; [`NOBODY`] where it was used again since.
@@ -61,7 +63,8 @@ struct Stack {
 const NOBODY: u32 = u32::MAX;
 
 impl Stack {
-    fn new(footprint: usize) -> Self {
+    /// An empty one, for pages below `footprint`.
+    pub(crate) fn new(footprint: usize) -> Self {
         let times = 2 * footprint + 64;
         Self {
             last: vec![NEVER; footprint],
@@ -78,22 +81,35 @@ impl Stack {
         if before != NEVER && before == self.now {
             return Some(0);
         }
+        let above = self.remove(page);
+        self.push(page);
+        above
+    }
+
+    /// Takes a page off; how many were above it, if it was there.
+    pub(crate) fn remove(&mut self, page: u32) -> Option<u32> {
+        let before = std::mem::replace(&mut self.last[page as usize], NEVER);
+        if before == NEVER {
+            return None;
+        }
+        let above = self.pages - self.up_to(before);
+        self.add(before, false);
+        self.page_at[before as usize] = NOBODY;
+        self.pages -= 1;
+        Some(above)
+    }
+
+    /// Puts a page on top that is not there.
+    pub(crate) fn push(&mut self, page: u32) {
+        debug_assert_eq!(self.last[page as usize], NEVER, "{page} is there");
         if self.now as usize + 1 == self.sums.len() {
             self.close_up();
         }
-        let before = self.last[page as usize];
-        let above = (before != NEVER).then(|| self.pages - self.up_to(before));
-        if before == NEVER {
-            self.pages += 1;
-        } else {
-            self.add(before, false);
-            self.page_at[before as usize] = NOBODY;
-        }
+        self.pages += 1;
         self.now += 1;
         self.add(self.now, true);
         self.page_at[self.now as usize] = page;
         self.last[page as usize] = self.now;
-        above
     }
 
     /// Ones at times up to `time`.

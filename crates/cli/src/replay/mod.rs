@@ -4,9 +4,11 @@
 //! time as there are processors. Traces come from `millpond record`, from valgrind's lackey, or from other collections:
 //! `millpond_replay::import` says which.
 
+mod check;
 mod report;
 mod sizes;
 
+use check::check_curves;
 use clap::Args;
 use millpond_replay::core_policy::CoreError;
 use millpond_replay::import::{Format, Reading};
@@ -46,6 +48,9 @@ pub struct ReplayArgs {
     /// Of lackey: instructions are accesses too
     #[arg(long)]
     instructions: bool,
+    /// Replay with more memory what the curve of each size predicts, and print both
+    #[arg(long)]
+    check_curve: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -84,7 +89,12 @@ pub fn replay(args: &ReplayArgs) -> Result<u8, ReplayError> {
         .map(|size| size.pages(trace.footprint()))
         .collect::<Result<Vec<u32>, _>>()?;
     let results = run_all(&trace, &args.policy, &sizes)?;
-    let report = ReplayReport::new(&args.trace, &trace, &args.ram, &sizes, results);
+    let checks = if args.check_curve {
+        check_curves(&trace, &results)?
+    } else {
+        Vec::new()
+    };
+    let report = ReplayReport::new(&args.trace, &trace, &args.ram, &sizes, results, checks);
     let text = if args.json {
         report.to_json()
     } else {

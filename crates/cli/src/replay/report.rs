@@ -7,11 +7,15 @@
 //! | `trace` | `file`, `accesses`, `pages` (different ones), `has_writes` |
 //! | `sizes` | a list: `given` on the command line, `pages` |
 //! | `policies` | a list: `policy`, and `runs`, one a size: `pages`, `misses`, `miss_ratio`; of workingset also `rescues`, `rescue_ratio` |
+//! | `curves` | of workingset, one a size: `pages`, `major_faults`, and `steps`: with `more_pages` the share `avoided` of them would not have happened |
+//! | `curve_checks` | with `--check-curve`: `pages`, `more_pages`, the share avoided as `predicted` by the curve and as `replayed` |
 //!
 //! A miss is an access to a page that is not in memory, first touches included; ratios are of all accesses.
 
+use super::check::CurveCheck;
 use super::sizes::RamSize;
 use crate::size::Human;
+use millpond_replay::curve::{Curve, Step};
 use millpond_replay::policies::{Misses, Policy};
 use millpond_replay::trace::Trace;
 use serde::Serialize;
@@ -52,6 +56,21 @@ struct PolicyRuns {
     runs: Vec<Run>,
 }
 
+#[derive(Clone, Debug, Serialize)]
+struct CurveStep {
+    more_pages: u64,
+    avoided: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct SizeCurve {
+    pages: u32,
+    major_faults: u64,
+    steps: Vec<CurveStep>,
+    #[serde(skip)]
+    curve: Curve,
+}
+
 /// The whole result.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReplayReport {
@@ -59,6 +78,24 @@ pub struct ReplayReport {
     trace: TraceFacts,
     sizes: Vec<Size>,
     policies: Vec<PolicyRuns>,
+    curves: Vec<SizeCurve>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    curve_checks: Vec<CurveCheck>,
+}
+
+impl SizeCurve {
+    fn of(pages: u32, curve: Curve) -> Self {
+        let step = |step: Step| CurveStep {
+            more_pages: step.pages,
+            avoided: step.avoided,
+        };
+        Self {
+            pages,
+            major_faults: curve.faults(),
+            steps: curve.steps().into_iter().map(step).collect(),
+            curve,
+        }
+    }
 }
 
 impl ReplayReport {
@@ -70,6 +107,7 @@ impl ReplayReport {
         given: &[RamSize],
         pages: &[u32],
         results: Vec<(Policy, Vec<Misses>)>,
+        curve_checks: Vec<CurveCheck>,
     ) -> Self {
         let accesses = trace.len() as u64;
         let ratio = |n: u64| n as f64 / accesses as f64;
@@ -103,6 +141,12 @@ impl ReplayReport {
                     runs: misses.iter().map(run).collect(),
                 })
                 .collect(),
+            curves: results
+                .into_iter()
+                .flat_map(|(_, runs)| runs)
+                .filter_map(|run| Some(SizeCurve::of(run.pages, run.curve?)))
+                .collect(),
+            curve_checks,
         }
     }
 
@@ -150,6 +194,32 @@ impl fmt::Display for ReplayReport {
                 }
                 writeln!(f)?;
             }
+        }
+        for (size, SizeCurve { curve, .. }) in self.sizes.iter().zip(&self.curves) {
+            write!(
+                f,
+                "\nworkingset in {} ({} pages): {curve}",
+                size.given, size.pages
+            )?;
+        }
+        if !self.curve_checks.is_empty() {
+            writeln!(f, "\nmajor faults avoided, of those in so many pages")?;
+            writeln!(
+                f,
+                "{:>12}{:>12}{:>12}{:>12}",
+                "pages", "more", "predicted", "replayed"
+            )?;
+        }
+        for check in &self.curve_checks {
+            let percent = |share: f64| format!("{:.1} %", share * 100.0);
+            let (predicted, replayed) = (percent(check.predicted), percent(check.replayed));
+            let CurveCheck {
+                pages, more_pages, ..
+            } = check;
+            writeln!(
+                f,
+                "{pages:>12}{more_pages:>12}{predicted:>12}{replayed:>12}"
+            )?;
         }
         Ok(())
     }

@@ -23,6 +23,7 @@ pub use s3fifo::S3Fifo;
 pub use sieve::Sieve;
 
 use crate::core_policy::{CoreError, CorePolicy};
+use crate::curve::Curve;
 use crate::stack_distance::StackDistances;
 use crate::trace::Trace;
 use std::fmt;
@@ -58,7 +59,7 @@ pub enum Policy {
 }
 
 /// What became of a trace under a policy, in a cache of one size.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Misses {
     /// Size of the cache, in pages.
     pub pages: u32,
@@ -66,6 +67,8 @@ pub struct Misses {
     pub misses: u64,
     /// Under [`Policy::Workingset`], accesses to what was in limbo: no misses, but faults.
     pub rescues: Option<u64>,
+    /// Under [`Policy::Workingset`], what more memory would have saved.
+    pub curve: Option<Curve>,
 }
 
 impl Policy {
@@ -113,6 +116,7 @@ impl Policy {
                 pages,
                 misses: distances.misses(pages),
                 rescues: None,
+                curve: None,
             };
             return Ok(sizes.map(of).collect());
         }
@@ -125,11 +129,13 @@ impl Policy {
         let footprint = trace.footprint();
         let misses = match self {
             Self::Workingset => {
-                let counts = CorePolicy::replay(trace, pages)?.counts();
+                let policy = CorePolicy::replay(trace, pages)?;
+                let counts = policy.counts();
                 return Ok(Misses {
                     pages,
                     misses: counts.misses(),
                     rescues: Some(counts.rescues),
+                    curve: Some(policy.curve()),
                 });
             }
             Self::Lru => StackDistances::of(trace).misses(pages),
@@ -145,6 +151,7 @@ impl Policy {
             pages,
             misses,
             rescues: None,
+            curve: None,
         })
     }
 }

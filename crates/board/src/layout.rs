@@ -34,10 +34,10 @@ pub(crate) struct Page {
 
 /// Text of up to [`NAME_BYTES`] bytes, zeros behind it.
 #[derive(Debug)]
-struct Name([AtomicU64; NAME_BYTES / 8]);
+pub(crate) struct Name([AtomicU64; NAME_BYTES / 8]);
 
 impl Name {
-    fn set(&self, name: &str) {
+    pub(crate) fn set(&self, name: &str) {
         let mut bytes = [0u8; NAME_BYTES];
         let end = (0..=name.len().min(NAME_BYTES))
             .rev()
@@ -52,7 +52,7 @@ impl Name {
         }
     }
 
-    fn get(&self) -> String {
+    pub(crate) fn get(&self) -> String {
         let words = self.0.iter();
         let bytes: Vec<u8> = words.flat_map(|w| w.load(Relaxed).to_ne_bytes()).collect();
         let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());

@@ -32,9 +32,11 @@
 mod fields;
 mod layout;
 pub mod list;
+mod tape;
 
 pub use fields::{Field, Fields};
 pub use layout::{NAME_BYTES, SLOTS};
+pub use tape::{PATIENCE_MS, TAPE_WORDS, TAPES, TapeError, TapeState, TapeWriter, Tapes};
 
 use layout::{MAGIC, Page, Slot, VERSION};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};

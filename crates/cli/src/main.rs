@@ -3,6 +3,7 @@
 mod bench;
 mod doctor;
 mod machine;
+mod record;
 mod replay;
 mod run;
 mod size;
@@ -26,6 +27,8 @@ enum Command {
     Run(run::RunArgs),
     /// Show what this machine allows, and what to do about what it does not
     Doctor(doctor::DoctorArgs),
+    /// Run a program and write down which pages it touches, for `millpond replay`
+    Record(record::RecordArgs),
     /// Replay a trace of page accesses in less memory, under Millpond's policy and others
     Replay(replay::ReplayArgs),
     /// Show the counters of a program that runs under a budget, like vmstat
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Run(args) => finish(run::run(&args), run::RunError::exit_code),
         Command::Doctor(args) => finish(doctor::doctor(&args), |_| 1),
+        Command::Record(args) => finish(record::record(&args), record::RecordError::exit_code),
         Command::Replay(args) => finish(replay::replay(&args), |_| 1),
         Command::Stat(args) => finish(stat::stat(&args), |_| 1),
         Command::Bench(command) => finish(bench::bench(&command), bench::BenchError::exit_code),

@@ -1,5 +1,6 @@
 //! Building a manager: budget, store, delivery.
 
+use crate::driver::record::Recording;
 use crate::driver::{Background, Charge, Driver, Parts};
 use crate::error::{BuildError, MIN_RAM, StoreError};
 use crate::manager::{Manager, Pond};
@@ -131,6 +132,7 @@ pub struct ManagerBuilder {
     lazyfree_max: Option<u64>,
     on_tick: Option<fn()>,
     publish: Option<String>,
+    recording: Option<Recording>,
 }
 
 impl Default for ManagerBuilder {
@@ -149,6 +151,7 @@ impl Default for ManagerBuilder {
             lazyfree_max: None,
             on_tick: None,
             publish: None,
+            recording: None,
         }
     }
 }
@@ -260,6 +263,11 @@ impl ManagerBuilder {
         self
     }
 
+    pub(crate) fn recording(mut self, recording: Option<Recording>) -> Self {
+        self.recording = recording;
+        self
+    }
+
     /// Reserves the address space, opens the store and starts the threads.
     ///
     /// # Errors
@@ -320,6 +328,7 @@ impl ManagerBuilder {
                 .map(Publisher::new)
                 .transpose()
                 .map_err(BuildError::Publish)?,
+            recording: self.recording,
         };
         Ok((Arc::new(Driver::new(core, parts)), self.order))
     }

@@ -2,6 +2,7 @@
 //! handler thread, and fork is served. This is what the preloaded library puts under a program that knows nothing.
 
 use crate::builder::{OnStoreFull, StoreKind};
+pub use crate::driver::record::Recording;
 use crate::driver::remap::RemapRefusal;
 use crate::driver::{Driver, fork};
 use crate::error::{BuildError, ForkError};
@@ -35,6 +36,8 @@ pub struct SpaceOptions {
     pub address_space: u64,
     /// Called by the reclaim thread every tenth of a second. It must not touch managed memory.
     pub on_tick: Option<fn()>,
+    /// Tells of each page that comes in by a touch, and sees to it that they come in again and again. For orders fixed at 0.
+    pub recording: Option<Recording>,
 }
 
 /// The address space of a process. It lasts until the process ends.
@@ -62,7 +65,8 @@ impl Space {
             .order(options.order)
             .address_space(options.address_space)
             .cover_process()
-            .on_tick(options.on_tick);
+            .on_tick(options.on_tick)
+            .recording(options.recording);
         let (driver, order) = builder.driver()?;
         let pages = PageCount((driver.mmu.len() / PAGE_SIZE) as u32);
         let Reply::Region { .. } = driver.tell(Event::CreateRegion { pages, order }) else {

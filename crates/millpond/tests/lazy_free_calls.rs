@@ -324,6 +324,7 @@ fn space() -> &'static Space {
         order: order(4).into(),
         address_space: 1 << 30,
         on_tick: None,
+        recording: None,
     });
     space.unwrap()
 }

@@ -20,6 +20,7 @@ fn options(store: StoreKind) -> SpaceOptions {
         order: Order::new(4).unwrap().into(),
         address_space: 4 << 30,
         on_tick: None,
+        recording: None,
     }
 }
 

@@ -21,7 +21,8 @@ use crate::signals::Blocked;
 use crate::stack_switch::on_safe_stack;
 use crate::vma::{self, Kind, PAGE};
 use crate::{
-    descriptors, exit, init, internal_alloc, mremap, raw, report, space, stack_switch, threads,
+    descriptors, exit, init, internal_alloc, mremap, raw, record, report, space, stack_switch,
+    threads,
 };
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_int, c_void};
@@ -288,6 +289,7 @@ fn child(unlock_streams: bool) {
         internal_alloc::unlock_after_fork();
         threads::forget_service();
         descriptors::forget();
+        record::begin_in_child();
         init::starting(|| {
             if let Err(error) = space.after_fork_in_child() {
                 let text = format!("millpond: the child of a fork cannot go on: {error}");

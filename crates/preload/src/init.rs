@@ -4,7 +4,7 @@
 //! number), before jemalloc's own. Until it has ended, allocations come from the internal allocator.
 
 use crate::settings::{self, Settings, Store, strings};
-use crate::{descriptors, exit, fork, jemalloc, raw, report, space, vma};
+use crate::{descriptors, exit, fork, jemalloc, raw, record, report, space, vma};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU8, Ordering::*};
 use millpond::space::SpaceOptions;
@@ -92,6 +92,9 @@ fn start(settings: &Settings, ram: u64) -> Result<(), String> {
     exit::register();
     space::set_lazy(settings.lazy_purge);
     jemalloc::start(processors(), true)?;
+    if let Some(record) = &settings.record {
+        record::begin(&record.tapes, &program_name())?;
+    }
     if let Some(board) = &settings.board {
         report::begin(board, &program_name());
     }
@@ -140,6 +143,10 @@ fn create(settings: &Settings, ram: u64) -> Result<&'static space::Space, String
         order: settings.order.unwrap_or(ORDER),
         address_space: space_len() as u64,
         on_tick: Some(report::tick),
+        recording: settings
+            .record
+            .as_ref()
+            .map(|record| record::recording(record.window)),
     };
     let created = match space::Space::create(options.clone()) {
         // A container without a disk to write to is no reason not to start: compressed RAM needs none.

@@ -43,6 +43,7 @@ mod owner;
 mod process_madvise;
 mod raw;
 mod realloc;
+mod record;
 mod report;
 mod settings;
 mod signals;

@@ -29,6 +29,15 @@ pub enum OnStoreFull {
     Abort,
 }
 
+/// That the pages that the program touches are to be recorded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// Pages that stay mapped.
+    pub window: u32,
+    /// Where they are told.
+    pub tapes: PathBuf,
+}
+
 /// All of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
@@ -46,6 +55,8 @@ pub struct Settings {
     pub order: Option<OrderPolicy>,
     /// Memory that the program frees is kept until it is wanted.
     pub lazy_purge: bool,
+    /// Whether and where a trace is recorded.
+    pub record: Option<Record>,
 }
 
 impl Settings {
@@ -62,6 +73,7 @@ impl Settings {
             force_tmpfs: false,
             order: None,
             lazy_purge: true,
+            record: None,
         };
         for variable in variables {
             let Some(rest) = variable.strip_prefix(b"MILLPOND_") else {
@@ -114,10 +126,25 @@ impl Settings {
                 b"off" => self.lazy_purge = false,
                 _ => return bad("LAZY_PURGE", "on or off"),
             },
+            b"RECORD" => match record(value) {
+                Some(record) => self.record = Some(record),
+                None => return bad("RECORD", "a number of pages, a colon and a file"),
+            },
             _ => {}
         }
         Ok(())
     }
+}
+
+/// The window and the place of the tapes, `WINDOW:PATH`.
+fn record(value: &[u8]) -> Option<Record> {
+    let colon = value.iter().position(|&byte| byte == b':')?;
+    let window = std::str::from_utf8(&value[..colon]).ok()?.parse().ok()?;
+    let tapes = OsStr::from_bytes(&value[colon + 1..]);
+    (!tapes.is_empty()).then(|| Record {
+        window,
+        tapes: tapes.into(),
+    })
 }
 
 /// The strings of a null-terminated array of C strings.
@@ -155,6 +182,7 @@ mod tests {
             "MILLPOND_BOARD=/b",
             "MILLPOND_ORDER=4",
             "MILLPOND_LAZY_PURGE=off",
+            "MILLPOND_RECORD=256:/tapes:1",
         ])
         .unwrap();
         assert_eq!(settings.ram, Some(64 << 20));
@@ -165,6 +193,8 @@ mod tests {
             (Some("/b".into()), "4".parse().ok())
         );
         assert!(!settings.lazy_purge);
+        let record = settings.record.unwrap();
+        assert_eq!((record.window, record.tapes), (256, "/tapes:1".into()));
     }
 
     #[test]
@@ -192,6 +222,9 @@ mod tests {
             "MILLPOND_ORDER=adaptive:",
             "MILLPOND_ORDER=Adaptive",
             "MILLPOND_LAZY_PURGE=1",
+            "MILLPOND_RECORD=256",
+            "MILLPOND_RECORD=many:/tapes",
+            "MILLPOND_RECORD=256:",
         ] {
             let error = parse(&[variable]).unwrap_err();
             assert!(error.starts_with(variable), "{error}");

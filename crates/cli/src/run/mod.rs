@@ -15,13 +15,14 @@ mod resolve;
 mod signals;
 mod supervise;
 
-pub use signals::die_by;
+pub use signals::{die_by, without_signals};
+pub use supervise::Outcome;
 
 use crate::doctor;
 use crate::size;
 use clap::{Args, ValueEnum};
 use env::{EnvError, SharedBoard};
-use millpond::OrderPolicy;
+use millpond::{Order, OrderPolicy};
 use millpond_board::SlotSnapshot;
 use report::Report;
 use resolve::ResolveError;
@@ -66,6 +67,23 @@ pub struct RunArgs {
         value_name = "PROGRAM"
     )]
     command: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// A run whose pages are to be seen one by one: folios of order 0, and what is freed is given back at once.
+    #[must_use]
+    pub fn for_recording(ram: u64, command: Vec<OsString>) -> Self {
+        Self {
+            ram,
+            store: StoreChoice::Auto,
+            report: ReportChoice::None,
+            on_store_full: OnStoreFull::Exceed,
+            force_tmpfs: false,
+            order: OrderPolicy::Fixed(Order::ZERO),
+            lazy_purge: Switch::Off,
+            command,
+        }
+    }
 }
 
 /// Where memory goes that does not fit.
@@ -228,20 +246,10 @@ impl RunError {
 /// # Errors
 /// When the program cannot be run, or cannot be run under a budget. It was not started then.
 pub fn run(args: &RunArgs) -> Result<u8, RunError> {
-    let file = resolve::resolve(&args.command[0], std::env::var_os("PATH").as_deref())?;
-    let library = env::find_library()?;
-    doctor::require_for_run()?;
-    if let StoreChoice::File(Some(path)) = &args.store {
-        check_store(path)?;
-    }
+    let program = Program::find(args)?;
     let report_file = open_report(&args.report)?;
     let shared = SharedBoard::create(&args.command[0])?;
-    let variables = env::variables(args, &library, &shared.path());
-    let outcome =
-        supervise::supervise(&file, &args.command, &variables).map_err(|error| RunError::Exec {
-            path: file.clone(),
-            error,
-        })?;
+    let outcome = program.supervise(args, &shared.path(), Vec::new())?;
 
     let slots: Vec<SlotSnapshot> = shared.board.slots().collect();
     let name = args.command[0].to_string_lossy().into_owned();
@@ -254,10 +262,57 @@ pub fn run(args: &RunArgs) -> Result<u8, RunError> {
         &slots,
     );
     print_report(&args.report, report_file, &report);
+    Ok(end_like(&outcome))
+}
+
+/// What was found out before a program is started.
+pub struct Program {
+    file: PathBuf,
+    library: PathBuf,
+}
+
+impl Program {
+    /// Looks at everything that can be wrong: the program, the library, the kernel's permissions, the store's place.
+    ///
+    /// # Errors
+    /// The first of them that is.
+    pub fn find(args: &RunArgs) -> Result<Self, RunError> {
+        let file = resolve::resolve(&args.command[0], std::env::var_os("PATH").as_deref())?;
+        let library = env::find_library()?;
+        doctor::require_for_run()?;
+        if let StoreChoice::File(Some(path)) = &args.store {
+            check_store(path)?;
+        }
+        Ok(Self { file, library })
+    }
+
+    /// Runs it to its end, with `board` to report on and `more` variables in its environment.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn supervise(
+        &self,
+        args: &RunArgs,
+        board: &Path,
+        more: Vec<(&'static str, OsString)>,
+    ) -> Result<Outcome, RunError> {
+        let mut variables = env::variables(args, &self.library, board);
+        variables.extend(more);
+        supervise::supervise(&self.file, &args.command, &variables).map_err(|error| {
+            RunError::Exec {
+                path: self.file.clone(),
+                error,
+            }
+        })
+    }
+}
+
+/// The exit status that the program had; does not return if a signal ended it.
+pub fn end_like(outcome: &Outcome) -> u8 {
     match (outcome.status.code(), outcome.status.signal()) {
-        (Some(code), _) => Ok(code as u8),
+        (Some(code), _) => code as u8,
         (None, Some(signal)) => die_by(signal),
-        (None, None) => Ok(125),
+        (None, None) => 125,
     }
 }
 

@@ -57,6 +57,21 @@ fn is_ignored(signal: i32) -> bool {
     action.sa_sigaction == libc::SIG_IGN
 }
 
+/// Calls `with` while all signals are blocked in the calling thread: threads that it starts never get any.
+pub fn without_signals<R>(with: impl FnOnce() -> R) -> R {
+    let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
+    let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: both sets are writable and owned here; the calls have no other effect on memory.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+    }
+    let result = with();
+    // SAFETY: the set was filled by the call above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), null_mut()) };
+    result
+}
+
 /// The supervisor's signals, blocked since [`Signals::take`].
 pub struct Signals {
     set: libc::sigset_t,

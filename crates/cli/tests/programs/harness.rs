@@ -23,7 +23,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
 
 /// The executable, with the real library beside it. The library is built now, as no dependency of a test can be a
 /// shared library.
-fn millpond() -> &'static Path {
+pub fn millpond() -> &'static Path {
     static BUILT: OnceLock<()> = OnceLock::new();
     let program = Path::new(env!("CARGO_BIN_EXE_millpond"));
     BUILT.get_or_init(|| {

@@ -77,6 +77,9 @@ impl FaultSink for Driver {
         if let (FaultPath::Load, Some(groups)) = (path, groups) {
             self.loaded(&groups, started, ns);
         }
+        if resolution == Resolution::Installed {
+            self.record(page);
+        }
         resolution
     }
 }
@@ -103,7 +106,8 @@ impl Driver {
     ) -> Result<Resolution, FaultError> {
         let mut went = |through: FaultPath| *path = through.max(*path);
         let mut commands = Commands::new();
-        let mut max_order = Order::MAX;
+        let most = self.most_order();
+        let mut max_order = most;
         let mut throttled = false;
         let mut stalled = None;
         loop {
@@ -184,7 +188,7 @@ impl Driver {
                     drop(core);
                     went(FaultPath::Reclaimed);
                     self.carry_out(&mut commands);
-                    max_order = Order::MAX;
+                    max_order = most;
                 }
                 Reply::Wait { .. } if patience == Patience::Leave => return Ok(Resolution::Asleep),
                 // Nobody wakes who sleeps at this page because of another one, so the handler waits as well.
@@ -192,7 +196,7 @@ impl Driver {
                     went(FaultPath::Waited);
                     drop(self.wait_settled(core));
                     // What is there next may be mapped whole; in limbo, while the store takes nothing, it must be.
-                    max_order = Order::MAX;
+                    max_order = most;
                 }
                 Reply::Reclaim { pages } => {
                     went(FaultPath::Reclaimed);

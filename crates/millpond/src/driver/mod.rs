@@ -22,6 +22,7 @@ mod lazy_free;
 pub(crate) mod lock;
 mod operate;
 mod reclaim;
+pub(crate) mod record;
 pub(crate) mod remap;
 pub(crate) mod shrink;
 pub(crate) mod snapshot;
@@ -58,6 +59,7 @@ pub(crate) struct Parts {
     pub(crate) lazyfree_max: PageCount,
     pub(crate) on_tick: Option<fn()>,
     pub(crate) publisher: Option<Publisher>,
+    pub(crate) recording: Option<record::Recording>,
 }
 
 /// What the budget counts besides the frames.
@@ -121,6 +123,7 @@ pub(crate) struct Driver {
     background: Background,
     on_tick: Option<fn()>,
     publisher: Option<Publisher>,
+    recorder: Option<record::Recorder>,
     reclaim_ns: AtomicU64,
     direct_ns: AtomicU64,
     store_failures: AtomicU64,
@@ -168,6 +171,7 @@ impl Driver {
             background: parts.background,
             on_tick: parts.on_tick,
             publisher: parts.publisher,
+            recorder: parts.recording.map(record::Recorder::new),
             reclaim_ns: AtomicU64::new(0),
             direct_ns: AtomicU64::new(0),
             store_failures: AtomicU64::new(0),

@@ -1,0 +1,191 @@
+//! `millpond record`: a program's page accesses, as a trace for `millpond replay`.
+//!
+//! The program runs as under `millpond run`, but only a small window of its pages stays mapped, so that each page is seen
+//! again and again as it is used (`millpond/src/driver/record.rs` says what such a trace is worth). Pages outside of the
+//! window stay in RAM: the budget is all of the machine's unless one is given.
+//!
+//! What is recorded is managed memory: malloc, anonymous mmap, brk, in units of 4 KiB. Code, static variables, the first
+//! thread's stack, files and shared mappings are not.
+//!
+//! Each process is a stream of its own, and one that becomes another program begins another stream. The longest goes to
+//! the file that was named, the next to that name with `.2`, and so on: programs are often started by scripts, whose memory nobody
+//! asks about. Streams that did not outgrow the window say nothing and are dropped. The files grow while the program runs, by a
+//! thread that takes what is on the tapes ([`Tapes`]), without names, so that a file under its name is a whole trace.
+
+mod streams;
+
+use crate::run::{self, Program, RunArgs, RunError, env::SharedBoard};
+use crate::size;
+use clap::Args;
+use millpond::space::Recording;
+use millpond_board::{TAPES, TapeError, Tapes, path_of};
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+use streams::{Recorded, Streams};
+
+/// Between two looks at the tapes. A program enters a page in 10 µs or more, so that a tape is never an eighth full.
+const EVERY: Duration = Duration::from_millis(20);
+
+/// `millpond record`'s arguments.
+#[derive(Args, Debug)]
+pub struct RecordArgs {
+    /// Where the trace goes: the longest one when there are several processes, the others to FILE.2, FILE.3 …
+    #[arg(short, long, value_name = "FILE", default_value = "millpond.trace")]
+    output: PathBuf,
+    /// Pages that stay mapped, 64 or more: caches of a few times as many and larger can be replayed. A smaller window sees
+    /// more, and slows the program down more
+    #[arg(long, value_name = "PAGES", default_value = "256", value_parser = parse_window)]
+    window: u32,
+    /// The RAM budget; all of the machine's unless given
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_ram)]
+    ram: Option<u64>,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    command: Vec<OsString>,
+}
+
+fn parse_window(text: &str) -> Result<u32, String> {
+    const MOST: u32 = 1 << 24;
+    let least = Recording::MIN_WINDOW;
+    match text.parse() {
+        Ok(pages) if (least..=MOST).contains(&pages) => Ok(pages),
+        _ => Err(format!(
+            "`{text}` is no window; write a number of pages from {least} to {MOST}"
+        )),
+    }
+}
+
+/// Why nothing was recorded, or not all.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The program cannot be run.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The tapes cannot be made.
+    #[error(transparent)]
+    Tapes(#[from] TapeError),
+    /// The trace cannot be written.
+    #[error("cannot write the trace {}: {source}; choose another place with -o", path.display())]
+    Write {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The program ended, and had touched nothing that is managed.
+    #[error(
+        "the program touched no memory that is recorded (malloc, anonymous mmap, brk): there is no trace"
+    )]
+    Nothing,
+}
+
+impl RecordError {
+    /// The exit status for this error.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Run(error) => error.exit_code(),
+            _ => 125,
+        }
+    }
+}
+
+/// Runs the program and writes the traces. Answers its exit status; does not return if a signal ended it.
+///
+/// # Errors
+/// When it cannot be run, or a trace cannot be written.
+pub fn record(args: &RecordArgs) -> Result<u8, RecordError> {
+    let ram = args.ram.unwrap_or_else(machine_ram);
+    let run_args = RunArgs::for_recording(ram, args.command.clone());
+    let program = Program::find(&run_args)?;
+    let board = SharedBoard::create(&args.command[0]).map_err(RunError::from)?;
+    let (tapes, file) = Tapes::create()?;
+    let mut streams = Streams::begin(&args.output)?;
+    let mut variable = OsString::from(format!("{}:", args.window));
+    variable.push(path_of(&file));
+    let ended = AtomicBool::new(false);
+    let outcome = thread::scope(|scope| {
+        // The thread that waits for the program fetches signals, and hands them on; this one must not get any.
+        let taking = run::without_signals(|| scope.spawn(|| take_all(tapes, &mut streams, &ended)));
+        let outcome = program.supervise(
+            &run_args,
+            &board.path(),
+            vec![("MILLPOND_RECORD", variable)],
+        );
+        ended.store(true, Ordering::Release);
+        taking
+            .join()
+            .expect("the thread that takes does not panic")?;
+        Ok::<_, RecordError>(outcome?)
+    })?;
+    let (recorded, dropped) = streams.finish(u64::from(args.window))?;
+    for stream in &recorded {
+        say(stream, args.window);
+    }
+    if dropped > 0 {
+        eprintln!(
+            "millpond: {dropped} other processes or programs did not outgrow the window, and have no trace"
+        );
+    }
+    if tapes.refused() > 0 {
+        eprintln!(
+            "millpond: {} processes were not recorded: {TAPES} at a time are",
+            tapes.refused()
+        );
+    }
+    if recorded.is_empty() {
+        return Err(RecordError::Nothing);
+    }
+    Ok(run::end_like(&outcome))
+}
+
+/// Takes what is on the tapes until the program has ended, and what is on them then.
+fn take_all(tapes: Tapes, streams: &mut Streams, ended: &AtomicBool) -> Result<(), RecordError> {
+    loop {
+        let last = ended.load(Ordering::Acquire);
+        for number in 0..TAPES {
+            streams.take(&tapes, number)?;
+        }
+        if last {
+            return Ok(());
+        }
+        thread::sleep(EVERY);
+    }
+}
+
+fn machine_ram() -> u64 {
+    let machine = rustix::system::sysinfo();
+    let bytes = machine.totalram as u64 * u64::from(machine.mem_unit);
+    bytes.clamp(size::MIN_RAM, size::MAX_RAM)
+}
+
+fn say(stream: &Recorded, window: u32) {
+    let Recorded {
+        path,
+        name,
+        pid,
+        entries,
+        lost,
+    } = stream;
+    let bytes = std::fs::metadata(path).map_or(0, |file| file.len());
+    eprintln!(
+        "millpond: {}: {entries} entries into a window of {window} pages by {name} (process {pid}), {}",
+        path.display(),
+        size::Human(bytes)
+    );
+    if *lost > 0 {
+        eprintln!(
+            "millpond: {}: {lost} entries are missing: the disk was too slow; record to another one",
+            path.display()
+        );
+    }
+}

@@ -5,6 +5,7 @@
 //! Turning either into an address is the work of the MMU backend.
 
 use core::fmt;
+use std::num::NonZeroU32;
 
 /// `log2` of [`PAGE_SIZE`].
 pub const PAGE_SHIFT: u32 = 12;
@@ -40,7 +41,7 @@ pub struct PageRange {
 ///
 /// The pool has an area for each order; a frame is an order and a number in its area.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Frame(u32);
+pub struct Frame(NonZeroU32);
 
 impl PageIndex {
     /// The first page of the leaf after this one's.
@@ -228,19 +229,25 @@ impl Frame {
             index < 1 << Self::INDEX_BITS,
             "frame number {index} beyond 2^28"
         );
-        Self(u32::from(order.0) << Self::INDEX_BITS | index)
+        let number = u32::from(order.0) << Self::INDEX_BITS | index;
+        Self(NonZeroU32::new(number + 1).expect("one more than a number"))
+    }
+
+    /// Order and number together. One more is kept, so that having no frame takes no space.
+    fn number(self) -> u32 {
+        self.0.get() - 1
     }
 
     /// The order of the folios it holds.
     #[must_use]
     pub fn order(self) -> Order {
-        Order((self.0 >> Self::INDEX_BITS) as u8)
+        Order((self.number() >> Self::INDEX_BITS) as u8)
     }
 
     /// Its number in the area of its order.
     #[must_use]
     pub fn index(self) -> u32 {
-        self.0 & ((1 << Self::INDEX_BITS) - 1)
+        self.number() & ((1 << Self::INDEX_BITS) - 1)
     }
 }
 

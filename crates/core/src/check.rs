@@ -5,10 +5,10 @@ use crate::folio::{Errand, Folio, FolioId, ListName, State};
 use crate::frames::Place;
 use crate::group::GroupId;
 use crate::leaf::Entry;
-use crate::lru::{List, VecId};
+use crate::lru::{List, Lruvecs, VecId};
 use crate::machine::Core;
 use crate::swap::{SlotId, SlotState};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What a page is, seen from outside.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -142,11 +142,13 @@ impl Core {
     fn check_entries(&self) -> Result<HashMap<SlotId, u32>, String> {
         let mut by_slot = HashMap::new();
         let (mut held, mut zeros) = (0, 0);
-        for (leaf, used) in self.leaves.tables() {
-            let mut counted = 0;
+        for (leaf, used, shadows) in self.leaves.tables() {
+            let (mut counted, mut past) = (0, 0);
             for page in (leaf * LEAF_PAGES..(leaf + 1) * LEAF_PAGES).map(PageIndex) {
                 let entry = self.leaves.get(page);
-                counted += u16::from(entry != Entry::Empty);
+                let is_past = entry == Entry::Empty && self.leaves.shadow(page) != 0;
+                counted += u16::from(entry != Entry::Empty || is_past);
+                past += u16::from(is_past);
                 held += u32::from(entry != Entry::Empty);
                 ensure!(
                     entry == Entry::Empty || self.regions.of(page).is_some(),
@@ -182,7 +184,16 @@ impl Core {
                 counted == used,
                 "leaf {leaf} counts {used} entries, has {counted}"
             );
+            ensure!(
+                past == shadows,
+                "leaf {leaf} counts {shadows} shadows, has {past}"
+            );
+            ensure!(
+                self.leaves.is_past(leaf) == (past > 0 && past == counted),
+                "leaf {leaf} of {counted} entries and {past} shadows is taken for another kind"
+            );
         }
+        self.check_shadows()?;
         ensure!(
             zeros == self.zeros,
             "{} pages are said to be zero, {zeros} are",
@@ -194,6 +205,40 @@ impl Core {
             self.held
         );
         Ok(by_slot)
+    }
+
+    /// Leaves that hold shadows only wait on the list of their lruvec, each once, inside of regions.
+    fn check_shadows(&self) -> Result<(), String> {
+        let mut listed = HashSet::new();
+        for (vec, _) in self.lru.iter() {
+            let index = Lruvecs::index(vec);
+            let before = listed.len();
+            for leaf in self.leaves.past_leaves(index) {
+                ensure!(
+                    self.leaves.is_past(leaf) && listed.insert(leaf),
+                    "leaf {leaf} is listed for its shadows, and should not be"
+                );
+                ensure!(
+                    self.regions.of(PageIndex(leaf * LEAF_PAGES)).is_some(),
+                    "leaf {leaf} holds shadows outside all regions"
+                );
+            }
+            ensure!(
+                (listed.len() - before) as u32 == self.leaves.past_tables(index),
+                "{vec:?} counts {} tables of shadows, has {}",
+                self.leaves.past_tables(index),
+                listed.len() - before
+            );
+        }
+        let all = self
+            .leaves
+            .tables()
+            .filter(|&(leaf, _, _)| self.leaves.is_past(leaf));
+        ensure!(
+            all.count() == listed.len(),
+            "tables that hold shadows only are not listed"
+        );
+        Ok(())
     }
 
     /// Every folio owns all its entries, is listed where its state says, and the page counts add up.
@@ -329,7 +374,7 @@ impl Core {
                 sums[4] += pages * u32::from(leaves);
             }
         }
-        for (leaf, _) in self.leaves.tables() {
+        for (leaf, _, _) in self.leaves.tables() {
             for page in (leaf * LEAF_PAGES..(leaf + 1) * LEAF_PAGES).map(PageIndex) {
                 let entry = self.leaves.get(page);
                 let sums = found.entry(self.group_of(page)).or_default();
@@ -367,7 +412,7 @@ impl Core {
         let right = match (folio.state, folio.list) {
             (State::Resident, ListName::Unevictable) => stuck && !folio.lazy,
             (State::Resident, ListName::Active | ListName::Inactive) => !stuck && !folio.lazy,
-            (State::Limbo, ListName::Limbo) => !folio.lazy,
+            (State::Limbo, ListName::Limbo | ListName::LimboActive) => !folio.lazy,
             (State::Resident | State::Limbo, ListName::LazyFree) => folio.lazy && !stuck,
             (State::Resident | State::Limbo, _) => false,
             (_, list) => list == ListName::None,
@@ -377,6 +422,16 @@ impl Core {
             "{id:?}, {:?} with {} pins, is on list {:?}",
             folio.state,
             folio.pins,
+            folio.list
+        );
+        let active = match folio.list {
+            ListName::Active | ListName::LimboActive => folio.is_active(),
+            ListName::Inactive | ListName::Limbo => !folio.is_active(),
+            _ => true,
+        };
+        ensure!(
+            active,
+            "{id:?} on {:?} is taken for another kind",
             folio.list
         );
         ensure!(
@@ -404,8 +459,10 @@ impl Core {
         let mut totals = [0; ListName::ALL.len()];
         for (vec, lists) in self.lru.iter() {
             for &name in ListName::ALL.iter().skip(1) {
-                listed += self.check_list(vec, lists.list(name), name)?;
-                totals[name as usize] += lists.list(name).pages();
+                for list in lists.lists(name) {
+                    listed += self.check_list(vec, list, name)?;
+                    totals[name as usize] += list.pages();
+                }
             }
         }
         for name in ListName::ALL {
@@ -451,6 +508,11 @@ impl Core {
             pages == list.pages(),
             "{name:?} counts {} pages, has {pages}",
             list.pages()
+        );
+        ensure!(
+            folios == list.folios() as usize,
+            "{name:?} counts {} folios, has {folios}",
+            list.folios()
         );
         Ok(folios)
     }

@@ -2,7 +2,9 @@
 
 use crate::addr::{LEAF_PAGES, Order, PageCount};
 use crate::folio::Folio;
-use crate::limits::{MAX_ARENA_PAGES, MAX_NODES, MIN_LIMIT_PAGES};
+use crate::limits::{
+    MAX_ARENA_PAGES, MAX_NODES, MIN_LIMIT_PAGES, REFAULT_COST_MOST, SHADOW_BITS_LEAST,
+};
 use crate::swap::Slot;
 
 /// How many frames the pool has room for, by order. The MMU backend lays out its addresses by the same table.
@@ -28,8 +30,13 @@ pub struct Config {
     pub lazyfree_max: PageCount,
     /// Memory nodes (NUMA) that regions are spread over.
     pub nodes: u8,
-    /// Limbo's share of the limit, in 1/1024.
+    /// Limbo's least share of the limit, in 1/1024. It grows where that is worth its cost; see [`workingset`](crate::workingset).
     pub limbo_share: u16,
+    /// What a major fault costs, in sixteenths of what a rescue from limbo costs: 256 is a file on a disk (60 to 100 µs
+    /// against 4 to 6), 20 is compressed RAM. [`Event::SetRefaultCost`](crate::Event::SetRefaultCost) changes it.
+    pub refault_cost: u32,
+    /// Shadows have at most so many bits, 12 or more; fewer where the entries have no more to spare.
+    pub shadow_bits: u8,
     /// Reclaim in the background begins when fewer pages than limit × this / 1024 are available …
     pub low_mark: u16,
     /// … and ends when this many are.
@@ -55,6 +62,16 @@ pub enum ConfigError {
     BadPool,
     /// `records` is below `limit`.
     TooFewRecords,
+    /// `shadow_bits` is below [`SHADOW_BITS_LEAST`] or above 32.
+    BadShadowBits {
+        /// What was asked for.
+        bits: u8,
+    },
+    /// `refault_cost` is above [`REFAULT_COST_MOST`].
+    BadRefaultCost {
+        /// What was asked for.
+        sixteenths: u32,
+    },
     /// `nodes` is zero, or above [`MAX_NODES`].
     BadNodes {
         /// What was asked for.
@@ -88,6 +105,8 @@ impl Config {
             lazyfree_max: PageCount(u32::MAX),
             nodes: 1,
             limbo_share: 32,
+            refault_cost: 256,
+            shadow_bits: 32,
             low_mark: 16,
             high_mark: 32,
         }
@@ -128,6 +147,16 @@ impl Config {
         }
         if !(1..=MAX_NODES).contains(&self.nodes) {
             return Err(ConfigError::BadNodes { nodes: self.nodes });
+        }
+        if !(SHADOW_BITS_LEAST..=32).contains(&self.shadow_bits) {
+            return Err(ConfigError::BadShadowBits {
+                bits: self.shadow_bits,
+            });
+        }
+        if self.refault_cost > REFAULT_COST_MOST {
+            return Err(ConfigError::BadRefaultCost {
+                sixteenths: self.refault_cost,
+            });
         }
         Ok(())
     }

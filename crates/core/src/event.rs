@@ -249,6 +249,11 @@ pub enum Event {
         /// The new limit.
         pages: PageCount,
     },
+    /// What a major fault costs now, as was measured: see [`Config::refault_cost`](crate::Config::refault_cost).
+    SetRefaultCost {
+        /// In sixteenths of what a rescue from limbo costs; more than [`REFAULT_COST_MOST`](crate::limits::REFAULT_COST_MOST) counts as that.
+        sixteenths: u32,
+    },
     /// Some time (100 ms) has passed: frames that demand does not ask for go back to the kernel. No commands mean that there
     /// are no more.
     Tick {

@@ -81,20 +81,24 @@ pub(crate) enum ListName {
     None,
     Active,
     Inactive,
+    /// In limbo, from the inactive list.
     Limbo,
     Unevictable,
     LazyFree,
+    /// In limbo, from the active list.
+    LimboActive,
 }
 
 impl ListName {
     /// In the order of their numbers.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::None,
         Self::Active,
         Self::Inactive,
         Self::Limbo,
         Self::Unevictable,
         Self::LazyFree,
+        Self::LimboActive,
     ];
 }
 
@@ -142,6 +146,10 @@ pub(crate) struct Folio {
     pub(crate) prev: u32,
     /// The next on its list; the lender while it is `Filling` by `Errand::Copy`, on no list.
     pub(crate) next: u32,
+    /// When it was last seen in use, by the clock of its lruvec.
+    pub(crate) age: u32,
+    /// `ACTIVE`, `REFERENCED`, `WATCHED`.
+    marks: u8,
 }
 
 const _: () = assert!(size_of::<Folio>() <= 48);
@@ -156,7 +164,45 @@ impl State {
     }
 }
 
+/// It is active, or comes from there.
+const ACTIVE: u8 = 1;
+/// It was last seen in use in limbo: it has been used again since it came in.
+const REFERENCED: u8 = 2;
+
+/// It is one of those whose use is followed closely; this does not change while the record is in use.
+const WATCHED: u8 = 4;
+
 impl Folio {
+    /// Which of the lists of a name it is on; see [`lru`](crate::lru).
+    pub(crate) fn part(&self) -> u8 {
+        self.marks / WATCHED
+    }
+
+    pub(crate) fn set_watched(&mut self, watched: bool) {
+        self.marks = self.marks & !WATCHED | if watched { WATCHED } else { 0 };
+    }
+
+    pub(crate) fn is_active(&self) -> bool {
+        self.marks & ACTIVE != 0
+    }
+
+    pub(crate) fn set_active(&mut self, active: bool) {
+        self.marks = self.marks & !ACTIVE | if active { ACTIVE } else { 0 };
+    }
+
+    pub(crate) fn is_referenced(&self) -> bool {
+        self.marks & REFERENCED != 0
+    }
+
+    pub(crate) fn set_referenced(&mut self) {
+        self.marks |= REFERENCED;
+    }
+
+    /// What is known of its use is known of a part of it, too.
+    pub(crate) fn used_like(&mut self, whole: &Self) {
+        (self.age, self.marks) = (whole.age, whole.marks);
+    }
+
     /// Of a folio being copied: what from. It is `Lending` until this one has arrived, or has not.
     pub(crate) fn lender(&self) -> FolioId {
         debug_assert_eq!(self.errand, Errand::Copy);
@@ -251,6 +297,8 @@ impl Folios {
             frame: None,
             prev: NO_FOLIO,
             next: NO_FOLIO,
+            age: 0,
+            marks: 0,
         };
         let id = if self.first_free == NO_FOLIO {
             self.records.push(record);

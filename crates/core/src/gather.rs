@@ -59,6 +59,8 @@ pub struct Gather {
     pub(crate) zap: PageRange,
     /// Mapped pages in that range, which are given back with it.
     pub(crate) mapped: u32,
+    /// Pages of the frames among the items.
+    pub(crate) frames: u32,
     inline: [Packed; INLINE],
     pages: Vec<[Packed; GATHER_PAGE]>,
     len: usize,
@@ -71,6 +73,7 @@ impl Gather {
         Self {
             zap: PageRange::default(),
             mapped: 0,
+            frames: 0,
             inline: [Packed(0); INLINE],
             pages: vec![[Packed(0); GATHER_PAGE]; pages],
             len: 0,
@@ -107,7 +110,7 @@ impl Gather {
 
     /// Makes it empty, to be used again.
     pub fn clear(&mut self) {
-        (self.zap, self.mapped, self.len) = (PageRange::default(), 0, 0);
+        (self.zap, self.mapped, self.frames, self.len) = (PageRange::default(), 0, 0, 0);
     }
 
     pub(crate) fn push(&mut self, item: Gathered) {

@@ -52,6 +52,30 @@ pub const MIN_GROUP_MAX: u32 = 2 * LEAF_PAGES;
 pub const MAX_NODES: u8 = 16;
 /// How often a page can be pinned at once.
 pub const MAX_PINS: u8 = u8::MAX;
+/// Of so many folios one is watched, …
+pub const WATCHED_SHARE: u32 = 32;
+/// … unless these are fewer than so many, …
+pub const WATCHED_LEAST: u32 = 1024;
+/// … or more than so many.
+pub const WATCHED_FOLIOS: u32 = 4096;
+/// More than so many are not simulated: chance may watch more than are wanted.
+pub const WATCHED_MOST: u32 = WATCHED_FOLIOS + WATCHED_FOLIOS / 4;
+/// Limbo's largest share, in 1/1024.
+pub const LIMBO_MOST: u32 = 922;
+/// After how many rescues of watched folios limbo's share is thought over, by the size of memory.
+pub const RESCUES_LEAST: u32 = 16;
+/// … and at most.
+pub const RESCUES_MOST: u32 = 128;
+/// Folios that one reclaim batch moves between active and inactive, so that each has its share.
+pub const BALANCE_BATCH: u32 = 8;
+/// A lruvec keeps a table of shadows only for so many of its pages …
+pub const PAGES_PER_PAST_TABLE: u32 = 256;
+/// … and drops at most so many of them at once.
+pub const PAST_TABLES_BATCH: u32 = 2;
+/// Narrowest shadow.
+pub const SHADOW_BITS_LEAST: u8 = 12;
+/// A major fault costs as many rescues at most.
+pub const REFAULT_COST_MOST: u32 = 1 << 12;
 
 const _: () = assert!(2 * RECLAIM_BATCH + TRIM_BATCH <= MAX_COMMANDS);
 const _: () = assert!(TRIM_BATCH + ANSWER_COMMANDS <= MAX_COMMANDS);

@@ -4,10 +4,15 @@
 //! taking it off again costs no memory and constant time. Heads are young, tails are old.
 //!
 //! User space sees no accessed bit, so *limbo* is the referenced test of this memory manager: a folio that
-//! reaches the tail of the inactive list is taken out of the program but stays in RAM, uncompressed. A touch
-//! there costs one small fault, proves it is in use and puts it on the active list; reaching limbo's own tail
-//! means that nobody wanted it for a whole limbo's length, and it goes to the store. New folios start on the
-//! inactive list: a stream that touches each page once passes through without disturbing the active list.
+//! reaches the tail of a mapped list is taken out of the program but stays in RAM, uncompressed. A touch
+//! there costs one small fault and proves it is in use; reaching limbo's own tail means that nobody wanted it for a whole
+//! limbo's length, and it may go to the store. Active and inactive each go on in limbo, so that what is known of a folio
+//! is still known there. Which folio is active, which list gives the next victim and how long limbo is: [`workingset`].
+//!
+//! The lists of each name come in two [parts](PARTS): folios that are *watched*, a sample, are taken out earlier than
+//! others. Their ages still say who is older than whom, whatever list they are on.
+//!
+//! [`workingset`]: crate::workingset
 //!
 //! There is a set of these lists, a *lruvec*, for each group and node. A folio's record names both, so that its lruvec
 //! is one index away, and whatever lists a folio need not know of groups. Reclaim works inside of one lruvec at a time
@@ -16,6 +21,7 @@
 use crate::folio::{Folio, FolioId, Folios, ListName};
 use crate::group::{GroupId, NodeId};
 use crate::limits::MAX_GROUP_DEPTH;
+use crate::workingset::Workingset;
 
 const END: u32 = u32::MAX;
 
@@ -26,6 +32,7 @@ pub(crate) struct List {
     head: u32,
     tail: u32,
     pages: u32,
+    folios: u32,
 }
 
 impl List {
@@ -35,12 +42,18 @@ impl List {
             head: END,
             tail: END,
             pages: 0,
+            folios: 0,
         }
     }
 
     /// Pages of all its folios together.
     pub(crate) fn pages(&self) -> u32 {
         self.pages
+    }
+
+    /// How many folios are on it.
+    pub(crate) fn folios(&self) -> u32 {
+        self.folios
     }
 
     /// The oldest folio.
@@ -102,6 +115,7 @@ impl List {
             folios.get_mut(FolioId(next)).prev = prev;
         }
         self.pages -= pages;
+        self.folios -= 1;
     }
 
     fn adopt(&mut self, folios: &mut Folios, id: FolioId, prev: u32, next: u32) {
@@ -111,72 +125,102 @@ impl List {
         folio.prev = prev;
         folio.next = next;
         self.pages += folio.order.pages().0;
+        self.folios += 1;
     }
 }
+
+/// Parts of each name's folios: the watched ones ([`WATCHED`]), and all others.
+pub(crate) const PARTS: usize = 2;
+/// The part of the others.
+pub(crate) const UNWATCHED: u8 = 0;
+/// The part of the watched ones.
+pub(crate) const WATCHED: u8 = 1;
+
+/// Lists of what reclaim can look at, beside what was lazily freed.
+pub(crate) const EVICTABLE: [ListName; 4] = [
+    ListName::Active,
+    ListName::Inactive,
+    ListName::LimboActive,
+    ListName::Limbo,
+];
 
 /// The lists of one memory cgroup and node, as Linux calls the set.
 #[derive(Debug)]
 pub(crate) struct Lruvec {
-    pub(crate) active: List,
-    pub(crate) inactive: List,
-    pub(crate) limbo: List,
-    pub(crate) unevictable: List,
-    /// Lazily freed folios, mapped or in limbo: dropped before anything else leaves. Linux keeps them at the head
-    /// of the inactive list of file pages, which it scans before that of anonymous ones; see `ops/lazy_free.rs`.
-    pub(crate) lazyfree: List,
+    /// By the number of the name, then the part. What was lazily freed, mapped or in limbo, is dropped before anything
+    /// else leaves: Linux keeps it at the head of the inactive list of file pages, which it scans before that of anonymous
+    /// ones; see `ops/lazy_free.rs`.
+    lists: [[List; PARTS]; ListName::ALL.len()],
     /// Pages of folios that are being taken out, to limbo.
     pub(crate) taking_out: u32,
     /// Lazily freed pages that are in limbo.
     pub(crate) lazy_limbo: u32,
     /// How far reclaim on behalf of the group at each depth above it has put it forward; see `group.rs`.
     pub(crate) clocks: [u64; MAX_GROUP_DEPTH],
+    pub(crate) workingset: Workingset,
 }
 
 impl Lruvec {
     pub(crate) fn new() -> Self {
         Self {
-            active: List::new(ListName::Active),
-            inactive: List::new(ListName::Inactive),
-            limbo: List::new(ListName::Limbo),
-            unevictable: List::new(ListName::Unevictable),
-            lazyfree: List::new(ListName::LazyFree),
+            lists: ListName::ALL.map(|name| [List::new(name), List::new(name)]),
             taking_out: 0,
             lazy_limbo: 0,
             clocks: [0; MAX_GROUP_DEPTH],
+            workingset: Workingset::new(),
         }
     }
 
     /// Pages that reclaim can look at, beside what was lazily freed.
     pub(crate) fn evictable(&self) -> u32 {
-        self.active.pages() + self.inactive.pages() + self.limbo.pages()
+        EVICTABLE.iter().map(|&name| self.pages_of(name)).sum()
     }
 
     /// Pages on all of its lists.
     pub(crate) fn pages(&self) -> u32 {
-        let named = ListName::ALL.iter().skip(1);
-        named.map(|&name| self.list(name).pages()).sum()
+        ListName::ALL.iter().map(|&name| self.pages_of(name)).sum()
     }
 
-    pub(crate) fn list(&self, name: ListName) -> &List {
-        match name {
-            ListName::Active => &self.active,
-            ListName::Inactive => &self.inactive,
-            ListName::Limbo => &self.limbo,
-            ListName::Unevictable => &self.unevictable,
-            ListName::LazyFree => &self.lazyfree,
-            ListName::None => unreachable!("no list has no name"),
-        }
+    /// Pages on the lists of this name.
+    pub(crate) fn pages_of(&self, name: ListName) -> u32 {
+        self.lists(name).iter().map(List::pages).sum()
     }
 
-    fn list_mut(&mut self, name: ListName) -> &mut List {
-        match name {
-            ListName::Active => &mut self.active,
-            ListName::Inactive => &mut self.inactive,
-            ListName::Limbo => &mut self.limbo,
-            ListName::Unevictable => &mut self.unevictable,
-            ListName::LazyFree => &mut self.lazyfree,
-            ListName::None => unreachable!("a folio was to be listed nowhere"),
-        }
+    /// The lists of this name, by part.
+    pub(crate) fn lists(&self, name: ListName) -> &[List; PARTS] {
+        &self.lists[name as usize]
+    }
+
+    /// One list.
+    pub(crate) fn list(&self, name: ListName, part: u8) -> &List {
+        &self.lists[name as usize][usize::from(part)]
+    }
+
+    fn list_mut(&mut self, name: ListName, part: u8) -> &mut List {
+        debug_assert!(name != ListName::None, "a folio was to be listed nowhere");
+        &mut self.lists[name as usize][usize::from(part)]
+    }
+
+    /// A folio that no other of its list is younger than, of the lists of this name.
+    pub(crate) fn youngest(&self, name: ListName) -> Option<FolioId> {
+        self.lists(name).iter().find_map(List::youngest)
+    }
+
+    /// The oldest folio of the lists of this name, by their ages.
+    pub(crate) fn oldest(&self, folios: &Folios, name: ListName) -> Option<FolioId> {
+        let oldest = self.lists(name).iter().filter_map(List::oldest);
+        oldest.max_by_key(|&id| self.workingset.since(folios.get(id).age))
+    }
+
+    /// The older of two.
+    pub(crate) fn older(
+        &self,
+        folios: &Folios,
+        one: Option<FolioId>,
+        other: Option<FolioId>,
+    ) -> Option<FolioId> {
+        let both = one.into_iter().chain(other);
+        both.max_by_key(|&id| self.workingset.since(folios.get(id).age))
     }
 }
 
@@ -205,6 +249,11 @@ impl Lruvecs {
         vecs
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.vecs.len()
+    }
+
     /// Makes the lruvecs of a group whose number is new; one that was used before has empty ones.
     pub(crate) fn add_group(&mut self, group: GroupId) {
         let want = (usize::from(group.0) + 1) * usize::from(self.nodes);
@@ -220,6 +269,11 @@ impl Lruvecs {
     /// Where a folio is listed, or would be.
     pub(crate) fn of(&self, folio: &Folio) -> VecId {
         self.id(folio.group, folio.node)
+    }
+
+    /// The number as an index.
+    pub(crate) fn index(vec: VecId) -> usize {
+        vec.0 as usize
     }
 
     pub(crate) fn get(&self, vec: VecId) -> &Lruvec {
@@ -284,22 +338,36 @@ impl Lruvecs {
         let (name, vec) = (folio.list, self.of(folio));
         if name != ListName::None {
             self.totals[name as usize] -= folio.order.pages().0;
-            self.get_mut(vec).list_mut(name).remove(folios, id);
+            let part = part_of(folio, name);
+            self.get_mut(vec).list_mut(name, part).remove(folios, id);
         }
         name
     }
 
-    fn home(&mut self, folios: &Folios, id: FolioId, name: ListName) -> &mut List {
-        let folio = folios.get(id);
+    fn home(&mut self, folios: &mut Folios, id: FolioId, name: ListName) -> &mut List {
+        let folio = folios.get_mut(id);
         let stuck = folio.pins > 0 || folio.immovable;
-        let name = if stuck && name != ListName::Limbo {
-            ListName::Unevictable
-        } else {
-            name
+        let name = match name {
+            ListName::Limbo | ListName::LimboActive if folio.is_active() => ListName::LimboActive,
+            ListName::Limbo | ListName::LimboActive => ListName::Limbo,
+            _ if stuck => ListName::Unevictable,
+            name => name,
         };
+        if let ListName::Active | ListName::Inactive = name {
+            folio.set_active(name == ListName::Active);
+        }
         self.totals[name as usize] += folio.order.pages().0;
-        let vec = self.of(folio);
-        self.get_mut(vec).list_mut(name)
+        let part = part_of(folio, name);
+        let vec = self.of(folios.get(id));
+        self.get_mut(vec).list_mut(name, part)
+    }
+}
+
+/// What waits for its turn to be dropped has one order, and what cannot be reclaimed has none: both are in one part.
+fn part_of(folio: &Folio, name: ListName) -> u8 {
+    match name {
+        ListName::LazyFree | ListName::Unevictable => UNWATCHED,
+        _ => folio.part(),
     }
 }
 
@@ -316,7 +384,7 @@ mod tests {
         #[test]
         fn agrees_with_a_deque(ops in prop::collection::vec((0u8..4, 0u32..24), 1..300)) {
             let mut folios = Folios::new(32);
-            let mut leaves = LeafTable::new(PageCount(512));
+            let mut leaves = LeafTable::new(PageCount(512), 512);
             let ids: Vec<_> = (0..24)
                 .map(|n| folios.alloc(leaves.place_of(PageIndex(n)), Order::ZERO, State::Resident).unwrap())
                 .collect();
@@ -333,6 +401,7 @@ mod tests {
                 }
                 prop_assert_eq!(list.oldest(), model.back().copied());
                 prop_assert_eq!(list.pages() as usize, model.len());
+                prop_assert_eq!(list.folios() as usize, model.len());
             }
             let mut walk = list.oldest();
             for expected in model.iter().rev() {

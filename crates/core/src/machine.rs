@@ -21,7 +21,7 @@ use crate::frames::Frames;
 use crate::group::{GroupId, GroupLimits, Groups, NodeId};
 use crate::leaf::{Entry, LeafTable};
 use crate::limits::DEFERRED_SPLITS;
-use crate::limits::LARGE;
+use crate::limits::{LARGE, REFAULT_COST_MOST};
 use crate::lru::{Lruvec, Lruvecs};
 use crate::ops::free::Demand;
 use crate::ops::lazy_free::Recount;
@@ -30,6 +30,7 @@ use crate::order::{OrderPolicy, Trends};
 use crate::region::Regions;
 use crate::stats::VmStat;
 use crate::swap::{SlotId, Slots};
+use crate::workingset::{Rule, ShadowLayout, is_watched};
 use std::collections::VecDeque;
 
 /// The state machine. See the [module](self).
@@ -46,6 +47,9 @@ pub struct Core {
     pub(crate) groups: Groups,
     /// Where the next look at lazily freed memory begins.
     pub(crate) recount: Recount,
+    pub(crate) shadows: ShadowLayout,
+    /// What a major fault costs, in sixteenths of a rescue.
+    pub(crate) refault_cost: u32,
     /// Regions go to the nodes in turn.
     pub(crate) next_node: NodeId,
     pub(crate) trends: Trends,
@@ -66,6 +70,8 @@ pub struct Core {
     pub(crate) lazy_limbo: u32,
     /// Mapped pages of ranges that were unhooked and are being given back.
     pub(crate) unhooked: u32,
+    /// Pages of frames that were unhooked and are being given back.
+    pub(crate) gathered_frames: u32,
     /// What faults bring in.
     pub(crate) demand: Demand,
     /// Commands that name a folio and have not been answered.
@@ -93,15 +99,23 @@ impl Core {
     /// What is wrong with `config`.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.validate()?;
+        let slots = u64::from(config.arena.0) + u64::from(config.records);
+        let mut leaves = LeafTable::new(config.arena, slots);
+        let bits = leaves.shadow_bits().min(u32::from(config.shadow_bits));
+        let shadows = ShadowLayout::new(bits, config.limit.0, config.nodes);
+        let lru = Lruvecs::new(config.nodes);
+        leaves.set_owners(lru.len());
         Ok(Self {
             config,
             limit: config.limit.0,
-            leaves: LeafTable::new(config.arena),
+            leaves,
+            shadows,
+            refault_cost: config.refault_cost,
             folios: Folios::new(config.records),
             frames: Frames::new(&config.pool),
             slots: Slots::new(config.arena.0, config.records),
             regions: Regions::new(config.arena),
-            lru: Lruvecs::new(config.nodes),
+            lru,
             groups: Groups::new(GroupLimits {
                 lazyfree_max: config.lazyfree_max,
                 ..GroupLimits::default()
@@ -118,6 +132,7 @@ impl Core {
             lazy_leaving: 0,
             lazy_limbo: 0,
             unhooked: 0,
+            gathered_frames: 0,
             demand: Demand::default(),
             flights: 0,
             releasing: 0,
@@ -175,6 +190,10 @@ impl Core {
                 self.limit = pages.0;
                 Reply::Done
             }
+            Event::SetRefaultCost { sixteenths } => {
+                self.refault_cost = sixteenths.min(REFAULT_COST_MOST);
+                Reply::Done
+            }
             Event::Tick { first } => self.tick(first, out),
             Event::RetryStore => {
                 self.store_blocked = false;
@@ -191,7 +210,7 @@ impl Core {
     pub fn available(&self) -> PageCount {
         PageCount(
             self.limit
-                .saturating_sub(self.mapped + self.limbo + self.unhooked),
+                .saturating_sub(self.mapped + self.limbo + self.unhooked + self.gathered_frames),
         )
     }
 
@@ -221,7 +240,8 @@ impl Core {
         let next = self.next_victim(GroupId::ROOT, Spared::Low, None);
         let next = next.and_then(|next| {
             let lists = self.lru.get(next.vec);
-            lists.limbo.oldest().or(lists.inactive.oldest())
+            let oldest = |name| lists.oldest(&self.folios, name);
+            oldest(ListName::Limbo).or(oldest(ListName::Inactive))
         });
         let is_work = |id| {
             let folio = self.folios.get(id);
@@ -253,6 +273,8 @@ impl Core {
         stat.nr_active = u64::from(self.lru.total(ListName::Active));
         stat.nr_inactive = u64::from(self.lru.total(ListName::Inactive));
         stat.nr_unevictable = u64::from(self.lru.total(ListName::Unevictable));
+        let past = (0..self.lru.len()).map(|vec| u64::from(self.leaves.past_tables(vec)));
+        stat.workingset_nodes = past.sum();
         stat.nr_limit = u64::from(self.limit);
         stat
     }
@@ -265,6 +287,24 @@ impl Core {
             + self.folios.bytes()
             + self.slots.bytes()
             + self.frames.bytes()
+            + self
+                .lru
+                .iter()
+                .map(|(_, lists)| lists.workingset.bytes())
+                .sum::<u64>()
+    }
+
+    /// How the bits of shadows are shared out.
+    #[must_use]
+    pub fn shadow_layout(&self) -> ShadowLayout {
+        self.shadows
+    }
+
+    /// Which list of the root group and first node gives the next victim.
+    #[must_use]
+    pub fn rule(&self) -> Rule {
+        let root = self.lru.id(crate::group::GroupId::ROOT, NodeId::default());
+        self.lru.get(root).workingset.rule()
     }
 
     /// The orders of a region's folios.
@@ -282,7 +322,7 @@ impl Core {
     /// Whether no command is waiting for its answer: the state describes the world as it is.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        let given_back = self.releasing == 0 && self.unhooked == 0;
+        let given_back = self.releasing == 0 && self.unhooked == 0 && self.gathered_frames == 0;
         self.flights == 0 && given_back && self.frames.draining_pages() == 0
     }
 
@@ -318,14 +358,18 @@ impl Core {
         let (group, node) = (self.group_of(start), region.node);
         let place = self.leaves.place_of(start);
         let id = self.folios.alloc(place, order, state)?;
+        let watched = is_watched(place.number(), self.limit);
+        let now = self.lru.get(self.lru.id(group, node)).workingset.now();
         let folio = self.folios.get_mut(id);
         (folio.group, folio.node) = (group, node);
+        folio.age = now;
+        folio.set_watched(watched);
         Some(id)
     }
 
     /// Pages in frames: mapped, in limbo, being given back, and spare.
     pub(crate) fn frames_in_use(&self) -> u32 {
-        self.mapped + self.limbo + self.unhooked + self.frames.spare_pages()
+        self.mapped + self.limbo + self.unhooked + self.gathered_frames + self.frames.spare_pages()
     }
 
     /// Puts a folio on a list by its young end, or on the unevictable one where it belongs.
@@ -431,6 +475,7 @@ impl Core {
         self.regions.remove(id);
         for leaf in range.start.leaf()..range.end().0.div_ceil(LEAF_PAGES) {
             self.trends.forget(PageIndex(leaf * LEAF_PAGES));
+            self.leaves.drop_past(leaf);
         }
         Reply::Done
     }

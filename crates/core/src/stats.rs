@@ -57,6 +57,16 @@ pub struct VmStat {
     pub deferred_split: u64,
     /// Folios that were brought in from several slots.
     pub folio_fold: u64,
+    /// Pages that came back from the store, or were dropped, and had left a shadow.
+    pub workingset_refault_anon: u64,
+    /// Of these, the ones that became active at once: used more lately than the oldest active folio.
+    pub workingset_activate_anon: u64,
+    /// Of the latter, the ones that had been active before they left.
+    pub workingset_restore_anon: u64,
+    /// Tables of entries that held shadows only and were dropped.
+    pub workingset_nodereclaim: u64,
+    /// Refaults by how much more memory would have spared them; see [`curve`](crate::curve).
+    pub refault_distance: [u64; crate::curve::BUCKETS],
     /// Snapshots taken.
     pub snapshots: u64,
     /// Pages copied because a snapshot and its source share them.
@@ -82,6 +92,8 @@ pub struct VmStat {
     pub nr_inactive: u64,
     /// Gauge: pages that cannot be reclaimed (pinned, or their mapping forbids it).
     pub nr_unevictable: u64,
+    /// Gauge: tables of entries that hold shadows only, of 4 KiB each.
+    pub workingset_nodes: u64,
     /// Gauge: the limit, in pages.
     pub nr_limit: u64,
     /// Highest number of pages mapped, in limbo and spare at once.
@@ -120,6 +132,10 @@ macro_rules! each_counter {
         $change!(folio_split);
         $change!(deferred_split);
         $change!(folio_fold);
+        $change!(workingset_refault_anon);
+        $change!(workingset_activate_anon);
+        $change!(workingset_restore_anon);
+        $change!(workingset_nodereclaim);
         $change!(snapshots);
         $change!(snapshot_copy);
     };
@@ -136,6 +152,10 @@ impl VmStat {
             };
         }
         each_counter!(subtract);
+        let histogram = since.refault_distance.iter_mut();
+        for (count, before) in histogram.zip(before.refault_distance) {
+            *count -= before;
+        }
         since
     }
 
@@ -147,5 +167,9 @@ impl VmStat {
             };
         }
         each_counter!(add);
+        let histogram = self.refault_distance.iter_mut();
+        for (count, other) in histogram.zip(other.refault_distance) {
+            *count += other;
+        }
     }
 }

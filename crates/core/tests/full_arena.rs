@@ -16,7 +16,9 @@ fn settle(core: &mut Core, out: &mut Commands) {
         for command in commands {
             let done = |folio, outcome| Event::Completed { folio, outcome };
             let event = match command {
-                Command::Zero { folio, .. } | Command::Load { folio, .. } => {
+                Command::Zero { folio, .. }
+                | Command::Load { folio, .. }
+                | Command::Rescue { folio, .. } => {
                     done(folio, Outcome::Installed { frame_kept: false })
                 }
                 Command::TakeOut { folio, .. } => done(folio, Outcome::TakenOut),

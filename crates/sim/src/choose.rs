@@ -400,7 +400,11 @@ impl World {
             return self.operate_groups();
         }
         match self.rng.below(10) {
-            0..2 => {
+            0 => {
+                let sixteenths = self.rng.below(400);
+                self.expect_done(Event::SetRefaultCost { sixteenths })
+            }
+            1 => {
                 let pages = MIN_LIMIT_PAGES + self.rng.below(MIN_LIMIT_PAGES / 2);
                 self.expect_done(Event::SetLimit {
                     pages: PageCount(pages),

@@ -44,7 +44,7 @@ pub const OUTCOMES: [&str; 17] = [
     "Zapped",
 ];
 /// Every event, by name.
-pub const EVENTS: [&str; 34] = [
+pub const EVENTS: [&str; 35] = [
     "CreateGroup",
     "SetGroupLimits",
     "RemoveGroup",
@@ -77,9 +77,13 @@ pub const EVENTS: [&str; 34] = [
     "Advise",
     "Protected",
     "SetLimit",
+    "SetRefaultCost",
     "Tick",
     "RetryStore",
 ];
+
+/// What workingset detection did.
+pub const WORKINGSET: [&str; 5] = ["refault", "activate", "restore", "shadows only", "reuse"];
 
 /// Replies and refusals that a run must produce. Not all: records are plenty here, and the order of
 /// checks hides some refusals behind others.
@@ -173,6 +177,7 @@ pub fn event(event: &Event) -> &'static str {
         Event::Advise { .. } => "Advise",
         Event::Protected { .. } => "Protected",
         Event::SetLimit { .. } => "SetLimit",
+        Event::SetRefaultCost { .. } => "SetRefaultCost",
         Event::Tick { .. } => "Tick",
         Event::RetryStore => "RetryStore",
     }

@@ -90,6 +90,7 @@ impl Profile {
             config.high_mark = config.low_mark + rng.between(1, 60) as u16;
             config.limbo_share = rng.between(0, 200) as u16;
         }
+        config.shadow_bits = Rng::new(rng.clone().word() ^ 1).pick(&[12, 16, 32]);
         config.lazyfree_max = match rng.below(4) {
             0 => PageCount(rng.below(2000)),
             1 => PageCount(0),

@@ -278,6 +278,8 @@ pub struct Coverage {
     pub remaps: BTreeMap<&'static str, u64>,
     /// What groups went through.
     pub groups: BTreeMap<&'static str, u64>,
+    /// What workingset detection did.
+    pub workingset: BTreeMap<&'static str, u64>,
 }
 
 impl Coverage {
@@ -298,6 +300,7 @@ impl Coverage {
             (&mut self.snapshots, &other.snapshots),
             (&mut self.remaps, &other.remaps),
             (&mut self.groups, &other.groups),
+            (&mut self.workingset, &other.workingset),
         ];
         for (mine, theirs) in pairs {
             for (name, n) in theirs {
@@ -324,6 +327,7 @@ impl fmt::Display for Coverage {
         section("answers", &self.answers)?;
         section("snapshots", &self.snapshots)?;
         section("remaps", &self.remaps)?;
-        section("groups", &self.groups)
+        section("groups", &self.groups)?;
+        section("workingset", &self.workingset)
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use millpond_core::volatile::VolatileBook;
 use millpond_core::{
     Command, Commands, Core, Event, FoldPart, FolioId, GroupId, Outcome, PageIndex, PageRange,
-    RegionId, Reply,
+    RegionId, Reply, Rule, VmStat,
 };
 
 use crate::actor::{Actor, Blocked, Ear};
@@ -190,6 +190,23 @@ impl World {
         Ok(reply)
     }
 
+    /// What workingset detection has done in one event.
+    fn count_workingset(&mut self, before: &VmStat) {
+        let now = self.core.stats();
+        let seen = [
+            now.workingset_refault_anon > before.workingset_refault_anon,
+            now.workingset_activate_anon > before.workingset_activate_anon,
+            now.workingset_restore_anon > before.workingset_restore_anon,
+            now.workingset_nodes > 0,
+            self.core.rule() == Rule::Reuse,
+        ];
+        for (name, seen) in names::WORKINGSET.into_iter().zip(seen) {
+            if seen {
+                Coverage::count(&mut self.coverage.workingset, name);
+            }
+        }
+    }
+
     /// The same, but the commands are kept until [`World::give_out`]: nothing can come in between.
     ///
     /// # Errors
@@ -203,6 +220,7 @@ impl World {
         let groups = self.groups_before(&event);
         let reply = self.core.handle(event, &mut self.commands);
         Coverage::count(&mut self.coverage.replies, names::reply(&reply));
+        self.count_workingset(&before);
         self.log.push(self.step, Entry::Answered(reply));
         if let Event::SetLimit { pages } = event {
             self.limit = u64::from(pages.0);

@@ -27,6 +27,7 @@ fn the_fixed_seeds_pass_and_see_everything() {
         (&snapshot::SEEN[..], &seen.snapshots),
         (&remap::SEEN[..], &seen.remaps),
         (&groups::SEEN[..], &seen.groups),
+        (&names::WORKINGSET[..], &seen.workingset),
     ] {
         for name in all {
             assert!(

@@ -58,12 +58,14 @@ impl Core {
         match advice {
             Advice::Cold => {
                 self.unlist(id);
+                self.make_coldest(id);
                 self.list_old(id, ListName::Inactive);
             }
             _ => {
                 // Without room in the pool it stays, first in line.
                 if !self.start_take_out(id, Errand::PageOut, out) {
                     self.unlist(id);
+                    self.make_coldest(id);
                     self.list_old(id, ListName::Inactive);
                 }
             }

@@ -209,7 +209,14 @@ impl Core {
             }
             self.groups.charge(to, pages);
         }
-        self.folios.get_mut(id).group = to;
+        // By the clock of another lruvec its age says nothing.
+        let coldest = self
+            .lru
+            .get(self.lru.id(to, folio.node))
+            .workingset
+            .coldest();
+        let record = self.folios.get_mut(id);
+        (record.group, record.age) = (to, coldest);
         self.lruvec_of(id).lazy_limbo += lazy_limbo;
         self.lazy_more(to, lazy);
         if leaves && folio.lazy {

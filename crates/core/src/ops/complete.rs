@@ -135,7 +135,8 @@ impl Core {
             (_, Some(_)) => self.count(folio.group, |stat| stat.pswpin += u64::from(pages)),
             (_, None) => self.stat.pgzero += u64::from(pages),
         }
-        self.now_resident(id, ListName::Inactive);
+        let list = self.list_of(id);
+        self.now_resident(id, list);
         self.trim(out);
     }
 
@@ -147,10 +148,18 @@ impl Core {
         self.count(folio.group, |stat| {
             stat.pgfault += 1;
             stat.limbo_rescue += u64::from(pages);
-            stat.pgactivate += u64::from(pages);
         });
-        self.now_resident(id, ListName::Active);
+        let list = self.list_of(id);
+        self.now_resident(id, list);
         self.trim(out);
+    }
+
+    /// Where a folio belongs once it is mapped.
+    fn list_of(&self, id: FolioId) -> ListName {
+        match self.folios.get(id).is_active() {
+            true => ListName::Active,
+            false => ListName::Inactive,
+        }
     }
 
     fn now_resident(&mut self, id: FolioId, list: ListName) {
@@ -236,7 +245,10 @@ impl Core {
         record.state = State::Limbo;
         record.errand = Errand::None;
         match folio.errand {
-            Errand::PageOut => self.list_old(id, ListName::Limbo),
+            Errand::PageOut => {
+                self.make_coldest(id);
+                self.list_old(id, ListName::Limbo);
+            }
             Errand::LazyFree => self.mark(id),
             Errand::Drop | Errand::Discard => self.discard_limbo(id, out),
             _ => self.list(id, ListName::Limbo),
@@ -302,6 +314,8 @@ impl Core {
                 self.more_zeros(at.start, at.len.0);
             }
         }
+        self.count_exit(folio, false);
+        self.leave_shadows(self.at(id), folio);
         let by = match folio.errand {
             Errand::For(by) => Some(by),
             _ => None,

@@ -80,14 +80,17 @@ impl Core {
     fn fault_absent(&mut self, page: PageIndex, max_order: Order, out: &mut Commands) -> Reply {
         let habit = self.regions.of(page).expect("a fault is in a region").habit;
         let before = self.trends.before(page, habit);
+        let shadow = self.leaves.shadow(page);
         let asked = self.window(page, max_order);
         let reply = self.bring_in(page, asked.folio, asked.slot, true, out);
         if reply != Reply::Done {
             // It comes again, and must find the run that it continues.
             let region = self.regions.of_mut(page).expect("a fault is in a region");
             self.trends.restore(&before, &mut region.habit);
+            return reply;
         }
-        if reply == Reply::Done && asked.window > Order::ZERO {
+        self.faulted_in(page, shadow);
+        if asked.window > Order::ZERO {
             self.bring_in_rest(page, asked, out);
         }
         reply
@@ -380,6 +383,7 @@ impl Core {
                 }
             };
         }
+        self.wanted_in_limbo(id);
         self.begin(id, State::Rescuing);
         out.push(Command::Rescue {
             folio: id,

@@ -110,7 +110,10 @@ impl Core {
                 if self.frames.spare_pages() < self.pool_mark() {
                     self.frames.now_spare(frame);
                 } else {
+                    // Given back with thousands of others: until then it is memory.
                     self.frames.drain_busy(frame);
+                    self.gathered_frames += at.len.0;
+                    gather.frames += at.len.0;
                     gather.push(Gathered::Frame(frame));
                 }
             }
@@ -155,6 +158,7 @@ impl Core {
     /// What [`Core::gather`] has collected was given back to kernel and store.
     pub fn gathered(&mut self, gather: &Gather) {
         self.unhooked -= gather.mapped;
+        self.gathered_frames -= gather.frames;
         for item in gather.items() {
             match item {
                 Gathered::Slot(slot) => self.slot_released(slot),

@@ -20,6 +20,7 @@ impl Core {
         match self.groups.create(parent, limits) {
             Ok(group) => {
                 self.lru.add_group(group);
+                self.leaves.set_owners(self.lru.len());
                 Reply::Group { group }
             }
             Err(NoGroup::UnknownParent) => Reply::Refused(Refusal::UnknownGroup),
@@ -94,7 +95,7 @@ impl Core {
         for vec in self.lru.of_group(group) {
             for &name in ListName::ALL.iter().skip(1) {
                 // The youngest first to the old end, so that they keep their order, behind the parent's own.
-                while let Some(id) = self.lru.get(vec).list(name).youngest() {
+                while let Some(id) = self.lru.get(vec).youngest(name) {
                     if moved == RECLAIM_SCAN {
                         return Reply::More { from: PageIndex(0) };
                     }
@@ -138,9 +139,9 @@ impl Core {
             vm.nr_limbo += u64::from(group.limbo);
             for vec in self.lru.of_group(below) {
                 let lists = self.lru.get(vec);
-                vm.nr_active += u64::from(lists.active.pages());
-                vm.nr_inactive += u64::from(lists.inactive.pages());
-                vm.nr_unevictable += u64::from(lists.unevictable.pages());
+                vm.nr_active += u64::from(lists.pages_of(ListName::Active));
+                vm.nr_inactive += u64::from(lists.pages_of(ListName::Inactive));
+                vm.nr_unevictable += u64::from(lists.pages_of(ListName::Unevictable));
             }
         }
         stat.vm.nr_swapped = held - stat.vm.nr_mapped - stat.vm.nr_limbo;

@@ -36,11 +36,11 @@ use super::walk::Step;
 use crate::addr::{Frame, PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands};
 use crate::event::{FreeMode, Refusal, Reply};
-use crate::folio::{Errand, FolioId, ListName, State};
+use crate::folio::{Errand, Folio, FolioId, ListName, State};
 use crate::group::GroupId;
 use crate::leaf::Entry;
 use crate::limits::{CLEAR_PAGES, MAX_GROUPS, RECLAIM_BATCH, RECLAIM_SCAN};
-use crate::lru::VecId;
+use crate::lru::{UNWATCHED, VecId};
 use crate::machine::Core;
 
 /// Where looks at lazily freed memory go on: the lruvec, and how much of it was not looked at in this round.
@@ -264,9 +264,9 @@ impl Core {
     fn oldest_lazyfree(&self, scope: GroupId) -> Option<FolioId> {
         let mut most = (0, None);
         for (vec, lists) in self.lru.iter() {
-            let pages = lists.lazyfree.pages();
+            let pages = lists.pages_of(ListName::LazyFree);
             if pages > most.0 && self.groups.is_below(self.lru.group(vec), scope) {
-                most = (pages, lists.lazyfree.oldest());
+                most = (pages, lists.list(ListName::LazyFree, UNWATCHED).oldest());
             }
         }
         most.1
@@ -277,14 +277,18 @@ impl Core {
         if self.lru.total(ListName::LazyFree) == 0 {
             return None;
         }
-        let pages = |core: &Self| core.lru.get(core.recount.at).lazyfree.pages();
+        let pages = |core: &Self| core.lru.get(core.recount.at).pages_of(ListName::LazyFree);
         // What has left the list since is not looked at twice instead.
         self.recount.left = self.recount.left.min(pages(self));
         while self.recount.left == 0 {
             self.recount.at = self.lru.after(self.recount.at);
             self.recount.left = pages(self);
         }
-        let id = self.lru.get(self.recount.at).lazyfree.oldest()?;
+        let id = self
+            .lru
+            .get(self.recount.at)
+            .list(ListName::LazyFree, UNWATCHED)
+            .oldest()?;
         let pages = self.folios.get(id).order.pages().0;
         self.recount.left = self.recount.left.saturating_sub(pages);
         Some(id)
@@ -317,8 +321,9 @@ impl Core {
             }
             let given = out.len();
             let leaves = if folio.state == State::Limbo {
+                let at = self.at(id);
                 let frame = self.drop_limbo(id, out);
-                self.lazily_dropped(folio.group, frame, errand, out);
+                self.lazily_dropped(at, &folio, frame, errand, out);
                 true
             } else {
                 self.start_take_out_if_blank(id, errand, out)
@@ -374,19 +379,29 @@ impl Core {
     pub(crate) fn taken_out_blank(&mut self, id: FolioId, out: &mut Commands) {
         self.unmark(id);
         let folio = *self.folios.get(id);
+        let at = self.at(id);
         self.uncharge_mapped(id);
-        self.forget(self.at(id));
+        self.forget(at);
         self.folios.release(id);
         let frame = folio.frame.expect("a take-out has a frame");
-        self.lazily_dropped(folio.group, frame, folio.errand, out);
+        self.lazily_dropped(at, &folio, frame, folio.errand, out);
     }
 
     /// A busy frame holds nothing that is wanted: the next fault gets it, or the kernel when the cap is why.
-    fn lazily_dropped(&mut self, group: GroupId, frame: Frame, errand: Errand, out: &mut Commands) {
-        let pages = frame.order().pages().0;
+    /// Under pressure its pages leave their shadows.
+    fn lazily_dropped(
+        &mut self,
+        at: PageRange,
+        folio: &Folio,
+        frame: Frame,
+        errand: Errand,
+        out: &mut Commands,
+    ) {
+        let (pages, group) = (frame.order().pages().0, folio.group);
         self.count(group, |stat| stat.pglazyfreed += u64::from(pages));
         if let Errand::For(by) = errand {
             self.count_steal(group, pages, Some(by));
+            self.leave_shadows(at, folio);
         }
         if errand == Errand::Trim {
             self.frames.drain_busy(frame);
@@ -411,7 +426,7 @@ impl Core {
             if folio.lazy && range.covers(at) {
                 if folio.state == State::Limbo {
                     let frame = core.drop_limbo(id, out);
-                    core.lazily_dropped(folio.group, frame, Errand::Trim, out);
+                    core.lazily_dropped(at, &folio, frame, Errand::Trim, out);
                 } else if folio.state == State::Resident
                     && !core.start_take_out_if_blank(id, Errand::Trim, out)
                     && !out.is_empty()

@@ -12,6 +12,7 @@ pub(crate) mod lazy_free;
 mod merge;
 mod pin;
 pub(crate) mod reclaim;
+mod refault;
 mod remap;
 mod snapshot;
 mod split;

@@ -4,9 +4,10 @@
 //! both, so that limbo stays at its length while its old end is written out:
 //!
 //! 1. *save*: the oldest folios in limbo go to the store, and their frames become spare. Only as long as limbo
-//!    is longer than its share: being there for a while is what tells a folio in use from one that is not;
-//! 2. *take out*: the oldest inactive folios are captured into limbo. The active list gives its oldest to the
-//!    inactive one when that is the shorter of the two.
+//!    is longer than its least share: being there for a while is what tells a folio in use from one that is not;
+//! 2. *take out*: the oldest mapped folios are captured into limbo, as many as are wanted there and have been earned.
+//!
+//! Which list is the old one, how long limbo is and who earns what: [`workingset`](crate::workingset).
 //!
 //! Background and direct reclaim are the same code in the same order. A batch is bounded, in commands and in
 //! folios looked at; the caller asks again until enough is available. When nothing but limbo is left, limbo is written
@@ -17,9 +18,10 @@ use crate::command::{Command, Commands};
 use crate::event::{Reclaimer, Refusal, Reply};
 use crate::folio::{Errand, FolioId, ListName, State};
 use crate::group::GroupId;
-use crate::limits::{LOAD_RESERVE, RECLAIM_BATCH, RECLAIM_SCAN};
-use crate::lru::VecId;
+use crate::limits::{BALANCE_BATCH, LOAD_RESERVE, RECLAIM_BATCH, RECLAIM_SCAN};
+use crate::lru::{UNWATCHED, VecId, WATCHED};
 use crate::machine::Core;
+use crate::workingset::{Rule, SIXTEENTH, pace};
 
 /// What reclaim leaves alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,7 +93,7 @@ impl Core {
         }
         let mut vec = VecId::default();
         for _ in 0..self.lru.iter().count() {
-            if self.save_oldest(vec, pages.0, by, out) > 0 {
+            if self.save_oldest(vec, pages.0, RECLAIM_BATCH as u32, by, out) > 0 {
                 return;
             }
             vec = self.lru.after(vec);
@@ -188,44 +190,82 @@ impl Core {
         by: Reclaimer,
         out: &mut Commands,
     ) -> u32 {
-        let target = self.limbo_target(vec);
-        let in_limbo = |core: &Self| {
-            let lists = core.lru.get(vec);
-            lists.limbo.pages() + lists.taking_out
+        self.balance(vec);
+        let least = self.limbo_least(vec);
+        let behind = [UNWATCHED, WATCHED].map(|part| self.limbo_behind(vec, part));
+        // What is earned must fit into the batch: where limbo is to grow, less is saved in one.
+        let most = match behind {
+            [0, 0] => RECLAIM_BATCH as u32,
+            _ => (RECLAIM_BATCH as u32 * SIXTEENTH / pace(false, self.refault_cost)).max(1),
         };
-        let surplus = in_limbo(self).saturating_sub(target);
-        let saved = self.save_oldest(vec, pages.0.min(surplus), by, out);
-        let refill = (target + pages.0).saturating_sub(in_limbo(self));
-        let taken = self.take_oldest(vec, refill, by, out);
+        let surplus = self.in_limbo(vec).saturating_sub(least);
+        let saved = self.save_oldest(vec, pages.0.min(surplus), most, by, out);
+        let refill = (least + pages.0).saturating_sub(self.in_limbo(vec));
+        let mut taken = self.take_oldest(vec, refill, &[UNWATCHED, WATCHED], by, out);
+        for part in [WATCHED, UNWATCHED] {
+            let watched = part == WATCHED;
+            let earned = self.lru.get(vec).workingset.earned(watched);
+            let wanted = earned.min(self.limbo_behind(vec, part));
+            let more = self.take_oldest(vec, wanted, &[part], by, out);
+            self.lru.get_mut(vec).workingset.spend(more, watched);
+            taken += more;
+        }
         if saved + taken == 0 {
-            return self.save_oldest(vec, pages.0, by, out);
+            return self.save_oldest(vec, pages.0, RECLAIM_BATCH as u32, by, out);
         }
         saved + taken
     }
 
-    /// How long limbo should be: the lruvec's share, by its pages, of what is configured for all.
-    fn limbo_target(&self, vec: VecId) -> u32 {
+    /// Pages in limbo, or on their way there.
+    fn in_limbo(&self, vec: VecId) -> u32 {
+        let lists = self.lru.get(vec);
+        let limbo = [ListName::Limbo, ListName::LimboActive].map(|name| lists.pages_of(name));
+        limbo.into_iter().sum::<u32>() + lists.taking_out
+    }
+
+    /// How long limbo is at least, so that who leaves memory has been there: the lruvec's share, by its pages, of what is
+    /// configured for all.
+    fn limbo_least(&self, vec: VecId) -> u32 {
         let all = u64::from(self.limit) * u64::from(self.config.limbo_share) / 1024;
         let total = self.lru.pages().max(1);
         (all * u64::from(self.lru.get(vec).pages()) / u64::from(total)) as u32
     }
 
-    /// Starts saves from limbo's old end until `pages` pages are on their way out.
-    fn save_oldest(&mut self, vec: VecId, pages: u32, by: Reclaimer, out: &mut Commands) -> u32 {
-        let mut started = 0;
-        let mut victim = self.lru.get(vec).limbo.oldest();
+    /// By how many pages a part's limbo is shorter than it should be.
+    fn limbo_behind(&self, vec: VecId, part: u8) -> u32 {
+        let lists = self.lru.get(vec);
+        let pages = |name| lists.list(name, part).pages();
+        let limbo = pages(ListName::Limbo) + pages(ListName::LimboActive) + lists.taking_out;
+        let all = limbo + pages(ListName::Active) + pages(ListName::Inactive);
+        let least = u32::from(self.config.limbo_share);
+        let share = lists.workingset.limbo_share(part == WATCHED, least);
+        ((u64::from(all) * u64::from(share) / 1024) as u32).saturating_sub(limbo)
+    }
+
+    /// Starts saves from limbo's old ends until `pages` pages are on their way out, in at most `most` folios.
+    fn save_oldest(
+        &mut self,
+        vec: VecId,
+        pages: u32,
+        most: u32,
+        by: Reclaimer,
+        out: &mut Commands,
+    ) -> u32 {
+        let (mut started, mut saves) = (0, 0);
         for _ in 0..RECLAIM_SCAN {
-            let Some(id) = victim else { break };
-            if started >= pages || out.len() >= RECLAIM_BATCH {
+            if started >= pages || saves >= most || out.len() >= RECLAIM_BATCH {
                 break;
             }
-            victim = self.lru.get(vec).limbo.younger(&self.folios, id);
+            let Some(id) = self.next_evicted(vec) else {
+                break;
+            };
             let folio = *self.folios.get(id);
             let n = folio.order.pages().0;
             self.count_scan(id, by);
             self.unlist(id);
             // A store that takes nothing may still hold what has not changed. The rest makes way for the next scan.
             if self.store_blocked && folio.slot.is_none() {
+                self.folios.get_mut(id).age = self.lru.get(vec).workingset.now();
                 self.list(id, ListName::Limbo);
                 continue;
             }
@@ -234,9 +274,59 @@ impl Core {
                 break;
             }
             self.folios.get_mut(id).errand = Errand::For(by);
+            let (watched, cost) = (folio.part() == WATCHED, self.refault_cost);
+            let workingset = &mut self.lru.get_mut(vec).workingset;
+            workingset.earn(n, false, cost);
+            if watched {
+                workingset.earn(n, true, cost);
+            }
             started += n;
+            saves += 1;
         }
         started
+    }
+
+    /// Who leaves limbo next.
+    fn next_evicted(&self, vec: VecId) -> Option<FolioId> {
+        let lists = self.lru.get(vec);
+        let inactive = lists.oldest(&self.folios, ListName::Limbo);
+        let active = || lists.oldest(&self.folios, ListName::LimboActive);
+        match lists.workingset.rule() {
+            Rule::Reuse => inactive.or_else(active),
+            Rule::Recency => lists.older(&self.folios, inactive, active()),
+        }
+    }
+
+    /// Who is taken out next, of these parts.
+    fn next_for_limbo(&self, vec: VecId, parts: &[u8]) -> Option<FolioId> {
+        let lists = self.lru.get(vec);
+        let oldest = |name| {
+            let of = |&part: &u8| lists.list(name, part).oldest();
+            let all = parts.iter().map(of);
+            all.fold(None, |one, other| lists.older(&self.folios, one, other))
+        };
+        let (active, inactive) = (oldest(ListName::Active), oldest(ListName::Inactive));
+        if active.is_none() || inactive.is_none() || lists.workingset.rule() == Rule::Recency {
+            return lists.older(&self.folios, active, inactive);
+        }
+        // Active and inactive have the same share in limbo.
+        let pages = |name| {
+            let of = |&part: &u8| lists.list(name, part).pages();
+            parts.iter().map(of).sum::<u32>()
+        };
+        let (mapped, all) = (
+            pages(ListName::Inactive),
+            pages(ListName::Inactive) + pages(ListName::Limbo),
+        );
+        let watched = parts == [WATCHED];
+        let share = lists
+            .workingset
+            .limbo_share(watched, u32::from(self.config.limbo_share));
+        let stays = (u64::from(all) * u64::from(1024 - share) / 1024).max(1);
+        match u64::from(mapped) <= stays {
+            true => active,
+            false => inactive,
+        }
     }
 
     /// Starts the save of a folio in limbo that is on no list. False when no slot is to be had.
@@ -257,13 +347,18 @@ impl Core {
         true
     }
 
-    /// Starts take-outs from the inactive list's old end until `pages` pages are on their way.
-    fn take_oldest(&mut self, vec: VecId, pages: u32, by: Reclaimer, out: &mut Commands) -> u32 {
+    /// Starts take-outs of the oldest folios of these parts until `pages` pages are on their way.
+    fn take_oldest(
+        &mut self,
+        vec: VecId,
+        pages: u32,
+        parts: &[u8],
+        by: Reclaimer,
+        out: &mut Commands,
+    ) -> u32 {
         let mut started = 0;
-        let first = out.len();
-        while started < pages && out.len() - first < RECLAIM_BATCH {
-            self.balance(vec);
-            let Some(id) = self.lru.get(vec).inactive.oldest() else {
+        while started < pages && out.len() < 2 * RECLAIM_BATCH {
+            let Some(id) = self.next_for_limbo(vec, parts) else {
                 break;
             };
             if self.folios.get(id).freed.pages > 0 {
@@ -321,17 +416,40 @@ impl Core {
         None
     }
 
-    /// Moves the oldest active folio over when the inactive list is the shorter one.
+    /// Under the rule of reuse the inactive list is a thirty-second of all. What is too much of either changes over, oldest
+    /// first.
     fn balance(&mut self, vec: VecId) {
-        let lists = self.lru.get(vec);
-        if lists.inactive.pages() >= lists.active.pages() {
+        if self.lru.get(vec).workingset.rule() == Rule::Recency {
             return;
         }
-        if let Some(id) = lists.active.oldest() {
-            let pages = u64::from(self.folios.get(id).order.pages().0);
-            self.count_for(id, |stat| stat.pgdeactivate += pages);
-            self.unlist(id);
-            self.list(id, ListName::Inactive);
+        for _ in 0..BALANCE_BATCH {
+            let lists = self.lru.get(vec);
+            let pages = |name| lists.pages_of(name);
+            let active = pages(ListName::Active) + pages(ListName::LimboActive);
+            let all = active + pages(ListName::Inactive) + pages(ListName::Limbo);
+            let want = all - (all / 32).max(2).min(all);
+            if active > want {
+                let Some(id) = lists.oldest(&self.folios, ListName::LimboActive) else {
+                    break;
+                };
+                let pages = u64::from(self.folios.get(id).order.pages().0);
+                self.count_for(id, |stat| stat.pgdeactivate += pages);
+                self.unlist(id);
+                self.folios.get_mut(id).set_active(false);
+                self.list(id, ListName::Limbo);
+            } else {
+                let Some(id) = lists.oldest(&self.folios, ListName::Limbo) else {
+                    break;
+                };
+                let pages = self.folios.get(id).order.pages().0;
+                if active + pages > want || lists.pages_of(ListName::Limbo) <= pages {
+                    break;
+                }
+                self.count_for(id, |stat| stat.pgactivate += u64::from(pages));
+                self.unlist(id);
+                self.folios.get_mut(id).set_active(true);
+                self.lru.add_old(&mut self.folios, id, ListName::Limbo);
+            }
         }
     }
 

@@ -15,6 +15,7 @@ use crate::command::Commands;
 use crate::event::{Refusal, Reply};
 use crate::folio::FolioId;
 use crate::leaf::Entry;
+use crate::lru::Lruvecs;
 use crate::machine::Core;
 use crate::region::RegionId;
 
@@ -114,8 +115,13 @@ impl Core {
     pub(crate) fn move_entry_alone(&mut self, from: PageIndex, to: PageIndex, entry: Entry) {
         let (old, new) = (self.group_of(from), self.group_of(to));
         self.hand_over(PageRange::new(from, PageCount(1)), old, new);
+        let shadow = self.leaves.shadow(from);
         self.leaves.set(from, Entry::Empty);
         self.leaves.set(to, entry);
+        if let (true, Some(region)) = (shadow != 0, self.regions.of(to)) {
+            let owner = self.lru.id(new, region.node);
+            self.leaves.set_shadow(to, shadow, Lruvecs::index(owner));
+        }
     }
 
     /// The folio belongs to the pages from `start` on instead of where it did.
@@ -160,6 +166,7 @@ impl Core {
         match self.regions.resize(id, pages) {
             Some(range) => {
                 for leaf in range.end().0.div_ceil(LEAF_PAGES)..old.end().0.div_ceil(LEAF_PAGES) {
+                    self.leaves.drop_past(leaf);
                     self.trends.forget(PageIndex(leaf * LEAF_PAGES));
                 }
                 Reply::Region { region: id, range }

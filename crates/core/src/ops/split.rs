@@ -48,6 +48,7 @@ impl Core {
             self.folios.get_mut(straddling).order = half;
             let record = self.folios.get_mut(upper);
             (record.group, record.node) = (piece.group, piece.node);
+            record.used_like(&piece);
             record.pins = piece.pins;
             record.immovable = piece.immovable;
             record.lazy = piece.lazy;

@@ -1,0 +1,368 @@
+//! Two caches in miniature, fed with what a sample of the folios does, so that the better rule is known by trying.
+//!
+//! Which of two rules of replacement fits a program cannot be told from the faults that one of them causes: the rule in
+//! force decides which faults there are. So both are simulated, on the watched folios alone, each with as many seats as
+//! watched folios are in memory. That costs a few links a reference and no memory but these tables (24 bytes for each of up to four times as many seats), and it is exact but for the sample's size: a cache of 1/64 of the seats under 1/64 of the addresses,
+//! chosen by hash, misses as often as the whole.
+//!
+//! - *recency* is LRU.
+//! - *reuse* is LIRS (Jiang and Zhang, 2002) with a thirty-second of the seats for folios that are on trial: a folio is
+//!   kept for the time between its last two uses, which must be shorter than the oldest kept one has been idle. It keeps a
+//!   part of a loop that is too long for memory, and lets scans pass; where the past says nothing about the future (a
+//!   growing and shrinking stack, a set that is moving) it holds on to what nobody wants.
+//!
+//! What is compared with what, and what follows: `workingset.rs`.
+
+use crate::limits::{WATCHED_FOLIOS, WATCHED_MOST};
+
+const NONE: u16 = u16::MAX;
+const BUCKETS: usize = 16384;
+/// Seats for what recency holds, what reuse holds, and what reuse remembers: twice as much as it holds.
+const SEATS: usize = 4 * WATCHED_MOST as usize + 64;
+/// Folios that one reference puts out of a simulated cache at most, when that has become smaller.
+const EVICT_MOST: u32 = 8;
+
+const _: () = assert!(SEATS < NONE as usize && WATCHED_FOLIOS <= WATCHED_MOST);
+
+/// Lists that a seat can be on.
+#[derive(Clone, Copy)]
+enum By {
+    /// What recency holds.
+    Recency,
+    /// LIRS's stack: what is kept, and what was used since the oldest of it was.
+    Stack,
+    /// What is on trial, or what is remembered: never both.
+    Trial,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reuse {
+    Unknown,
+    Kept,
+    OnTrial,
+    Remembered,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seat {
+    key: u32,
+    /// The next with the same hash, or the next free one.
+    next: u16,
+    links: [(u16, u16); 3],
+    in_recency: bool,
+    on_stack: bool,
+    reuse: Reuse,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    young: u16,
+    old: u16,
+    len: u32,
+}
+
+impl Chain {
+    const EMPTY: Self = Self {
+        young: NONE,
+        old: NONE,
+        len: 0,
+    };
+}
+
+/// How a reference would have gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Misses {
+    pub(crate) recency: bool,
+    pub(crate) reuse: bool,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Duel {
+    seats: Vec<Seat>,
+    buckets: Vec<u16>,
+    free: u16,
+    recency: Chain,
+    stack: Chain,
+    trial: Chain,
+    remembered: Chain,
+    kept: u32,
+}
+
+impl Duel {
+    pub(crate) fn new() -> Self {
+        Self {
+            seats: Vec::with_capacity(SEATS),
+            buckets: vec![NONE; BUCKETS],
+            free: NONE,
+            recency: Chain::EMPTY,
+            stack: Chain::EMPTY,
+            trial: Chain::EMPTY,
+            remembered: Chain::EMPTY,
+            kept: 0,
+        }
+    }
+
+    /// `key` was used. Both caches have `room` seats now. `None` when the tables are full.
+    pub(crate) fn reference(&mut self, key: u32, room: u32) -> Option<Misses> {
+        let room = room.clamp(3, WATCHED_MOST);
+        let seat = self.seat_of(key)?;
+        Some(Misses {
+            recency: self.recency(seat, room),
+            reuse: self.reuse(seat, room),
+        })
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.seats.len() * size_of::<Seat>() + self.buckets.len() * size_of::<u16>()) as u64
+    }
+
+    fn recency(&mut self, seat: u16, room: u32) -> bool {
+        if self.at(seat).in_recency {
+            self.remove(By::Recency, seat);
+            self.push(By::Recency, seat);
+            return false;
+        }
+        for _ in 0..EVICT_MOST {
+            if self.recency.len < room {
+                break;
+            }
+            let victim = self.recency.old;
+            self.remove(By::Recency, victim);
+            self.at_mut(victim).in_recency = false;
+            self.free_if_unknown(victim);
+        }
+        self.at_mut(seat).in_recency = true;
+        self.push(By::Recency, seat);
+        true
+    }
+
+    fn reuse(&mut self, seat: u16, room: u32) -> bool {
+        let keep = room - (room / 32).max(2).min(room - 1);
+        match self.at(seat).reuse {
+            Reuse::Kept => {
+                self.put_on_top(seat);
+                self.prune();
+                false
+            }
+            Reuse::OnTrial => {
+                self.remove(By::Trial, seat);
+                if self.at(seat).on_stack {
+                    self.keep(seat, keep);
+                } else {
+                    self.put_on_top(seat);
+                    self.push(By::Trial, seat);
+                }
+                false
+            }
+            before => {
+                for _ in 0..EVICT_MOST {
+                    if self.kept + self.trial.len < room {
+                        break;
+                    }
+                    if self.trial.len == 0 || self.kept > keep {
+                        self.put_on_trial();
+                    }
+                    self.evict();
+                }
+                if self.at(seat).reuse == Reuse::Remembered {
+                    self.forget(seat);
+                    self.keep(seat, keep);
+                } else if before == Reuse::Unknown && self.kept < keep {
+                    self.keep(seat, keep);
+                } else {
+                    self.put_on_top(seat);
+                    self.at_mut(seat).reuse = Reuse::OnTrial;
+                    self.push(By::Trial, seat);
+                }
+                true
+            }
+        }
+    }
+
+    /// What was used twice while the oldest kept one was not used is kept; that one goes on trial if there are too many.
+    fn keep(&mut self, seat: u16, most: u32) {
+        self.put_on_top(seat);
+        self.at_mut(seat).reuse = Reuse::Kept;
+        self.kept += 1;
+        if self.kept > most {
+            self.put_on_trial();
+        }
+    }
+
+    fn put_on_trial(&mut self) {
+        self.prune();
+        let oldest = self.stack.old;
+        if oldest == NONE {
+            return;
+        }
+        self.remove(By::Stack, oldest);
+        let seat = self.at_mut(oldest);
+        (seat.on_stack, seat.reuse) = (false, Reuse::OnTrial);
+        self.kept -= 1;
+        self.push(By::Trial, oldest);
+        self.prune();
+    }
+
+    /// The stack ends with a kept one: what is older than all of these can say nothing by being used again.
+    fn prune(&mut self) {
+        while self.stack.old != NONE && self.at(self.stack.old).reuse != Reuse::Kept {
+            let seat = self.stack.old;
+            self.remove(By::Stack, seat);
+            self.at_mut(seat).on_stack = false;
+            if self.at(seat).reuse == Reuse::Remembered {
+                self.forget(seat);
+                self.free_if_unknown(seat);
+            }
+        }
+    }
+
+    /// The one that has been on trial for longest leaves, and is remembered while it is on the stack.
+    fn evict(&mut self) {
+        let victim = self.trial.old;
+        if victim == NONE {
+            return;
+        }
+        self.remove(By::Trial, victim);
+        if !self.at(victim).on_stack {
+            self.at_mut(victim).reuse = Reuse::Unknown;
+            self.free_if_unknown(victim);
+            return;
+        }
+        self.at_mut(victim).reuse = Reuse::Remembered;
+        self.push(By::Trial, victim);
+        if self.remembered.len > 2 * (self.kept + self.trial.len).max(1) {
+            let oldest = self.remembered.old;
+            self.remove(By::Stack, oldest);
+            self.at_mut(oldest).on_stack = false;
+            self.forget(oldest);
+            self.free_if_unknown(oldest);
+        }
+    }
+
+    fn forget(&mut self, seat: u16) {
+        self.remove(By::Trial, seat);
+        self.at_mut(seat).reuse = Reuse::Unknown;
+    }
+
+    fn put_on_top(&mut self, seat: u16) {
+        if self.at(seat).on_stack {
+            self.remove(By::Stack, seat);
+        }
+        self.at_mut(seat).on_stack = true;
+        self.push(By::Stack, seat);
+    }
+
+    fn at(&self, seat: u16) -> &Seat {
+        &self.seats[usize::from(seat)]
+    }
+
+    fn at_mut(&mut self, seat: u16) -> &mut Seat {
+        &mut self.seats[usize::from(seat)]
+    }
+
+    fn chain(&mut self, by: By, seat: u16) -> &mut Chain {
+        match by {
+            By::Recency => &mut self.recency,
+            By::Stack => &mut self.stack,
+            By::Trial if self.at(seat).reuse == Reuse::Remembered => &mut self.remembered,
+            By::Trial => &mut self.trial,
+        }
+    }
+
+    fn push(&mut self, by: By, seat: u16) {
+        let chain = self.chain(by, seat);
+        let young = std::mem::replace(&mut chain.young, seat);
+        chain.len += 1;
+        if young == NONE {
+            chain.old = seat;
+        } else {
+            self.at_mut(young).links[by as usize].0 = seat;
+        }
+        self.at_mut(seat).links[by as usize] = (NONE, young);
+    }
+
+    fn remove(&mut self, by: By, seat: u16) {
+        let (younger, older) = self.at(seat).links[by as usize];
+        let chain = self.chain(by, seat);
+        chain.len -= 1;
+        if younger == NONE {
+            chain.young = older;
+        }
+        if older == NONE {
+            chain.old = younger;
+        }
+        if younger != NONE {
+            self.at_mut(younger).links[by as usize].1 = older;
+        }
+        if older != NONE {
+            self.at_mut(older).links[by as usize].0 = younger;
+        }
+    }
+
+    fn seat_of(&mut self, key: u32) -> Option<u16> {
+        let bucket = bucket(key);
+        let mut at = self.buckets[bucket];
+        while at != NONE {
+            if self.at(at).key == key {
+                return Some(at);
+            }
+            at = self.at(at).next;
+        }
+        let seat = Seat {
+            key,
+            next: self.buckets[bucket],
+            links: [(NONE, NONE); 3],
+            in_recency: false,
+            on_stack: false,
+            reuse: Reuse::Unknown,
+        };
+        let at = match self.free {
+            NONE if self.seats.len() < SEATS => {
+                self.seats.push(seat);
+                self.seats.len() as u16 - 1
+            }
+            NONE => return None,
+            free => {
+                self.free = self.at(free).next;
+                *self.at_mut(free) = seat;
+                free
+            }
+        };
+        self.buckets[bucket] = at;
+        Some(at)
+    }
+
+    /// A seat that neither cache knows is free.
+    fn free_if_unknown(&mut self, seat: u16) {
+        let gone = *self.at(seat);
+        if gone.in_recency || gone.reuse != Reuse::Unknown {
+            return;
+        }
+        let bucket = bucket(gone.key);
+        if self.buckets[bucket] == seat {
+            self.buckets[bucket] = gone.next;
+        } else {
+            let mut at = self.buckets[bucket];
+            while self.at(at).next != seat {
+                at = self.at(at).next;
+            }
+            self.at_mut(at).next = gone.next;
+        }
+        let free = std::mem::replace(&mut self.free, seat);
+        self.at_mut(seat).next = free;
+    }
+}
+
+/// A number with all bits of `key` in its upper ones.
+pub(crate) fn hash(key: u32) -> u32 {
+    let mut hash = key.wrapping_mul(0x9E37_79B1);
+    hash ^= hash >> 15;
+    hash = hash.wrapping_mul(0x85EB_CA6B);
+    hash ^ hash >> 13
+}
+
+fn bucket(key: u32) -> usize {
+    // Other bits than those that chose the sample.
+    hash(key) as usize % BUCKETS
+}

@@ -1,0 +1,142 @@
+//! Uses that were seen, and departures: where [`workingset`](crate::workingset) meets folios, entries and lists.
+
+use crate::addr::{PageIndex, PageRange};
+use crate::curve;
+use crate::folio::{Folio, FolioId, ListName};
+use crate::leaf::Entry;
+use crate::limits::{PAGES_PER_PAST_TABLE, PAST_TABLES_BATCH};
+use crate::lru::{EVICTABLE, List, Lruvec, Lruvecs, VecId, WATCHED};
+use crate::machine::Core;
+
+impl Core {
+    /// A page that was not in memory was wanted, and has come in as a part of a folio. `shadow` is what it had left behind.
+    pub(crate) fn faulted_in(&mut self, page: PageIndex, shadow: u32) {
+        let Entry::Folio(id) = self.leaves.get(page) else {
+            unreachable!("{page} was brought in");
+        };
+        let folio = *self.folios.get(id);
+        let (vec, pages) = (self.lru.of(&folio), u64::from(folio.order.pages().0));
+        let found = self.shadows.unpack(shadow, folio.group, folio.node);
+        let mut near = false;
+        if let Some(shadow) = found {
+            let lists = self.lru.get(vec);
+            let distance = self.shadows.distance(shadow, lists.workingset.now());
+            near = self.is_near(lists, distance);
+            let missing = lists.workingset.pages_missing(distance, self.reach(lists));
+            self.count(folio.group, |stat| {
+                curve::count(&mut stat.refault_distance, missing);
+                stat.workingset_refault_anon += pages;
+            });
+        }
+        if near {
+            self.count(folio.group, |stat| {
+                stat.workingset_activate_anon += pages;
+                stat.pgactivate += pages;
+            });
+        }
+        if near && found.is_some_and(|shadow| shadow.workingset) {
+            self.count(folio.group, |stat| stat.workingset_restore_anon += pages);
+        }
+        let age = self.lru.get_mut(vec).workingset.tick(true);
+        let folio = self.folios.get_mut(id);
+        folio.set_active(near);
+        folio.age = age;
+        self.watch(vec, id, true);
+    }
+
+    /// A folio in limbo, on no list now, was wanted.
+    pub(crate) fn wanted_in_limbo(&mut self, id: FolioId) {
+        let folio = *self.folios.get(id);
+        let vec = self.lru.of(&folio);
+        let lists = self.lru.get(vec);
+        // Advice that it was not needed was wrong, and nothing better is known.
+        let near = lists.workingset.is_coldest(folio.age)
+            || self.is_near(lists, lists.workingset.since(folio.age));
+        self.count_exit(&folio, true);
+        let age = self.lru.get_mut(vec).workingset.tick(false);
+        if near && !folio.is_active() {
+            let pages = u64::from(folio.order.pages().0);
+            self.count(folio.group, |stat| stat.pgactivate += pages);
+        }
+        let record = self.folios.get_mut(id);
+        record.set_active(near || folio.is_active());
+        record.set_referenced();
+        record.age = age;
+        self.watch(vec, id, false);
+    }
+
+    /// Whether what was last used `distance` ago was used after the oldest active folio; without one, whatever was used before was.
+    fn is_near(&self, lists: &Lruvec, distance: u32) -> bool {
+        let oldest = lists
+            .oldest(&self.folios, ListName::LimboActive)
+            .or_else(|| lists.oldest(&self.folios, ListName::Active));
+        oldest.is_none_or(|id| distance < lists.workingset.since(self.folios.get(id).age))
+    }
+
+    /// How long ago the oldest of what is in memory was last used.
+    fn reach(&self, lists: &Lruvec) -> u32 {
+        let oldest = EVICTABLE.map(|name| lists.oldest(&self.folios, name));
+        let idle = |id| lists.workingset.since(self.folios.get(id).age);
+        oldest.into_iter().flatten().map(idle).max().unwrap_or(0)
+    }
+
+    fn watch(&mut self, vec: VecId, id: FolioId, missed: bool) {
+        let folio = self.folios.get(id);
+        if folio.part() == WATCHED {
+            let key = folio.place.number();
+            let room = self.watched(vec) + 1;
+            self.lru
+                .get_mut(vec)
+                .workingset
+                .watched_use(key, room, missed);
+        }
+    }
+
+    /// How many watched folios are listed.
+    fn watched(&self, vec: VecId) -> u32 {
+        let lists = self.lru.get(vec);
+        let folios = |name| List::folios(lists.list(name, WATCHED));
+        EVICTABLE.into_iter().map(folios).sum()
+    }
+
+    /// A folio leaves limbo: how many of which kind do is what limbo's length follows from.
+    pub(crate) fn count_exit(&mut self, folio: &Folio, rescued: bool) {
+        if folio.part() == WATCHED {
+            let vec = self.lru.of(folio);
+            let (room, cost) = (self.watched(vec), self.refault_cost);
+            let least = u32::from(self.config.limbo_share);
+            let workingset = &mut self.lru.get_mut(vec).workingset;
+            workingset.left_limbo(folio, rescued, room, cost, least);
+        }
+    }
+
+    /// A folio leaves memory: its pages, whose entries say what they are now, keep its shadow.
+    pub(crate) fn leave_shadows(&mut self, at: PageRange, folio: &Folio) {
+        let shadow = self.shadows.pack(folio);
+        let owner = self.lru.of(folio);
+        for page in at.pages() {
+            self.leaves.set_shadow(page, shadow, Lruvecs::index(owner));
+        }
+        self.shrink_shadows(owner);
+    }
+
+    /// Drops the oldest tables that hold shadows only, when there are more than memory warrants.
+    fn shrink_shadows(&mut self, owner: VecId) {
+        let most = self.lru.get(owner).pages() / PAGES_PER_PAST_TABLE + 1;
+        let index = Lruvecs::index(owner);
+        for _ in 0..PAST_TABLES_BATCH {
+            if self.leaves.past_tables(index) <= most || !self.leaves.drop_oldest_past(index) {
+                break;
+            }
+            self.stat.workingset_nodereclaim += 1;
+        }
+    }
+
+    /// Advice says that a folio is not needed: it is taken for older than all others.
+    pub(crate) fn make_coldest(&mut self, id: FolioId) {
+        let folio = self.folios.get_mut(id);
+        folio.set_active(false);
+        let vec = self.lru.of(folio);
+        folio.age = self.lru.get(vec).workingset.coldest();
+    }
+}

@@ -1,0 +1,559 @@
+//! Workingset detection: which pages memory is best spent on, from faults alone.
+//!
+//! ```text
+//!             mapped: use is not seen      limbo: use is seen
+//!           +---------------------------+------------------------+
+//!  active   | young                     |               old      |---> demoted, or evicted by age
+//!           +---------------------------+------------------------+
+//!  inactive | young                     |               old      |---> evicted
+//!           +---------------------------+------------------------+
+//!     ^           ^                              |                        |
+//!     |           +---------- rescue ------------+                        v
+//!     +---- refault, if it is near <------------------------- shadow in the page's entry
+//! ```
+//!
+//! # What can be known
+//! No accessed bit can be read here. A use of a mapped page is not seen at all; a use of a page in limbo is (a *rescue*,
+//! a small fault), and so is the use of what has left memory (a *refault*). So a page's history is the list of its
+//! faults. Each lruvec has a clock that counts these. The *age* of a folio is the time when it was last seen in use. A
+//! mapped folio may have been used later than its age says, by as much as it has been mapped; a folio in limbo
+//! not. So the length of limbo is how much is known, and the length of the mapped part is how much need not be paid for.
+//!
+//! # Refault distance
+//! Of a page that comes back we know the time since it was last seen in use: `R = now − age in its shadow`, its *reuse distance*.
+//! Memory should hold what has the shortest ones. The reuse distances of what it does hold are not known, but bounded
+//! from below: a folio that has been idle for a time `I` has at least `I`. The active list holds what has proved itself; its oldest
+//! member has been idle for `now − A`, with `A` its age. So
+//!
+//! ```text
+//!     R < now − A        or simply        age in the shadow > A
+//! ```
+//!
+//! means that the page that comes back is used more often than one that is kept in its place: it is *activated*. Ages are
+//! compared with ages, so that nothing need be assumed about how many of the faults in between were for different pages.
+//! (Linux counts evictions and activations since the page left instead, and compares with the size of the active list:
+//! an estimate of the same inequality, for want of an age of what is resident.) Limbo's place in this follows: it is a part of the
+//! list it belongs to, the part where ages are exact. A rescue of an inactive folio is judged like a refault. It stayed in
+//! memory and so certainly was used in less time than memory turns over, but only if it was used in less than
+//! the oldest active one has been idle is it worth that one's place. A rescue of an active one renews its age.
+//!
+//! If a page is activated wrongly, it takes the place of one that was used less lately than it, and falls back when it grows
+//! old in its turn: one major fault. If one is wrongly not activated, it refaults once more, with a younger shadow.
+//!
+//! # Which list gives the next victim
+//! Two rules, over the same lists:
+//!
+//! - *recency*: the older of the two old ends. As the ends are ordered by age this is LRU over all folios that are seen,
+//!   whatever list they are on.
+//! - *reuse*: the inactive list's old end, while the inactive list keeps to a thirty-second of all. With the inequality above this is
+//!   LIRS. One-touch scans and loops longer than memory do not reach the active list.
+//!
+//! Neither is right for all programs: of a loop twice as long as memory, LRU hits nothing and LIRS half; for a growing
+//! and shrinking stack LIRS misses nearly twice as often. No threshold tells which is which, so both are tried in miniature
+//! (`duel.rs`), on a sample of the folios. The score is the difference of their misses, bounded to a quarter of the
+//! seats, so that old merits are forgotten; the rule in force changes when the other is ahead by a twentieth
+//! of the seats: less would change with chance, more would miss short phases. As switching costs nothing by itself (no
+//! folio changes lists by it) a wrong switch costs the misses until it is undone.
+//!
+//! Miniatures start with what they hold; real memory holds what the other rule left. So the rule of reuse must also prove itself
+//! in reality: real misses of watched folios beyond those that LRU would have had (from the first miss under reuse until LRU,
+//! back in force, has missed as often as there are seats) are charged to an account that is credited with 2 % of LRU's misses. Overdrawn, it
+//! ends the rule of reuse until it is paid back. This bounds what the guess can cost by 2 % and one account.
+//!
+//! # Who is watched
+//! Folios whose place hashes to a certain value: one in 32, but a thousand where that is more, and not more than four thousand. All of
+//! them where memory has room for less than a thousand. They are taken out when a tenth of them is mapped, whatever the
+//! others do, so that the miniatures see nearly all of their use. If all memory is used at random and half of it is resident, one
+//! access in 64 is such a rescue more.
+//!
+//! # How long limbo is
+//! A rescue costs 4 to 6 µs, a major fault from compressed RAM 6, from a file 60 to 100. What does a rescue buy? That one folio, known to
+//! have been used since it came in, stays in place of the next in line. That is worth something if such a folio is more likely to be used again than
+//! one that was not: with `h₁` the share of the watched folios that are rescued from limbo again after they were rescued once, and `h₀`
+//! the share of the others that are, and with a major fault as dear as `C` rescues ([`Config::refault_cost`]),
+//!
+//! ```text
+//!     C · (h₁ − h₀) > 1
+//! ```
+//!
+//! says that limbo is worth its rescues. If it holds, limbo's share of memory grows by a quarter, up to nine tenths; if not, it shrinks by a fifth,
+//! down to [`Config::limbo_share`]. It is asked again after so many rescues, not after so much time: limbo that nobody rescues
+//! from costs nothing, and a scan that passes proves nothing. Random use of everything has `h₁ = h₀`, and limbo becomes short.
+//!
+//! The inequality is about averages. In any case limbo may cost no more than a quarter of what major faults cost: each page that
+//! leaves memory earns the right to take out `1 + C/4` others, and without it nobody is taken out to fill limbo. So
+//! where nothing is evicted nothing is taken out either, and a loop inside of memory costs nothing.
+//!
+//! # Shadows
+//! A shadow is what fits into the spare bits of a page's entry (`leaf.rs`): that there is one; whether the page was active (*workingset*, for
+//! `workingset_restore`); node and group; and the age, without its `bucket_order` lowest bits, modulo 2^`timestamp_bits`. The bits are shared
+//! out when the core is built ([`ShadowLayout`]). Ages must reach as far as reuse distances that can matter: the oldest
+//! active folio's idle time, which is a few times the faults that memory turns over in. `max_order` is the logarithm of that, four times the
+//! limit; what the timestamp lacks in bits the buckets make up for. A distance beyond 2^(`timestamp_bits` + `bucket_order`) looks like a
+//! short one, and its page is activated for nothing. A shadow of another node or group means nothing by this lruvec's clock, and is not looked at.
+//!
+//! A page whose contents were dropped under pressure leaves a shadow, too, in an entry of its own. Tables of entries that hold nothing else are
+//! bounded: an lruvec with `n` pages keeps `n/256` of them, 16 bytes a page. A shadow is of use while its page could have
+//! been held, so more of them than there are pages rarely tell anything; a table with one entry in two has `n` shadows for `n` pages. The oldest are dropped
+//! first (`workingset_nodereclaim`).
+//!
+//! [`Config::refault_cost`]: crate::Config::refault_cost
+//! [`Config::limbo_share`]: crate::Config::limbo_share
+
+use crate::duel::{Duel, Misses};
+use crate::folio::Folio;
+use crate::group::{GroupId, NodeId};
+use crate::limits::{
+    LIMBO_MOST, RESCUES_LEAST, RESCUES_MOST, WATCHED_FOLIOS, WATCHED_LEAST, WATCHED_SHARE,
+};
+use std::fmt;
+
+/// A sixteenth of a take-out, or of a rescue: what costs and credits are counted in.
+pub const SIXTEENTH: u32 = 16;
+/// Take-outs that the eviction of a watched folio earns for others of them, in sixteenths.
+const WATCHED_PACE: u32 = 8 * SIXTEENTH;
+/// Credit for more take-outs than this is forgotten, in sixteenths.
+const CREDIT_MOST: u32 = 64 * SIXTEENTH;
+/// Real misses are counted in 1/1024, and this much is allowed for each of LRU's.
+const ALLOWED: i32 = 20;
+const UNIT: i32 = 1024;
+/// How long ago a folio is taken to have been used that advice says is not needed.
+const COLDEST: u32 = 1 << 30;
+/// How many uses are of late.
+const RECENT: u32 = 1 << 16;
+
+/// How the bits of a shadow are shared out. Printed as `timestamp_bits=… max_order=… bucket_order=…`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ShadowLayout {
+    node_bits: u32,
+    group_bits: u32,
+    /// Bits of the age.
+    pub timestamp_bits: u32,
+    /// Logarithm of the longest distance that should be told from shorter ones.
+    pub max_order: u32,
+    /// Logarithm of the distances that are not told apart.
+    pub bucket_order: u32,
+}
+
+impl fmt::Display for ShadowLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "timestamp_bits={} max_order={} bucket_order={}",
+            self.timestamp_bits, self.max_order, self.bucket_order
+        )
+    }
+}
+
+/// What a page has left behind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Shadow {
+    pub(crate) node: NodeId,
+    pub(crate) group: GroupId,
+    pub(crate) workingset: bool,
+    age: u32,
+}
+
+/// There is a shadow, the page was active, and a bit of age: with fewer no distance can be told.
+const FIXED_BITS: u32 = 2;
+/// Group numbers are kept modulo this power of two at most: one of another group is taken for one's own now and then.
+const GROUP_BITS: u32 = 6;
+
+impl ShadowLayout {
+    /// The layout for shadows of `bits` bits, at least 12, in a budget of `limit` pages on `nodes` nodes.
+    pub(crate) fn new(bits: u32, limit: u32, nodes: u8) -> Self {
+        let node_bits = u32::from(nodes).next_power_of_two().ilog2();
+        // What is left when node and age have had their eight bits.
+        let group_bits = GROUP_BITS.min((bits - FIXED_BITS - node_bits).saturating_sub(8));
+        let max_order = (limit.max(2) - 1).ilog2() + 1 + 2;
+        let timestamp_bits = (bits - FIXED_BITS - node_bits - group_bits).min(max_order);
+        Self {
+            node_bits,
+            group_bits,
+            timestamp_bits,
+            max_order,
+            bucket_order: max_order - timestamp_bits,
+        }
+    }
+
+    fn mask(bits: u32) -> u32 {
+        ((1_u64 << bits) - 1) as u32
+    }
+
+    /// The shadow of a folio that leaves.
+    pub(crate) fn pack(&self, folio: &Folio) -> u32 {
+        let age = folio.age >> self.bucket_order & Self::mask(self.timestamp_bits);
+        let group = u32::from(folio.group.0) & Self::mask(self.group_bits);
+        let bits = age << self.group_bits | group;
+        let bits = bits << self.node_bits | u32::from(folio.node.0);
+        bits << FIXED_BITS | u32::from(folio.is_active()) << 1 | 1
+    }
+
+    /// The shadow in these bits, if it is one that a page of this group and node has left.
+    pub(crate) fn unpack(&self, bits: u32, group: GroupId, node: NodeId) -> Option<Shadow> {
+        if bits & 1 == 0 {
+            return None;
+        }
+        let rest = bits >> FIXED_BITS;
+        let own = u32::from(group.0) & Self::mask(self.group_bits);
+        let own = own << self.node_bits | u32::from(node.0);
+        let whose = self.node_bits + self.group_bits;
+        (rest & Self::mask(whose) == own).then_some(Shadow {
+            node,
+            group,
+            workingset: bits & 2 != 0,
+            age: rest >> whose,
+        })
+    }
+
+    /// How long ago that was by a clock that shows `now`.
+    pub(crate) fn distance(&self, shadow: Shadow, now: u32) -> u32 {
+        let buckets = (now >> self.bucket_order).wrapping_sub(shadow.age);
+        (buckets & Self::mask(self.timestamp_bits)) << self.bucket_order
+    }
+}
+
+/// Which list gives the next victim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rule {
+    /// The one whose oldest folio is older.
+    Recency,
+    /// The inactive one.
+    Reuse,
+}
+
+/// How folios of one class have left limbo.
+#[derive(Clone, Copy, Debug, Default)]
+struct Exits {
+    rescued: u32,
+    evicted: u32,
+}
+
+/// What one lruvec knows and wants.
+#[derive(Debug)]
+pub(crate) struct Workingset {
+    /// Uses that were seen.
+    clock: u32,
+    /// Of late: uses that were seen, and the ones of pages that were not in memory.
+    recent: [u32; 2],
+    duel: Duel,
+    rule: Rule,
+    /// Misses of recency less misses of reuse, bounded.
+    score: i32,
+    /// Real misses beyond those of recency, less what is allowed, in 1/[`UNIT`].
+    regret: i32,
+    /// Real misses until the past rule of reuse is no excuse any more.
+    recovering: i32,
+    /// Of limbo, in 1/1024 of what is not watched.
+    share: u32,
+    /// Of watched folios: those not referenced before, those referenced.
+    exits: [Exits; 2],
+    /// Take-outs that have been earned, in sixteenths, by part.
+    credit: [u32; 2],
+}
+
+impl Workingset {
+    pub(crate) fn new() -> Self {
+        Self {
+            clock: 0,
+            recent: [0; 2],
+            duel: Duel::new(),
+            rule: Rule::Recency,
+            score: 0,
+            regret: 0,
+            recovering: 0,
+            share: LIMBO_MOST,
+            exits: [Exits::default(); 2],
+            credit: [0; 2],
+        }
+    }
+
+    pub(crate) fn now(&self) -> u32 {
+        self.clock
+    }
+
+    /// How long ago `age` was.
+    pub(crate) fn since(&self, age: u32) -> u32 {
+        self.clock.wrapping_sub(age)
+    }
+
+    /// An age that is older than any other.
+    pub(crate) fn coldest(&self) -> u32 {
+        self.clock.wrapping_sub(COLDEST)
+    }
+
+    /// Whether an age was made up by [`Self::coldest`].
+    pub(crate) fn is_coldest(&self, age: u32) -> bool {
+        self.since(age) >= COLDEST
+    }
+
+    pub(crate) fn rule(&self) -> Rule {
+        self.rule
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.duel.bytes()
+    }
+
+    /// A folio was seen in use: the time of that.
+    pub(crate) fn tick(&mut self, missed: bool) -> u32 {
+        self.clock = self.clock.wrapping_add(1);
+        self.recent[0] += 1;
+        self.recent[1] += u32::from(missed);
+        if self.recent[0] >= RECENT {
+            self.recent = self.recent.map(|count| count / 2);
+        }
+        self.clock
+    }
+
+    /// Limbo's share of a part of the folios, in 1/1024; `least` is what is configured.
+    pub(crate) fn limbo_share(&self, watched: bool, least: u32) -> u32 {
+        match watched {
+            true => LIMBO_MOST.max(least),
+            false => self.share.max(least),
+        }
+    }
+
+    /// A watched folio was seen in use. `room` is how many of them are in memory, this one included.
+    pub(crate) fn watched_use(&mut self, key: u32, room: u32, missed: bool) {
+        let Some(would) = self.duel.reference(key, room) else {
+            return;
+        };
+        let seats = room as i32;
+        let Misses { recency, reuse } = would;
+        let bound = (seats / 4).max(8);
+        self.score = (self.score + i32::from(recency) - i32::from(reuse)).clamp(-bound, bound);
+        if self.rule == Rule::Reuse || self.recovering > 0 {
+            self.regret += UNIT * (i32::from(missed) - i32::from(recency));
+        }
+        self.regret = (self.regret - ALLOWED * i32::from(recency)).max(-bound * UNIT);
+        self.recovering = match self.rule {
+            Rule::Reuse => seats,
+            Rule::Recency => self.recovering - i32::from(missed),
+        };
+        let ahead = (seats / 20).max(1);
+        match self.rule {
+            Rule::Recency if self.score >= ahead && self.regret <= 0 => self.rule = Rule::Reuse,
+            Rule::Reuse if self.regret > 0 => {
+                self.rule = Rule::Recency;
+                self.score = self.score.min(-ahead);
+            }
+            Rule::Reuse if self.score <= -ahead => self.rule = Rule::Recency,
+            _ => {}
+        }
+    }
+
+    /// A watched folio left limbo. `cost` is that of a major fault, in sixteenths of a rescue's.
+    pub(crate) fn left_limbo(
+        &mut self,
+        folio: &Folio,
+        rescued: bool,
+        room: u32,
+        cost: u32,
+        least: u32,
+    ) {
+        let exits = &mut self.exits[usize::from(folio.is_referenced())];
+        exits.rescued += u32::from(rescued);
+        exits.evicted += u32::from(!rescued);
+        let [new, known] = self.exits;
+        if new.rescued + known.rescued < (room / 8).clamp(RESCUES_LEAST, RESCUES_MOST) {
+            return;
+        }
+        let all = |exits: Exits| i64::from(exits.rescued + exits.evicted).max(1);
+        let gain = i64::from(known.rescued) * all(new) - i64::from(new.rescued) * all(known);
+        let worth = gain * i64::from(cost) > i64::from(SIXTEENTH) * all(new) * all(known);
+        self.share = match worth {
+            true => (self.share * 5 / 4 + 1).min(LIMBO_MOST),
+            false => (self.share * 4 / 5).max(least),
+        };
+        self.exits = [new, known].map(|exits| Exits {
+            rescued: exits.rescued / 2,
+            evicted: exits.evicted / 2,
+        });
+    }
+
+    /// Pages are leaving memory: others may be taken out.
+    pub(crate) fn earn(&mut self, pages: u32, watched: bool, cost: u32) {
+        let pace = pace(watched, cost);
+        let credit = &mut self.credit[usize::from(watched)];
+        *credit = credit
+            .saturating_add(pages.saturating_mul(pace))
+            .min(CREDIT_MOST);
+    }
+
+    /// How many pages may be taken out.
+    pub(crate) fn earned(&self, watched: bool) -> u32 {
+        self.credit[usize::from(watched)] / SIXTEENTH
+    }
+
+    pub(crate) fn spend(&mut self, pages: u32, watched: bool) {
+        let credit = &mut self.credit[usize::from(watched)];
+        *credit = credit.saturating_sub(pages.saturating_mul(SIXTEENTH));
+    }
+
+    /// How much more memory would have kept a page that was last used `distance` ago, when what is in memory reaches back to
+    /// `reach`: memory turns over by one page with each miss.
+    pub(crate) fn pages_missing(&self, distance: u32, reach: u32) -> u32 {
+        let beyond = u64::from(distance.saturating_sub(reach));
+        let [seen, missed] = self.recent.map(u64::from);
+        (beyond * missed / seen.max(1)).min(u64::from(u32::MAX)) as u32
+    }
+}
+
+/// How many pages may be taken out for each that leaves memory, in sixteenths.
+pub(crate) fn pace(watched: bool, cost: u32) -> u32 {
+    match watched {
+        true => WATCHED_PACE,
+        false => SIXTEENTH + cost / 4,
+    }
+}
+
+/// Whether a folio whose first page's entry has this number is watched, in a budget of `limit` pages.
+pub(crate) fn is_watched(key: u32, limit: u32) -> bool {
+    let want = (limit / WATCHED_SHARE).clamp(WATCHED_LEAST, WATCHED_FOLIOS);
+    let sample = limit.max(1).div_ceil(want).next_power_of_two().ilog2();
+    sample == 0 || crate::duel::hash(key) >> (32 - sample) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex};
+    use crate::folio::{Folios, State};
+    use crate::leaf::LeafTable;
+
+    fn folio(age: u32, active: bool) -> Folio {
+        let mut folios = Folios::new(1);
+        let mut leaves = LeafTable::new(PageCount(LEAF_PAGES), 512);
+        let place = leaves.place_of(PageIndex(0));
+        let id = folios.alloc(place, Order::ZERO, State::Resident).unwrap();
+        let folio = folios.get_mut(id);
+        folio.age = age;
+        folio.set_active(active);
+        *folio
+    }
+
+    #[test]
+    fn the_layout_says_how_bits_are_shared_out() {
+        // A budget of 1 GiB in 64 GiB of addresses: 25 bits of slot number leave 27.
+        let wide = ShadowLayout::new(27, 1 << 18, 1);
+        assert_eq!(
+            wide.to_string(),
+            "timestamp_bits=19 max_order=20 bucket_order=1"
+        );
+        let sixteen = ShadowLayout::new(16, 1 << 18, 2);
+        assert_eq!(
+            sixteen.to_string(),
+            "timestamp_bits=8 max_order=20 bucket_order=12"
+        );
+        let narrow = ShadowLayout::new(12, 1 << 16, 1);
+        assert_eq!(
+            narrow.to_string(),
+            "timestamp_bits=8 max_order=18 bucket_order=10"
+        );
+        assert_eq!(ShadowLayout::new(32, 4096, 1).bucket_order, 0);
+    }
+
+    #[test]
+    fn distances_survive_packing_but_for_their_bucket() {
+        for bits in [12, 16, 20, 27, 32] {
+            let layout = ShadowLayout::new(bits, 1 << 16, 1);
+            let bucket = 1_u32 << layout.bucket_order;
+            for (age, since) in [
+                (0_u32, 0_u32),
+                (5, 70_000),
+                (u32::MAX - 100, 200),
+                (1 << 31, 1000),
+            ] {
+                let shadow = layout.pack(&folio(age, true));
+                assert!(u64::from(shadow) < 1 << bits);
+                let found = layout.unpack(shadow, GroupId::ROOT, NodeId(0)).unwrap();
+                assert!(found.workingset);
+                let distance = layout.distance(found, age.wrapping_add(since));
+                assert!(
+                    distance.abs_diff(since) <= bucket,
+                    "{bits}: {since} became {distance}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_another_group_or_node_left_says_nothing() {
+        let layout = ShadowLayout::new(27, 1 << 16, 4);
+        let mut left = folio(7, false);
+        (left.group, left.node) = (GroupId(3), NodeId(2));
+        let shadow = layout.pack(&left);
+        assert!(layout.unpack(shadow, GroupId(3), NodeId(2)).is_some());
+        assert_eq!(layout.unpack(shadow, GroupId(2), NodeId(2)), None);
+        assert_eq!(layout.unpack(shadow, GroupId(3), NodeId(1)), None);
+        assert_eq!(layout.unpack(0, GroupId::ROOT, NodeId(0)), None);
+    }
+
+    /// Random use: who was rescued is rescued again as often as others are, and limbo becomes short.
+    #[test]
+    fn limbo_is_as_long_as_its_rescues_are_worth() {
+        let (cost, least) = (256, 32);
+        let mut known = folio(0, false);
+        known.set_referenced();
+        let new = folio(0, false);
+        let go = |rescued_of_known: u32, rescued_of_new: u32| {
+            let mut workingset = Workingset::new();
+            for n in 0..20_000 {
+                workingset.left_limbo(&known, n % 10 < rescued_of_known, 1024, cost, least);
+                workingset.left_limbo(&new, n % 10 < rescued_of_new, 1024, cost, least);
+            }
+            workingset.limbo_share(false, least)
+        };
+        assert_eq!(go(5, 5), least);
+        assert_eq!(go(5, 2), LIMBO_MOST);
+        // Nobody is rescued: nothing is known, and nothing is spent.
+        assert_eq!(go(0, 0), LIMBO_MOST);
+    }
+
+    #[test]
+    fn the_duel_tells_loops_from_stacks() {
+        let run = |keys: &dyn Fn(u32) -> u32| {
+            let mut workingset = Workingset::new();
+            for n in 0..20_000 {
+                workingset.watched_use(keys(n), 100, false);
+            }
+            workingset.rule()
+        };
+        assert_eq!(run(&|n| n % 200), Rule::Reuse, "a loop of twice the seats");
+        let zigzag = |n: u32| {
+            if (n / 200).is_multiple_of(2) {
+                n % 200
+            } else {
+                199 - n % 200
+            }
+        };
+        assert_eq!(run(&zigzag), Rule::Recency, "up and down again");
+    }
+
+    /// What the miniatures promise and reality does not keep is given up.
+    #[test]
+    fn a_rule_that_misses_more_than_recency_would_is_overdrawn() {
+        let mut workingset = Workingset::new();
+        let mut reuse = 0;
+        for n in 0..20_000 {
+            // The miniature of reuse hits half of this loop, that of recency nothing; so nothing real is worse.
+            workingset.watched_use(n % 200, 100, true);
+            reuse += u32::from(workingset.rule() == Rule::Reuse);
+        }
+        assert!(reuse > 19_000, "{reuse}");
+        let mut workingset = Workingset::new();
+        let mut over = 0;
+        for n in 0..40_000_u32 {
+            // Mostly hits for both, but real misses all the time.
+            let key = if n % 4 == 0 {
+                1000 + n / 4 % 150
+            } else {
+                n % 40
+            };
+            workingset.watched_use(key, 100, true);
+            over += u32::from(workingset.rule() == Rule::Reuse);
+        }
+        assert!(over < 20_000, "{over}");
+    }
+}

@@ -1,0 +1,240 @@
+//! Mission rows 4.1, 4.2, 4.3 and 4.5: shadows, refaults, and what is remembered at most. How good the choice of victims is:
+//! `millpond-replay`, `tests/policy.rs`.
+
+mod common;
+
+use common::{Bench, Driven, part};
+use millpond_core::limits::{MIN_LIMIT_PAGES, PAGES_PER_PAST_TABLE};
+use millpond_core::{
+    Access, Command, Commands, Config, Core, Event, FreeMode, LEAF_PAGES, Order, Outcome,
+    PageCount, PageIndex, PageRange, PageState, Reclaimer, Reply, curve,
+};
+
+/// A core whose limit is lowered to a few pages, so that histories are short.
+fn small(limit: u32, shadow_bits: u8) -> Bench {
+    let config = Config {
+        shadow_bits,
+        ..Config::new(PageCount(32 * LEAF_PAGES), PageCount(MIN_LIMIT_PAGES))
+    };
+    let mut bench = Bench(Core::new(config).unwrap());
+    let pages = PageCount(limit);
+    bench.send(Event::SetLimit { pages });
+    bench
+}
+
+/// Touches a page, reclaiming as long as that takes. Whether it came from the store.
+fn touch(bench: &mut Bench, page: PageIndex) -> bool {
+    let before = bench.0.stats().pgmajfault;
+    for _ in 0..100 {
+        let (reply, commands) = bench.fault(page);
+        bench.work(commands);
+        match reply {
+            Reply::Reclaim { pages } => {
+                let commands = bench.reclaim(pages.0);
+                bench.work(commands);
+            }
+            _ => return bench.0.stats().pgmajfault > before,
+        }
+    }
+    panic!("{page} is reclaimed for, for ever");
+}
+
+/// A few pages are used often, many rarely: the former are found out, and found again after they had to leave.
+#[test]
+fn what_comes_back_soon_is_activated_and_what_was_active_is_restored() {
+    for bits in [12, 16, 32] {
+        let mut bench = small(64, bits);
+        let region = bench.region(512, 0);
+        let (mut refaults, mut n) = (0_u64, 12345_u32);
+        for _ in 0..6000 {
+            n = n.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let page = if n >> 31 == 0 {
+                n >> 16 & 31
+            } else {
+                32 + (n >> 16) % 300
+            };
+            refaults += u64::from(touch(&mut bench, region.start.plus(page)));
+        }
+        let stats = bench.0.stats();
+        assert!(refaults > 0);
+        assert_eq!(stats.workingset_refault_anon, refaults, "{bits} bits");
+        assert!(stats.workingset_activate_anon > 0, "{bits} bits: {stats:?}");
+        assert!(stats.workingset_restore_anon > 0, "{bits} bits: {stats:?}");
+        assert!(stats.workingset_restore_anon <= stats.workingset_activate_anon);
+        assert_eq!(stats.refault_distance.iter().sum::<u64>(), refaults);
+    }
+}
+
+/// Row 4.1: who comes back after fewer uses of others than the oldest active folio has seen is active; who comes back
+/// later is not.
+#[test]
+fn a_refault_is_near_if_it_is_younger_than_the_oldest_active_folio() {
+    let mut bench = small(64, 32);
+    let region = bench.region(512, 0);
+    let page = |n| region.start.plus(n);
+    (0..80).for_each(|n| _ = touch(&mut bench, page(n)));
+    // The first refault finds no active folio, and is active itself; those that left before it was used are not near.
+    assert!(touch(&mut bench, page(3)));
+    assert_eq!(bench.0.stats().workingset_activate_anon, 1);
+    assert!(touch(&mut bench, page(1)));
+    let stats = bench.0.stats();
+    assert_eq!(
+        (
+            stats.workingset_refault_anon,
+            stats.workingset_activate_anon
+        ),
+        (2, 1)
+    );
+}
+
+/// A loop of twice the memory's length, in memory that is told nothing, ends in the rule of reuse with half of it kept.
+#[test]
+fn a_loop_keeps_a_part_with_narrow_shadows_too() {
+    for bits in [12, 16, 32] {
+        let mut bench = small(64, bits);
+        let region = bench.region(128, 0);
+        let mut loads = 0;
+        for n in 0..128 * 30 {
+            let load = touch(&mut bench, region.start.plus(n % 128));
+            loads += u32::from(load && n >= 128 * 20);
+        }
+        assert!(loads < 128 * 10 * 6 / 10, "{bits} bits: {loads} loads");
+    }
+}
+
+/// Row 4.5: shadows stay where pages are dropped, moved and given back, and every leaf's counts with them: the check after
+/// each event sees to that.
+#[test]
+fn dropped_pages_leave_shadows_that_move_and_go() {
+    let mut bench = Bench::new();
+    let range = bench.filled(2 * LEAF_PAGES, 0);
+    let kept = part(range, 0..1);
+    bench.free(part(range, 1..2 * LEAF_PAGES), FreeMode::Exclusive);
+    while bench.0.lazyfree_pages() > PageCount(0) {
+        let commands = bench.reclaim(128);
+        bench.work(commands);
+    }
+    // One leaf holds a page beside its shadows, the other nothing else.
+    assert_eq!(bench.0.stats().workingset_nodes, 1);
+    assert_eq!(bench.state(range, 5), PageState::Empty);
+    // Back again: each is a refault, and its leaf holds more than shadows.
+    let refaults = |bench: &Bench| bench.0.stats().workingset_refault_anon;
+    bench.touch(part(range, LEAF_PAGES..LEAF_PAGES + 3));
+    assert_eq!((refaults(&bench), bench.0.stats().workingset_nodes), (3, 0));
+    // They move with their leaf, and entry by entry.
+    let target = bench.region(2 * LEAF_PAGES, 0);
+    bench.send(Event::Remap {
+        from: part(range, LEAF_PAGES..2 * LEAF_PAGES),
+        to: part(target, 0..LEAF_PAGES),
+    });
+    bench.touch(part(target, 100..101));
+    bench.touch(part(target, 300..301));
+    assert_eq!(refaults(&bench), 5);
+    // What is discarded says nothing any more once its region goes.
+    bench.all(range, |range| Event::Discard { range });
+    bench.all(target, |range| Event::Discard { range });
+    assert_eq!(bench.state(kept, 0), PageState::Empty);
+}
+
+/// Row 4.3: a thousand GiB of address space from which memory was dropped is remembered within the bound, oldest forgotten first.
+#[test]
+fn a_thousand_gibibytes_leave_a_bounded_number_of_shadows() {
+    let arena = PageCount(1000 << 18);
+    let mut config = Config::new(arena, PageCount(MIN_LIMIT_PAGES));
+    config.records = 2 * MIN_LIMIT_PAGES;
+    let mut core = Core::new(config).unwrap();
+    let mut out = Commands::new();
+    core.handle(
+        Event::CreateRegion {
+            pages: arena,
+            order: Order::ZERO.into(),
+        },
+        &mut out,
+    );
+    let by = Reclaimer::Background;
+    let most = u64::from(MIN_LIMIT_PAGES / PAGES_PER_PAST_TABLE + 1);
+    let leaves = arena.0 / LEAF_PAGES;
+    for leaf in 0..leaves {
+        let page = PageIndex(leaf * LEAF_PAGES + leaf % 7);
+        let (access, max_order) = (Access::Write, Order::ZERO);
+        send(
+            &mut core,
+            &mut out,
+            Event::Fault {
+                page,
+                access,
+                max_order,
+            },
+        );
+        let range = PageRange::new(page, PageCount(1));
+        let mode = FreeMode::Exclusive;
+        send(&mut core, &mut out, Event::LazyFree { range, mode });
+        if leaf % 16 == 15 {
+            let pages = PageCount(16);
+            send(&mut core, &mut out, Event::Reclaim { pages, by });
+            assert!(core.stats().workingset_nodes <= most, "{:?}", core.stats());
+        }
+    }
+    let stats = core.stats();
+    assert_eq!(stats.pglazyfreed, u64::from(leaves));
+    assert_eq!(
+        stats.workingset_nodereclaim + stats.workingset_nodes,
+        u64::from(leaves)
+    );
+    // The youngest is remembered, the oldest is not.
+    let refaults = |core: &Core| core.stats().workingset_refault_anon;
+    for (leaf, known) in [(leaves - 1, 1), (0, 0)] {
+        let (before, page) = (refaults(&core), PageIndex(leaf * LEAF_PAGES + leaf % 7));
+        let (access, max_order) = (Access::Write, Order::ZERO);
+        send(
+            &mut core,
+            &mut out,
+            Event::Fault {
+                page,
+                access,
+                max_order,
+            },
+        );
+        assert_eq!(refaults(&core) - before, known, "leaf {leaf}");
+    }
+}
+
+/// An event, and all that follows where everything works.
+fn send(core: &mut Core, out: &mut Commands, event: Event) {
+    core.handle(event, out);
+    while !out.is_empty() {
+        let commands: Vec<Command> = out.iter().collect();
+        out.clear();
+        for command in commands {
+            let done = |folio, outcome| Event::Completed { folio, outcome };
+            let event = match command {
+                Command::Zero { folio, .. } => done(folio, common::NEW),
+                Command::Clear { folio, .. } => done(folio, Outcome::Cleared),
+                Command::TakeOutIfBlank { folio, .. } => done(folio, Outcome::TakenOutBlank),
+                Command::TakeOut { folio, .. } => done(folio, Outcome::TakenOut),
+                Command::FreeFrame { frame } => Event::FrameFreed { frame },
+                other => panic!("{other:?}"),
+            };
+            core.handle(event, out);
+        }
+    }
+}
+
+/// The histogram's sums never fall, and end with all that were counted.
+#[test]
+fn the_curve_rises_to_all_refaults() {
+    let mut bench = small(64, 32);
+    let region = bench.region(512, 0);
+    for n in 0..3000_u32 {
+        touch(&mut bench, region.start.plus(n * n % 331));
+    }
+    let stats = bench.0.stats();
+    let sums: Vec<u64> = (0..12)
+        .map(|n| curve::spared(&stats.refault_distance, 1 << n))
+        .collect();
+    assert!(sums.is_sorted(), "{sums:?}");
+    assert_eq!(
+        curve::spared(&stats.refault_distance, 1 << 31),
+        stats.workingset_refault_anon
+    );
+}

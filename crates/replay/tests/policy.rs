@@ -1,0 +1,148 @@
+//! How good the core's choice of victims is, on patterns of which the best answer is known.
+
+use millpond_core::{Config, LEAF_PAGES, PageCount, Rule};
+use millpond_replay::core_policy::{CoreCounts, CorePolicy, Touch};
+use millpond_replay::policies::Policy;
+use millpond_replay::trace::Trace;
+
+/// Numbers that look random, the same each time.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 20) % n
+    }
+}
+
+fn replay(pages: &[u64], cache: u32) -> CorePolicy {
+    CorePolicy::replay(&Trace::of_pages(pages.iter().copied()), cache).unwrap()
+}
+
+fn lru(pages: &[u64], cache: u32) -> u64 {
+    let trace = Trace::of_pages(pages.iter().copied());
+    Policy::Lru.misses(&trace, &[cache]).unwrap()[0].misses
+}
+
+/// Of a loop twice as long as memory LRU hits nothing, and nobody more than half.
+#[test]
+fn half_of_a_loop_is_kept() {
+    let pages: Vec<u64> = (0..400_000).map(|n| n % 2000).collect();
+    let policy = replay(&pages, 1000);
+    let counts = policy.counts();
+    assert_eq!(policy.core().rule(), Rule::Reuse);
+    assert!(counts.misses() < 400_000 * 53 / 100, "{counts:?}");
+}
+
+/// Up and down again: LRU is the best there is, and LIRS misses nearly twice as often.
+#[test]
+fn a_growing_and_shrinking_pass_is_served_by_recency() {
+    let zigzag = |n: u64| match n / 2000 % 2 {
+        0 => n % 2000,
+        _ => 1999 - n % 2000,
+    };
+    let pages: Vec<u64> = (0..100_000).map(zigzag).collect();
+    let (ours, lru) = (replay(&pages, 1000).counts().misses(), lru(&pages, 1000));
+    assert!(ours * 100 <= lru * 102, "{ours} misses, LRU {lru}");
+}
+
+/// Loops and zigzags by turns: the rule changes with them, and the worse of the two never costs what it could.
+#[test]
+fn the_rule_follows_the_program() {
+    let mut pages = Vec::new();
+    for phase in 0..6 {
+        for n in 0..60_000_u64 {
+            pages.push(match (phase % 2, n / 2000 % 2) {
+                (0, _) | (_, 0) => n % 2000,
+                _ => 1999 - n % 2000,
+            });
+        }
+    }
+    let (ours, lru) = (replay(&pages, 1000).counts().misses(), lru(&pages, 1000));
+    assert!(ours * 100 < lru * 80, "{ours} misses, LRU {lru}");
+}
+
+/// A hot set of half the budget, and a scan that never comes back, ten times as long as memory. LRU loses 28 % of the hot
+/// accesses to it. It takes the first third of the scan to find out; then the hot set is safe.
+#[test]
+fn a_scan_passes_the_hot_set() {
+    let mut draw = Draw(7);
+    let mut policy = CorePolicy::new(100_352, 4096).unwrap();
+    let (mut hot, mut hit) = (0, 0);
+    let mut scan = 4096;
+    for n in 0..90_000 {
+        let scans = n >= 8_000 && n % 2 == 0 && scan < 4096 + 10 * 4096;
+        let page = if scans {
+            scan += 1;
+            scan
+        } else {
+            draw.below(2048) as u32
+        };
+        let touch = policy.access(page, false).unwrap();
+        if n >= 50_000 && !scans {
+            hot += 1;
+            hit += u32::from(matches!(touch, Touch::Hit | Touch::Rescue));
+        }
+    }
+    assert!(hit * 1000 >= hot * 990, "{hit} of {hot}");
+}
+
+/// Random use of everything: no rescue tells who will be used again, and limbo gets short; with compressed RAM behind it, at once.
+#[test]
+fn random_use_is_not_watched_at_any_price() {
+    for cost in [20, 256] {
+        let pages = 32 * LEAF_PAGES;
+        let config = Config {
+            refault_cost: cost,
+            ..Config::new(PageCount(pages), PageCount(pages / 2))
+        };
+        let mut policy = CorePolicy::with_config(config, pages / 2).unwrap();
+        let mut draw = Draw(99);
+        let mut run = |accesses: u32| -> CoreCounts {
+            for _ in 0..accesses {
+                policy
+                    .access(draw.below(u64::from(pages)) as u32, false)
+                    .unwrap();
+            }
+            policy.counts()
+        };
+        let warm = run(300_000);
+        let end = run(300_000);
+        let (rescues, misses) = (end.rescues - warm.rescues, end.misses() - warm.misses());
+        // An eighth of the folios is watched in memory of this size, and rescued whenever it is used.
+        assert!(
+            rescues * 10 < misses * 3,
+            "cost {cost}: {rescues} rescues, {misses} misses"
+        );
+    }
+}
+
+/// A set that is abandoned for another of nine tenths of the budget while a one-touch scan runs through. Under the rule of
+/// reuse, which the scan has brought in force, a new page needs two faults to take an old one's place; then the rule changes.
+#[test]
+fn a_new_working_set_comes_in() {
+    let mut draw = Draw(5);
+    let budget = 4096_u64;
+    let mut policy = CorePolicy::new(400 * LEAF_PAGES, budget as u32).unwrap();
+    let mut scan = 0;
+    let mut go = |first: u64, set: u64, accesses: u64, policy: &mut CorePolicy| {
+        let mut faults = 0;
+        for n in 0..accesses {
+            if n % 32 == 0 {
+                scan += 1;
+                policy.access((50_000 + scan) as u32, false).unwrap();
+            }
+            let touch = policy
+                .access((first + draw.below(set)) as u32, false)
+                .unwrap();
+            faults += u64::from(matches!(touch, Touch::First | Touch::Refault));
+        }
+        faults
+    };
+    go(0, budget * 9 / 10, 100_000, &mut policy);
+    let set = budget * 9 / 10;
+    let faults = go(10_000, set, 60_000, &mut policy);
+    assert!(faults <= set * 24 / 10, "{faults} for {set}");
+}

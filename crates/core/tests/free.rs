@@ -57,6 +57,32 @@ fn what_is_unhooked_counts_until_it_was_given_back() {
     assert!(bench.0.is_quiet());
 }
 
+/// Frames that a gather took from limbo counted as given back as soon as they were collected: the next faults had their memory while
+/// it was still there, as much above the limit as limbo was long. (Simulator, seed 16777225.)
+#[test]
+fn frames_that_a_gather_collects_count_until_they_were_given_back() {
+    let mut bench = Bench::new();
+    let range = bench.filled(96, 4);
+    bench.page_out(range);
+    assert_eq!(bench.0.stats().nr_limbo, 96);
+    // Without demand the pool keeps none of them.
+    for _ in 0..64 {
+        bench.all(range, |_| Event::Tick { first: true });
+    }
+    let before = bench.0.available();
+    let mut gather = Gather::with_pages(1);
+    assert_eq!(unhook(&mut bench, range, &mut gather), Reply::Done);
+    let frames = gather.items().filter_map(|item| match item {
+        Gathered::Frame(frame) => Some(frame.order().pages().0),
+        Gathered::Slot(_) => None,
+    });
+    let collected: u32 = frames.sum();
+    assert!(collected > 0);
+    assert_eq!(bench.0.available().0, before.0 + 96 - collected);
+    given_back(&mut bench, &mut gather);
+    assert_eq!(bench.0.available().0, before.0 + 96);
+}
+
 #[test]
 fn a_full_batch_ends_the_walk_and_the_next_goes_on() {
     let mut bench = Bench::new();

@@ -50,7 +50,7 @@ fn what_is_freed_is_gone_and_another_thread_looks_on() {
                 assert!(figure(longest) > 0.0, "{name}: {median}");
             }
         }
-        assert_eq!(blocked["ratios"].as_array().unwrap().len(), 4);
+        assert_eq!(blocked["ratios"].as_array().unwrap().len(), 6);
         assert_eq!(targets(&report), 6);
         assert!(report["cycle"].is_null());
         let tuned = options.len() > 1;

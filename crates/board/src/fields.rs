@@ -194,6 +194,22 @@ fields! {
     PressureFull300 = "pressure_full_avg300",
     /// Of `Reclaim`, what threads spent that needed memory themselves.
     ReclaimDirect = "reclaim_direct_ns",
+    /// Threads that give freed memory back, as it is set.
+    FreeWorkers = "free_workers",
+    /// Pages that one free unhooks before workers help, as it is set.
+    FreeThreshold = "free_threshold_pages",
+    /// Most bytes that go to the kernel by one call, as it is set.
+    FreeChunk = "free_chunk_bytes",
+    /// Frees that wait for a worker now, or are with one.
+    FreeQueued = "free_queued",
+    /// Batches of freed memory that were given back.
+    FreeBatches = "free_batches",
+    /// Of these, what workers gave back.
+    FreeByWorkers = "free_batches_by_workers",
+    /// Bytes that went to the kernel with these batches.
+    FreeBytes = "free_bytes",
+    /// Time that giving them back took, in nanoseconds, in all threads together.
+    FreeTime = "free_ns",
 }
 
 const _: () = assert!(Field::ALL.len() <= FIELD_ROOM);

@@ -14,7 +14,7 @@
 //! Until [`Core::gathered`](crate::Core::gathered) says that it was given back, all of it counts as it did: the frames in
 //! use are the truth at every moment.
 
-use crate::addr::{Frame, Order, PageRange};
+use crate::addr::{Frame, Order, PageCount, PageRange};
 use crate::swap::SlotId;
 
 /// Entries of the batch that needs no page.
@@ -96,6 +96,12 @@ impl Gather {
     #[must_use]
     pub fn zap(&self) -> Option<PageRange> {
         (self.mapped > 0).then_some(self.zap)
+    }
+
+    /// Pages that go to the kernel with it: mapped ones, and those of its frames.
+    #[must_use]
+    pub fn pages(&self) -> PageCount {
+        PageCount(self.mapped + self.frames)
     }
 
     /// Slots and frames, in the order in which they were found.

@@ -185,6 +185,17 @@ pub fn fields(stats: &Stats, peaks: &StorePeaks) -> Fields {
         (Field::NrUnevictable, vm.nr_unevictable),
         (Field::NrLimit, vm.nr_limit),
         (Field::Metadata, stats.metadata_bytes),
+        (Field::FreeWorkers, stats.free.tuning.workers as u64),
+        (
+            Field::FreeThreshold,
+            u64::from(stats.free.tuning.batch_pages),
+        ),
+        (Field::FreeChunk, stats.free.tuning.chunk_bytes as u64),
+        (Field::FreeQueued, stats.free.queued as u64),
+        (Field::FreeBatches, stats.free.batches),
+        (Field::FreeByWorkers, stats.free.by_workers),
+        (Field::FreeBytes, stats.free.bytes),
+        (Field::FreeTime, nanos(stats.free.time)),
     ];
     let mut fields = Fields::default();
     for (field, value) in values {

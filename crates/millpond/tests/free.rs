@@ -3,7 +3,7 @@
 mod common;
 
 use common::{MIB, PAGE, eventually, fill, holds, order, pages, small, status, ways};
-use millpond::{FreeTuning, Manager, Region};
+use millpond::{FreeStats, FreeTuning, Manager, Region};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 fn filled(manager: &Manager, bytes: usize) -> Region {
@@ -51,25 +51,109 @@ fn a_region_is_freed_in_the_background_and_its_addresses_at_once() {
     }
 }
 
-/// Rows 3.1 and 3.2: beyond the threshold batches go to the workers, and the free is complete when it returns.
-#[test]
-fn a_large_free_hands_batches_to_workers_and_waits_for_them() {
-    for workers in [0, 1, 3] {
-        // Half of the budget may stay in the pool; the rest goes by batches.
-        let manager = Manager::builder().ram(128 << 20).build().unwrap();
-        manager.set_free_tuning(FreeTuning {
-            workers,
-            batch_pages: 1024,
-            chunk_bytes: 4 * MIB,
-        });
-        let region = filled(&manager, 120 * MIB);
-        drop(region);
-        nothing_is_left(&manager, "drop");
-        let stats = manager.stats().free;
-        assert!(stats.batches >= 10, "{stats:?}");
-        assert_eq!(stats.by_workers > 0, workers > 0, "{stats:?}");
-        assert_eq!(stats.tuning.chunk_bytes, 4 * MIB);
+/// What freeing 120 MiB comes to, tuned like that from now on. Half of the budget may stay in the pool; the rest goes by batches.
+fn freed_with(manager: &Manager, tuning: FreeTuning) -> FreeStats {
+    manager.set_free_tuning(tuning);
+    let region = filled(manager, 120 * MIB);
+    let before = manager.stats().free;
+    drop(region);
+    nothing_is_left(manager, "drop");
+    let after = manager.stats().free;
+    assert_eq!(after.tuning, tuning, "the figures say how it is tuned");
+    FreeStats {
+        batches: after.batches - before.batches,
+        by_workers: after.by_workers - before.by_workers,
+        bytes: after.bytes - before.bytes,
+        slots: after.slots - before.slots,
+        time: after.time - before.time,
+        ..after
     }
+}
+
+fn for_tuning() -> Manager {
+    Manager::builder().ram(128 << 20).build().unwrap()
+}
+
+/// Rows 3.1 and 3.2: beyond the threshold batches go to the workers, of which there are as many as were asked for, and the free
+/// is complete when it returns.
+#[test]
+fn the_number_of_workers_can_be_changed_while_it_runs() {
+    common::alone("the_number_of_workers_can_be_changed_while_it_runs", || {
+        let threads = || {
+            let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+            let named = |task: &std::fs::DirEntry| {
+                let name = std::fs::read_to_string(task.path().join("comm"));
+                name.is_ok_and(|name| name.trim() == "millpond-free")
+            };
+            tasks.flatten().filter(named).count()
+        };
+        let manager = for_tuning();
+        for (workers, most) in [(0, 0), (1, 1), (3, 3), (0, 3)] {
+            let tuning = FreeTuning {
+                workers,
+                batch_pages: 1024,
+                chunk_bytes: 2 * MIB,
+            };
+            let freed = freed_with(&manager, tuning);
+            assert!(freed.batches >= 20, "{freed:?}");
+            assert_eq!(freed.by_workers > 0, workers > 0, "{freed:?}");
+            let threads = threads();
+            assert!(
+                threads <= most && threads >= workers.min(1),
+                "{threads} threads for {workers} workers"
+            );
+        }
+    });
+}
+
+/// Row 3.2.
+#[test]
+fn the_threshold_can_be_changed_while_it_runs() {
+    let manager = for_tuning();
+    let from = |pages| FreeTuning {
+        workers: 1,
+        batch_pages: pages,
+        chunk_bytes: 4 * MIB,
+    };
+    let alone = freed_with(&manager, from(32 << 10));
+    assert!(alone.batches > 0 && alone.by_workers == 0, "{alone:?}");
+    let helped = freed_with(&manager, from(2 << 10));
+    // Two batches are below it, more if one ended early at a folio in flight.
+    let alone = helped.batches - helped.by_workers;
+    assert!((2..=4).contains(&alone), "{helped:?}");
+    assert!(helped.by_workers > 0, "{helped:?}");
+    let all = freed_with(&manager, from(0));
+    assert!(all.batches > 0 && all.batches == all.by_workers, "{all:?}");
+}
+
+/// Row 3.2: how much goes to the kernel at once, and that all of it is counted.
+#[test]
+fn the_chunk_can_be_changed_while_it_runs() {
+    let manager = for_tuning();
+    for chunk in [2 * MIB, 8 * MIB, 32 * MIB] {
+        let tuning = FreeTuning {
+            chunk_bytes: chunk,
+            ..FreeTuning::default()
+        };
+        let freed = freed_with(&manager, tuning);
+        assert!(
+            freed.bytes >= 30 * MIB as u64 && freed.bytes <= freed.batches * chunk as u64,
+            "{freed:?}"
+        );
+        assert!(!freed.time.is_zero(), "{freed:?}");
+    }
+}
+
+/// What had gone to the store is released there with the batches.
+#[test]
+fn slots_are_released_with_the_batches() {
+    let manager = small().build().unwrap();
+    let region = filled(&manager, 120 * MIB);
+    let (slots, before) = (manager.stats().store.slots, manager.stats().free.slots);
+    assert!(slots > 0);
+    drop(region);
+    nothing_is_left(&manager, "drop");
+    assert_eq!(manager.stats().free.slots - before, slots);
 }
 
 /// Row 3.3, and accounting at every moment: what is being freed counts until it is given back, and never twice.

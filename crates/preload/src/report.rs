@@ -12,7 +12,7 @@ use millpond_board::{Board, Field, Fields, SlotWriter, State, now_ns};
 use std::path::Path;
 
 /// Counters that only grow.
-const CUMULATIVE: [Field; 32] = [
+const CUMULATIVE: [Field; 36] = [
     Field::MinorFaults,
     Field::MajorFaults,
     Field::BytesOut,
@@ -45,6 +45,10 @@ const CUMULATIVE: [Field; 32] = [
     Field::Snapshots,
     Field::SnapshotCopy,
     Field::ReclaimDirect,
+    Field::FreeBatches,
+    Field::FreeByWorkers,
+    Field::FreeBytes,
+    Field::FreeTime,
 ];
 
 /// Where and since when this process reports.

@@ -18,7 +18,7 @@ use std::time::Duration;
 const PAGE: u64 = 4096;
 
 /// Counters that add up over processes. What is lazily freed is a gauge: as it was when each process ended.
-const SUMS: [Field; 19] = [
+const SUMS: [Field; 23] = [
     Field::Touched,
     Field::MinorFaults,
     Field::MajorFaults,
@@ -38,7 +38,14 @@ const SUMS: [Field; 19] = [
     Field::PgLazyFree,
     Field::PgLazyFreed,
     Field::PgLazyFreeReused,
+    Field::FreeBatches,
+    Field::FreeByWorkers,
+    Field::FreeBytes,
+    Field::FreeTime,
 ];
+
+/// How freeing is tuned, which is the same in all processes of a run.
+const FREE_TUNING: [Field; 3] = [Field::FreeWorkers, Field::FreeThreshold, Field::FreeChunk];
 
 /// A way that faults go, with the fields that tell of it: how many went there, median, 99th percentile, longest.
 type Way = (&'static str, [Field; 4]);
@@ -129,6 +136,9 @@ pub struct Report {
     /// The same for each way that its faults went.
     #[serde(flatten)]
     ways: Map<String, Value>,
+    /// Workers that give freed memory back, from how much on, and how much at once.
+    #[serde(flatten)]
+    free_tuning: Map<String, Value>,
     /// Sums over all processes.
     #[serde(flatten)]
     sums: Map<String, Value>,
@@ -167,7 +177,7 @@ impl Report {
             slot.fields.get(Field::MinorFaults) + slot.fields.get(Field::MajorFaults)
         };
         let busiest = slots.iter().max_by_key(|slot| faults(slot));
-        let latency = |field| busiest.map_or(0, |slot| slot.fields.get(field));
+        let of_busiest = |field| busiest.map_or(0, |slot| slot.fields.get(field));
         let published = slots
             .iter()
             .map(|slot| slot.fields.get(Field::PeakRss))
@@ -189,13 +199,17 @@ impl Report {
             store,
             order: order.to_string(),
             compression_ratio: (stored > 0).then_some(ratio),
-            fault_p50_ns: latency(Field::FaultP50),
-            fault_p99_ns: latency(Field::FaultP99),
-            fault_max_ns: latency(Field::FaultMax),
+            fault_p50_ns: of_busiest(Field::FaultP50),
+            fault_p99_ns: of_busiest(Field::FaultP99),
+            fault_max_ns: of_busiest(Field::FaultMax),
             ways: WAYS
                 .iter()
                 .flat_map(|&(_, fields)| fields)
-                .map(|field| (field.key().to_owned(), latency(field).into()))
+                .map(|field| (field.key().to_owned(), of_busiest(field).into()))
+                .collect(),
+            free_tuning: FREE_TUNING
+                .iter()
+                .map(|&field| (field.key().to_owned(), of_busiest(field).into()))
                 .collect(),
             sums: SUMS
                 .iter()
@@ -343,6 +357,21 @@ impl fmt::Display for Report {
                 Human(self.sum(Field::LazyFree))
             )?;
         }
+        let batches = self.sum(Field::FreeBatches);
+        if batches > 0 {
+            let tuned = |field| number(&self.free_tuning, field);
+            writeln!(
+                f,
+                "  given back      {} in {}, {} batches, {} by workers ({}; from {} on, {} at once)",
+                Human(self.sum(Field::FreeBytes)),
+                Time(self.sum(Field::FreeTime)),
+                Thousands(batches),
+                Thousands(self.sum(Field::FreeByWorkers)),
+                tuned(Field::FreeWorkers),
+                Human(tuned(Field::FreeThreshold) * PAGE),
+                Human(tuned(Field::FreeChunk)),
+            )?;
+        }
         for (field, meaning) in [
             (
                 Field::StoreFailed,
@@ -455,6 +484,13 @@ mod tests {
                 (Field::LazyFree, 3 << 20),
                 (Field::PgLazyFree, 1024),
                 (Field::PgLazyFreed, 256),
+                (Field::FreeWorkers, 1),
+                (Field::FreeThreshold, 256 << 10),
+                (Field::FreeChunk, 8 << 20),
+                (Field::FreeBatches, 1000),
+                (Field::FreeByWorkers, 900),
+                (Field::FreeBytes, 6 << 30),
+                (Field::FreeTime, 500_000_000),
             ],
             &[
                 (Field::PeakRss, 20 << 20),
@@ -463,6 +499,9 @@ mod tests {
                 (Field::LazyFree, 1 << 20),
                 (Field::PgLazyFree, 512),
                 (Field::PgLazyFreeReused, 128),
+                (Field::FreeWorkers, 1),
+                (Field::FreeBatches, 234),
+                (Field::FreeBytes, 1 << 30),
             ],
         ]);
         let report = report("zram", "adaptive:4", 0, &slots);
@@ -486,6 +525,21 @@ mod tests {
         );
         assert_eq!(json["processes"][0]["lazyfree_bytes"], 3 << 20);
         let line = "lazily freed    6 MiB, 1 MiB of it dropped when memory was short; 4 MiB resident at the end";
+        assert!(report.to_string().contains(line), "{report}");
+        assert_eq!(
+            [
+                "free_workers",
+                "free_threshold_pages",
+                "free_chunk_bytes",
+                "free_batches",
+                "free_batches_by_workers",
+                "free_bytes",
+                "free_ns"
+            ]
+            .map(|name| json[name].as_u64().unwrap()),
+            [1, 256 << 10, 8 << 20, 1234, 900, 7 << 30, 500_000_000]
+        );
+        let line = "given back      7 GiB in 500.0 ms, 1,234 batches, 900 by workers (1; from 1 GiB on, 8 MiB at once)\n";
         assert!(report.to_string().contains(line), "{report}");
         assert!(
             report.to_string().contains("order adaptive:4\n"),

@@ -62,7 +62,7 @@ impl Counter {
 }
 
 /// All, in the order in which they are printed.
-pub const ALL: [Counter; 50] = [
+pub const ALL: [Counter; 58] = [
     Counter::gauge(Field::Budget),
     Counter::gauge(Field::Rss),
     Counter::gauge(Field::Metadata),
@@ -112,16 +112,31 @@ pub const ALL: [Counter; 50] = [
     Counter::gauge(Field::FaultMax),
     Counter::counts(Field::Reclaim),
     Counter::counts(Field::ReclaimDirect),
+    Counter::gauge(Field::FreeWorkers),
+    Counter::gauge(Field::FreeThreshold),
+    Counter::gauge(Field::FreeChunk),
+    Counter::gauge(Field::FreeQueued),
+    Counter::counts(Field::FreeBatches),
+    Counter::counts(Field::FreeByWorkers),
+    Counter::counts(Field::FreeBytes),
+    Counter::counts(Field::FreeTime),
     Counter::gauge(Field::PeakRss),
 ];
 
-/// Whether a gauge is the highest of the processes' and no sum: latencies cannot be added, and peaks of several processes do not
-/// fall together.
+/// Whether a gauge is the highest of the processes' and no sum: latencies cannot be added, nor settings that all have, and peaks
+/// of several processes do not fall together.
 #[must_use]
 pub fn is_highest(counter: &Counter) -> bool {
     matches!(
         counter.from,
-        From::Field(Field::FaultP50 | Field::FaultP99 | Field::FaultMax | Field::PeakRss)
+        From::Field(
+            Field::FaultP50
+                | Field::FaultP99
+                | Field::FaultMax
+                | Field::PeakRss
+                | Field::FreeThreshold
+                | Field::FreeChunk
+        )
     )
 }
 

@@ -24,6 +24,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Pages of a batch: the slots of 32 MiB in single pages, and a frame for each.
 const PAGES: usize = 2 * DISCARD_WALK as usize / GATHER_PAGE + 1;
@@ -63,6 +64,13 @@ pub struct FreeStats {
     pub batches: u64,
     /// Of these, the ones that a worker gave back.
     pub by_workers: u64,
+    /// Bytes of mapped pages and of frames that went to the kernel with these batches. What the pool took for the next faults
+    /// is not in it.
+    pub bytes: u64,
+    /// Slots that the store released with them.
+    pub slots: u64,
+    /// Time that giving back took, in all threads together.
+    pub time: Duration,
 }
 
 /// Who frees.
@@ -96,6 +104,16 @@ struct Queue {
     stop: bool,
 }
 
+/// What was given back so far; see [`FreeStats`].
+#[derive(Default)]
+struct Counts {
+    batches: AtomicU64,
+    by_workers: AtomicU64,
+    pages: AtomicU64,
+    slots: AtomicU64,
+    nanos: AtomicU64,
+}
+
 /// The queue and what it is tuned by.
 pub(crate) struct Freer {
     queue: Mutex<Queue>,
@@ -104,8 +122,7 @@ pub(crate) struct Freer {
     workers: AtomicUsize,
     batch_pages: AtomicU32,
     chunk_pages: AtomicU32,
-    batches: AtomicU64,
-    by_workers: AtomicU64,
+    counts: Counts,
     ended: AtomicBool,
 }
 
@@ -117,8 +134,7 @@ impl Freer {
             workers: AtomicUsize::new(0),
             batch_pages: AtomicU32::new(0),
             chunk_pages: AtomicU32::new(0),
-            batches: AtomicU64::new(0),
-            by_workers: AtomicU64::new(0),
+            counts: Counts::default(),
             ended: AtomicBool::new(false),
         };
         freer.set_tuning(FreeTuning::default());
@@ -143,8 +159,11 @@ impl Freer {
                 chunk_bytes: self.chunk_pages.load(Ordering::Relaxed) as usize * PAGE_SIZE,
             },
             queued: queue.jobs.len() + queue.taken,
-            batches: self.batches.load(Ordering::Relaxed),
-            by_workers: self.by_workers.load(Ordering::Relaxed),
+            batches: self.counts.batches.load(Ordering::Relaxed),
+            by_workers: self.counts.by_workers.load(Ordering::Relaxed),
+            bytes: self.counts.pages.load(Ordering::Relaxed) * PAGE_SIZE as u64,
+            slots: self.counts.slots.load(Ordering::Relaxed),
+            time: Duration::from_nanos(self.counts.nanos.load(Ordering::Relaxed)),
         }
     }
 
@@ -213,7 +232,7 @@ impl Driver {
             unhooked += gather.zap().map_or(0, |range| range.len.0);
             let small = unhooked <= self.freer.batch_pages.load(Ordering::Relaxed);
             if small || by == Freed::ByWorker || self.freer.workers.load(Ordering::Relaxed) == 0 {
-                self.give_back(&mut gather);
+                self.give_back(&mut gather, by);
                 turns.next();
                 continue;
             }
@@ -238,15 +257,19 @@ impl Driver {
     }
 
     /// Gives a batch back, and tells the core.
-    fn give_back(&self, gather: &mut Gather) {
+    fn give_back(&self, gather: &mut Gather, by: Freed) {
+        let since = Instant::now();
         if let Some(range) = gather.zap() {
             self.mmu.zap(&[range]);
         }
         let mut frames = [Frame::new(Order::ZERO, 0); FRAMES];
-        let mut len = 0;
+        let (mut len, mut slots) = (0, 0);
         for item in gather.items() {
             match item {
-                Gathered::Slot(slot) => self.store.release(slot),
+                Gathered::Slot(slot) => {
+                    self.store.release(slot);
+                    slots += 1;
+                }
                 Gathered::Frame(frame) => {
                     frames[len] = frame;
                     len += 1;
@@ -259,8 +282,14 @@ impl Driver {
         }
         self.mmu.free_frames(&frames[..len]);
         self.lock().gathered(gather);
+        let add = |count: &AtomicU64, more| count.fetch_add(more, Ordering::Relaxed);
+        let counts = &self.freer.counts;
+        add(&counts.batches, 1);
+        add(&counts.by_workers, u64::from(by == Freed::ByWorker));
+        add(&counts.pages, u64::from(gather.pages().0));
+        add(&counts.slots, slots);
+        add(&counts.nanos, since.elapsed().as_nanos() as u64);
         gather.clear();
-        self.freer.batches.fetch_add(1, Ordering::Relaxed);
         self.wake_waiters();
     }
 
@@ -342,7 +371,7 @@ impl Driver {
             let job = queue.jobs.pop_back();
             queue.taken += 1;
             drop(queue);
-            self.do_job(job.expect("it was queued above"));
+            self.do_job(job.expect("it was queued above"), Freed::ByOwner);
             return;
         }
         self.freer.changed.notify_all();
@@ -370,16 +399,16 @@ impl Driver {
             };
             queue.taken += 1;
             drop(queue);
-            self.freer.by_workers.fetch_add(1, Ordering::Relaxed);
-            self.do_job(job);
+            self.do_job(job, Freed::ByWorker);
             turns.next();
         }
     }
 
-    fn do_job(self: &Arc<Self>, job: Job) {
+    /// `by` is who gives a batch back. A whole region is always ended as a worker does it, without waiting for others.
+    fn do_job(self: &Arc<Self>, job: Job, by: Freed) {
         match job {
             Job::Batch(mut gather, owner) => {
-                self.give_back(&mut gather);
+                self.give_back(&mut gather, by);
                 owner.fetch_sub(1, Ordering::SeqCst);
             }
             Job::Region(region) => self.end_region(region, Freed::ByWorker),

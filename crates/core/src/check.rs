@@ -154,6 +154,7 @@ impl Core {
                     entry == Entry::Empty || self.regions.of(page).is_some(),
                     "{page} is outside all regions"
                 );
+                self.check_shadow(page)?;
                 match entry {
                     Entry::Folio(id) => {
                         let folio = self.folios.get(id);
@@ -207,7 +208,25 @@ impl Core {
         Ok(by_slot)
     }
 
-    /// Leaves that hold shadows only wait on the list of their lruvec, each once, inside of regions.
+    /// What a page has left behind is its group's, or that of one that was removed since from below it.
+    fn check_shadow(&self, page: PageIndex) -> Result<(), String> {
+        let Some((depth, node)) = self.shadows.whose(self.leaves.shadow(page)) else {
+            return Ok(());
+        };
+        ensure!(
+            self.regions.of(page).is_some() && node.0 < self.config.nodes,
+            "{page} has left a shadow outside all regions, or on no node: {node:?}"
+        );
+        let group = self.group_of(page);
+        ensure!(
+            depth >= self.groups.depth(group),
+            "{page} of {group:?} has left a shadow as a page of a group at depth {depth}"
+        );
+        Ok(())
+    }
+
+    /// Leaves that hold shadows only wait on the list of their lruvec, each once, inside of regions; no leaf with shadows is charged to a group
+    /// that is gone.
     fn check_shadows(&self) -> Result<(), String> {
         let mut listed = HashSet::new();
         for (vec, _) in self.lru.iter() {
@@ -228,6 +247,14 @@ impl Core {
                 "{vec:?} counts {} tables of shadows, has {}",
                 self.leaves.past_tables(index),
                 listed.len() - before
+            );
+        }
+        for (vec, _) in self.lru.iter() {
+            let group = self.lru.group(vec);
+            let mut in_use = self.groups.iter().map(|(id, _)| id);
+            ensure!(
+                in_use.any(|id| id == group) || self.leaves.past_tables(Lruvecs::index(vec)) == 0,
+                "{group:?} is gone, but keeps tables of shadows"
             );
         }
         let all = self

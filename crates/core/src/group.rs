@@ -134,6 +134,10 @@ pub(crate) struct Group {
     pub(crate) life: Life,
     parent: Option<GroupId>,
     children: u16,
+    /// How many groups lie above it.
+    depth: u8,
+    /// Of a dying group: how far the leaf tables were looked through for those that it was charged with.
+    pub(crate) tables_passed: u32,
     pub(crate) limits: GroupLimits,
     /// Pages charged here and below.
     usage: u32,
@@ -163,11 +167,13 @@ pub(crate) struct Marks {
 }
 
 impl Group {
-    fn new(parent: Option<GroupId>, limits: GroupLimits) -> Self {
+    fn new(parent: Option<GroupId>, depth: u8, limits: GroupLimits) -> Self {
         Self {
             life: Life::Live,
             parent,
             children: 0,
+            depth,
+            tables_passed: 0,
             limits,
             usage: 0,
             claimed: Marks::default(),
@@ -233,7 +239,7 @@ impl Groups {
     /// The root alone. Of its limits only the cap on lazily freed memory counts.
     pub(crate) fn new(limits: GroupLimits) -> Self {
         Self {
-            seats: vec![Group::new(None, limits)],
+            seats: vec![Group::new(None, 0, limits)],
             unused: VecDeque::new(),
         }
     }
@@ -246,10 +252,11 @@ impl Groups {
         if !self.is_live(parent) {
             return Err(NoGroup::UnknownParent);
         }
-        if self.path(parent).count() >= MAX_GROUP_DEPTH {
+        let depth = self.depth(parent) + 1;
+        if usize::from(depth) >= MAX_GROUP_DEPTH {
             return Err(NoGroup::TooDeep);
         }
-        let group = Group::new(Some(parent), limits);
+        let group = Group::new(Some(parent), depth, limits);
         let id = if self.seats.len() < MAX_GROUPS {
             self.seats.push(group);
             GroupId(self.seats.len() as u16 - 1)
@@ -268,6 +275,11 @@ impl Groups {
 
     pub(crate) fn get_mut(&mut self, id: GroupId) -> &mut Group {
         &mut self.seats[usize::from(id.0)]
+    }
+
+    /// How many groups lie above it. A region's group and those to which it is left in turn have all different ones.
+    pub(crate) fn depth(&self, id: GroupId) -> u8 {
+        self.get(id).depth
     }
 
     pub(crate) fn is_live(&self, id: GroupId) -> bool {

@@ -20,6 +20,7 @@
 use crate::addr::{LEAF_PAGES, MAX_ORDER, PageCount, PageIndex, PageRange};
 use crate::folio::FolioId;
 use crate::swap::SlotId;
+use std::ops::Range;
 
 /// What a page is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -238,6 +239,45 @@ impl LeafTable {
         }
     }
 
+    /// Forgets what the pages of `range`, a part of a leaf, have left behind.
+    pub(crate) fn forget_shadows(&mut self, range: PageRange) {
+        if range.len.0 == LEAF_PAGES {
+            self.drop_past(range.start.leaf());
+        }
+        if range.is_empty() || !self.has_table(range.start) {
+            return;
+        }
+        for page in range.pages() {
+            let bits = self.bits(page);
+            if self.packing.shadow(bits) != 0 {
+                self.set_bits(page, self.packing.with_shadow(bits, 0));
+            }
+        }
+    }
+
+    /// Tables that one of the lruvecs `from` is charged with for their shadows are charged to its counterpart of those from `to` on, and what they hold is
+    /// forgotten if that is nothing else. `most` tables are looked at, from the one at `at` on. Answers where to go on, `None` at the end.
+    pub(crate) fn pass_on(
+        &mut self,
+        from: Range<usize>,
+        to: usize,
+        at: u32,
+        most: u32,
+    ) -> Option<u32> {
+        let end = self.fresh.min(at.saturating_add(most));
+        for table in at + 1..=end {
+            let owner = usize::from(self.past[table as usize - 1].owner);
+            if !from.contains(&owner) {
+                continue;
+            }
+            if self.holds_past(table) {
+                self.drop_past(self.serves[table as usize - 1]);
+            }
+            self.past[table as usize - 1].owner = (owner - from.start + to) as u16;
+        }
+        (end < self.fresh).then_some(end)
+    }
+
     fn set_bits(&mut self, page: PageIndex, bits: u64) {
         let leaf = page.leaf() as usize;
         let table = match self.directory[leaf] {
@@ -385,6 +425,11 @@ impl LeafTable {
             .pages()
             .filter(|&page| self.get(page) == Entry::Zero)
             .count() as u32
+    }
+
+    /// Whether the leaf of `page` holds anything, shadows included.
+    pub(crate) fn has_table(&self, page: PageIndex) -> bool {
+        self.directory[page.leaf() as usize] != NO_TABLE
     }
 
     /// Whether the leaf of `page` holds anything but shadows.

@@ -42,6 +42,8 @@ pub const MIN_LIMIT_PAGES: u32 = 4096;
 pub const MAX_ARENA_PAGES: u32 = u32::MAX - LEAF_PAGES + 1;
 /// Pages that one event passes at most when a region changes groups; of those in leaves that are in use, [`DISCARD_WALK`].
 pub const GROUP_WALK: u32 = 1 << 23;
+/// Leaf tables that one event looks at when a group ends: 16 bytes of each.
+pub const TABLES_WALK: u32 = 1 << 15;
 /// Groups at once, the root among them.
 pub const MAX_GROUPS: usize = 256;
 /// Groups above each other at most, the root among them: as many as a charge goes through.

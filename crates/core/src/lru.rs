@@ -254,11 +254,16 @@ impl Lruvecs {
         self.vecs.len()
     }
 
-    /// Makes the lruvecs of a group whose number is new; one that was used before has empty ones.
+    /// Makes the lruvecs of a group. Of one that had its number before they know nothing.
     pub(crate) fn add_group(&mut self, group: GroupId) {
         let want = (usize::from(group.0) + 1) * usize::from(self.nodes);
         if self.vecs.len() < want {
             self.vecs.resize_with(want, Lruvec::new);
+            return;
+        }
+        for vec in self.of_group(group) {
+            debug_assert_eq!(self.get(vec).pages(), 0, "{vec:?} was left behind");
+            *self.get_mut(vec) = Lruvec::new();
         }
     }
 

@@ -92,6 +92,14 @@
 //! limit; what the timestamp lacks in bits the buckets make up for. A distance beyond 2^(`timestamp_bits` + `bucket_order`) looks like a
 //! short one, and its page is activated for nothing. A shadow of another node or group means nothing by this lruvec's clock, and is not looked at.
 //!
+//! # Whose shadow it is
+//! A region can be moved to another group, and a group that is removed leaves its regions to its parent; then its number is used again. A shadow from before
+//! must not be judged by the lists of whoever has the region, or the number, now. Moving passes each entry anyway
+//! (`hand_over` in `ops/charge.rs`), and shadows are forgotten there: by another clock an age says nothing. So since an entry was last
+//! passed its group has changed in one way only, to the parent, and each of these groups lies at another depth of the tree. *The depth names the group*: it is the present one's exactly if
+//! nothing was removed since. That takes three bits, is never mistaken, and removing a group need not look for what it has left behind.
+//! (A number of the group itself would take eight, and be used again.) What leaves memory on a removed group's account leaves no shadow.
+//!
 //! A page whose contents were dropped under pressure leaves a shadow, too, in an entry of its own. Tables of entries that hold nothing else are
 //! bounded: an lruvec with `n` pages keeps `n/256` of them, 16 bytes a page. A shadow is of use while its page could have
 //! been held, so more of them than there are pages rarely tell anything; a table with one entry in two has `n` shadows for `n` pages. The oldest are dropped
@@ -102,9 +110,10 @@
 
 use crate::duel::{Duel, Misses};
 use crate::folio::Folio;
-use crate::group::{GroupId, NodeId};
+use crate::group::NodeId;
 use crate::limits::{
-    LIMBO_MOST, RESCUES_LEAST, RESCUES_MOST, WATCHED_FOLIOS, WATCHED_LEAST, WATCHED_SHARE,
+    LIMBO_MOST, MAX_GROUP_DEPTH, MAX_NODES, RESCUES_LEAST, RESCUES_MOST, SHADOW_BITS_LEAST,
+    WATCHED_FOLIOS, WATCHED_LEAST, WATCHED_SHARE,
 };
 use std::fmt;
 
@@ -126,7 +135,6 @@ const RECENT: u32 = 1 << 16;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ShadowLayout {
     node_bits: u32,
-    group_bits: u32,
     /// Bits of the age.
     pub timestamp_bits: u32,
     /// Logarithm of the longest distance that should be told from shorter ones.
@@ -148,28 +156,29 @@ impl fmt::Display for ShadowLayout {
 /// What a page has left behind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Shadow {
-    pub(crate) node: NodeId,
-    pub(crate) group: GroupId,
     pub(crate) workingset: bool,
     age: u32,
 }
 
 /// There is a shadow, the page was active, and a bit of age: with fewer no distance can be told.
 const FIXED_BITS: u32 = 2;
-/// Group numbers are kept modulo this power of two at most: one of another group is taken for one's own now and then.
-const GROUP_BITS: u32 = 6;
+/// What the depth of a group needs.
+const DEPTH_BITS: u32 = MAX_GROUP_DEPTH.ilog2();
+
+const _: () = assert!(MAX_GROUP_DEPTH.is_power_of_two());
+const _: () = assert!(
+    FIXED_BITS + DEPTH_BITS + MAX_NODES.ilog2() < SHADOW_BITS_LEAST as u32 - 1,
+    "the age has bits in the narrowest shadow, too"
+);
 
 impl ShadowLayout {
     /// The layout for shadows of `bits` bits, at least 12, in a budget of `limit` pages on `nodes` nodes.
     pub(crate) fn new(bits: u32, limit: u32, nodes: u8) -> Self {
         let node_bits = u32::from(nodes).next_power_of_two().ilog2();
-        // What is left when node and age have had their eight bits.
-        let group_bits = GROUP_BITS.min((bits - FIXED_BITS - node_bits).saturating_sub(8));
         let max_order = (limit.max(2) - 1).ilog2() + 1 + 2;
-        let timestamp_bits = (bits - FIXED_BITS - node_bits - group_bits).min(max_order);
+        let timestamp_bits = (bits - FIXED_BITS - node_bits - DEPTH_BITS).min(max_order);
         Self {
             node_bits,
-            group_bits,
             timestamp_bits,
             max_order,
             bucket_order: max_order - timestamp_bits,
@@ -180,30 +189,29 @@ impl ShadowLayout {
         ((1_u64 << bits) - 1) as u32
     }
 
-    /// The shadow of a folio that leaves.
-    pub(crate) fn pack(&self, folio: &Folio) -> u32 {
+    /// The shadow of a folio that leaves; its group lies at this `depth`.
+    pub(crate) fn pack(&self, folio: &Folio, depth: u8) -> u32 {
         let age = folio.age >> self.bucket_order & Self::mask(self.timestamp_bits);
-        let group = u32::from(folio.group.0) & Self::mask(self.group_bits);
-        let bits = age << self.group_bits | group;
+        let bits = age << DEPTH_BITS | u32::from(depth);
         let bits = bits << self.node_bits | u32::from(folio.node.0);
         bits << FIXED_BITS | u32::from(folio.is_active()) << 1 | 1
     }
 
-    /// The shadow in these bits, if it is one that a page of this group and node has left.
-    pub(crate) fn unpack(&self, bits: u32, group: GroupId, node: NodeId) -> Option<Shadow> {
-        if bits & 1 == 0 {
-            return None;
-        }
-        let rest = bits >> FIXED_BITS;
-        let own = u32::from(group.0) & Self::mask(self.group_bits);
-        let own = own << self.node_bits | u32::from(node.0);
-        let whose = self.node_bits + self.group_bits;
-        (rest & Self::mask(whose) == own).then_some(Shadow {
-            node,
-            group,
+    /// The shadow in these bits, if it is one that a page of its present group, at this `depth`, and this node has left.
+    pub(crate) fn unpack(&self, bits: u32, depth: u8, node: NodeId) -> Option<Shadow> {
+        let own = Some((depth, node));
+        (self.whose(bits) == own).then_some(Shadow {
             workingset: bits & 2 != 0,
-            age: rest >> whose,
+            age: bits >> (FIXED_BITS + self.node_bits + DEPTH_BITS),
         })
+    }
+
+    /// The depth of the group, and the node, that left the shadow in these bits.
+    pub(crate) fn whose(&self, bits: u32) -> Option<(u8, NodeId)> {
+        let rest = bits >> FIXED_BITS;
+        let node = NodeId((rest & Self::mask(self.node_bits)) as u8);
+        let depth = (rest >> self.node_bits & Self::mask(DEPTH_BITS)) as u8;
+        (bits & 1 != 0).then_some((depth, node))
     }
 
     /// How long ago that was by a clock that shows `now`.
@@ -439,17 +447,17 @@ mod tests {
         let wide = ShadowLayout::new(27, 1 << 18, 1);
         assert_eq!(
             wide.to_string(),
-            "timestamp_bits=19 max_order=20 bucket_order=1"
+            "timestamp_bits=20 max_order=20 bucket_order=0"
         );
         let sixteen = ShadowLayout::new(16, 1 << 18, 2);
         assert_eq!(
             sixteen.to_string(),
-            "timestamp_bits=8 max_order=20 bucket_order=12"
+            "timestamp_bits=10 max_order=20 bucket_order=10"
         );
         let narrow = ShadowLayout::new(12, 1 << 16, 1);
         assert_eq!(
             narrow.to_string(),
-            "timestamp_bits=8 max_order=18 bucket_order=10"
+            "timestamp_bits=7 max_order=18 bucket_order=11"
         );
         assert_eq!(ShadowLayout::new(32, 4096, 1).bucket_order, 0);
     }
@@ -465,9 +473,9 @@ mod tests {
                 (u32::MAX - 100, 200),
                 (1 << 31, 1000),
             ] {
-                let shadow = layout.pack(&folio(age, true));
+                let shadow = layout.pack(&folio(age, true), 0);
                 assert!(u64::from(shadow) < 1 << bits);
-                let found = layout.unpack(shadow, GroupId::ROOT, NodeId(0)).unwrap();
+                let found = layout.unpack(shadow, 0, NodeId(0)).unwrap();
                 assert!(found.workingset);
                 let distance = layout.distance(found, age.wrapping_add(since));
                 assert!(
@@ -482,12 +490,13 @@ mod tests {
     fn what_another_group_or_node_left_says_nothing() {
         let layout = ShadowLayout::new(27, 1 << 16, 4);
         let mut left = folio(7, false);
-        (left.group, left.node) = (GroupId(3), NodeId(2));
-        let shadow = layout.pack(&left);
-        assert!(layout.unpack(shadow, GroupId(3), NodeId(2)).is_some());
-        assert_eq!(layout.unpack(shadow, GroupId(2), NodeId(2)), None);
-        assert_eq!(layout.unpack(shadow, GroupId(3), NodeId(1)), None);
-        assert_eq!(layout.unpack(0, GroupId::ROOT, NodeId(0)), None);
+        left.node = NodeId(2);
+        let shadow = layout.pack(&left, 3);
+        assert_eq!(layout.whose(shadow), Some((3, NodeId(2))));
+        assert!(layout.unpack(shadow, 3, NodeId(2)).is_some());
+        assert_eq!(layout.unpack(shadow, 2, NodeId(2)), None);
+        assert_eq!(layout.unpack(shadow, 3, NodeId(1)), None);
+        assert_eq!(layout.unpack(0, 0, NodeId(0)), None);
     }
 
     /// Random use: who was rescued is rescued again as often as others are, and limbo becomes short.

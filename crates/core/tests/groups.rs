@@ -289,3 +289,147 @@ fn what_contradicts_itself_or_is_not_known_is_refused() {
         Refusal::UnknownGroup,
     );
 }
+
+/// How many refaults the group has counted.
+fn refaults(bench: &Bench, group: GroupId) -> u64 {
+    let stat = bench.0.group_stat(group).expect("it is known");
+    stat.vm.workingset_refault_anon
+}
+
+/// Touches ten pages that continue no run.
+fn touch_ten(bench: &mut Bench, range: PageRange, first: u32) {
+    for n in 0..10 {
+        let page = first + 37 * n;
+        bench.touch(part(range, page..page + 1));
+    }
+}
+
+fn remove(bench: &mut Bench, group: GroupId) {
+    while let Reply::More { .. } = bench.send(Event::RemoveGroup { group }).0 {}
+}
+
+/// A region that changes groups leaves its history behind: by the clock of its new group that says nothing. And nor does it by the clock of the
+/// old one when it comes back, for in between that may have ended, and another have its number.
+#[test]
+fn shadows_do_not_follow_a_region_to_another_group() {
+    let mut bench = Bench::new();
+    let old = bench.group(GroupId::ROOT, GroupLimits::default());
+    let new = bench.group(GroupId::ROOT, GroupLimits::default());
+    let (region, range) = bench.region_of(old, 700);
+    bench.touch(range);
+    bench.swap_out(range);
+    touch_ten(&mut bench, range, 0);
+    assert_eq!(refaults(&bench, old), 10);
+    bench.move_to((region, range), new);
+    touch_ten(&mut bench, range, 1);
+    assert_eq!(refaults(&bench, new), 0);
+    bench.move_to((region, range), old);
+    touch_ten(&mut bench, range, 2);
+    assert_eq!(refaults(&bench, old), 10);
+    // What leaves from here on is known.
+    bench.swap_out(range);
+    touch_ten(&mut bench, range, 2);
+    assert_eq!(refaults(&bench, old), 20);
+}
+
+/// The same for tables that hold shadows only, which nothing but their leaf tells of.
+#[test]
+fn dropped_pages_do_not_follow_a_region_to_another_group() {
+    let mut bench = Bench::new();
+    let old = bench.group(GroupId::ROOT, GroupLimits::default());
+    let new = bench.group(GroupId::ROOT, GroupLimits::default());
+    let (region, range) = bench.region_of(old, 700);
+    bench.touch(range);
+    bench.free(range, FreeMode::Exclusive);
+    while bench.0.lazyfree_pages() > PageCount(0) {
+        let commands = bench.reclaim(128);
+        bench.work(commands);
+    }
+    assert!(bench.0.stats().workingset_nodes > 0);
+    bench.move_to((region, range), new);
+    assert_eq!(bench.0.stats().workingset_nodes, 0);
+    touch_ten(&mut bench, range, 0);
+    assert_eq!(refaults(&bench, GroupId::ROOT), 0);
+}
+
+/// A remap to a region of another group is a move to that group; within a group shadows move along.
+#[test]
+fn shadows_move_along_within_their_group_only() {
+    let mut bench = Bench::new();
+    let group = bench.group(GroupId::ROOT, GroupLimits::default());
+    let other = bench.group(GroupId::ROOT, GroupLimits::default());
+    let (_, range) = bench.region_of(group, 2 * 512 + 100);
+    bench.touch(range);
+    bench.swap_out(range);
+    for (to, known) in [(group, 2), (other, 0)] {
+        let (_, target) = bench.region_of(to, 2 * 512 + 100);
+        // A whole leaf, and a piece of the next.
+        let pages = 0..512 + 60;
+        let (from, to_range) = (part(range, pages.clone()), part(target, pages));
+        let event = Event::Remap { from, to: to_range };
+        assert_eq!(bench.send(event).0, Reply::Done);
+        let before = refaults(&bench, to);
+        bench.touch(part(target, 7..8));
+        bench.touch(part(target, 540..541));
+        assert_eq!(refaults(&bench, to) - before, known);
+        // And back, for the next.
+        let event = Event::Remap {
+            from: to_range,
+            to: from,
+        };
+        assert_eq!(bench.send(event).0, Reply::Done);
+    }
+}
+
+/// A removed group's shadows say nothing by its parent's clock, nor by that of a group that has its number later; and none of its tables is left
+/// on a list that nobody shortens any more.
+#[test]
+fn shadows_of_a_removed_group_are_not_looked_at() {
+    let mut bench = Bench::new();
+    let above = bench.group(GroupId::ROOT, GroupLimits::default());
+    let below = bench.group(above, GroupLimits::default());
+    let (region, range) = bench.region_of(below, 1200);
+    bench.touch(range);
+    bench.free(part(range, 512..1200), FreeMode::Exclusive);
+    while bench.0.lazyfree_pages() > PageCount(0) {
+        let commands = bench.reclaim(128);
+        bench.work(commands);
+    }
+    let stored = part(range, 0..512);
+    bench.swap_out(stored);
+    assert!(bench.0.stats().workingset_nodes > 0);
+    remove(&mut bench, below);
+    assert_eq!(bench.0.stats().workingset_nodes, 0);
+    touch_ten(&mut bench, range, 0);
+    touch_ten(&mut bench, range, 600);
+    assert_eq!(refaults(&bench, above), 0);
+    // All other numbers are given out, and the next group is `below` again.
+    let again = loop {
+        let group = bench.group(above, GroupLimits::default());
+        if group == below {
+            break group;
+        }
+    };
+    bench.move_to((region, range), again);
+    touch_ten(&mut bench, range, 1);
+    assert_eq!(refaults(&bench, again), 0);
+    bench.swap_out(stored);
+    touch_ten(&mut bench, range, 1);
+    assert_eq!(refaults(&bench, again), 10, "its own are");
+}
+
+/// A folio of a removed group that leaves memory before it has changed lists was seen by a clock that nobody goes by any more.
+#[test]
+fn what_leaves_on_a_removed_groups_account_leaves_no_shadow() {
+    let mut bench = Bench::new();
+    let group = bench.group(GroupId::ROOT, GroupLimits::default());
+    let (_, range) = bench.region_of(group, 8);
+    bench.touch(range);
+    bench.page_out(range);
+    let saves = bench.reclaim(8);
+    remove(&mut bench, group);
+    bench.work(saves);
+    assert_eq!(bench.state(range, 0), millpond_core::PageState::Swapped);
+    bench.touch(range);
+    assert_eq!(refaults(&bench, GroupId::ROOT), 0);
+}

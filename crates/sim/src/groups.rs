@@ -21,7 +21,7 @@ use crate::world::World;
 const MAX_GROUPS: usize = 10;
 
 /// What groups must have gone through in the fixed seeds.
-pub const SEEN: [&str; 10] = [
+pub const SEEN: [&str; 11] = [
     "made",
     "made below another",
     "removed with memory",
@@ -32,6 +32,7 @@ pub const SEEN: [&str; 10] = [
     "a low was respected",
     "on several nodes",
     "too deep",
+    "left its history behind",
 ];
 
 /// A group of the simulated program.

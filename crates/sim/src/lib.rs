@@ -17,6 +17,7 @@ mod acts;
 mod bases;
 mod choose;
 mod effects;
+mod foreign;
 mod free;
 mod gather;
 pub mod groups;

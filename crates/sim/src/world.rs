@@ -110,6 +110,8 @@ pub struct World {
     pub(crate) folio_at: BTreeMap<FolioId, PageRange>,
     /// Pages that were lazily freed and not used since, as the core said when it last had to do with them.
     pub(crate) marked: Vec<bool>,
+    /// Pages that have changed groups since they were last in memory.
+    pub(crate) foreign: Vec<bool>,
     /// The event that told when each page was last zeroed in place.
     pub(crate) cleared: Vec<u64>,
     pub(crate) allowance: u64,
@@ -172,6 +174,7 @@ impl World {
             purging: 0,
             folio_at: BTreeMap::new(),
             cleared: vec![0; config.arena.0 as usize],
+            foreign: vec![false; config.arena.0 as usize],
             marked: vec![false; config.arena.0 as usize],
             allowance: u64::from(config.limit.0),
             over_limit: 0,
@@ -217,7 +220,7 @@ impl World {
         Coverage::count(&mut self.coverage.events, names::event(&event));
         let held = self.commands.len();
         let before = self.core.stats();
-        let groups = self.groups_before(&event);
+        let (groups, owners) = (self.groups_before(&event), self.owners_before(&event));
         let reply = self.core.handle(event, &mut self.commands);
         Coverage::count(&mut self.coverage.replies, names::reply(&reply));
         self.count_workingset(&before);
@@ -239,6 +242,7 @@ impl World {
         self.find_lost_marks(&event, &before);
         self.check_order(&event, &commands, &before)?;
         self.check_protection(&groups, &commands)?;
+        self.follow_owners(&event, reply, (&owners, &before), &commands)?;
         self.allow_moves(&event);
         Ok(reply)
     }

@@ -8,7 +8,8 @@ use crate::addr::{LEAF_PAGES, PageCount, PageIndex, PageRange};
 use crate::event::{Refusal, Reply};
 use crate::folio::ListName;
 use crate::group::{GroupEvents, GroupId, GroupLimits, GroupStat, NoGroup};
-use crate::limits::{DISCARD_WALK, GROUP_WALK, RECLAIM_SCAN};
+use crate::limits::{DISCARD_WALK, GROUP_WALK, RECLAIM_SCAN, TABLES_WALK};
+use crate::lru::Lruvecs;
 use crate::machine::Core;
 use crate::region::RegionId;
 
@@ -64,7 +65,7 @@ impl Core {
         while end < bound && walked < DISCARD_WALK {
             let next = end.next_leaf().min(bound);
             let piece = PageRange::new(end, PageCount(next.0 - end.0));
-            if self.leaves.leaf_in_use(end) {
+            if self.leaves.has_table(end) {
                 self.hand_over(piece, old, region.group);
                 walked += LEAF_PAGES;
             }
@@ -79,7 +80,8 @@ impl Core {
         }
     }
 
-    /// The first event makes the group nobody's; repeats move its folios, until none is left on a list.
+    /// The first event makes the group nobody's; repeats move its folios, until none is left on a list, and then the tables of shadows that it
+    /// was charged with.
     pub(crate) fn remove_group(&mut self, group: GroupId) -> Reply {
         if self.groups.is_live(group) {
             if group == GroupId::ROOT || self.groups.has_children(group) {
@@ -104,6 +106,18 @@ impl Core {
                     moved += 1;
                 }
             }
+        }
+        let (mut own, heir) = (
+            self.lru.of_group(group).map(Lruvecs::index),
+            self.lru.of_group(parent).map(Lruvecs::index),
+        );
+        let first = own.next().expect("there is a node");
+        let own = first..first + 1 + own.count();
+        let heir = heir.min().expect("there is a node");
+        let at = self.groups.get(group).tables_passed;
+        if let Some(next) = self.leaves.pass_on(own, heir, at, TABLES_WALK) {
+            self.groups.get_mut(group).tables_passed = next;
+            return Reply::More { from: PageIndex(0) };
         }
         self.groups.emptied(group);
         Reply::Done

@@ -16,7 +16,8 @@ impl Core {
         };
         let folio = *self.folios.get(id);
         let (vec, pages) = (self.lru.of(&folio), u64::from(folio.order.pages().0));
-        let found = self.shadows.unpack(shadow, folio.group, folio.node);
+        let depth = self.groups.depth(folio.group);
+        let found = self.shadows.unpack(shadow, depth, folio.node);
         let mut near = false;
         if let Some(shadow) = found {
             let lists = self.lru.get(vec);
@@ -110,9 +111,13 @@ impl Core {
         }
     }
 
-    /// A folio leaves memory: its pages, whose entries say what they are now, keep its shadow.
+    /// A folio leaves memory: its pages, whose entries say what they are now, keep its shadow. By the clock of a group that was
+    /// removed it would say nothing.
     pub(crate) fn leave_shadows(&mut self, at: PageRange, folio: &Folio) {
-        let shadow = self.shadows.pack(folio);
+        if self.groups.is_dying(folio.group) {
+            return;
+        }
+        let shadow = self.shadows.pack(folio, self.groups.depth(folio.group));
         let owner = self.lru.of(folio);
         for page in at.pages() {
             self.leaves.set_shadow(page, shadow, Lruvecs::index(owner));

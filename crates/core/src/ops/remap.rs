@@ -169,9 +169,18 @@ impl Core {
                     self.leaves.drop_past(leaf);
                     self.trends.forget(PageIndex(leaf * LEAF_PAGES));
                 }
+                self.leaves.forget_shadows(behind(range.end()));
                 Reply::Region { region: id, range }
             }
             None => Reply::Refused(Refusal::NoAddressSpace),
         }
     }
+}
+
+/// The pages of a leaf from `page` on, if that is not the leaf's first.
+fn behind(page: PageIndex) -> PageRange {
+    PageRange::new(
+        page,
+        PageCount(page.0.next_multiple_of(LEAF_PAGES) - page.0),
+    )
 }

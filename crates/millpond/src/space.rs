@@ -1,5 +1,8 @@
 //! A sparse address space for allocators: addresses are opened and closed at page granularity, faults go to a
 //! handler thread, and fork is served. This is what the preloaded library puts under a program that knows nothing.
+//!
+//! Behind the space, in the same arena, lie addresses that nobody is ever given. What the program gives up by the GiB is moved
+//! there by its tables and freed in the background; its own addresses are closed, and free for anything, at once.
 
 use crate::builder::{OnStoreFull, StoreKind};
 pub use crate::driver::record::Recording;
@@ -21,6 +24,9 @@ use std::sync::Arc;
 /// Bytes under one leaf.
 const LEAF: usize = LEAF_PAGES as usize * PAGE_SIZE;
 
+/// This part of a space's length is added for what is being freed.
+const ROOM_ASIDE: u64 = 4;
+
 /// What a space is made from.
 #[derive(Clone, Debug)]
 pub struct SpaceOptions {
@@ -32,7 +38,7 @@ pub struct SpaceOptions {
     pub on_store_full: OnStoreFull,
     /// Orders of its folios.
     pub order: OrderPolicy,
-    /// Addresses to reserve, in bytes.
+    /// Addresses to reserve, in bytes. A quarter of it is reserved beside them, for what is being freed.
     pub address_space: u64,
     /// Called by the reclaim thread every tenth of a second. It must not touch managed memory.
     pub on_tick: Option<fn()>,
@@ -43,6 +49,8 @@ pub struct SpaceOptions {
 /// The address space of a process. It lasts until the process ends.
 pub struct Space {
     pond: Pond,
+    /// Its addresses in the arena, from the first.
+    pages: PageCount,
     /// Held from before a fork until after it, by the forking thread.
     hold: UnsafeCell<Option<fork::Hold<'static>>>,
 }
@@ -52,29 +60,37 @@ pub struct Space {
 unsafe impl Sync for Space {}
 
 impl Space {
+    /// From this length on memory is freed in the background, in bytes. Moving it away takes 0.1 ms, in which nobody's fault is
+    /// served; closing 4 MiB takes 0.2, 8 MiB the kernel 0.7.
+    pub const ASIDE: usize = 8 << 20;
+
     /// Reserves the addresses and starts the fault handler and the reclaim thread.
     ///
     /// # Errors
     /// As [`ManagerBuilder::build`](crate::ManagerBuilder::build).
     pub fn create(options: SpaceOptions) -> Result<&'static Self, BuildError> {
+        let leaf = LEAF as u64;
+        let aside = (options.address_space / ROOM_ASIDE).next_multiple_of(leaf);
         let builder = Manager::builder()
             .ram(options.ram)
             .store(options.store)
             .on_store_full(options.on_store_full)
             .delivery(Delivery::Handler)
             .order(options.order)
-            .address_space(options.address_space)
+            .address_space(options.address_space + aside)
             .cover_process()
             .on_tick(options.on_tick)
             .recording(options.recording);
         let (driver, order) = builder.driver()?;
-        let pages = PageCount((driver.mmu.len() / PAGE_SIZE) as u32);
+        let pages = PageCount(((driver.mmu.len() as u64 - aside) / PAGE_SIZE as u64) as u32);
         let Reply::Region { .. } = driver.tell(Event::CreateRegion { pages, order }) else {
             unreachable!("a new arena has room for a region of its own length");
         };
         let pond = Pond::start(driver)?;
+        pond.driver.start_freeing().map_err(BuildError::Thread)?;
         Ok(Box::leak(Box::new(Self {
             pond,
+            pages,
             hold: UnsafeCell::new(None),
         })))
     }
@@ -89,13 +105,13 @@ impl Space {
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a space has at least one leaf")]
     pub fn len(&self) -> usize {
-        self.driver().mmu.len()
+        self.pages.bytes() as usize
     }
 
     /// Whether the address is one of its own.
     #[must_use]
     pub fn contains(&self, addr: usize) -> bool {
-        self.driver().mmu.page_of(addr).is_some()
+        addr.wrapping_sub(self.base()) < self.len()
     }
 
     /// Makes pages readable and writable; they are zeros when touched.
@@ -166,6 +182,37 @@ impl Space {
             .mmu
             .close(self.pages(addr, len)?)
             .map_err(|_| Errno::NOMEM)
+    }
+
+    /// [`Space::close`] for memory that threads may touch until then, without waiting until its frames are given back: that
+    /// is done in the background. As with `close`, what was there is gone when this returns, and the addresses are free. Of
+    /// `len` bytes as many as lie in whole leaves are done so; the rest, or all if it is not long enough to be worth it, is closed.
+    ///
+    /// # Errors
+    /// As [`Space::discard`].
+    pub fn close_aside(&self, addr: usize, len: usize) -> Result<(), Errno> {
+        let range = self.pages(addr, len)?;
+        let (start, end) = (addr.next_multiple_of(LEAF), (addr + len) / LEAF * LEAF);
+        let driver = self.driver();
+        let possible = driver.mmu.can_hand_over_watched() && !driver.is_recorded();
+        if !possible || end.saturating_sub(start) < Self::ASIDE {
+            return self.close(addr, len);
+        }
+        let middle = self.pages(start, end - start)?;
+        // Pinned pages, no addresses left, too many mappings: then it takes its time.
+        if driver.free_part(middle).is_err() {
+            return self.close(addr, len);
+        }
+        let close = |part: PageRange| match part.is_empty() {
+            true => Ok(()),
+            false => self.close(
+                driver.mmu.addr_of(part.start) as usize,
+                part.len.bytes() as usize,
+            ),
+        };
+        let head = PageCount(middle.start.0 - range.start.0);
+        close(PageRange::new(range.start, head))?;
+        close(range.tail(middle.end()))
     }
 
     /// Makes the range part of the space again after foreign mappings were put over it.

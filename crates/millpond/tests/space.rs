@@ -180,6 +180,47 @@ fn memory_moves_by_its_tables(space: &'static Space) {
     assert!(all_right(bytes(space), 3));
 }
 
+/// What ends in the background is gone at once, in a child that is forked meanwhile too, and its addresses are as new. What is
+/// beside it, and what is short or pinned, is as with `close`.
+fn large_parts_end_in_the_background(space: &'static Space) {
+    const PART: usize = 40 * MIB;
+    let (start, end) = (3 * PAGE, 3 * PAGE + PART);
+    for salt in 0..4 {
+        fill(bytes(space), salt);
+        let before = space.snapshot().free;
+        space.close_aside(space.base() + start, PART).unwrap();
+        assert!(all_right(&bytes(space)[..start], salt));
+        let behind = &bytes(space)[end..];
+        assert!(all_right(behind, salt + (end / PAGE) as u64));
+        space.open(space.base() + start, PART).unwrap();
+        let status = fork(space, || {
+            let part = &bytes(space)[start..end];
+            i32::from(part.iter().any(|&byte| byte != 0))
+        });
+        assert_eq!(status.code(), Some(0), "{status:?}");
+        let part = &bytes(space)[start..end];
+        assert!(part.iter().all(|&byte| byte == 0));
+        // A fork waits for it.
+        let after = space.snapshot().free;
+        assert!(after.by_workers > before.by_workers, "{after:?}");
+        assert_eq!((after.queued, space.snapshot().vm.nr_unhooked), (0, 0));
+    }
+    // Behind its end are addresses that are not its own.
+    let beyond = space.base() + space.len();
+    assert!(!space.contains(beyond) && space.close_aside(beyond - MIB, 2 * MIB).is_err());
+    let before = space.snapshot().free.batches;
+    space
+        .close_aside(space.base(), Space::ASIDE - PAGE)
+        .unwrap();
+    assert_eq!(space.snapshot().free.batches, before, "not worth it");
+    let pinned = space.base() + LEN;
+    space.open(pinned, PART).unwrap();
+    space.pin_forever(pinned + 17 * MIB, PAGE).unwrap();
+    let refused = space.close_aside(pinned, PART);
+    assert_eq!(refused, Err(rustix::io::Errno::INVAL), "a pinned page");
+    space.open(space.base(), LEN).unwrap();
+}
+
 /// Closing every descriptor in sight does not turn memory into zeros.
 fn memory_outlives_the_programs_descriptors(space: &'static Space) {
     let bytes = bytes(space);
@@ -209,6 +250,7 @@ fn a_space_serves_system_calls_and_forks() {
         memory_moves_by_its_tables(space);
         children_see_the_snapshot(space);
         memory_outlives_the_programs_descriptors(space);
+        large_parts_end_in_the_background(space);
         a_raw_fork_dies_loudly(space);
         space.close(space.base(), LEN).unwrap();
         assert_eq!(space.snapshot().vm.nr_swapped, 0);

@@ -78,7 +78,7 @@ fn start_passive() -> Result<(), String> {
     raw::complain(
         "millpond: MILLPOND_RAM is not set; running without a budget (use `millpond run`)\n",
     );
-    jemalloc::start(processors(), false)?;
+    jemalloc::start(processors(), None)?;
     PHASE.store(PASSIVE, Release);
     Ok(())
 }
@@ -91,7 +91,7 @@ fn start(settings: &Settings, ram: u64) -> Result<(), String> {
     fork::register()?;
     exit::register();
     space::set_lazy(settings.lazy_purge);
-    jemalloc::start(processors(), true)?;
+    jemalloc::start(processors(), Some(ram))?;
     if let Some(record) = &settings.record {
         record::begin(&record.tapes, &program_name())?;
     }
@@ -114,11 +114,11 @@ fn program_name() -> String {
         .into_owned()
 }
 
-/// As many addresses as a limit on them allows, leaving half to everything else.
+/// As many addresses as a limit on them allows, leaving half to everything else: the space reserves a quarter more for itself.
 fn space_len() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
     let share = limit.map_or(usize::MAX, |limit| {
-        usize::try_from(limit / 2).unwrap_or(usize::MAX)
+        usize::try_from(limit / 5 * 2).unwrap_or(usize::MAX)
     });
     share.clamp(MIN_SPACE, SPACE) & !(vma::LEAF - 1)
 }

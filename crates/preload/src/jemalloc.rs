@@ -26,6 +26,7 @@
 //! | `purge_forced` | lazily freed as zeros ([`Space::lazy_free_zeroed`](millpond::space::Space::lazy_free_zeroed)) | discarded |
 //! | `decommit` | refused | refused |
 //! | `commit` | nothing to do | nothing to do |
+//! | `dalloc` of a long extent | given up | given up |
 //! | `dalloc` | refused | refused |
 //!
 //! Lazily freed memory keeps its frames until there is pressure, then they go without a write. A folio up to 64 KiB is
@@ -33,6 +34,12 @@
 //! the extent while it purges it, which is what clearing in place asks for. `decommit` would do the same work as
 //! `purge_forced`, and extents of which one is committed and the other is not are never joined: fresh ones are committed.
 //! So it is refused and `commit` is not called.
+//!
+//! *Long extents* end: their addresses go back to the space, and their frames in the background, as after a `munmap`. Clearing takes
+//! 23 ms a GiB, in whichever thread frees something next; giving up takes 0.2 ms. But what is cleared in place is used again for
+//! nothing, where new memory is a fault for each folio. So with lazy purges only an extent that is a quarter of the budget is given up,
+//! as it would hardly be left alone until it is used again; at least 64 MiB (1.5 ms of clearing) and at most 256 (6 ms). Where
+//! purging discards, nothing is lost by it, and all are given up that the space frees in the background.
 //!
 //! How long pages stay dirty is decided in [`crate::decay`].
 
@@ -42,6 +49,8 @@ use crate::vma::{self, PAGE};
 use crate::{realloc, space};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_uint, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use millpond::space::Space;
 use std::io::Write;
 use tikv_jemalloc_sys as je;
 
@@ -65,7 +74,7 @@ unsafe impl Sync for Conf {}
 
 static HOOKS: je::extent_hooks_t = je::extent_hooks_s {
     alloc: Some(alloc),
-    dalloc: Some(retain),
+    dalloc: Some(dalloc),
     destroy: Some(destroy),
     commit: Some(accept),
     decommit: Some(refuse),
@@ -75,11 +84,24 @@ static HOOKS: je::extent_hooks_t = je::extent_hooks_s {
     merge: Some(merge),
 };
 
-/// Starts jemalloc. With `managed`, all its arenas take theirs from the space.
+/// The shortest extent that is given up when jemalloc does without it, in bytes.
+static LONG: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// From which length on extents are given up, under this budget.
+fn long_extent(ram: u64, is_lazy: bool) -> usize {
+    if !is_lazy {
+        return Space::ASIDE;
+    }
+    usize::try_from(ram / 4)
+        .unwrap_or(usize::MAX)
+        .clamp(64 << 20, 256 << 20)
+}
+
+/// Starts jemalloc. With a budget, all its arenas take theirs from the space.
 ///
 /// # Errors
 /// What jemalloc did not accept.
-pub fn start(arenas: usize, managed: bool) -> Result<(), String> {
+pub fn start(arenas: usize, budget: Option<u64>) -> Result<(), String> {
     let conf = format!(
         "narenas:{arenas},dss:disabled,retain:true,thp:never,metadata_thp:disabled,\
          background_thread:false,dirty_decay_ms:{CALM_MS},muzzy_decay_ms:{MUZZY_MS},\
@@ -88,9 +110,8 @@ pub fn start(arenas: usize, managed: bool) -> Result<(), String> {
     let conf: &'static [u8] = Vec::leak(conf.into_bytes());
     // SAFETY: one thread, and jemalloc has not been called yet.
     unsafe { *CONF.0.get() = conf.as_ptr().cast() };
-    if !managed {
-        return Ok(());
-    }
+    let Some(ram) = budget else { return Ok(()) };
+    LONG.store(long_extent(ram, space::is_lazy()), Relaxed);
     let count = arena_count()?;
     for arena in 0..count {
         set_hooks(arena)?;
@@ -180,15 +201,22 @@ unsafe extern "C" fn alloc(
     }
 }
 
-/// Keeps the addresses with jemalloc: it has them purged instead, and uses them again.
-unsafe extern "C" fn retain(
+/// A long extent is given up. Others stay with jemalloc: it has them purged instead, and uses them again.
+unsafe extern "C" fn dalloc(
     _: *mut je::extent_hooks_t,
-    _: *mut c_void,
-    _: usize,
+    at: *mut c_void,
+    size: usize,
     _: bool,
     _: c_uint,
 ) -> bool {
-    true
+    let start = at as usize;
+    // What the program has protected in part is purged as ever.
+    if size < LONG.load(Relaxed) || !is_plain(start, size) {
+        return true;
+    }
+    // If only a part could be closed, none of it may be used again: the rest costs addresses.
+    let _ = vma::locked(move |vmas| vmas.clear(start..start + size));
+    false
 }
 
 unsafe extern "C" fn destroy(

@@ -342,6 +342,89 @@ fn areas_move_while_threads_touch_them() {
     is_right("racing_moves", &[&seconds()]);
 }
 
+/// Areas that are freed in the background are gone when `munmap` returns, whoever touches them.
+#[test]
+fn large_areas_end_while_threads_touch_them() {
+    is_right("racing_unmaps", &[&seconds()]);
+}
+
+/// What a program gave up, as its board has it at the end: batches, those by workers, their bytes, pages discarded.
+fn given_up(ram: u64, arguments: &[&str], lazy: &str) -> Option<[u64; 4]> {
+    if !is_possible() {
+        return None;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("unmap_large", directory.path());
+    let (board, file) = Board::create("unmap_large").unwrap();
+    let mut command = Command::new(&program);
+    command
+        .args(arguments)
+        .env("LD_PRELOAD", library())
+        .env("MILLPOND_RAM", ram.to_string())
+        .env("MILLPOND_LAZY_PURGE", lazy)
+        .env("MILLPOND_BOARD", millpond_board::path_of(&file));
+    let output = finish(command);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    let seen = board.slots().next().unwrap().fields;
+    let names = [
+        Field::FreeBatches,
+        Field::FreeByWorkers,
+        Field::FreeBytes,
+        Field::PgDiscard,
+    ];
+    Some(names.map(|field| seen.get(field)))
+}
+
+/// Row 3.3: a program's `munmap` of much memory leaves the giving back to workers, in batches. Half of the budget may stay in the
+/// pool for the next faults.
+#[test]
+fn a_large_munmap_is_given_back_by_workers() {
+    let Some([batches, by_workers, bytes, discarded]) =
+        given_up(256 << 20, &["224", "munmap"], "on")
+    else {
+        return;
+    };
+    assert!(
+        batches >= 8 && batches == by_workers,
+        "{batches} {by_workers}"
+    );
+    assert!(bytes >= 64 << 20, "{bytes} bytes");
+    // All but what was folded into zeros or belongs to the ends of the area.
+    assert!(discarded >= (220 << 20) / 4096, "{discarded} pages");
+}
+
+/// The same for what jemalloc gives up: all that is long where it purges eagerly; where it clears what may be used again, only what
+/// is a quarter of the budget.
+#[test]
+fn a_large_free_is_given_back_by_workers() {
+    for (ram, lazy, ends) in [(256, "off", true), (256, "on", true), (1024, "on", false)] {
+        let Some(seen) = given_up(ram << 20, &["224", "free"], lazy) else {
+            return;
+        };
+        let [batches, by_workers, bytes, discarded] = seen;
+        if ends {
+            assert!(
+                batches >= 8 && batches == by_workers,
+                "{ram}, {lazy}: {seen:?}"
+            );
+            // Half of the budget may stay in the pool.
+            assert!(bytes >= 64 << 20, "{ram}, {lazy}: {seen:?}");
+            assert!(discarded >= (220 << 20) / 4096, "{ram}, {lazy}: {seen:?}");
+        } else {
+            assert_eq!((batches, bytes), (0, 0), "{ram}, {lazy}: {seen:?}");
+        }
+    }
+}
+
+/// What is short is closed at once.
+#[test]
+fn a_small_munmap_is_no_work_for_workers() {
+    if let Some(given_up) = given_up(64 << 20, &["7", "munmap"], "on") {
+        assert_eq!(given_up[..3], [0; 3]);
+    }
+}
+
 #[test]
 fn without_a_budget_the_program_runs_and_is_told() {
     if !has_compiler() {

@@ -17,6 +17,7 @@
 
 use super::Driver;
 use super::closed::Closed;
+use super::free::AtRest;
 use super::lock::{Held, Rank, Ranked};
 use crate::error::ForkError;
 use crate::signals::SignalsBlocked;
@@ -53,6 +54,7 @@ pub(crate) struct Children {
 pub(crate) struct Hold<'a> {
     driver: &'a Arc<Driver>,
     core: Held<'a, Core>,
+    frees: AtRest<'a>,
     _gate: Closed<'a>,
     _housekeeping: Held<'a, ()>,
     child_number: Option<u64>,
@@ -181,21 +183,22 @@ impl Driver {
     pub(crate) fn before_fork<'a>(self: &'a Arc<Self>, resident: &[PageRange]) -> Hold<'a> {
         let expected = self.children.expect();
         let quiet = SignalsBlocked::new();
+        self.wait_for_jobs();
         let housekeeping = self.housekeeping.lock();
-        let (gate, core) = loop {
-            let gate = self.close_gate();
-            let core = self.lock();
+        let (gate, core, frees) = loop {
+            let (gate, core, frees) = self.close_at_rest();
             debug_assert!(core.is_quiet(), "a command is out, and nobody is inside");
             let in_memory = |page| is_mapped(core.page_state(page));
             let pages = resident.iter().flat_map(|range| range.pages());
             let Some(absent) = pages.into_iter().find(|&page| !in_memory(page)) else {
-                break (gate, core);
+                break (gate, core, frees);
             };
+            drop(frees);
             drop(core);
             drop(gate);
             // What cannot be brought in is not in a region, or lost: touching it in the child fails as it would here.
             if self.populate(PageRange::new(absent, PageCount(1))).is_err() {
-                break (self.close_gate(), self.lock());
+                break self.close_at_rest();
             }
         };
         self.mmu.before_fork();
@@ -206,11 +209,28 @@ impl Driver {
         Hold {
             driver: self,
             core,
+            frees,
             _gate: gate,
             _housekeeping: housekeeping,
             child_number,
             lifeline,
             _quiet: quiet,
+        }
+    }
+}
+
+impl Driver {
+    /// Closes the gate when nothing is being freed in the background.
+    fn close_at_rest(&self) -> (Closed<'_>, Held<'_, Core>, AtRest<'_>) {
+        loop {
+            let gate = self.close_gate();
+            let core = self.lock();
+            if let Some(frees) = self.freer.at_rest() {
+                return (gate, core, frees);
+            }
+            drop(core);
+            drop(gate);
+            self.wait_for_jobs();
         }
     }
 }
@@ -237,7 +257,9 @@ impl Hold<'_> {
         driver.mmu.after_fork_in_child()?;
         driver.check_untorn(&self.core)?;
         driver.inherit(&self.core);
+        self.frees.forget_workers();
         driver.start_housekeeping().map_err(ForkError::Thread)?;
+        driver.start_freeing().map_err(ForkError::Thread)?;
         if self.child_number.is_none() {
             report::line(format_args!(
                 "too many children at once: the store's file keeps what it would free until they end"
@@ -267,6 +289,7 @@ impl Driver {
     /// The child's figures begin at zero.
     fn inherit(&self, core: &Core) {
         *self.inherited.lock() = core.stats();
+        self.freer.begin_anew();
         self.latency.clear();
         self.reclaim_ns.store(0, Ordering::Relaxed);
         self.direct_ns.store(0, Ordering::Relaxed);

@@ -9,9 +9,14 @@
 //! background. All three figures can be changed while it runs.
 //!
 //! The queue has a lock of its own, which is held for an insertion or a removal; the first in is the first given back.
-//! Workers are started by the first job and end with the manager.
+//! Workers are started by the first job and end with the manager. Those of a space are started with it, as a program's thread
+//! that knows nothing of us cannot start any.
+//!
+//! *A part of a space* is moved to addresses behind the space and freed there as a region of its own. Its own addresses are
+//! closed when the call returns. A fork waits for all of this: a child has no worker that has begun something.
 
 use super::Driver;
+use super::remap::RemapRefusal;
 use super::snapshot::Named;
 use super::turns::Turns;
 use crate::signals::SignalsBlocked;
@@ -22,12 +27,14 @@ use millpond_core::{
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Pages of a batch: the slots of 32 MiB in single pages, and a frame for each.
 const PAGES: usize = 2 * DISCARD_WALK as usize / GATHER_PAGE + 1;
+/// Pages under one entry of the table above the leaves' in the kernel.
+const GIGABYTE: u32 = LEAF_PAGES * LEAF_PAGES;
 /// Frames that are given back by one call.
 const FRAMES: usize = 64;
 
@@ -102,6 +109,19 @@ struct Queue {
     /// Workers that wait for a job.
     idle: usize,
     stop: bool,
+    /// No more workers than there are.
+    complete: bool,
+}
+
+/// Nothing is being freed, and nobody begins to, while the value lives.
+pub(super) struct AtRest<'a>(MutexGuard<'a, Queue>);
+
+impl AtRest<'_> {
+    /// In the child of a fork: the workers are the parent's.
+    pub(super) fn forget_workers(mut self) {
+        std::mem::forget(std::mem::take(&mut self.0.threads));
+        self.0.idle = 0;
+    }
 }
 
 /// What was given back so far; see [`FreeStats`].
@@ -123,6 +143,8 @@ pub(crate) struct Freer {
     batch_pages: AtomicU32,
     chunk_pages: AtomicU32,
     counts: Counts,
+    /// Workers that give memory back; read without the queue's lock.
+    busy: AtomicUsize,
     ended: AtomicBool,
 }
 
@@ -135,6 +157,7 @@ impl Freer {
             batch_pages: AtomicU32::new(0),
             chunk_pages: AtomicU32::new(0),
             counts: Counts::default(),
+            busy: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
         };
         freer.set_tuning(FreeTuning::default());
@@ -165,6 +188,32 @@ impl Freer {
             slots: self.counts.slots.load(Ordering::Relaxed),
             time: Duration::from_nanos(self.counts.nanos.load(Ordering::Relaxed)),
         }
+    }
+
+    /// In the child of a fork, whose figures begin at zero.
+    pub(super) fn begin_anew(&self) {
+        self.busy.store(0, Ordering::Relaxed);
+        let counts = &self.counts;
+        for count in [
+            &counts.batches,
+            &counts.by_workers,
+            &counts.pages,
+            &counts.slots,
+            &counts.nanos,
+        ] {
+            count.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a worker gives memory back.
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) > 0
+    }
+
+    /// Keeps everybody from freeing in the background, if nothing is being freed now.
+    pub(super) fn at_rest(&self) -> Option<AtRest<'_>> {
+        let queue = self.lock();
+        (queue.jobs.is_empty() && queue.taken == 0).then_some(AtRest(queue))
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -348,7 +397,36 @@ impl Driver {
         }
     }
 
-    fn wait_for_jobs(&self) {
+    /// Frees a part of a region in the background: whole leaves, which threads may touch meanwhile. They are closed afterwards.
+    ///
+    /// # Errors
+    /// Nothing has changed.
+    pub(crate) fn free_part(self: &Arc<Self>, range: PageRange) -> Result<(), RemapRefusal> {
+        if self.freer.workers.load(Ordering::Relaxed) == 0 {
+            return Err(RemapRefusal::NoAddressSpace);
+        }
+        // The kernel moves a GiB by one pointer where both places lie alike in theirs.
+        let spare = match range.len.0 >= GIGABYTE {
+            true => GIGABYTE - LEAF_PAGES,
+            false => 0,
+        };
+        let grave = (self.addresses(PageCount(range.len.0 + spare)))
+            .or_else(|| self.addresses(range.len))
+            .ok_or(RemapRefusal::NoAddressSpace)?;
+        let shift = range.start.0.wrapping_sub(grave.1.start.0) % GIGABYTE;
+        let shift = shift.min(grave.1.len.0 - range.len.0);
+        let to = PageRange::new(grave.1.start.plus(shift), range.len);
+        match self.remap_watched(range, to, false) {
+            Ok(()) => self.queue(Job::Region(grave)),
+            Err(refusal) => {
+                self.forget_region(grave);
+                return Err(refusal);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn wait_for_jobs(&self) {
         let mut queue = self.freer.lock();
         while !queue.jobs.is_empty() || queue.taken > 0 {
             queue = self.freer.wait(queue);
@@ -359,11 +437,9 @@ impl Driver {
         let mut queue = self.freer.lock();
         queue.jobs.push_back(job);
         let wanted = self.freer.workers.load(Ordering::Relaxed);
-        if queue.idle == 0 && queue.threads.len() < wanted && !queue.stop {
-            let driver = Arc::clone(self);
-            let thread = std::thread::Builder::new().name("millpond-free".into());
+        if queue.idle == 0 && queue.threads.len() < wanted && !queue.stop && !queue.complete {
             // Without a thread somebody does it all the same: who waits for it, or the end of the manager.
-            if let Ok(thread) = thread.spawn(move || driver.work()) {
+            if let Ok(thread) = self.start_worker(|driver| driver.work()) {
                 queue.threads.push(thread);
             }
         }
@@ -375,6 +451,37 @@ impl Driver {
             return;
         }
         self.freer.changed.notify_all();
+    }
+
+    fn start_worker(
+        self: &Arc<Self>,
+        life: impl FnOnce(&Arc<Self>) + Send + 'static,
+    ) -> std::io::Result<JoinHandle<()>> {
+        let driver = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("millpond-free".into());
+        thread.spawn(move || life(&driver))
+    }
+
+    /// Starts the workers of a space, the only ones that it will have, and waits until they need nothing of the program's
+    /// any more.
+    pub(crate) fn start_freeing(self: &Arc<Self>) -> std::io::Result<()> {
+        let workers = self.freer.workers.load(Ordering::Relaxed);
+        let ready = Arc::new(Barrier::new(workers + 1));
+        let _quiet = SignalsBlocked::new();
+        let mut threads = Vec::with_capacity(workers);
+        for _ in 0..workers {
+            let ready = Arc::clone(&ready);
+            threads.push(self.start_worker(move |driver| {
+                driver.isolate();
+                ready.wait();
+                driver.work();
+            })?);
+        }
+        ready.wait();
+        let mut queue = self.freer.lock();
+        queue.threads = threads;
+        queue.complete = true;
+        Ok(())
     }
 
     /// A worker's life.
@@ -399,7 +506,12 @@ impl Driver {
             };
             queue.taken += 1;
             drop(queue);
+            // What is cleared or merged is not given back.
+            let gives_back = !matches!(job, Job::Whole(_) | Job::Merge(_));
+            let busy = usize::from(gives_back);
+            self.freer.busy.fetch_add(busy, Ordering::Relaxed);
             self.do_job(job, Freed::ByWorker);
+            self.freer.busy.fetch_sub(busy, Ordering::Relaxed);
             turns.next();
         }
     }

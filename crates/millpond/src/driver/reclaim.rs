@@ -1,6 +1,8 @@
 //! Reclaim: batches of the core's choosing until enough memory is available.
 //!
-//! What its owners can do without goes first: lazily freed memory (by the core), then volatile ranges (by the book).
+//! What its owners can do without goes first: lazily freed memory (by the core), then volatile ranges (by the book). While
+//! workers give memory back, whoever needs some waits for one batch of theirs, a millisecond at most: the pages on the lists may be the
+//! very ones that are being freed, and writing these out is work for nothing.
 //!
 //! A faulting thread that finds none reclaims by itself (direct); the background thread keeps that rare. Both run
 //! the same batches; the first to see enough available stops.
@@ -33,9 +35,15 @@ impl Driver {
         self.mark_freed_inside();
         let mut commands = Commands::new();
         let mut progress = false;
+        let mut may_wait = true;
         loop {
             let mut core = self.lock();
             let enough = core.available() >= want;
+            if !enough && may_wait && self.freer.is_busy() {
+                may_wait = false;
+                drop(self.wait_settled(core));
+                continue;
+            }
             if !enough && core.lazyfree_pages() == PageCount::ZERO {
                 drop(core);
                 if self.purge_oldest_volatile() {

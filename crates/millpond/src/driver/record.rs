@@ -92,6 +92,10 @@ impl Recorder {
 }
 
 impl Driver {
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.recorder.is_some()
+    }
+
     /// The most that a fault brings in: what comes beside the page that was touched would not be seen when it is touched.
     pub(crate) fn most_order(&self) -> Order {
         match self.recorder {

@@ -58,7 +58,7 @@ impl Vmas {
                 self.zero(&part)?;
                 self.reprotect(&part, PROT_NONE, None)?;
             } else {
-                self.space.close(part.start, part.len())?;
+                self.space.close_aside(part.start, part.len())?;
                 self.join_neighbours(part)?;
             }
         }

@@ -1,0 +1,27 @@
+/* Fills as many MiB as it is told and gives them up, by munmap, or by free when it is told so. */
+#include "check.h"
+#include <sys/wait.h>
+
+int mallctl(const char *name, void *old, size_t *old_len, void *new, size_t new_len) __attribute__((weak));
+
+int main(int count, char **arguments) {
+    CHECK(count == 3);
+    size_t len = (size_t)atoi(arguments[1]) * MIB;
+    int frees = !strcmp(arguments[2], "free");
+    char *at = frees ? aligned_alloc(PAGE, len) : map(len);
+    CHECK(at);
+    fill(at, len, 1);
+    verify(at, len, 1);
+    if (frees) {
+        free(at);
+        /* What would come when it has been unused for long. */
+        CHECK(mallctl("arena.4096.purge", NULL, NULL, NULL, 0) == 0);
+    } else CHECK(munmap(at, len) == 0);
+    /* A fork waits until all is given back. */
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (!child) _exit(0);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    return 0;
+}

@@ -485,6 +485,10 @@ impl Core {
         let mut listed = 0;
         let mut totals = [0; ListName::ALL.len()];
         for (vec, lists) in self.lru.iter() {
+            ensure!(
+                lists.workingset.curve.is_bounded(),
+                "a miniature of {vec:?} holds more than it has seats"
+            );
             for &name in ListName::ALL.iter().skip(1) {
                 for list in lists.lists(name) {
                     listed += self.check_list(vec, list, name)?;

@@ -16,13 +16,15 @@
 use crate::limits::{WATCHED_FOLIOS, WATCHED_MOST};
 
 const NONE: u16 = u16::MAX;
-const BUCKETS: usize = 16384;
-/// Seats for what recency holds, what reuse holds, and what reuse remembers: twice as much as it holds.
-const SEATS: usize = 4 * WATCHED_MOST as usize + 64;
 /// Folios that one reference puts out of a simulated cache at most, when that has become smaller.
 const EVICT_MOST: u32 = 8;
 
-const _: () = assert!(SEATS < NONE as usize && WATCHED_FOLIOS <= WATCHED_MOST);
+const _: () = assert!(seats(WATCHED_MOST) < NONE as usize && WATCHED_FOLIOS <= WATCHED_MOST);
+
+/// Seats for what recency holds, what reuse holds, and what reuse remembers: twice as much as it holds.
+const fn seats(most: u32) -> usize {
+    4 * most as usize + 64
+}
 
 /// Lists that a seat can be on.
 #[derive(Clone, Copy)]
@@ -76,6 +78,14 @@ pub(crate) struct Misses {
     pub(crate) reuse: bool,
 }
 
+impl Misses {
+    /// Misses of recency less misses of reuse, with these; bounded, so that old merits are forgotten.
+    pub(crate) fn score(self, before: i32, room: u32) -> i32 {
+        let bound = Duel::bound(room);
+        (before + i32::from(self.recency) - i32::from(self.reuse)).clamp(-bound, bound)
+    }
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Duel {
@@ -87,13 +97,18 @@ pub(crate) struct Duel {
     trial: Chain,
     remembered: Chain,
     kept: u32,
+    /// The most seats of either cache.
+    most: u32,
 }
 
 impl Duel {
-    pub(crate) fn new() -> Self {
+    /// Empty caches that have `most` seats at most.
+    pub(crate) fn new(most: u32) -> Self {
+        let seats = seats(most);
         Self {
-            seats: Vec::with_capacity(SEATS),
-            buckets: vec![NONE; BUCKETS],
+            seats: Vec::with_capacity(seats),
+            buckets: vec![NONE; seats.next_power_of_two() / 4],
+            most,
             free: NONE,
             recency: Chain::EMPTY,
             stack: Chain::EMPTY,
@@ -103,9 +118,31 @@ impl Duel {
         }
     }
 
+    /// Both caches are empty again.
+    pub(crate) fn clear(&mut self) {
+        self.seats.clear();
+        self.buckets.fill(NONE);
+        self.free = NONE;
+        self.recency = Chain::EMPTY;
+        self.stack = Chain::EMPTY;
+        self.trial = Chain::EMPTY;
+        self.remembered = Chain::EMPTY;
+        self.kept = 0;
+    }
+
+    /// A score is no higher or lower than this.
+    pub(crate) fn bound(room: u32) -> i32 {
+        (room as i32 / 4).max(8)
+    }
+
+    /// The score at which the other rule is followed.
+    pub(crate) fn ahead(room: u32) -> i32 {
+        (room as i32 / 20).max(1)
+    }
+
     /// `key` was used. Both caches have `room` seats now. `None` when the tables are full.
     pub(crate) fn reference(&mut self, key: u32, room: u32) -> Option<Misses> {
-        let room = room.clamp(3, WATCHED_MOST);
+        let room = room.clamp(3, self.most);
         let seat = self.seat_of(key)?;
         Some(Misses {
             recency: self.recency(seat, room),
@@ -115,6 +152,13 @@ impl Duel {
 
     pub(crate) fn bytes(&self) -> u64 {
         (self.seats.len() * size_of::<Seat>() + self.buckets.len() * size_of::<u16>()) as u64
+    }
+
+    /// Whether both caches hold no more than they may, and remember no more.
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.recency.len <= self.most
+            && self.kept + self.trial.len <= self.most
+            && self.remembered.len <= 2 * self.most + 1
     }
 
     fn recency(&mut self, seat: u16, room: u32) -> bool {
@@ -301,7 +345,7 @@ impl Duel {
     }
 
     fn seat_of(&mut self, key: u32) -> Option<u16> {
-        let bucket = bucket(key);
+        let bucket = self.bucket(key);
         let mut at = self.buckets[bucket];
         while at != NONE {
             if self.at(at).key == key {
@@ -318,7 +362,7 @@ impl Duel {
             reuse: Reuse::Unknown,
         };
         let at = match self.free {
-            NONE if self.seats.len() < SEATS => {
+            NONE if self.seats.len() < seats(self.most) => {
                 self.seats.push(seat);
                 self.seats.len() as u16 - 1
             }
@@ -333,13 +377,18 @@ impl Duel {
         Some(at)
     }
 
+    fn bucket(&self, key: u32) -> usize {
+        // Their number is a power of two. Other bits than those that chose the sample.
+        hash(key) as usize & (self.buckets.len() - 1)
+    }
+
     /// A seat that neither cache knows is free.
     fn free_if_unknown(&mut self, seat: u16) {
         let gone = *self.at(seat);
         if gone.in_recency || gone.reuse != Reuse::Unknown {
             return;
         }
-        let bucket = bucket(gone.key);
+        let bucket = self.bucket(gone.key);
         if self.buckets[bucket] == seat {
             self.buckets[bucket] = gone.next;
         } else {
@@ -360,9 +409,4 @@ pub(crate) fn hash(key: u32) -> u32 {
     hash ^= hash >> 15;
     hash = hash.wrapping_mul(0x85EB_CA6B);
     hash ^ hash >> 13
-}
-
-fn bucket(key: u32) -> usize {
-    // Other bits than those that chose the sample.
-    hash(key) as usize % BUCKETS
 }

@@ -176,6 +176,12 @@ impl Lruvec {
         EVICTABLE.iter().map(|&name| self.pages_of(name)).sum()
     }
 
+    /// Folios that reclaim can look at, beside what was lazily freed.
+    pub(crate) fn folios(&self) -> u32 {
+        let lists = EVICTABLE.iter().flat_map(|&name| self.lists(name));
+        lists.map(List::folios).sum()
+    }
+
     /// Pages on all of its lists.
     pub(crate) fn pages(&self) -> u32 {
         ListName::ALL.iter().map(|&name| self.pages_of(name)).sum()

@@ -1,5 +1,7 @@
 //! Counters under the names that Linux gives them in `/proc/vmstat`.
 
+use crate::addr::PageCount;
+
 /// Counters and gauges of one core. Counters only grow; pages are 4 KiB ones unless said otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct VmStat {
@@ -65,8 +67,9 @@ pub struct VmStat {
     pub workingset_restore_anon: u64,
     /// Tables of entries that held shadows only and were dropped.
     pub workingset_nodereclaim: u64,
-    /// Refaults by how much more memory would have spared them; see [`curve`](crate::curve).
-    pub refault_distance: [u64; crate::curve::BUCKETS],
+    /// Of a sample of the faults on what was in memory before: how many there would have been in memory of other sizes
+    /// ([`curve::MORE`](crate::curve::MORE)), the present one first. [`VmStat::avoided`] says what follows.
+    pub refaults_at: [u64; crate::curve::SIZES],
     /// Snapshots taken.
     pub snapshots: u64,
     /// Pages copied because a snapshot and its source share them.
@@ -152,11 +155,29 @@ impl VmStat {
             };
         }
         each_counter!(subtract);
-        let histogram = since.refault_distance.iter_mut();
-        for (count, before) in histogram.zip(before.refault_distance) {
+        for (count, before) in since.refaults_at.iter_mut().zip(before.refaults_at) {
             *count -= before;
         }
         since
+    }
+
+    /// The share of major faults, 0 to 1, that would not have happened with `more` pages beyond the limit; `None` while too few
+    /// have happened to say. See [`curve`](crate::curve).
+    ///
+    /// ```
+    /// use millpond_core::{PageCount, VmStat};
+    ///
+    /// let stat = VmStat {
+    ///     nr_limit: 4000,
+    ///     refaults_at: [80, 40, 20, 0, 0],
+    ///     ..VmStat::default()
+    /// };
+    /// assert_eq!(stat.avoided(PageCount(1000)), Some(0.5));
+    /// assert_eq!(VmStat::default().avoided(PageCount(1000)), None);
+    /// ```
+    #[must_use]
+    pub fn avoided(&self, more: PageCount) -> Option<f64> {
+        crate::curve::avoided(&self.refaults_at, self.nr_limit, u64::from(more.0))
     }
 
     /// Adds the counters of `other`, not its gauges and peaks.
@@ -167,8 +188,7 @@ impl VmStat {
             };
         }
         each_counter!(add);
-        let histogram = self.refault_distance.iter_mut();
-        for (count, other) in histogram.zip(other.refault_distance) {
+        for (count, other) in self.refaults_at.iter_mut().zip(other.refaults_at) {
             *count += other;
         }
     }

@@ -108,12 +108,13 @@
 //! [`Config::refault_cost`]: crate::Config::refault_cost
 //! [`Config::limbo_share`]: crate::Config::limbo_share
 
-use crate::duel::{Duel, Misses};
+use crate::curve::Curve;
+use crate::duel::Duel;
 use crate::folio::Folio;
 use crate::group::NodeId;
 use crate::limits::{
     LIMBO_MOST, MAX_GROUP_DEPTH, MAX_NODES, RESCUES_LEAST, RESCUES_MOST, SHADOW_BITS_LEAST,
-    WATCHED_FOLIOS, WATCHED_LEAST, WATCHED_SHARE,
+    WATCHED_FOLIOS, WATCHED_LEAST, WATCHED_MOST, WATCHED_SHARE,
 };
 use std::fmt;
 
@@ -128,8 +129,6 @@ const ALLOWED: i32 = 20;
 const UNIT: i32 = 1024;
 /// How long ago a folio is taken to have been used that advice says is not needed.
 const COLDEST: u32 = 1 << 30;
-/// How many uses are of late.
-const RECENT: u32 = 1 << 16;
 
 /// How the bits of a shadow are shared out. Printed as `timestamp_bits=… max_order=… bucket_order=…`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -242,9 +241,8 @@ struct Exits {
 pub(crate) struct Workingset {
     /// Uses that were seen.
     clock: u32,
-    /// Of late: uses that were seen, and the ones of pages that were not in memory.
-    recent: [u32; 2],
     duel: Duel,
+    pub(crate) curve: Curve,
     rule: Rule,
     /// Misses of recency less misses of reuse, bounded.
     score: i32,
@@ -264,8 +262,8 @@ impl Workingset {
     pub(crate) fn new() -> Self {
         Self {
             clock: 0,
-            recent: [0; 2],
-            duel: Duel::new(),
+            duel: Duel::new(WATCHED_MOST),
+            curve: Curve::new(),
             rule: Rule::Recency,
             score: 0,
             regret: 0,
@@ -300,17 +298,12 @@ impl Workingset {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.duel.bytes()
+        self.duel.bytes() + self.curve.bytes()
     }
 
     /// A folio was seen in use: the time of that.
-    pub(crate) fn tick(&mut self, missed: bool) -> u32 {
+    pub(crate) fn tick(&mut self) -> u32 {
         self.clock = self.clock.wrapping_add(1);
-        self.recent[0] += 1;
-        self.recent[1] += u32::from(missed);
-        if self.recent[0] >= RECENT {
-            self.recent = self.recent.map(|count| count / 2);
-        }
         self.clock
     }
 
@@ -328,9 +321,9 @@ impl Workingset {
             return;
         };
         let seats = room as i32;
-        let Misses { recency, reuse } = would;
-        let bound = (seats / 4).max(8);
-        self.score = (self.score + i32::from(recency) - i32::from(reuse)).clamp(-bound, bound);
+        let recency = would.recency;
+        let bound = Duel::bound(room);
+        self.score = would.score(self.score, room);
         if self.rule == Rule::Reuse || self.recovering > 0 {
             self.regret += UNIT * (i32::from(missed) - i32::from(recency));
         }
@@ -339,7 +332,7 @@ impl Workingset {
             Rule::Reuse => seats,
             Rule::Recency => self.recovering - i32::from(missed),
         };
-        let ahead = (seats / 20).max(1);
+        let ahead = Duel::ahead(room);
         match self.rule {
             Rule::Recency if self.score >= ahead && self.regret <= 0 => self.rule = Rule::Reuse,
             Rule::Reuse if self.regret > 0 => {
@@ -397,14 +390,6 @@ impl Workingset {
     pub(crate) fn spend(&mut self, pages: u32, watched: bool) {
         let credit = &mut self.credit[usize::from(watched)];
         *credit = credit.saturating_sub(pages.saturating_mul(SIXTEENTH));
-    }
-
-    /// How much more memory would have kept a page that was last used `distance` ago, when what is in memory reaches back to
-    /// `reach`: memory turns over by one page with each miss.
-    pub(crate) fn pages_missing(&self, distance: u32, reach: u32) -> u32 {
-        let beyond = u64::from(distance.saturating_sub(reach));
-        let [seen, missed] = self.recent.map(u64::from);
-        (beyond * missed / seen.max(1)).min(u64::from(u32::MAX)) as u32
     }
 }
 

@@ -61,7 +61,11 @@ fn what_comes_back_soon_is_activated_and_what_was_active_is_restored() {
         assert!(stats.workingset_activate_anon > 0, "{bits} bits: {stats:?}");
         assert!(stats.workingset_restore_anon > 0, "{bits} bits: {stats:?}");
         assert!(stats.workingset_restore_anon <= stats.workingset_activate_anon);
-        assert_eq!(stats.refault_distance.iter().sum::<u64>(), refaults);
+        let sampled = stats.refaults_at[0];
+        assert!(
+            sampled.abs_diff(refaults) < refaults / 5,
+            "{sampled} of {refaults}"
+        );
     }
 }
 
@@ -220,21 +224,23 @@ fn send(core: &mut Core, out: &mut Commands, event: Event) {
     }
 }
 
-/// The histogram's sums never fall, and end with all that were counted.
+/// Of a loop memory holds what fits, and the curve says so; what is touched for the first time is missed in any memory.
 #[test]
-fn the_curve_rises_to_all_refaults() {
+fn the_curve_rises_by_what_fits() {
     let mut bench = small(64, 32);
     let region = bench.region(512, 0);
-    for n in 0..3000_u32 {
-        touch(&mut bench, region.start.plus(n * n % 331));
+    for n in 0..128 {
+        touch(&mut bench, region.start.plus(n));
+    }
+    assert_eq!(bench.0.stats().refaults_at, [0; curve::SIZES]);
+    assert_eq!(bench.0.stats().avoided(PageCount(64)), None);
+    for n in 0..30 * 128 {
+        touch(&mut bench, region.start.plus(n % 128));
     }
     let stats = bench.0.stats();
-    let sums: Vec<u64> = (0..12)
-        .map(|n| curve::spared(&stats.refault_distance, 1 << n))
-        .collect();
-    assert!(sums.is_sorted(), "{sums:?}");
-    assert_eq!(
-        curve::spared(&stats.refault_distance, 1 << 31),
-        stats.workingset_refault_anon
-    );
+    let shares = [0, 8, 16, 32, 64, 128, 1000].map(|more| stats.avoided(PageCount(more)).unwrap());
+    assert!(shares.is_sorted(), "{shares:?}");
+    assert!((shares[3] - 0.5).abs() < 0.1, "{shares:?}");
+    // The sample of so few pages may be a little more than they.
+    assert!(shares[5] > 0.95, "{shares:?}");
 }

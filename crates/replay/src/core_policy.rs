@@ -21,8 +21,7 @@
 //! A core is built for at least [`MIN_LIMIT_PAGES`]. A smaller cache is a core of that size whose limit is lowered by
 //! [`Event::SetLimit`], as the governor of the driver does.
 
-use crate::curve::{Curve, Histogram};
-use crate::stack_distance::Stack;
+use crate::curve::Curve;
 use crate::trace::Trace;
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
@@ -119,9 +118,6 @@ pub struct CorePolicy {
     dirty: Vec<u64>,
     /// By folio: the page that was taken out last.
     page_of: Vec<u32>,
-    /// What has left memory, the last on top.
-    gone: Stack,
-    distances: Histogram,
     out: Commands,
     todo: Vec<Command>,
     counts: CoreCounts,
@@ -176,8 +172,6 @@ impl CorePolicy {
             mapped: vec![0; words],
             dirty: vec![0; words],
             page_of: Vec::new(),
-            gone: Stack::new(pages as usize),
-            distances: Histogram::new(),
             out,
             todo: Vec::with_capacity(128),
             counts: CoreCounts::default(),
@@ -239,11 +233,10 @@ impl CorePolicy {
         self.core.stats()
     }
 
-    /// What more memory would have saved so far: for each refault, how many pages had left after this one and were still
-    /// out. Under LRU a cache that is larger by one more than these would have hit; other policies are close to it.
+    /// What more memory would have saved so far, by the core's own counters: what a live run has.
     #[must_use]
     pub fn curve(&self) -> Curve {
-        Curve::new(self.counts.refaults, self.distances.buckets())
+        Curve::from(&self.core.stats())
     }
 
     /// The core, to look at.
@@ -268,12 +261,7 @@ impl CorePolicy {
                     match how {
                         Some(Touch::Rescue) => self.counts.rescues += 1,
                         Some(Touch::First) => self.counts.first += 1,
-                        Some(Touch::Refault) => {
-                            self.counts.refaults += 1;
-                            let above = self.gone.remove(page);
-                            let above = above.expect("what is loaded has left before");
-                            self.distances.record(u64::from(above) + 1);
-                        }
+                        Some(Touch::Refault) => self.counts.refaults += 1,
                         Some(Touch::Hit) | None => return Err(self.odd(page, reply)),
                     }
                     return Ok(how.expect("looked at just now"));
@@ -398,7 +386,6 @@ impl CorePolicy {
         let (word, bit) = (page as usize / 64, 1 << (page % 64));
         let dirty = self.dirty[word] & bit != 0;
         self.dirty[word] &= !bit;
-        self.gone.push(page);
         if has_previous && !dirty {
             Outcome::Unchanged
         } else {

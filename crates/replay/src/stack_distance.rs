@@ -49,7 +49,7 @@ const NEVER: u32 = 0;
 
 /// Pages in the order in which they were put on it.
 #[derive(Clone, Debug)]
-pub(crate) struct Stack {
+struct Stack {
     /// When each page was used last, from 1 on.
     last: Vec<u32>,
     /// Which page was used last at each time; [`NOBODY`] where it was used again since.
@@ -64,7 +64,7 @@ const NOBODY: u32 = u32::MAX;
 
 impl Stack {
     /// An empty one, for pages below `footprint`.
-    pub(crate) fn new(footprint: usize) -> Self {
+    fn new(footprint: usize) -> Self {
         let times = 2 * footprint + 64;
         Self {
             last: vec![NEVER; footprint],
@@ -87,7 +87,7 @@ impl Stack {
     }
 
     /// Takes a page off; how many were above it, if it was there.
-    pub(crate) fn remove(&mut self, page: u32) -> Option<u32> {
+    fn remove(&mut self, page: u32) -> Option<u32> {
         let before = std::mem::replace(&mut self.last[page as usize], NEVER);
         if before == NEVER {
             return None;
@@ -100,7 +100,7 @@ impl Stack {
     }
 
     /// Puts a page on top that is not there.
-    pub(crate) fn push(&mut self, page: u32) {
+    fn push(&mut self, page: u32) {
         debug_assert_eq!(self.last[page as usize], NEVER, "{page} is there");
         if self.now as usize + 1 == self.sums.len() {
             self.close_up();

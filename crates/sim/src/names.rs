@@ -83,7 +83,15 @@ pub const EVENTS: [&str; 35] = [
 ];
 
 /// What workingset detection did.
-pub const WORKINGSET: [&str; 5] = ["refault", "activate", "restore", "shadows only", "reuse"];
+pub const WORKINGSET: [&str; 7] = [
+    "refault",
+    "activate",
+    "restore",
+    "shadows only",
+    "reuse",
+    "looked at for the curve",
+    "spared by more memory",
+];
 
 /// Replies and refusals that a run must produce. Not all: records are plenty here, and the order of
 /// checks hides some refusals behind others.

@@ -202,6 +202,9 @@ impl World {
             now.workingset_restore_anon > before.workingset_restore_anon,
             now.workingset_nodes > 0,
             self.core.rule() == Rule::Reuse,
+            now.refaults_at[0] > before.refaults_at[0],
+            // A larger memory would have had the page.
+            now.refaults_at[0] - before.refaults_at[0] > now.refaults_at[4] - before.refaults_at[4],
         ];
         for (name, seen) in names::WORKINGSET.into_iter().zip(seen) {
             if seen {

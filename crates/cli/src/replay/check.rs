@@ -8,8 +8,8 @@ use millpond_replay::policies::{Misses, Policy};
 use millpond_replay::trace::Trace;
 use serde::Serialize;
 
-/// Quarters of a run's memory that are added to it.
-const QUARTERS: [u32; 6] = [1, 2, 4, 6, 8, 12];
+/// Quarters of a run's memory that are added to it: sizes that the core looks at, and one in between.
+const QUARTERS: [u32; 5] = [1, 2, 4, 6, 8];
 
 /// A prediction and the truth.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]

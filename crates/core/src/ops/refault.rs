@@ -1,7 +1,7 @@
 //! Uses that were seen, and departures: where [`workingset`](crate::workingset) meets folios, entries and lists.
 
 use crate::addr::{PageIndex, PageRange};
-use crate::curve;
+use crate::curve::Use;
 use crate::folio::{Folio, FolioId, ListName};
 use crate::leaf::Entry;
 use crate::limits::{PAGES_PER_PAST_TABLE, PAST_TABLES_BATCH};
@@ -16,6 +16,11 @@ impl Core {
         };
         let folio = *self.folios.get(id);
         let (vec, pages) = (self.lru.of(&folio), u64::from(folio.order.pages().0));
+        // A region that was handed over has lost its shadows, not what it had in the store.
+        let what = match shadow == 0 && folio.backing().is_none() {
+            true => Use::First,
+            false => Use::Again,
+        };
         let depth = self.groups.depth(folio.group);
         let found = self.shadows.unpack(shadow, depth, folio.node);
         let mut near = false;
@@ -23,9 +28,7 @@ impl Core {
             let lists = self.lru.get(vec);
             let distance = self.shadows.distance(shadow, lists.workingset.now());
             near = self.is_near(lists, distance);
-            let missing = lists.workingset.pages_missing(distance, self.reach(lists));
             self.count(folio.group, |stat| {
-                curve::count(&mut stat.refault_distance, missing);
                 stat.workingset_refault_anon += pages;
             });
         }
@@ -38,11 +41,12 @@ impl Core {
         if near && found.is_some_and(|shadow| shadow.workingset) {
             self.count(folio.group, |stat| stat.workingset_restore_anon += pages);
         }
-        let age = self.lru.get_mut(vec).workingset.tick(true);
+        let age = self.lru.get_mut(vec).workingset.tick();
         let folio = self.folios.get_mut(id);
         folio.set_active(near);
         folio.age = age;
         self.watch(vec, id, true);
+        self.imagine(vec, id, what);
     }
 
     /// A folio in limbo, on no list now, was wanted.
@@ -54,7 +58,7 @@ impl Core {
         let near = lists.workingset.is_coldest(folio.age)
             || self.is_near(lists, lists.workingset.since(folio.age));
         self.count_exit(&folio, true);
-        let age = self.lru.get_mut(vec).workingset.tick(false);
+        let age = self.lru.get_mut(vec).workingset.tick();
         if near && !folio.is_active() {
             let pages = u64::from(folio.order.pages().0);
             self.count(folio.group, |stat| stat.pgactivate += pages);
@@ -64,6 +68,7 @@ impl Core {
         record.set_referenced();
         record.age = age;
         self.watch(vec, id, false);
+        self.imagine(vec, id, Use::Again);
     }
 
     /// Whether what was last used `distance` ago was used after the oldest active folio; without one, whatever was used before was.
@@ -72,13 +77,6 @@ impl Core {
             .oldest(&self.folios, ListName::LimboActive)
             .or_else(|| lists.oldest(&self.folios, ListName::Active));
         oldest.is_none_or(|id| distance < lists.workingset.since(self.folios.get(id).age))
-    }
-
-    /// How long ago the oldest of what is in memory was last used.
-    fn reach(&self, lists: &Lruvec) -> u32 {
-        let oldest = EVICTABLE.map(|name| lists.oldest(&self.folios, name));
-        let idle = |id| lists.workingset.since(self.folios.get(id).age);
-        oldest.into_iter().flatten().map(idle).max().unwrap_or(0)
     }
 
     fn watch(&mut self, vec: VecId, id: FolioId, missed: bool) {
@@ -91,6 +89,26 @@ impl Core {
                 .workingset
                 .watched_use(key, room, missed);
         }
+    }
+
+    /// What a use would have been in memory of other sizes.
+    fn imagine(&mut self, vec: VecId, id: FolioId, what: Use) {
+        let folio = *self.folios.get(id);
+        if what == Use::Again && folio.part() != WATCHED {
+            return;
+        }
+        let lists = self.lru.get_mut(vec);
+        let folios = lists.folios() + 1;
+        let key = folio.place.number();
+        let curve = &mut lists.workingset.curve;
+        let Some(missed) = curve.used(key, what, folios, self.limit) else {
+            return;
+        };
+        self.count(folio.group, |stat| {
+            for (count, missed) in stat.refaults_at.iter_mut().zip(missed) {
+                *count += u64::from(missed);
+            }
+        });
     }
 
     /// How many watched folios are listed.

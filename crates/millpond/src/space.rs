@@ -2,11 +2,14 @@
 //! handler thread, and fork is served. This is what the preloaded library puts under a program that knows nothing.
 //!
 //! Behind the space, in the same arena, lie addresses that nobody is ever given. What the program gives up by the GiB is moved
-//! there by its tables and freed in the background; its own addresses are closed, and free for anything, at once.
+//! there by its tables and freed in the background; its own addresses are closed, and free for anything, at once. What is to be
+//! copied while threads may touch it is moved there first ([`Space::lend_aside`]).
 
 use crate::builder::{OnStoreFull, StoreKind};
+use crate::driver::free::Freed;
 pub use crate::driver::record::Recording;
 use crate::driver::remap::RemapRefusal;
+use crate::driver::snapshot::Named;
 use crate::driver::{Driver, fork};
 use crate::error::{BuildError, ForkError};
 use crate::group::Pressure;
@@ -26,6 +29,17 @@ const LEAF: usize = LEAF_PAGES as usize * PAGE_SIZE;
 
 /// This part of a space's length is added for what is being freed.
 const ROOM_ASIDE: u64 = 4;
+
+/// Addresses behind a space, lent by [`Space::lend_aside`]. They stay lent if it is forgotten.
+#[derive(Clone, Debug)]
+#[must_use = "it stays lent"]
+pub struct Aside {
+    region: Named,
+    /// First address.
+    pub start: usize,
+    /// Length in bytes.
+    pub len: usize,
+}
 
 /// What a space is made from.
 #[derive(Clone, Debug)]
@@ -51,6 +65,7 @@ pub struct Space {
     pond: Pond,
     /// Its addresses in the arena, from the first.
     pages: PageCount,
+    order: OrderPolicy,
     /// Held from before a fork until after it, by the forking thread.
     hold: UnsafeCell<Option<fork::Hold<'static>>>,
 }
@@ -91,6 +106,7 @@ impl Space {
         Ok(Box::leak(Box::new(Self {
             pond,
             pages,
+            order,
             hold: UnsafeCell::new(None),
         })))
     }
@@ -213,6 +229,29 @@ impl Space {
         let head = PageCount(middle.start.0 - range.start.0);
         close(PageRange::new(range.start, head))?;
         close(range.tail(middle.end()))
+    }
+
+    /// `len` bytes of addresses behind the space, which nobody knows: without access, and to be used by [`Space::open`],
+    /// [`Space::remap`], [`Space::discard`] and [`Space::protection_changed`]. They lie in their 2 MiB as `like` does. `None` when
+    /// there are none.
+    ///
+    /// # Panics
+    /// When `len` or `like` is not a multiple of 4 KiB, or `len` is 0.
+    pub fn lend_aside(&self, len: usize, like: usize) -> Option<Aside> {
+        let lead = like % LEAF;
+        assert!(
+            len > 0 && len.is_multiple_of(PAGE_SIZE) && lead.is_multiple_of(PAGE_SIZE),
+            "{len} bytes like {like:#x}"
+        );
+        let pages = PageCount(((lead + len) / PAGE_SIZE).try_into().ok()?);
+        let region = self.driver().new_region(pages, self.order)?;
+        let start = self.driver().mmu.addr_of(region.1.start) as usize + lead;
+        Some(Aside { region, start, len })
+    }
+
+    /// Ends a loan. What is there is forgotten.
+    pub fn return_aside(&self, aside: Aside) {
+        self.driver().end_region(aside.region, Freed::ByOwner);
     }
 
     /// Makes the range part of the space again after foreign mappings were put over it.
@@ -361,16 +400,21 @@ impl Space {
             return Err(Errno::INVAL);
         }
         let end = addr.checked_add(len).ok_or(Errno::INVAL)?;
-        if addr < self.base() || end > self.base() + self.len() {
+        if addr < self.base() || end > self.end() {
             return Err(Errno::INVAL);
         }
         self.touched(addr, len).ok_or(Errno::INVAL)
     }
 
+    /// The end of the addresses aside.
+    fn end(&self) -> usize {
+        self.base() + self.driver().mmu.len()
+    }
+
     /// The pages that any range touches, as far as they are its own.
     fn touched(&self, addr: usize, len: usize) -> Option<PageRange> {
         let start = addr.max(self.base());
-        let end = addr.checked_add(len)?.min(self.base() + self.len());
+        let end = addr.checked_add(len)?.min(self.end());
         if start >= end {
             return None;
         }

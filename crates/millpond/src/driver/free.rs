@@ -82,7 +82,7 @@ pub struct FreeStats {
 
 /// Who frees.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Freed {
+pub(crate) enum Freed {
     ByOwner,
     ByWorker,
 }

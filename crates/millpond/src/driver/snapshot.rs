@@ -122,7 +122,7 @@ impl Driver {
     }
 
     /// Gives back what a detached region holds, and its addresses.
-    pub(super) fn end_region(self: &Arc<Self>, region: Named, by: Freed) {
+    pub(crate) fn end_region(self: &Arc<Self>, region: Named, by: Freed) {
         if region.1.len >= ALONE {
             // It only makes others wait less.
             let _ = self.mmu.unwatch(region.1);

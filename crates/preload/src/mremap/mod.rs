@@ -3,7 +3,7 @@
 //! A move is a move of tables ([`Space::remap`](crate::space::Space::remap)), the space's and the kernel's, whatever part of the area
 //! is in the store. It needs source and target to lie alike in their 2 MiB, which a target that we choose does; and if the
 //! area is to grow, one with room behind it is chosen, so that the next growth need not move it. Only where `MREMAP_FIXED`
-//! names a place that lies otherwise the contents are copied ([`copy`]).
+//! names a place that lies otherwise the contents are copied, out of everybody's reach ([`copy`]).
 //!
 //! *Threads that touch the area meanwhile* find the page before the move, or get SIGSEGV after it (zeros, with
 //! `MREMAP_DONTUNMAP`), as with the kernel: `millpond_mmu`'s `hand_over.rs` has how.
@@ -19,7 +19,7 @@ use crate::lock::RawLock;
 use crate::signals::Blocked;
 use crate::vma::{self, Kind, PAGE, Range, Vmas, locked};
 use crate::{raw, space};
-use copy::Carry;
+use copy::{Carry, Underway};
 use core::ffi::{c_int, c_void};
 use libc::{MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE};
 use rustix::io::Errno;
@@ -56,7 +56,7 @@ struct Request {
 enum Next {
     Done(usize),
     /// Contents to be copied, and the request's own result.
-    Copy(Vec<Carry>, usize),
+    Copy(Vec<Underway>, usize),
 }
 
 impl Request {
@@ -151,9 +151,9 @@ fn remap_alone(request: Request, from_space: bool) -> Result<usize, Errno> {
     match next.unwrap_or(Err(Errno::FAULT))? {
         Next::Done(place) => Ok(place),
         Next::Copy(carries, place) => {
-            for carry in carries {
-                copy::copy(&carry);
-                vma::locked(move |vmas| vmas.arrived(carry)).unwrap_or(Ok(()))?;
+            for underway in carries {
+                underway.copy();
+                vma::locked(move |vmas| vmas.arrived(underway)).unwrap_or(Ok(()))?;
             }
             Ok(place)
         }
@@ -281,12 +281,8 @@ impl Vmas {
         if opened && self.move_tables(&carry)? {
             return Ok(Next::Done(place));
         }
-        self.prepare_copy(&carry)?;
-        if opened {
-            return Ok(Next::Copy(vec![carry], place));
-        }
-        self.arrived(carry)?;
-        Ok(Next::Done(place))
+        let copies = self.prepare_copy(carry)?.into_iter().collect();
+        Ok(Next::Copy(copies, place))
     }
 
     /// Grows an area where it is, if nothing is in the way.

@@ -43,10 +43,12 @@ pub fn lock(range: &Range) -> Result<(), Errno> {
     unsafe { raw::syscall(libc::SYS_mlock2, [range.start, range.len(), flags, 0, 0, 0]) }.map(drop)
 }
 
-/// Ends the lock on memory that is being unmapped: the kernel's mapping stays and would keep it.
-pub fn unlock(range: &Range) {
-    if is_locked(range) {
+/// Ends the lock on memory that is being unmapped: the kernel's mapping stays and would keep it. Whether there was one.
+pub fn unlock(range: &Range) -> bool {
+    let was_locked = is_locked(range);
+    if was_locked {
         // SAFETY: changes no contents.
         let _ = unsafe { raw::syscall(libc::SYS_munlock, [range.start, range.len(), 0, 0, 0, 0]) };
     }
+    was_locked
 }

@@ -1,5 +1,5 @@
-/* mremap at three times the budget, by threads that fill, grow, shrink and move areas of their own, while one thread counts in
- * an area that another moves to and fro, and the main thread forks. What is counted must be there at the end, wherever the
+/* mremap at three times the budget, by threads that fill, grow, shrink and move areas of their own, while one thread each counts
+ * in two areas that others move to and fro, and the main thread forks. What is counted must be there at the end, wherever the
  * area was at the moment; an access to where it is not must be SIGSEGV, never zeros. */
 #include "check.h"
 #include <pthread.h>
@@ -61,10 +61,15 @@ static void *own(void *argument) {
     return NULL;
 }
 
-/* Counting in what moves. */
-static char *volatile place;
-static uint64_t counts[COUNTED];
-static unsigned long missed;
+/* Counting in what moves: by its tables, and to a place that lies otherwise in its 2 MiB. */
+struct counted {
+    char *wide;
+    size_t away;
+    char *volatile place;
+    uint64_t counts[COUNTED];
+    unsigned long missed;
+};
+static struct counted sets[2] = {{.away = 8 * MIB}, {.away = 8 * MIB + 37 * PAGE}};
 static __thread sigjmp_buf back;
 
 static void missing(int signal) {
@@ -73,28 +78,29 @@ static void missing(int signal) {
 }
 
 static void *count(void *argument) {
-    unsigned seed = (unsigned)(uintptr_t)argument;
+    struct counted *set = argument;
+    unsigned seed = (unsigned)set->away;
     while (!over) {
         const size_t n = (size_t)rand_r(&seed) % COUNTED;
         if (sigsetjmp(back, 1)) {
-            missed++;
+            set->missed++;
             continue;
         }
-        const uint64_t before = __atomic_fetch_add((uint64_t *)(place + n * PAGE), 1, __ATOMIC_RELAXED);
-        CHECK(before == 1 + counts[n]);
-        counts[n]++;
+        const uint64_t before = __atomic_fetch_add((uint64_t *)(set->place + n * PAGE), 1, __ATOMIC_RELAXED);
+        CHECK(before == 1 + set->counts[n]);
+        set->counts[n]++;
     }
     return NULL;
 }
 
 static void *move(void *argument) {
-    char *wide = argument;
-    char *here = place, *there = wide + 8 * MIB + (size_t)(here - wide);
+    struct counted *set = argument;
+    char *here = set->place, *there = here + set->away;
     while (!over) {
         CHECK(mremap(here, COUNTED * PAGE, COUNTED * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, there) == there);
-        place = there;
+        set->place = there;
         there = here;
-        here = place;
+        here = set->place;
         usleep(200);
     }
     return NULL;
@@ -104,14 +110,16 @@ int main(int argc, char **argv) {
     seconds = argc > 1 ? atoi(argv[1]) : 5;
     struct sigaction action = {.sa_handler = missing};
     CHECK(sigaction(SIGSEGV, &action, NULL) == 0);
-    char *wide = map(16 * MIB);
-    place = wide + 5 * PAGE;
-    for (size_t n = 0; n < COUNTED; n++) *(uint64_t *)(place + n * PAGE) = 1;
-    pthread_t threads[4];
-    CHECK(pthread_create(&threads[0], NULL, own, (void *)1) == 0);
-    CHECK(pthread_create(&threads[1], NULL, own, (void *)2) == 0);
-    CHECK(pthread_create(&threads[2], NULL, count, (void *)3) == 0);
-    CHECK(pthread_create(&threads[3], NULL, move, wide) == 0);
+    pthread_t threads[6];
+    for (int n = 0; n < 2; n++) {
+        struct counted *set = &sets[n];
+        set->wide = map(16 * MIB);
+        set->place = set->wide + 5 * PAGE;
+        for (size_t n = 0; n < COUNTED; n++) *(uint64_t *)(set->place + n * PAGE) = 1;
+        CHECK(pthread_create(&threads[3 * n], NULL, own, (void *)(uintptr_t)(n + 1)) == 0);
+        CHECK(pthread_create(&threads[3 * n + 1], NULL, count, set) == 0);
+        CHECK(pthread_create(&threads[3 * n + 2], NULL, move, set) == 0);
+    }
     struct timespec start, now;
     clock_gettime(CLOCK_MONOTONIC, &start);
     size_t len = 4 * MIB;
@@ -140,13 +148,15 @@ int main(int argc, char **argv) {
         clock_gettime(CLOCK_MONOTONIC, &now);
     } while (now.tv_sec - start.tv_sec < seconds);
     over = 1;
-    for (int n = 0; n < 4; n++) CHECK(pthread_join(threads[n], NULL) == 0);
-    uint64_t sum = 0;
-    for (size_t n = 0; n < COUNTED; n++) {
-        CHECK(*(uint64_t *)(place + n * PAGE) == 1 + counts[n]);
-        sum += counts[n];
+    for (int n = 0; n < 6; n++) CHECK(pthread_join(threads[n], NULL) == 0);
+    for (int set = 0; set < 2; set++) {
+        uint64_t sum = 0;
+        for (size_t n = 0; n < COUNTED; n++) {
+            CHECK(*(uint64_t *)(sets[set].place + n * PAGE) == 1 + sets[set].counts[n]);
+            sum += sets[set].counts[n];
+        }
+        CHECK(sum > 0);
+        if (argc > 2) printf("%lu counted, %lu missed\n", (unsigned long)sum, sets[set].missed);
     }
-    CHECK(sum > 0);
-    if (argc > 2) printf("%lu counted, %lu missed\n", (unsigned long)sum, missed);
     return 0;
 }

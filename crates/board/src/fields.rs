@@ -210,6 +210,38 @@ fields! {
     FreeBytes = "free_bytes",
     /// Time that giving them back took, in nanoseconds, in all threads together.
     FreeTime = "free_ns",
+    /// Of the pages looked at by either, the anonymous ones.
+    PgScanAnon = "pgscan_anon",
+    /// The same, of files.
+    PgScanFile = "pgscan_file",
+    /// Of the pages freed by either, the anonymous ones.
+    PgStealAnon = "pgsteal_anon",
+    /// The same, of files.
+    PgStealFile = "pgsteal_file",
+    /// Pages read from files.
+    PgPgIn = "pgpgin",
+    /// Pages written back to files.
+    PgPgOut = "pgpgout",
+    /// Anonymous pages that came back and had left a shadow.
+    WorkingsetRefaultAnon = "workingset_refault_anon",
+    /// The same, of files.
+    WorkingsetRefaultFile = "workingset_refault_file",
+    /// Of the anonymous ones, those that became active at once.
+    WorkingsetActivateAnon = "workingset_activate_anon",
+    /// The same, of files.
+    WorkingsetActivateFile = "workingset_activate_file",
+    /// Of the former, those that had been active before they left.
+    WorkingsetRestoreAnon = "workingset_restore_anon",
+    /// The same, of files.
+    WorkingsetRestoreFile = "workingset_restore_file",
+    /// Tables of entries that held shadows only and were dropped.
+    WorkingsetNodereclaim = "workingset_nodereclaim",
+    /// Of the pages on the active list now, those of files.
+    NrActiveFile = "nr_active_file",
+    /// The same, of the inactive list.
+    NrInactiveFile = "nr_inactive_file",
+    /// Tables of entries that hold shadows only now.
+    WorkingsetNodes = "workingset_nodes",
 }
 
 const _: () = assert!(Field::ALL.len() <= FIELD_ROOM);

@@ -3,7 +3,7 @@
 //! `cargo run --release -p millpond-core --example decision_cost`
 
 use millpond_core::{
-    Access, Command, Commands, Config, Core, Event, Order, Outcome, PageCount, PageIndex,
+    Access, Command, Commands, Config, Core, Event, Kind, Order, Outcome, PageCount, PageIndex,
     Reclaimer, Reply,
 };
 use std::time::{Duration, Instant};
@@ -22,6 +22,7 @@ fn main() {
             Event::CreateRegion {
                 pages: arena,
                 order: order.into(),
+                kind: Kind::Anonymous,
             },
             &mut out,
         );
@@ -78,6 +79,7 @@ fn settle(core: &mut Core, out: &mut Commands) -> Duration {
                 | Command::Load { folio, .. }
                 | Command::Fold { folio, .. }
                 | Command::Copy { folio, .. }
+                | Command::Read { folio, .. }
                 | Command::Rescue { folio, .. } => Event::Completed {
                     folio,
                     outcome: Outcome::Installed { frame_kept: false },
@@ -86,10 +88,12 @@ fn settle(core: &mut Core, out: &mut Commands) -> Duration {
                     folio,
                     outcome: Outcome::TakenOut,
                 },
-                Command::Save { folio, .. } => Event::Completed {
-                    folio,
-                    outcome: Outcome::Stored,
-                },
+                Command::Save { folio, .. } | Command::WriteBack { folio, .. } => {
+                    Event::Completed {
+                        folio,
+                        outcome: Outcome::Stored,
+                    }
+                }
                 Command::Clear { folio, .. } => Event::Completed {
                     folio,
                     outcome: Outcome::Cleared,

@@ -5,8 +5,9 @@ use crate::folio::{Errand, Folio, FolioId, ListName, State};
 use crate::frames::Place;
 use crate::group::GroupId;
 use crate::leaf::Entry;
-use crate::lru::{List, Lruvecs, VecId};
+use crate::lru::{ANON, EVICTABLE, FILE, KINDS, List, Lruvecs, UNWATCHED, VecId, WATCHED, kind_of};
 use crate::machine::Core;
+use crate::region::Kind;
 use crate::swap::{SlotId, SlotState};
 use std::collections::{HashMap, HashSet};
 
@@ -180,6 +181,10 @@ impl Core {
                     Entry::Zero => zeros += 1,
                     Entry::Empty | Entry::Poisoned => {}
                 }
+                ensure!(
+                    !matches!(entry, Entry::Zero | Entry::Swapped { .. }) || !self.is_of_file(page),
+                    "{page} is a file's, yet {entry:?}"
+                );
             }
             ensure!(
                 counted == used,
@@ -216,6 +221,12 @@ impl Core {
         ensure!(
             self.regions.of(page).is_some() && node.0 < self.config.nodes,
             "{page} has left a shadow outside all regions, or on no node: {node:?}"
+        );
+        ensure!(
+            self.regions
+                .of(page)
+                .is_none_or(|region| region.kind != Kind::Direct),
+            "{page} is mapped straight from where its file is, and left a shadow"
         );
         let group = self.group_of(page);
         ensure!(
@@ -321,6 +332,17 @@ impl Core {
             ensure!(
                 u32::from(freed.first) + u32::from(freed.pages) <= pages,
                 "{id:?} of {pages} pages was freed in {freed:?}"
+            );
+            let kind = self.regions.of(at.start).map(|region| region.kind);
+            ensure!(
+                kind == Some(folio.kind()),
+                "{id:?} at {at} is {:?}, its region {kind:?}",
+                folio.kind()
+            );
+            ensure!(
+                !folio.is_in_file()
+                    || folio.slot.is_none() && !folio.lazy && folio.freed.pages == 0,
+                "{id:?} is a file's, yet has a slot or was lazily freed"
             );
             pins += u32::from(folio.pins);
             flights += u32::from(folio.in_flight());
@@ -483,24 +505,36 @@ impl Core {
             self.deferred
         );
         let mut listed = 0;
-        let mut totals = [0; ListName::ALL.len()];
+        let mut totals = [[0; KINDS]; ListName::ALL.len()];
         for (vec, lists) in self.lru.iter() {
             ensure!(
                 lists.workingset.curve.is_bounded(),
                 "a miniature of {vec:?} holds more than it has seats"
             );
+            let sizes = [ANON, FILE].map(|kind| {
+                let pages = EVICTABLE.map(|name| lists.pages_in(name, kind));
+                pages.into_iter().sum::<u32>()
+            });
+            ensure!(
+                sizes == lists.sizes(),
+                "{vec:?} counts {:?} pages, has {sizes:?}",
+                lists.sizes()
+            );
             for &name in ListName::ALL.iter().skip(1) {
-                for list in lists.lists(name) {
-                    listed += self.check_list(vec, list, name)?;
-                    totals[name as usize] += list.pages();
+                for kind in [ANON, FILE] {
+                    for part in [UNWATCHED, WATCHED] {
+                        let list = lists.list(name, kind, part);
+                        listed += self.check_list(vec, list, name, kind)?;
+                        totals[name as usize][kind] += list.pages();
+                    }
                 }
             }
         }
         for name in ListName::ALL {
+            let said = [ANON, FILE].map(|kind| self.lru.total_in(name, kind));
             ensure!(
-                totals[name as usize] == self.lru.total(name),
-                "all of {name:?} count {} pages, have {}",
-                self.lru.total(name),
+                totals[name as usize] == said,
+                "all of {name:?} count {said:?} pages, have {:?}",
                 totals[name as usize]
             );
         }
@@ -516,7 +550,13 @@ impl Core {
         Ok(())
     }
 
-    fn check_list(&self, vec: VecId, list: &List, name: ListName) -> Result<usize, String> {
+    fn check_list(
+        &self,
+        vec: VecId,
+        list: &List,
+        name: ListName,
+        kind: usize,
+    ) -> Result<usize, String> {
         let (mut pages, mut folios, mut at) = (0, 0, list.oldest());
         while let Some(id) = at {
             let folio = self.folios.get(id);
@@ -530,6 +570,12 @@ impl Core {
                 "{id:?} of {:?}, {:?} is on {name:?} of {vec:?}",
                 folio.group,
                 folio.node
+            );
+            let of_all = matches!(name, ListName::LazyFree | ListName::Unevictable);
+            ensure!(
+                of_all || kind_of(folio) == kind,
+                "{id:?}, {:?}, is on {name:?} of another kind",
+                folio.kind()
             );
             pages += folio.order.pages().0;
             folios += 1;
@@ -613,7 +659,7 @@ impl Core {
                 }
                 folds += 1;
             }
-            if folio.state == State::Saving {
+            if folio.state == State::Saving && !folio.is_in_file() {
                 let slot = folio.saved_as();
                 ensure!(
                     self.slots.get(slot).state == SlotState::Saving,

@@ -124,6 +124,26 @@ pub enum Command {
         /// What it was loaded from, if that still stands.
         previous: Option<SlotPart>,
     },
+    /// Fill a frame with what the file holds there, and map it at `at`. Answer: `Installed`, `InstallSplit`, `InstallGone`, `LoadFailed`.
+    Read {
+        /// The folio.
+        folio: FolioId,
+        /// Where; the file's pages are the region's, in their order.
+        at: PageRange,
+        /// The frame to read into.
+        frame: Frame,
+        /// Whether the frame is a hole that must be given pages first.
+        fresh: bool,
+    },
+    /// Write the contents of `frame` to the file, where `at` is in it; not needed when the file holds them. Answer: `Stored`, `Unchanged`, `StoreFailed`.
+    WriteBack {
+        /// The folio.
+        folio: FolioId,
+        /// Where it belongs.
+        at: PageRange,
+        /// The frame that holds it.
+        frame: Frame,
+    },
     /// Drop the pages (or the poison) at `at`. Answer: `Zapped`.
     Zap {
         /// The folio.

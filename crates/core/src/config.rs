@@ -35,6 +35,8 @@ pub struct Config {
     /// What a major fault costs, in sixteenths of what a rescue from limbo costs: 256 is a file on a disk (60 to 100 µs
     /// against 4 to 6), 20 is compressed RAM. [`Event::SetRefaultCost`](crate::Event::SetRefaultCost) changes it.
     pub refault_cost: u32,
+    /// The same for a page of a file. [`Event::SetFileCost`](crate::Event::SetFileCost) changes it.
+    pub file_cost: u32,
     /// Shadows have at most so many bits, 12 or more; fewer where the entries have no more to spare.
     pub shadow_bits: u8,
     /// Reclaim in the background begins when fewer pages than limit × this / 1024 are available …
@@ -67,7 +69,7 @@ pub enum ConfigError {
         /// What was asked for.
         bits: u8,
     },
-    /// `refault_cost` is above [`REFAULT_COST_MOST`].
+    /// `refault_cost` or `file_cost` is above [`REFAULT_COST_MOST`].
     BadRefaultCost {
         /// What was asked for.
         sixteenths: u32,
@@ -106,6 +108,7 @@ impl Config {
             nodes: 1,
             limbo_share: 32,
             refault_cost: 256,
+            file_cost: 256,
             shadow_bits: 32,
             low_mark: 16,
             high_mark: 32,
@@ -153,10 +156,9 @@ impl Config {
                 bits: self.shadow_bits,
             });
         }
-        if self.refault_cost > REFAULT_COST_MOST {
-            return Err(ConfigError::BadRefaultCost {
-                sixteenths: self.refault_cost,
-            });
+        let sixteenths = self.refault_cost.max(self.file_cost);
+        if sixteenths > REFAULT_COST_MOST {
+            return Err(ConfigError::BadRefaultCost { sixteenths });
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use crate::addr::{Frame, Order, PageCount, PageIndex, PageRange};
 use crate::folio::FolioId;
 use crate::group::{GroupId, GroupLimits};
 use crate::order::OrderPolicy;
-use crate::region::RegionId;
+use crate::region::{Kind, RegionId};
 use crate::swap::SlotId;
 
 /// What a faulting access was, as far as the backend can tell. A hint only: the state under the lock decides.
@@ -66,6 +66,8 @@ pub enum Event {
         pages: PageCount,
         /// The orders of its folios.
         order: OrderPolicy,
+        /// What its pages are while they are not in memory.
+        kind: Kind,
     },
     /// Make a group below another. The reply is [`Reply::Group`].
     CreateGroup {
@@ -187,7 +189,7 @@ pub enum Event {
         /// On whose behalf.
         by: Reclaimer,
     },
-    /// Forget the contents of `range`: it reads as zeros afterwards (`MADV_DONTNEED`).
+    /// Forget the contents of `range`: it reads as zeros afterwards, or as its file holds it (`MADV_DONTNEED`).
     Discard {
         /// What to forget.
         range: PageRange,
@@ -254,6 +256,11 @@ pub enum Event {
         /// In sixteenths of what a rescue from limbo costs; more than [`REFAULT_COST_MOST`](crate::limits::REFAULT_COST_MOST) counts as that.
         sixteenths: u32,
     },
+    /// The same for pages of files: what reading one costs where the files are.
+    SetFileCost {
+        /// In sixteenths of what a rescue from limbo costs; more than [`REFAULT_COST_MOST`](crate::limits::REFAULT_COST_MOST) counts as that.
+        sixteenths: u32,
+    },
     /// Some time (100 ms) has passed: frames that demand does not ask for go back to the kernel. No commands mean that there
     /// are no more.
     Tick {
@@ -285,7 +292,7 @@ pub enum Outcome {
         /// Whether the pool's frame is populated now.
         frame_kept: bool,
     },
-    /// The store could not give the folio back. Nothing was installed.
+    /// The store, or the file, could not give the folio back. Nothing was installed.
     LoadFailed {
         /// Whether the pool's frame is populated now.
         frame_kept: bool,
@@ -304,9 +311,9 @@ pub enum Outcome {
     TakeOutBusy,
     /// The mapping does not let the folio move as a whole (read-only, locked, split by protection).
     TakeOutImmovable,
-    /// The store holds the folio's bytes in the slot that the command named.
+    /// The store holds the folio's bytes in the slot that the command named; or the file, where they belong.
     Stored,
-    /// The folio's bytes are those that its previous slot holds: nothing was written.
+    /// The folio's bytes are those that its previous slot, or the file, holds: nothing was written.
     Unchanged,
     /// Every byte of the folio is zero: it needs no slot.
     AllZero,
@@ -409,6 +416,8 @@ pub enum Refusal {
     NoAddressSpace,
     /// The region is not known, or was dropped before.
     UnknownRegion,
+    /// The region's pages are a file's: this is for anonymous memory.
+    FileBacked,
     /// The region still holds pages: discard them first.
     RegionInUse,
     /// Commands are out that nobody has answered.

@@ -24,6 +24,7 @@ use crate::event::{Reclaimer, SlotPart};
 use crate::fold::FoldId;
 use crate::group::{GroupId, NodeId};
 use crate::leaf::Place;
+use crate::region::Kind;
 use crate::swap::SlotId;
 
 /// The number of a folio record.
@@ -148,7 +149,7 @@ pub(crate) struct Folio {
     pub(crate) next: u32,
     /// When it was last seen in use, by the clock of its lruvec.
     pub(crate) age: u32,
-    /// `ACTIVE`, `REFERENCED`, `WATCHED`.
+    /// `ACTIVE`, `REFERENCED`, `WATCHED`, `IN_FILE`, `DIRECT`, `DIRTY`.
     marks: u8,
 }
 
@@ -172,10 +173,52 @@ const REFERENCED: u8 = 2;
 /// It is one of those whose use is followed closely; this does not change while the record is in use.
 const WATCHED: u8 = 4;
 
+/// It is a page of a file, …
+const IN_FILE: u8 = 8;
+/// … mapped straight from where that is.
+const DIRECT: u8 = 16;
+/// The file is known to hold something else, and could not be written.
+const DIRTY: u8 = 32;
+
 impl Folio {
     /// Which of the lists of a name it is on; see [`lru`](crate::lru).
     pub(crate) fn part(&self) -> u8 {
-        self.marks / WATCHED
+        u8::from(self.marks & WATCHED != 0)
+    }
+
+    /// What its pages are.
+    pub(crate) fn kind(&self) -> Kind {
+        match (self.marks & IN_FILE != 0, self.marks & DIRECT != 0) {
+            (false, _) => Kind::Anonymous,
+            (true, false) => Kind::File,
+            (true, true) => Kind::Direct,
+        }
+    }
+
+    pub(crate) fn set_kind(&mut self, kind: Kind) {
+        self.marks = self.marks & !(IN_FILE | DIRECT)
+            | match kind {
+                Kind::Anonymous => 0,
+                Kind::File => IN_FILE,
+                Kind::Direct => IN_FILE | DIRECT,
+            };
+    }
+
+    /// Whether a file holds these pages while they are not in memory.
+    pub(crate) fn is_in_file(&self) -> bool {
+        self.marks & IN_FILE != 0
+    }
+
+    /// Whether nothing but a write can make it leave memory.
+    pub(crate) fn must_be_written(&self) -> bool {
+        match self.is_in_file() {
+            true => self.marks & DIRTY != 0,
+            false => self.slot.is_none(),
+        }
+    }
+
+    pub(crate) fn set_dirty(&mut self) {
+        self.marks |= DIRTY;
     }
 
     pub(crate) fn set_watched(&mut self, watched: bool) {

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod addr;
+mod balance;
 pub mod check;
 pub mod command;
 pub mod config;
@@ -39,7 +40,7 @@ pub use group::{GroupEvents, GroupId, GroupLimits, GroupStat, NodeId};
 pub use machine::Core;
 pub use order::{BadOrderPolicy, OrderPolicy};
 pub use port::*;
-pub use region::RegionId;
+pub use region::{Kind, RegionId};
 pub use stats::VmStat;
 pub use swap::SlotId;
 pub use workingset::{Rule, ShadowLayout};

@@ -13,11 +13,15 @@
 //! others. Their ages still say who is older than whom, whatever list they are on.
 //!
 //! [`workingset`]: crate::workingset
+//! [`balance`]: crate::balance
+//!
+//! And they come by [kind](crate::Kind): those of anonymous pages, and those of pages of files. How much is looked at of each: [`balance`].
 //!
 //! There is a set of these lists, a *lruvec*, for each group and node. A folio's record names both, so that its lruvec
 //! is one index away, and whatever lists a folio need not know of groups. Reclaim works inside of one lruvec at a time
 //! ([`shrink_lruvec`](crate::machine::Core::shrink_lruvec)); which one, and how much of it, is said by the groups.
 
+use crate::balance::Balance;
 use crate::folio::{Folio, FolioId, Folios, ListName};
 use crate::group::{GroupId, NodeId};
 use crate::limits::MAX_GROUP_DEPTH;
@@ -129,6 +133,18 @@ impl List {
     }
 }
 
+/// Kinds that have lists of their own: what is not in memory is in the store, or in a file.
+pub(crate) const KINDS: usize = 2;
+/// Anonymous pages.
+pub(crate) const ANON: usize = 0;
+/// Pages of files.
+pub(crate) const FILE: usize = 1;
+
+/// Which kind's lists a folio is on.
+pub(crate) fn kind_of(folio: &Folio) -> usize {
+    usize::from(folio.is_in_file())
+}
+
 /// Parts of each name's folios: the watched ones ([`WATCHED`]), and all others.
 pub(crate) const PARTS: usize = 2;
 /// The part of the others.
@@ -144,13 +160,25 @@ pub(crate) const EVICTABLE: [ListName; 4] = [
     ListName::Limbo,
 ];
 
+/// Whether it is one of the [`EVICTABLE`] names.
+fn is_evictable(name: ListName) -> bool {
+    !matches!(
+        name,
+        ListName::None | ListName::Unevictable | ListName::LazyFree
+    )
+}
+
 /// The lists of one memory cgroup and node, as Linux calls the set.
 #[derive(Debug)]
 pub(crate) struct Lruvec {
-    /// By the number of the name, then the part. What was lazily freed, mapped or in limbo, is dropped before anything
+    /// By the number of the name, then the kind, then the part. What was lazily freed, mapped or in limbo, is dropped before anything
     /// else leaves: Linux keeps it at the head of the inactive list of file pages, which it scans before that of anonymous
     /// ones; see `ops/lazy_free.rs`.
-    lists: [[List; PARTS]; ListName::ALL.len()],
+    lists: [[[List; PARTS]; KINDS]; ListName::ALL.len()],
+    /// Pages on the lists of [`EVICTABLE`] names, by kind.
+    sizes: [u32; KINDS],
+    /// How much of each kind is looked at.
+    pub(crate) balance: Balance,
     /// Pages of folios that are being taken out, to limbo.
     pub(crate) taking_out: u32,
     /// Lazily freed pages that are in limbo.
@@ -163,7 +191,10 @@ pub(crate) struct Lruvec {
 impl Lruvec {
     pub(crate) fn new() -> Self {
         Self {
-            lists: ListName::ALL.map(|name| [List::new(name), List::new(name)]),
+            lists: ListName::ALL
+                .map(|name| [(); KINDS].map(|()| [(); PARTS].map(|()| List::new(name)))),
+            sizes: [0; KINDS],
+            balance: Balance::default(),
             taking_out: 0,
             lazy_limbo: 0,
             clocks: [0; MAX_GROUP_DEPTH],
@@ -173,7 +204,21 @@ impl Lruvec {
 
     /// Pages that reclaim can look at, beside what was lazily freed.
     pub(crate) fn evictable(&self) -> u32 {
-        EVICTABLE.iter().map(|&name| self.pages_of(name)).sum()
+        self.sizes.iter().sum()
+    }
+
+    /// The same, by kind.
+    pub(crate) fn sizes(&self) -> [u32; KINDS] {
+        self.sizes
+    }
+
+    /// The kinds of which there is any.
+    pub(crate) fn kinds(&self) -> &'static [usize] {
+        match self.sizes {
+            [_, 0] => &[ANON],
+            [0, _] => &[FILE],
+            _ => &[ANON, FILE],
+        }
     }
 
     /// Folios that reclaim can look at, beside what was lazily freed.
@@ -189,33 +234,57 @@ impl Lruvec {
 
     /// Pages on the lists of this name.
     pub(crate) fn pages_of(&self, name: ListName) -> u32 {
-        self.lists(name).iter().map(List::pages).sum()
+        self.lists(name).map(List::pages).sum()
     }
 
-    /// The lists of this name, by part.
-    pub(crate) fn lists(&self, name: ListName) -> &[List; PARTS] {
-        &self.lists[name as usize]
+    /// Of these, the ones of one kind.
+    pub(crate) fn pages_in(&self, name: ListName, kind: usize) -> u32 {
+        self.lists[name as usize][kind]
+            .iter()
+            .map(List::pages)
+            .sum()
+    }
+
+    /// The lists of this name.
+    pub(crate) fn lists(&self, name: ListName) -> impl Iterator<Item = &List> {
+        self.lists[name as usize].as_flattened().iter()
     }
 
     /// One list.
-    pub(crate) fn list(&self, name: ListName, part: u8) -> &List {
-        &self.lists[name as usize][usize::from(part)]
+    pub(crate) fn list(&self, name: ListName, kind: usize, part: u8) -> &List {
+        &self.lists[name as usize][kind][usize::from(part)]
     }
 
-    fn list_mut(&mut self, name: ListName, part: u8) -> &mut List {
+    fn list_mut(&mut self, name: ListName, kind: usize, part: u8) -> &mut List {
         debug_assert!(name != ListName::None, "a folio was to be listed nowhere");
-        &mut self.lists[name as usize][usize::from(part)]
+        &mut self.lists[name as usize][kind][usize::from(part)]
     }
 
     /// A folio that no other of its list is younger than, of the lists of this name.
     pub(crate) fn youngest(&self, name: ListName) -> Option<FolioId> {
-        self.lists(name).iter().find_map(List::youngest)
+        self.lists(name).find_map(List::youngest)
     }
 
-    /// The oldest folio of the lists of this name, by their ages.
-    pub(crate) fn oldest(&self, folios: &Folios, name: ListName) -> Option<FolioId> {
-        let oldest = self.lists(name).iter().filter_map(List::oldest);
+    /// The oldest folio of the lists of this name and kind, by their ages.
+    pub(crate) fn oldest_in(
+        &self,
+        folios: &Folios,
+        name: ListName,
+        kind: usize,
+    ) -> Option<FolioId> {
+        let lists = &self.lists[name as usize][kind];
+        let oldest = lists.iter().filter_map(List::oldest);
         oldest.max_by_key(|&id| self.workingset.since(folios.get(id).age))
+    }
+
+    /// The same, of all kinds; for [`EVICTABLE`] names.
+    pub(crate) fn oldest(&self, folios: &Folios, name: ListName) -> Option<FolioId> {
+        let oldest = |kind| self.oldest_in(folios, name, kind);
+        match self.sizes {
+            [_, 0] => oldest(ANON),
+            [0, _] => oldest(FILE),
+            _ => self.older(folios, oldest(ANON), oldest(FILE)),
+        }
     }
 
     /// The older of two.
@@ -239,8 +308,8 @@ pub(crate) struct VecId(u32);
 pub(crate) struct Lruvecs {
     vecs: Vec<Lruvec>,
     nodes: u8,
-    /// Pages on the lists of each name together.
-    totals: [u32; ListName::ALL.len()],
+    /// Pages on the lists of each name together, by kind.
+    totals: [[u32; KINDS]; ListName::ALL.len()],
 }
 
 impl Lruvecs {
@@ -249,7 +318,7 @@ impl Lruvecs {
         let mut vecs = Self {
             vecs: Vec::new(),
             nodes,
-            totals: [0; ListName::ALL.len()],
+            totals: [[0; KINDS]; ListName::ALL.len()],
         };
         vecs.add_group(GroupId::ROOT);
         vecs
@@ -324,12 +393,17 @@ impl Lruvecs {
 
     /// Pages on all lists together.
     pub(crate) fn pages(&self) -> u32 {
-        self.totals.iter().sum()
+        self.totals.as_flattened().iter().sum()
     }
 
     /// Pages on all lists of this name together.
     pub(crate) fn total(&self, name: ListName) -> u32 {
-        self.totals[name as usize]
+        self.totals[name as usize].iter().sum()
+    }
+
+    /// Of these, the ones of one kind.
+    pub(crate) fn total_in(&self, name: ListName, kind: usize) -> u32 {
+        self.totals[name as usize][kind]
     }
 
     /// Puts `id` at the young end of `name`; pinned and immovable folios that are mapped go to the unevictable list
@@ -348,9 +422,13 @@ impl Lruvecs {
         let folio = folios.get(id);
         let (name, vec) = (folio.list, self.of(folio));
         if name != ListName::None {
-            self.totals[name as usize] -= folio.order.pages().0;
-            let part = part_of(folio, name);
-            self.get_mut(vec).list_mut(name, part).remove(folios, id);
+            let (kind, part) = place_of(folio, name);
+            self.totals[name as usize][kind] -= folio.order.pages().0;
+            let lists = self.get_mut(vec);
+            if is_evictable(name) {
+                lists.sizes[kind] -= folio.order.pages().0;
+            }
+            lists.list_mut(name, kind, part).remove(folios, id);
         }
         name
     }
@@ -367,18 +445,24 @@ impl Lruvecs {
         if let ListName::Active | ListName::Inactive = name {
             folio.set_active(name == ListName::Active);
         }
-        self.totals[name as usize] += folio.order.pages().0;
-        let part = part_of(folio, name);
+        let (kind, part) = place_of(folio, name);
+        self.totals[name as usize][kind] += folio.order.pages().0;
+        let pages = folio.order.pages().0;
         let vec = self.of(folios.get(id));
-        self.get_mut(vec).list_mut(name, part)
+        let lists = self.get_mut(vec);
+        if is_evictable(name) {
+            lists.sizes[kind] += pages;
+        }
+        lists.list_mut(name, kind, part)
     }
 }
 
-/// What waits for its turn to be dropped has one order, and what cannot be reclaimed has none: both are in one part.
-fn part_of(folio: &Folio, name: ListName) -> u8 {
+/// Kind and part of the list of a name. What waits for its turn to be dropped has one order, and what cannot be reclaimed has none:
+/// both are in one part, of one kind.
+fn place_of(folio: &Folio, name: ListName) -> (usize, u8) {
     match name {
-        ListName::LazyFree | ListName::Unevictable => UNWATCHED,
-        _ => folio.part(),
+        ListName::LazyFree | ListName::Unevictable => (ANON, UNWATCHED),
+        _ => (kind_of(folio), folio.part()),
     }
 }
 

@@ -16,18 +16,18 @@ use crate::command::{Command, Commands};
 use crate::config::{Config, ConfigError};
 use crate::event::{Event, Refusal, Reply};
 use crate::fold::Folds;
-use crate::folio::{FolioId, Folios, ListName, State};
+use crate::folio::{Folio, FolioId, Folios, ListName, State};
 use crate::frames::Frames;
 use crate::group::{GroupId, GroupLimits, Groups, NodeId};
 use crate::leaf::{Entry, LeafTable};
 use crate::limits::DEFERRED_SPLITS;
 use crate::limits::{LARGE, REFAULT_COST_MOST};
-use crate::lru::{Lruvec, Lruvecs};
+use crate::lru::{ANON, FILE, KINDS, Lruvec, Lruvecs, kind_of};
 use crate::ops::free::Demand;
 use crate::ops::lazy_free::Recount;
 use crate::ops::reclaim::Spared;
 use crate::order::{OrderPolicy, Trends};
-use crate::region::Regions;
+use crate::region::{Kind, Regions};
 use crate::stats::VmStat;
 use crate::swap::{SlotId, Slots};
 use crate::workingset::{Rule, ShadowLayout, is_watched};
@@ -48,8 +48,8 @@ pub struct Core {
     /// Where the next look at lazily freed memory begins.
     pub(crate) recount: Recount,
     pub(crate) shadows: ShadowLayout,
-    /// What a major fault costs, in sixteenths of a rescue.
-    pub(crate) refault_cost: u32,
+    /// What a major fault costs, in sixteenths of a rescue, by kind.
+    pub(crate) refault_cost: [u32; KINDS],
     /// Regions go to the nodes in turn.
     pub(crate) next_node: NodeId,
     pub(crate) trends: Trends,
@@ -110,7 +110,7 @@ impl Core {
             limit: config.limit.0,
             leaves,
             shadows,
-            refault_cost: config.refault_cost,
+            refault_cost: [config.refault_cost, config.file_cost],
             folios: Folios::new(config.records),
             frames: Frames::new(&config.pool),
             slots: Slots::new(config.arena.0, config.records),
@@ -176,7 +176,7 @@ impl Core {
             Event::Resize { region, pages } => self.resize(region, pages),
             Event::Detach { region } => self.detach(region),
             Event::Merge { base, from } => self.merge(base, from, out),
-            Event::CreateRegion { pages, order } => self.create_region(pages, order),
+            Event::CreateRegion { pages, order, kind } => self.create_region(pages, order, kind),
             Event::CreateGroup { parent, limits } => self.create_group(parent, limits),
             Event::SetGroupLimits { group, limits } => self.set_group_limits(group, limits),
             Event::RemoveGroup { group } => self.remove_group(group),
@@ -191,7 +191,11 @@ impl Core {
                 Reply::Done
             }
             Event::SetRefaultCost { sixteenths } => {
-                self.refault_cost = sixteenths.min(REFAULT_COST_MOST);
+                self.refault_cost[ANON] = sixteenths.min(REFAULT_COST_MOST);
+                Reply::Done
+            }
+            Event::SetFileCost { sixteenths } => {
+                self.refault_cost[FILE] = sixteenths.min(REFAULT_COST_MOST);
                 Reply::Done
             }
             Event::Tick { first } => self.tick(first, out),
@@ -245,7 +249,7 @@ impl Core {
         });
         let is_work = |id| {
             let folio = self.folios.get(id);
-            folio.order >= LARGE && folio.slot.is_none()
+            folio.order >= LARGE && folio.slot.is_none() && !folio.is_in_file()
         };
         !self.store_blocked && next.is_some_and(is_work)
     }
@@ -272,6 +276,8 @@ impl Core {
         stat.nr_swapped = u64::from(self.held - self.zeros - self.mapped - self.limbo);
         stat.nr_active = u64::from(self.lru.total(ListName::Active));
         stat.nr_inactive = u64::from(self.lru.total(ListName::Inactive));
+        stat.nr_active_file = u64::from(self.lru.total_in(ListName::Active, FILE));
+        stat.nr_inactive_file = u64::from(self.lru.total_in(ListName::Inactive, FILE));
         stat.nr_unevictable = u64::from(self.lru.total(ListName::Unevictable));
         let past = (0..self.lru.len()).map(|vec| u64::from(self.leaves.past_tables(vec)));
         stat.workingset_nodes = past.sum();
@@ -355,7 +361,7 @@ impl Core {
             return None;
         }
         let region = self.regions.of(start)?;
-        let (group, node) = (self.group_of(start), region.node);
+        let (group, node, kind) = (self.group_of(start), region.node, region.kind);
         let place = self.leaves.place_of(start);
         let id = self.folios.alloc(place, order, state)?;
         let watched = is_watched(place.number(), self.limit);
@@ -364,6 +370,7 @@ impl Core {
         (folio.group, folio.node) = (group, node);
         folio.age = now;
         folio.set_watched(watched);
+        folio.set_kind(kind);
         Some(id)
     }
 
@@ -393,6 +400,26 @@ impl Core {
     pub(crate) fn lruvec_of(&mut self, id: FolioId) -> &mut Lruvec {
         let vec = self.lru.of(self.folios.get(id));
         self.lru.get_mut(vec)
+    }
+
+    /// What a major fault costs for pages like these, in sixteenths of a rescue.
+    pub(crate) fn cost_of(&self, folio: &Folio) -> u32 {
+        self.refault_cost[kind_of(folio)]
+    }
+
+    /// Whether the pages of the region around `page` are a file's.
+    pub(crate) fn is_of_file(&self, page: PageIndex) -> bool {
+        if self.regions.of_files() == 0 {
+            return false;
+        }
+        let region = self.regions.of(page);
+        region.is_some_and(|region| region.kind != Kind::Anonymous)
+    }
+
+    /// The same, for the region at either end of `range`.
+    pub(crate) fn meets_file(&self, range: PageRange) -> bool {
+        let last = PageIndex(range.end().0.saturating_sub(1));
+        self.is_of_file(range.start) || self.is_of_file(last)
     }
 
     /// A command for `id` is out: it is in `state` until the completion.
@@ -444,11 +471,11 @@ impl Core {
         (u64::from(self.limit) * u64::from(share) / 1024) as u32
     }
 
-    fn create_region(&mut self, pages: PageCount, order: OrderPolicy) -> Reply {
+    fn create_region(&mut self, pages: PageCount, order: OrderPolicy, kind: Kind) -> Reply {
         if pages.0 == 0 || pages.0 > self.config.arena.0 {
             return Reply::Refused(Refusal::BadRange);
         }
-        match self.regions.create(pages, order, self.next_node) {
+        match self.regions.create(pages, order, kind, self.next_node) {
             Some((region, range)) => {
                 self.next_node = NodeId((self.next_node.0 + 1) % self.config.nodes);
                 Reply::Region { region, range }

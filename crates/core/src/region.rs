@@ -11,6 +11,20 @@ use crate::order::{Habit, OrderPolicy};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RegionId(pub u32);
 
+/// What the pages of a region are while they are not in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Kind {
+    /// Zeros, or a slot's of the store.
+    #[default]
+    Anonymous,
+    /// A file's: each page has its place there. It is read when it is touched, and written back there when it is not what the file
+    /// holds; it never has a slot. What is discarded was not written back, and reads as the file holds it.
+    File,
+    /// The same, mapped straight from the memory that holds the file (DAX-like): there is nothing to read, so what leaves is not
+    /// remembered and costs nothing when it comes back.
+    Direct,
+}
+
 const PLACE_BITS: u32 = 20;
 const NO_REGION: u32 = u32::MAX;
 /// Leaves of 1 GiB.
@@ -20,6 +34,7 @@ const GIGABYTE: u32 = 512;
 pub(crate) struct Region {
     pub(crate) range: PageRange,
     pub(crate) order: OrderPolicy,
+    pub(crate) kind: Kind,
     /// Whom its memory is charged to.
     pub(crate) group: GroupId,
     /// While it changes groups: the old one, and from which page on all is still that one's.
@@ -44,6 +59,8 @@ struct Seat {
 pub(crate) struct Regions {
     seats: Vec<Seat>,
     free_seats: Vec<u32>,
+    /// Regions whose pages are a file's.
+    of_files: u32,
     /// Which seat each leaf of the arena belongs to.
     leaves: Vec<u32>,
     /// Free runs of leaves (start, length), sorted, never touching.
@@ -56,6 +73,7 @@ impl Regions {
         Self {
             seats: Vec::new(),
             free_seats: Vec::new(),
+            of_files: 0,
             leaves: vec![NO_REGION; leaves as usize],
             gaps: vec![(0, leaves)],
         }
@@ -66,6 +84,7 @@ impl Regions {
         &mut self,
         pages: PageCount,
         order: OrderPolicy,
+        kind: Kind,
         node: NodeId,
     ) -> Option<(RegionId, PageRange)> {
         let want = pages.0.div_ceil(LEAF_PAGES);
@@ -79,6 +98,7 @@ impl Regions {
         let region = Some(Region {
             range,
             order,
+            kind,
             group: GroupId::ROOT,
             leaving: None,
             node,
@@ -100,6 +120,7 @@ impl Regions {
             }
         };
         self.leaves[first as usize..(first + want) as usize].fill(seat);
+        self.of_files += u32::from(kind != Kind::Anonymous);
         Some((self.name(seat), range))
     }
 
@@ -169,6 +190,7 @@ impl Regions {
         self.leaves[first as usize..(first + len) as usize].fill(NO_REGION);
         let entry = &mut self.seats[seat as usize];
         entry.region = None;
+        self.of_files -= u32::from(region.kind != Kind::Anonymous);
         entry.generation = (entry.generation + 1) % (1 << (32 - PLACE_BITS));
         self.free_seats.push(seat);
         self.give_back(first, len);
@@ -204,6 +226,11 @@ impl Regions {
                 *group = to;
             }
         }
+    }
+
+    /// How many regions' pages are a file's.
+    pub(crate) fn of_files(&self) -> u32 {
+        self.of_files
     }
 
     /// All regions. For checks, and for what is rare.
@@ -260,14 +287,19 @@ mod tests {
         let ids: Vec<_> = (0..4)
             .map(|_| {
                 regions
-                    .create(PageCount(2 * LEAF_PAGES), Order::ZERO.into(), NodeId(0))
+                    .create(
+                        PageCount(2 * LEAF_PAGES),
+                        Order::ZERO.into(),
+                        Kind::Anonymous,
+                        NodeId(0),
+                    )
                     .unwrap()
                     .0
             })
             .collect();
         assert!(
             regions
-                .create(PageCount(1), Order::ZERO.into(), NodeId(0))
+                .create(PageCount(1), Order::ZERO.into(), Kind::Anonymous, NodeId(0))
                 .is_none()
         );
         for id in [ids[2], ids[0], ids[1], ids[3]] {
@@ -280,11 +312,11 @@ mod tests {
     fn a_dropped_name_is_not_known_again() {
         let mut regions = regions();
         let (old, range) = regions
-            .create(PageCount(1), Order::ZERO.into(), NodeId(0))
+            .create(PageCount(1), Order::ZERO.into(), Kind::Anonymous, NodeId(0))
             .unwrap();
         regions.remove(old);
         let (new, again) = regions
-            .create(PageCount(1), Order::ZERO.into(), NodeId(0))
+            .create(PageCount(1), Order::ZERO.into(), Kind::Anonymous, NodeId(0))
             .unwrap();
         assert_eq!(range, again);
         assert!(regions.get(old).is_none() && regions.get(new).is_some());
@@ -295,10 +327,10 @@ mod tests {
         let mut regions = regions();
         let pages = |leaves| PageCount(leaves * LEAF_PAGES);
         let (first, at) = regions
-            .create(pages(2), Order::ZERO.into(), NodeId(0))
+            .create(pages(2), Order::ZERO.into(), Kind::Anonymous, NodeId(0))
             .unwrap();
         let (second, _) = regions
-            .create(pages(1), Order::ZERO.into(), NodeId(0))
+            .create(pages(1), Order::ZERO.into(), Kind::Anonymous, NodeId(0))
             .unwrap();
         assert_eq!(
             regions.resize(first, pages(3)),
@@ -326,7 +358,7 @@ mod tests {
         let gigabyte = PageCount(GIGABYTE * LEAF_PAGES);
         let starts = [PageCount(1), gigabyte, gigabyte].map(|pages| {
             let (_, range) = regions
-                .create(pages, Order::ZERO.into(), NodeId(0))
+                .create(pages, Order::ZERO.into(), Kind::Anonymous, NodeId(0))
                 .unwrap();
             range.start.leaf()
         });
@@ -334,7 +366,7 @@ mod tests {
         assert_eq!(regions.gaps, [(1, GIGABYTE - 1)]);
         assert!(
             regions
-                .create(gigabyte, Order::ZERO.into(), NodeId(0))
+                .create(gigabyte, Order::ZERO.into(), Kind::Anonymous, NodeId(0))
                 .is_none()
         );
     }
@@ -343,7 +375,7 @@ mod tests {
     fn a_page_beyond_a_regions_last_is_outside() {
         let mut regions = regions();
         let (_, range) = regions
-            .create(PageCount(3), Order::ZERO.into(), NodeId(0))
+            .create(PageCount(3), Order::ZERO.into(), Kind::Anonymous, NodeId(0))
             .unwrap();
         assert!(regions.of(range.start.plus(2)).is_some());
         assert!(regions.of(range.start.plus(3)).is_none());

@@ -7,23 +7,35 @@ use crate::addr::PageCount;
 pub struct VmStat {
     /// Faults of any kind that were resolved.
     pub pgfault: u64,
-    /// Of these, the ones that read from the store.
+    /// Of these, the ones that read from the store, or from a file.
     pub pgmajfault: u64,
     /// Folios looked at by the background reclaimer, in pages.
     pub pgscan_kswapd: u64,
     /// Folios looked at by threads in need of memory, in pages.
     pub pgscan_direct: u64,
+    /// Of the pages looked at, by either, those of anonymous folios.
+    pub pgscan_anon: u64,
+    /// The same, of files' folios.
+    pub pgscan_file: u64,
     /// Pages freed by the background reclaimer.
     pub pgsteal_kswapd: u64,
     /// Pages freed by threads in need of memory.
     pub pgsteal_direct: u64,
+    /// Of the pages freed by either, the anonymous ones.
+    pub pgsteal_anon: u64,
+    /// The same, of files.
+    pub pgsteal_file: u64,
     /// Times a fault found no memory and reclaimed by itself.
     pub allocstall: u64,
     /// Pages read from the store.
     pub pswpin: u64,
     /// Pages written to the store.
     pub pswpout: u64,
-    /// Pages evicted without writing, because the store still had them.
+    /// Pages read from files. (Linux counts KiB, and what the store reads, too.)
+    pub pgpgin: u64,
+    /// Pages written back to files.
+    pub pgpgout: u64,
+    /// Pages evicted without writing, because the store, or their file, still had them.
     pub pswpout_unchanged: u64,
     /// Pages evicted without writing, because they were zero.
     pub pswpout_zero: u64,
@@ -59,12 +71,18 @@ pub struct VmStat {
     pub deferred_split: u64,
     /// Folios that were brought in from several slots.
     pub folio_fold: u64,
-    /// Pages that came back from the store, or were dropped, and had left a shadow.
+    /// Anonymous pages that came back from the store, or were dropped, and had left a shadow.
     pub workingset_refault_anon: u64,
     /// Of these, the ones that became active at once: used more lately than the oldest active folio.
     pub workingset_activate_anon: u64,
     /// Of the latter, the ones that had been active before they left.
     pub workingset_restore_anon: u64,
+    /// Pages of files that came back and had left a shadow.
+    pub workingset_refault_file: u64,
+    /// Of these, the ones that became active at once.
+    pub workingset_activate_file: u64,
+    /// Of the latter, the ones that had been active before they left.
+    pub workingset_restore_file: u64,
     /// Tables of entries that held shadows only and were dropped.
     pub workingset_nodereclaim: u64,
     /// Of a sample of the faults on what was in memory before: how many there would have been in memory of other sizes
@@ -93,6 +111,10 @@ pub struct VmStat {
     pub nr_active: u64,
     /// Gauge: pages on the inactive list.
     pub nr_inactive: u64,
+    /// Gauge: of the pages on the active list, those of files.
+    pub nr_active_file: u64,
+    /// Gauge: of the pages on the inactive list, those of files.
+    pub nr_inactive_file: u64,
     /// Gauge: pages that cannot be reclaimed (pinned, or their mapping forbids it).
     pub nr_unevictable: u64,
     /// Gauge: tables of entries that hold shadows only, of 4 KiB each.
@@ -112,6 +134,12 @@ macro_rules! each_counter {
         $change!(pgmajfault);
         $change!(pgscan_kswapd);
         $change!(pgscan_direct);
+        $change!(pgscan_anon);
+        $change!(pgscan_file);
+        $change!(pgsteal_anon);
+        $change!(pgsteal_file);
+        $change!(pgpgin);
+        $change!(pgpgout);
         $change!(pgsteal_kswapd);
         $change!(pgsteal_direct);
         $change!(allocstall);
@@ -138,6 +166,9 @@ macro_rules! each_counter {
         $change!(workingset_refault_anon);
         $change!(workingset_activate_anon);
         $change!(workingset_restore_anon);
+        $change!(workingset_refault_file);
+        $change!(workingset_activate_file);
+        $change!(workingset_restore_file);
         $change!(workingset_nodereclaim);
         $change!(snapshots);
         $change!(snapshot_copy);

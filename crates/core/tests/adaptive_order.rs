@@ -1,7 +1,7 @@
 //! Windows, adaptive orders and folding up, decision by decision.
 
 use millpond_core::{
-    Access, Advice, Command, Commands, Config, Core, Event, FreeMode, LEAF_PAGES, Order,
+    Access, Advice, Command, Commands, Config, Core, Event, FreeMode, Kind, LEAF_PAGES, Order,
     OrderPolicy, Outcome, PageCount, PageIndex, PageRange, PageState, Reclaimer, Reply,
 };
 
@@ -26,6 +26,7 @@ impl World {
         let event = Event::CreateRegion {
             pages: arena,
             order: order.into(),
+            kind: Kind::Anonymous,
         };
         let Reply::Region { range, .. } = core.handle(event, &mut Commands::new()) else {
             panic!("no region");

@@ -4,8 +4,8 @@
 
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
-    Access, Command, Commands, Config, Core, Event, FreeMode, Order, Outcome, PageCount, PageIndex,
-    PageRange, Reclaimer, Reply,
+    Access, Command, Commands, Config, Core, Event, FreeMode, Kind, Order, Outcome, PageCount,
+    PageIndex, PageRange, Reclaimer, Reply,
 };
 
 /// Answers everything as a perfect world would, in which every folio has changed since it was loaded.
@@ -44,6 +44,7 @@ fn every_page_of_the_arena_has_a_slot_and_changed_folios_are_still_saved() {
         Event::CreateRegion {
             pages: arena,
             order: order.into(),
+            kind: Kind::Anonymous,
         },
         &mut out,
     );
@@ -82,7 +83,14 @@ fn a_part_that_is_freed_may_end_with_the_arena() {
     let mut out = Commands::new();
     let order = Order::new(4).unwrap().into();
     let pages = arena;
-    core.handle(Event::CreateRegion { pages, order }, &mut out);
+    core.handle(
+        Event::CreateRegion {
+            pages,
+            order,
+            kind: Kind::Anonymous,
+        },
+        &mut out,
+    );
     let start = PageIndex(arena.0 - 16);
     let fault = Event::Fault {
         page: start,

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Bench, Driven, NEW, part};
 use millpond_core::{
-    Command, Event, LEAF_PAGES, PageCount, PageRange, PageState, Refusal, RegionId, Reply,
+    Command, Event, Kind, LEAF_PAGES, PageCount, PageRange, PageState, Refusal, RegionId, Reply,
 };
 
 fn remap(bench: &mut Bench, from: PageRange, to: PageRange) -> Reply {
@@ -24,6 +24,7 @@ fn region(bench: &mut Bench, pages: u32) -> (RegionId, PageRange) {
         .send(Event::CreateRegion {
             pages: PageCount(pages),
             order,
+            kind: Kind::Anonymous,
         })
         .0
     {

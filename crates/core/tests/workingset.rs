@@ -6,7 +6,7 @@ mod common;
 use common::{Bench, Driven, part};
 use millpond_core::limits::{MIN_LIMIT_PAGES, PAGES_PER_PAST_TABLE};
 use millpond_core::{
-    Access, Command, Commands, Config, Core, Event, FreeMode, LEAF_PAGES, Order, Outcome,
+    Access, Command, Commands, Config, Core, Event, FreeMode, Kind, LEAF_PAGES, Order, Outcome,
     PageCount, PageIndex, PageRange, PageState, Reclaimer, Reply, curve,
 };
 
@@ -152,6 +152,7 @@ fn a_thousand_gibibytes_leave_a_bounded_number_of_shadows() {
         Event::CreateRegion {
             pages: arena,
             order: Order::ZERO.into(),
+            kind: Kind::Anonymous,
         },
         &mut out,
     );

@@ -196,6 +196,22 @@ pub fn fields(stats: &Stats, peaks: &StorePeaks) -> Fields {
         (Field::FreeByWorkers, stats.free.by_workers),
         (Field::FreeBytes, stats.free.bytes),
         (Field::FreeTime, nanos(stats.free.time)),
+        (Field::PgScanAnon, vm.pgscan_anon),
+        (Field::PgScanFile, vm.pgscan_file),
+        (Field::PgStealAnon, vm.pgsteal_anon),
+        (Field::PgStealFile, vm.pgsteal_file),
+        (Field::PgPgIn, vm.pgpgin),
+        (Field::PgPgOut, vm.pgpgout),
+        (Field::WorkingsetRefaultAnon, vm.workingset_refault_anon),
+        (Field::WorkingsetRefaultFile, vm.workingset_refault_file),
+        (Field::WorkingsetActivateAnon, vm.workingset_activate_anon),
+        (Field::WorkingsetActivateFile, vm.workingset_activate_file),
+        (Field::WorkingsetRestoreAnon, vm.workingset_restore_anon),
+        (Field::WorkingsetRestoreFile, vm.workingset_restore_file),
+        (Field::WorkingsetNodereclaim, vm.workingset_nodereclaim),
+        (Field::NrActiveFile, vm.nr_active_file),
+        (Field::NrInactiveFile, vm.nr_inactive_file),
+        (Field::WorkingsetNodes, vm.workingset_nodes),
     ];
     let mut fields = Fields::default();
     for (field, value) in values {

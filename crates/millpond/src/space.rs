@@ -16,8 +16,8 @@ use crate::group::Pressure;
 use crate::manager::{Manager, Pond};
 use crate::stats::Stats;
 use millpond_core::{
-    Event, FreeMode, LEAF_PAGES, OrderPolicy, PAGE_SIZE, PageCount, PageIndex, PageRange, Refusal,
-    Reply,
+    Event, FreeMode, Kind, LEAF_PAGES, OrderPolicy, PAGE_SIZE, PageCount, PageIndex, PageRange,
+    Refusal, Reply,
 };
 use millpond_mmu::{Delivery, MmuError};
 use rustix::io::Errno;
@@ -98,7 +98,8 @@ impl Space {
             .recording(options.recording);
         let (driver, order) = builder.driver()?;
         let pages = PageCount(((driver.mmu.len() as u64 - aside) / PAGE_SIZE as u64) as u32);
-        let Reply::Region { .. } = driver.tell(Event::CreateRegion { pages, order }) else {
+        let kind = Kind::Anonymous;
+        let Reply::Region { .. } = driver.tell(Event::CreateRegion { pages, order, kind }) else {
             unreachable!("a new arena has room for a region of its own length");
         };
         let pond = Pond::start(driver)?;

@@ -25,7 +25,7 @@ use crate::curve::Curve;
 use crate::trace::Trace;
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
-    Access, Command, Commands, Config, ConfigError, Core, Event, FolioId, LEAF_PAGES, Order,
+    Access, Command, Commands, Config, ConfigError, Core, Event, FolioId, Kind, LEAF_PAGES, Order,
     Outcome, PageCount, PageRange, Reclaimer, Reply, VmStat,
 };
 
@@ -154,6 +154,7 @@ impl CorePolicy {
         let region = Event::CreateRegion {
             pages: config.arena,
             order: Order::ZERO.into(),
+            kind: Kind::Anonymous,
         };
         let region = match core.handle(region, &mut out) {
             Reply::Region { range, .. } => range,
@@ -336,6 +337,7 @@ impl CorePolicy {
             | Command::Load { folio, at, .. }
             | Command::Fold { folio, at, .. }
             | Command::Copy { folio, at, .. }
+            | Command::Read { folio, at, .. }
             | Command::Rescue { folio, at, .. } => {
                 self.set_mapped(at, true);
                 (folio, Outcome::Installed { frame_kept: false })
@@ -348,6 +350,7 @@ impl CorePolicy {
             Command::Save {
                 folio, previous, ..
             } => (folio, self.save(folio, previous.is_some())),
+            Command::WriteBack { folio, .. } => (folio, Outcome::Unchanged),
             Command::Clear { folio, .. } => (folio, Outcome::Cleared),
             Command::Look { folio, .. } => (folio, Outcome::Written),
             Command::Zap { folio, at } => {

@@ -584,19 +584,20 @@ impl World {
     fn expect_small_enough(&self, given: usize, page: PageIndex, max_order: Order) -> Check {
         let mut first = true;
         for pending in self.schedule.iter().skip(given) {
-            use millpond_core::Command::{Copy, Fold, Load, Rescue, Zero};
+            use millpond_core::Command::{Copy, Fold, Load, Read, Rescue, Zero};
             let at = match pending.command {
                 Zero { at, .. }
                 | Load { at, .. }
                 | Fold { at, .. }
                 | Copy { at, .. }
+                | Read { at, .. }
                 | Rescue { at, .. } => at,
                 _ => continue,
             };
             let region = self.regions.iter().find(|r| r.range.contains(page));
             // What has moved here stays as large as it was.
             let own = |r: &crate::world::SimRegion| match pending.command {
-                Zero { .. } | Fold { .. } => r.order,
+                Zero { .. } | Fold { .. } | Read { .. } => r.order,
                 _ => r.largest,
             };
             let bound = region.map_or(0, own).min(max_order.get());

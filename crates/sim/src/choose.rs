@@ -7,7 +7,7 @@
 
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
-    Advice, Event, FreeMode, GroupId, LEAF_PAGES, Order, OrderPolicy, PageCount, PageIndex,
+    Advice, Event, FreeMode, GroupId, Kind, LEAF_PAGES, Order, OrderPolicy, PageCount, PageIndex,
     PageRange, Refusal, RegionId, Reply,
 };
 
@@ -35,11 +35,13 @@ impl World {
             true => OrderPolicy::Adaptive { max: order },
             false => order.into(),
         };
+        let kind = self.draw_kind();
         let reply = self.send(
             i,
             Event::CreateRegion {
                 pages: PageCount(pages),
                 order: policy,
+                kind,
             },
         )?;
         match reply {
@@ -63,7 +65,9 @@ impl World {
                     closing: false,
                     base: None,
                     group: GroupId::ROOT,
+                    kind,
                 });
+                self.fill_file(range, kind);
                 match self.profile.groups > 0 && self.rng.chance(700) {
                     true => self.join_group(i),
                     false => Ok(()),
@@ -150,14 +154,17 @@ impl World {
             });
             return Ok(());
         }
-        if self.rng.chance(self.profile.snapshots) && self.regions.len() < MAX_REGIONS + 2 {
+        let anonymous = |r: &usize| self.regions[*r].kind == Kind::Anonymous;
+        let open: Vec<usize> = open.into_iter().filter(anonymous).collect();
+        let snapshots = self.rng.chance(self.profile.snapshots) && !open.is_empty();
+        if snapshots && self.regions.len() < MAX_REGIONS + 2 {
             self.actors[i].op = Some(self.draw_snapshot(&open));
             return Ok(());
         }
         // What moves while frames are being given back is rare enough to be sought.
         let gathered = if self.batches.is_empty() { 0 } else { 200 };
         let remaps = self.profile.remaps.max(gathered);
-        if self.profile.remaps > 0 && self.rng.chance(remaps) {
+        if self.profile.remaps > 0 && self.rng.chance(remaps) && !open.is_empty() {
             self.actors[i].op = Some(self.draw_remap(&open));
             return Ok(());
         }
@@ -169,11 +176,12 @@ impl World {
                 group: self.any_group(),
                 from: region.range.start,
             }
-        } else if self.rng.chance(self.profile.freeing) {
+        } else if self.rng.chance(self.profile.freeing) && region.kind == Kind::Anonymous {
             self.draw_free_op(region)
         } else {
             self.draw_op(region)
         };
+        let op = self.suit_kind(region, op);
         if let Op::Discard { range, .. } = op {
             self.oracle.discard_begins(i, range);
         }
@@ -413,7 +421,10 @@ impl World {
         match self.rng.below(10) {
             0 => {
                 let sixteenths = self.rng.below(400);
-                self.expect_done(Event::SetRefaultCost { sixteenths })
+                match self.profile.files > 0 && self.rng.chance(500) {
+                    true => self.expect_done(Event::SetFileCost { sixteenths }),
+                    false => self.expect_done(Event::SetRefaultCost { sixteenths }),
+                }
             }
             1 => {
                 let pages = MIN_LIMIT_PAGES + self.rng.below(MIN_LIMIT_PAGES / 2);
@@ -438,6 +449,7 @@ impl World {
                     .push(self.step, Entry::World("storm", u64::from(storm), none));
                 Ok(())
             }
+            _ if self.profile.files > 0 && self.rng.chance(300) => self.ask_for_impossible_files(),
             _ => self.ask_for_the_impossible(),
         }
     }
@@ -527,10 +539,12 @@ impl World {
             4 => Event::CreateRegion {
                 pages: PageCount(0),
                 order: Order::ZERO.into(),
+                kind: Kind::Anonymous,
             },
             5 => Event::CreateRegion {
                 pages: PageCount(ARENA_PAGES + 1),
                 order: Order::ZERO.into(),
+                kind: Kind::Anonymous,
             },
             6 => Event::Purge { range: empty },
             7 => Event::LazyFree {

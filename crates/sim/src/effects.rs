@@ -140,6 +140,10 @@ impl World {
                 self.mmu.zap(at)?;
                 Outcome::Zapped
             }
+            Command::Read {
+                at, frame, fresh, ..
+            } => self.read_file(at, frame, fresh)?,
+            Command::WriteBack { at, frame, .. } => self.write_file(at, frame)?,
             Command::Release { slot } => {
                 self.store.release(slot)?;
                 return Ok(None);
@@ -168,7 +172,7 @@ impl World {
         Ok(Some(all))
     }
 
-    fn place(
+    pub(crate) fn place(
         &mut self,
         at: PageRange,
         frame: millpond_core::Frame,

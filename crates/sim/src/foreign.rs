@@ -73,7 +73,9 @@ impl World {
 
     fn judge_refault(&mut self, page: PageIndex, before: &VmStat, given: &[Command]) -> Check {
         let brought = given.iter().filter_map(|command| match command {
-            Command::Load { at, .. } | Command::Fold { at, .. } => Some((*at, true)),
+            Command::Load { at, .. } | Command::Fold { at, .. } | Command::Read { at, .. } => {
+                Some((*at, true))
+            }
             Command::Zero { at, .. } | Command::Copy { at, .. } => Some((*at, false)),
             _ => None,
         });
@@ -88,8 +90,8 @@ impl World {
         if !wanted || !was_foreign {
             return Ok(());
         }
-        let refaults = self.core.stats().workingset_refault_anon;
-        if refaults > before.workingset_refault_anon {
+        let refaults = |stat: &VmStat| stat.workingset_refault_anon + stat.workingset_refault_file;
+        if refaults(&self.core.stats()) > refaults(before) {
             breach!(at page, "{page} is judged by lists that are not those of {:?}", self.core.group_at(page));
         }
         if stored {

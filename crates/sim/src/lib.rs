@@ -17,6 +17,7 @@ mod acts;
 mod bases;
 mod choose;
 mod effects;
+pub mod file;
 mod foreign;
 mod free;
 mod gather;

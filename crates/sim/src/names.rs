@@ -6,11 +6,13 @@
 use millpond_core::{Command, Event, FreeMode, Outcome, Refusal, Reply};
 
 /// Every command, by name.
-pub const COMMANDS: [&str; 15] = [
+pub const COMMANDS: [&str; 17] = [
     "Zero",
     "Load",
     "Fold",
     "Copy",
+    "Read",
+    "WriteBack",
     "Rescue",
     "TakeOut",
     "Clear",
@@ -44,7 +46,7 @@ pub const OUTCOMES: [&str; 17] = [
     "Zapped",
 ];
 /// Every event, by name.
-pub const EVENTS: [&str; 35] = [
+pub const EVENTS: [&str; 36] = [
     "CreateGroup",
     "SetGroupLimits",
     "RemoveGroup",
@@ -78,6 +80,7 @@ pub const EVENTS: [&str; 35] = [
     "Protected",
     "SetLimit",
     "SetRefaultCost",
+    "SetFileCost",
     "Tick",
     "RetryStore",
 ];
@@ -95,7 +98,7 @@ pub const WORKINGSET: [&str; 7] = [
 
 /// Replies and refusals that a run must produce. Not all: records are plenty here, and the order of
 /// checks hides some refusals behind others.
-pub const REPLIES: [&str; 26] = [
+pub const REPLIES: [&str; 27] = [
     "ReclaimGroup",
     "Group",
     "UnknownGroup",
@@ -117,6 +120,7 @@ pub const REPLIES: [&str; 26] = [
     "NoAddressSpace",
     "UnknownRegion",
     "RegionInUse",
+    "FileBacked",
     "Busy",
     "Pinned",
     "NotPinned",
@@ -186,6 +190,7 @@ pub fn event(event: &Event) -> &'static str {
         Event::Protected { .. } => "Protected",
         Event::SetLimit { .. } => "SetLimit",
         Event::SetRefaultCost { .. } => "SetRefaultCost",
+        Event::SetFileCost { .. } => "SetFileCost",
         Event::Tick { .. } => "Tick",
         Event::RetryStore => "RetryStore",
     }
@@ -212,6 +217,7 @@ pub fn reply(reply: &Reply) -> &'static str {
             Refusal::OutsideRegion => "OutsideRegion",
             Refusal::NoAddressSpace => "NoAddressSpace",
             Refusal::UnknownRegion => "UnknownRegion",
+            Refusal::FileBacked => "FileBacked",
             Refusal::RegionInUse => "RegionInUse",
             Refusal::Busy => "Busy",
             Refusal::Pinned { .. } => "Pinned",
@@ -236,6 +242,8 @@ pub fn command(command: &Command) -> &'static str {
         Command::Load { .. } => "Load",
         Command::Fold { .. } => "Fold",
         Command::Copy { .. } => "Copy",
+        Command::Read { .. } => "Read",
+        Command::WriteBack { .. } => "WriteBack",
         Command::Rescue { .. } => "Rescue",
         Command::TakeOut { .. } => "TakeOut",
         Command::Clear { .. } => "Clear",

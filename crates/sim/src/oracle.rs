@@ -96,6 +96,15 @@ impl Oracle {
         }
     }
 
+    /// A page of a new region holds this.
+    pub fn begins_as(&mut self, page: PageIndex, content: Content) {
+        let blank = Page::blank();
+        self.pages[page.0 as usize] = Page {
+            only: content,
+            ..blank
+        };
+    }
+
     fn threats(&self, page: PageIndex) -> Threats {
         let mut running = self.discards.iter().chain(&self.frees);
         Threats {

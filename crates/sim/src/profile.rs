@@ -17,6 +17,9 @@ pub const ARENA_PAGES: u32 = 32 * 1024;
 /// The first seed whose world has groups.
 pub const WITH_GROUPS: u64 = 1 << 24;
 
+/// The first seed whose world has files, beside groups.
+pub const WITH_FILES: u64 = 1 << 25;
+
 /// The settings of one run; chances are per mille.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
@@ -56,6 +59,8 @@ pub struct Profile {
     pub remaps: u32,
     /// Operations that move a region to another group; without any there are no groups.
     pub groups: u32,
+    /// Regions that are a file's.
+    pub files: u32,
     /// The pool has few places.
     pub is_cramped: bool,
     /// Threads hear only what the contract promises: faults of installs and `Wake`, other calls of `Wake`. Otherwise
@@ -64,13 +69,18 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// The profile of a seed. Those from [`WITH_GROUPS`] on have groups, and some of them several nodes.
+    /// The profile of a seed. Those from [`WITH_GROUPS`] on have groups, and some of them several nodes; those from [`WITH_FILES`]
+    /// on files, too.
     pub fn of(seed: u64, rng: &mut Rng) -> Self {
         let mut profile = Self::draw(rng);
         if seed >= WITH_GROUPS {
             let mut rng = Rng::new(!seed);
             profile.groups = rng.pick(&[10, 30, 80]);
             profile.config.nodes = rng.pick(&[1, 1, 2, 4]);
+            if seed >= WITH_FILES {
+                profile.files = rng.pick(&[200, 500, 800]);
+                profile.config.file_cost = rng.pick(&[16, 256, 1000]);
+            }
         }
         profile
     }
@@ -125,6 +135,7 @@ impl Profile {
             strict_wake: rng.chance(500),
             is_cramped,
             groups: 0,
+            files: 0,
             remaps: Rng::new(rng.clone().word()).pick(&[0, 10, 25]),
         }
     }

@@ -84,6 +84,8 @@ pub fn command_range(command: &Command) -> Option<PageRange> {
         | Command::Load { at, .. }
         | Command::Fold { at, .. }
         | Command::Copy { at, .. }
+        | Command::Read { at, .. }
+        | Command::WriteBack { at, .. }
         | Command::Rescue { at, .. }
         | Command::TakeOut { at, .. }
         | Command::TakeOutIfBlank { at, .. }
@@ -104,6 +106,8 @@ pub fn command_folio(command: &Command) -> Option<FolioId> {
         | Command::Load { folio, .. }
         | Command::Fold { folio, .. }
         | Command::Copy { folio, .. }
+        | Command::Read { folio, .. }
+        | Command::WriteBack { folio, .. }
         | Command::Rescue { folio, .. }
         | Command::TakeOut { folio, .. }
         | Command::TakeOutIfBlank { folio, .. }
@@ -278,6 +282,8 @@ pub struct Coverage {
     pub remaps: BTreeMap<&'static str, u64>,
     /// What groups went through.
     pub groups: BTreeMap<&'static str, u64>,
+    /// What became of files.
+    pub files: BTreeMap<&'static str, u64>,
     /// What workingset detection did.
     pub workingset: BTreeMap<&'static str, u64>,
 }
@@ -300,6 +306,7 @@ impl Coverage {
             (&mut self.snapshots, &other.snapshots),
             (&mut self.remaps, &other.remaps),
             (&mut self.groups, &other.groups),
+            (&mut self.files, &other.files),
             (&mut self.workingset, &other.workingset),
         ];
         for (mine, theirs) in pairs {
@@ -328,6 +335,7 @@ impl fmt::Display for Coverage {
         section("snapshots", &self.snapshots)?;
         section("remaps", &self.remaps)?;
         section("groups", &self.groups)?;
+        section("files", &self.files)?;
         section("workingset", &self.workingset)
     }
 }

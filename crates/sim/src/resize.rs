@@ -5,7 +5,7 @@
 //! meanwhile.
 
 use millpond_core::{
-    Event, GroupId, LEAF_PAGES, Order, PageCount, PageIndex, PageRange, PageState, Refusal,
+    Event, GroupId, Kind, LEAF_PAGES, Order, PageCount, PageIndex, PageRange, PageState, Refusal,
     RegionId, Reply,
 };
 
@@ -192,8 +192,8 @@ impl World {
 
     /// A region for the whole of `region` to move to, `pages` long.
     fn grow_elsewhere(&mut self, i: usize, region: SimRegion, pages: PageCount) -> Check {
-        let order = Order::ZERO.into();
-        match self.send(i, Event::CreateRegion { pages, order })? {
+        let (order, kind) = (Order::ZERO.into(), Kind::Anonymous);
+        match self.send(i, Event::CreateRegion { pages, order, kind })? {
             Reply::Region {
                 region: target,
                 range,
@@ -211,6 +211,7 @@ impl World {
                     closing: true,
                     base: None,
                     group: GroupId::ROOT,
+                    kind,
                 });
                 let remap = Remap {
                     source: region.id,

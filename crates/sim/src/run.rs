@@ -8,7 +8,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use millpond_core::limits::MAX_PINS;
-use millpond_core::{Event, FreeMode, Order, PageCount, PageRange, Reclaimer, Refusal, Reply};
+use millpond_core::{
+    Event, FreeMode, Kind, Order, PageCount, PageRange, Reclaimer, Refusal, Reply,
+};
 
 use crate::actor::{
     Actor, BACKGROUND, Blocked, DropStage, FreeStage, OPERATOR, Op, ProtectStage, Ranges,
@@ -442,7 +444,8 @@ impl World {
     /// No region is left that nobody knows of.
     fn expect_all_addresses(&mut self) -> Check {
         let (pages, order) = (self.core.arena(), Order::ZERO.into());
-        match self.send(OPERATOR, Event::CreateRegion { pages, order })? {
+        let kind = Kind::Anonymous;
+        match self.send(OPERATOR, Event::CreateRegion { pages, order, kind })? {
             Reply::Region { region, .. } => self.expect(Event::DropRegion { region }, Reply::Done),
             other => breach!("all addresses are wanted when no region is left: {other:?}"),
         }

@@ -85,6 +85,8 @@ pub fn command_frame(command: &Command) -> Option<Frame> {
         | Command::Rescue { frame, .. }
         | Command::TakeOut { frame, .. }
         | Command::TakeOutIfBlank { frame, .. }
+        | Command::Read { frame, .. }
+        | Command::WriteBack { frame, .. }
         | Command::Save { frame, .. }
         | Command::FreeFrame { frame } => Some(frame),
         _ => None,

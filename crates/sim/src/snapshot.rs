@@ -9,7 +9,7 @@
 
 use millpond_core::limits::DISCARD_WALK;
 use millpond_core::{
-    Command, CopyFrom, Event, GroupId, LEAF_PAGES, Order, PageCount, PageIndex, PageRange,
+    Command, CopyFrom, Event, GroupId, Kind, LEAF_PAGES, Order, PageCount, PageIndex, PageRange,
     PageState, Refusal, RegionId, Reply,
 };
 
@@ -151,8 +151,8 @@ impl World {
     fn make_regions(&mut self, i: usize, pages: PageCount) -> Check<Option<(Named, Named)>> {
         let mut made = Vec::new();
         for _ in 0..2 {
-            let order = Order::ZERO.into();
-            match self.send(i, Event::CreateRegion { pages, order })? {
+            let (order, kind) = (Order::ZERO.into(), Kind::Anonymous);
+            match self.send(i, Event::CreateRegion { pages, order, kind })? {
                 Reply::Region { region, range } => {
                     let elsewhere = self.ranges().all(|other| !overlap(other, range));
                     if range.len != pages || !elsewhere {

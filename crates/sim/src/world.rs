@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 
 use millpond_core::volatile::VolatileBook;
 use millpond_core::{
-    Command, Commands, Core, Event, FoldPart, FolioId, GroupId, Outcome, PageIndex, PageRange,
-    RegionId, Reply, Rule, VmStat,
+    Command, Commands, Core, Event, FoldPart, FolioId, GroupId, Kind, Outcome, PageIndex,
+    PageRange, RegionId, Reply, Rule, VmStat,
 };
 
 use crate::actor::{Actor, Blocked, Ear};
 use crate::gather::Batch;
 use crate::groups::SimGroup;
-use crate::mmu::SimMmu;
+use crate::mmu::{BLANK, Content, SimMmu};
 use crate::names;
 use crate::oracle::Oracle;
 use crate::profile::{Options, Profile, Sabotage};
@@ -47,6 +47,8 @@ pub struct SimRegion {
     pub base: Option<RegionId>,
     /// Whose its memory is.
     pub group: GroupId,
+    /// What its pages are.
+    pub kind: Kind,
 }
 
 /// Core, simulated memory and store, actors, and the judge.
@@ -58,6 +60,10 @@ pub struct World {
     pub mmu: SimMmu,
     /// Store.
     pub store: SimStore,
+    /// What files hold, at the addresses of their regions.
+    pub file: Vec<Content>,
+    /// Pages that have left the memory of a file's region.
+    pub(crate) file_left: Vec<bool>,
     /// What pages must hold.
     pub oracle: Oracle,
     /// Commands under way.
@@ -148,6 +154,8 @@ impl World {
             core,
             mmu,
             store,
+            file: vec![BLANK; config.arena.0 as usize],
+            file_left: vec![false; config.arena.0 as usize],
             oracle: Oracle::new(config.arena),
             schedule: Schedule::default(),
             actors: (0..profile.threads + 2).map(|_| Actor::default()).collect(),
@@ -227,6 +235,7 @@ impl World {
         let reply = self.core.handle(event, &mut self.commands);
         Coverage::count(&mut self.coverage.replies, names::reply(&reply));
         self.count_workingset(&before);
+        self.judge_file(&event, &before)?;
         self.log.push(self.step, Entry::Answered(reply));
         if let Event::SetLimit { pages } = event {
             self.limit = u64::from(pages.0);
@@ -304,6 +313,8 @@ impl World {
             | Command::Load { at, .. }
             | Command::Fold { at, .. }
             | Command::Copy { at, .. }
+            | Command::Read { at, .. }
+            | Command::WriteBack { at, .. }
             | Command::Rescue { at, .. } => self.expect_in_region(at)?,
             Command::TakeOut { at, .. }
             | Command::TakeOutIfBlank { at, .. }

@@ -1,7 +1,7 @@
 //! The fixed seeds pass, reach every path, and replay exactly.
 
 use millpond_sim::report::Coverage;
-use millpond_sim::{Options, groups, names, remap, run, seeds, snapshot};
+use millpond_sim::{Options, file, groups, names, remap, run, seeds, snapshot};
 
 #[test]
 fn the_fixed_seeds_pass_and_see_everything() {
@@ -27,6 +27,7 @@ fn the_fixed_seeds_pass_and_see_everything() {
         (&snapshot::SEEN[..], &seen.snapshots),
         (&remap::SEEN[..], &seen.remaps),
         (&groups::SEEN[..], &seen.groups),
+        (&file::SEEN[..], &seen.files),
         (&names::WORKINGSET[..], &seen.workingset),
     ] {
         for name in all {

@@ -9,6 +9,7 @@ use crate::event::{Outcome, Reply};
 use crate::folio::{Errand, Folio, FolioId, ListName, State};
 use crate::leaf::Entry;
 use crate::machine::Core;
+use crate::region::Kind;
 use crate::swap::SlotId;
 
 impl Core {
@@ -51,6 +52,9 @@ impl Core {
                 self.stays(id, ListName::Active);
             }
             (State::TakingOut, Outcome::TakeOutImmovable) => self.immovable(id, out),
+            (State::Saving, outcome) if folio.is_in_file() => {
+                self.written_back(id, &folio, outcome);
+            }
             (State::Saving, Outcome::Stored) => {
                 let slot = folio.saved_as();
                 self.slots.saved(slot);
@@ -105,8 +109,11 @@ impl Core {
         let folio = *self.folios.get(id);
         let pages = folio.order.pages().0;
         self.settle_frame(folio.frame, frame_kept);
-        let major = matches!(folio.errand, Errand::Fold(_))
-            || folio.errand != Errand::Copy && folio.slot.is_some();
+        let major = match folio.errand {
+            Errand::Fold(_) => true,
+            Errand::Copy => false,
+            _ => folio.slot.is_some() || folio.kind() == Kind::File,
+        };
         if !folio.ahead {
             self.count(folio.group, |stat| {
                 stat.pgfault += 1;
@@ -133,6 +140,9 @@ impl Core {
                 }
             }
             (_, Some(_)) => self.count(folio.group, |stat| stat.pswpin += u64::from(pages)),
+            _ if folio.is_in_file() => {
+                self.count(folio.group, |stat| stat.pgpgin += u64::from(pages))
+            }
             (_, None) => self.stat.pgzero += u64::from(pages),
         }
         let list = self.list_of(id);
@@ -210,11 +220,12 @@ impl Core {
 
     fn load_failed(&mut self, id: FolioId, frame_kept: bool, out: &mut Commands) {
         let folio = *self.folios.get(id);
-        let slot = folio.slot.expect("a load has a slot");
         self.stat.load_failed += 1;
         let at = self.at(id);
         self.set_entries(at, Entry::Poisoned);
-        self.drop_slot_pages(slot, folio.order.pages().0, out);
+        if let Some(slot) = folio.slot {
+            self.drop_slot_pages(slot, folio.order.pages().0, out);
+        }
         out.push(Command::Poison { at, page: at.start });
         self.give_up_filling(id, &folio, frame_kept, out);
     }
@@ -314,13 +325,16 @@ impl Core {
                 self.more_zeros(at.start, at.len.0);
             }
         }
+        self.gone(id, folio);
+    }
+
+    /// What a folio that was saved holds is elsewhere, as its entries say.
+    pub(crate) fn gone(&mut self, id: FolioId, folio: &Folio) {
         self.count_exit(folio, false);
         self.leave_shadows(self.at(id), folio);
-        let by = match folio.errand {
-            Errand::For(by) => Some(by),
-            _ => None,
-        };
-        self.count_steal(folio.group, folio.order.pages().0, by);
+        if let Errand::For(by) = folio.errand {
+            self.count_steal(folio, by);
+        }
         self.uncharge_limbo(id);
         self.frames
             .now_spare(folio.frame.expect("a folio being saved has a frame"));

@@ -1,4 +1,4 @@
-//! Discard: a range forgets its contents and reads as zeros (`MADV_DONTNEED`).
+//! Discard: a range forgets its contents and reads as zeros (`MADV_DONTNEED`), or as its file holds it.
 //!
 //! Entry by entry: what is in the store releases its slot, what is in limbo gives its frame up as spare, what is
 //! mapped is taken out, so that its frame serves the next faults ([`free`](super::free) says how many are kept), or zapped. A folio that is only partly in the range is split if it is mapped; in limbo it must come back
@@ -123,6 +123,9 @@ impl Core {
     }
 
     pub(crate) fn purge(&mut self, range: PageRange, out: &mut Commands) -> Reply {
+        if self.meets_file(range) {
+            return Reply::Refused(Refusal::FileBacked);
+        }
         self.walk(range, out, |core, page, out| {
             Step::To(match core.leaves.get(page) {
                 Entry::Folio(id) => core.purge_folio(id, page, range, out),

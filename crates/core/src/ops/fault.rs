@@ -1,6 +1,6 @@
 //! A fault: one page is wanted now.
 //!
-//! What the page is decides everything: nothing yet (map zeros), in limbo (map it again), in the store (load it),
+//! What the page is decides everything: nothing yet (map zeros), in limbo (map it again), in the store (load it), in its file (read it),
 //! in flight (wait), mapped (somebody was faster), somebody else's in a region that has a snapshot or is one
 //! ([`snapshot`](super::snapshot)). How much around it comes with it, its *window*, is the order policy's
 //! to say ([`order`](crate::order)); a window that is not of one piece comes as several folios, the wanted one first.
@@ -157,6 +157,9 @@ impl Core {
         wanted: bool,
         out: &mut Commands,
     ) -> Reply {
+        if self.is_of_file(page) {
+            return self.bring_in_from_file(page, window, wanted, out);
+        }
         if let Some(reply) = self.fold_up(page, window.min(most), wanted, out) {
             return reply;
         }

@@ -9,7 +9,7 @@ use crate::event::{Refusal, Reply};
 use crate::folio::ListName;
 use crate::group::{GroupEvents, GroupId, GroupLimits, GroupStat, NoGroup};
 use crate::limits::{DISCARD_WALK, GROUP_WALK, RECLAIM_SCAN, TABLES_WALK};
-use crate::lru::Lruvecs;
+use crate::lru::{FILE, Lruvecs};
 use crate::machine::Core;
 use crate::region::RegionId;
 
@@ -155,6 +155,8 @@ impl Core {
                 let lists = self.lru.get(vec);
                 vm.nr_active += u64::from(lists.pages_of(ListName::Active));
                 vm.nr_inactive += u64::from(lists.pages_of(ListName::Inactive));
+                vm.nr_active_file += u64::from(lists.pages_in(ListName::Active, FILE));
+                vm.nr_inactive_file += u64::from(lists.pages_in(ListName::Inactive, FILE));
                 vm.nr_unevictable += u64::from(lists.pages_of(ListName::Unevictable));
             }
         }

@@ -40,7 +40,7 @@ use crate::folio::{Errand, Folio, FolioId, ListName, State};
 use crate::group::GroupId;
 use crate::leaf::Entry;
 use crate::limits::{CLEAR_PAGES, MAX_GROUPS, RECLAIM_BATCH, RECLAIM_SCAN};
-use crate::lru::{UNWATCHED, VecId};
+use crate::lru::{ANON, UNWATCHED, VecId};
 use crate::machine::Core;
 
 /// Where looks at lazily freed memory go on: the lruvec, and how much of it was not looked at in this round.
@@ -57,6 +57,9 @@ impl Core {
         mode: FreeMode,
         out: &mut Commands,
     ) -> Reply {
+        if self.meets_file(range) {
+            return Reply::Refused(Refusal::FileBacked);
+        }
         if mode == FreeMode::Cleared {
             return self.walk(range, out, |core, page, out| {
                 core.mark_cleared(page, range, out)
@@ -266,7 +269,10 @@ impl Core {
         for (vec, lists) in self.lru.iter() {
             let pages = lists.pages_of(ListName::LazyFree);
             if pages > most.0 && self.groups.is_below(self.lru.group(vec), scope) {
-                most = (pages, lists.list(ListName::LazyFree, UNWATCHED).oldest());
+                most = (
+                    pages,
+                    lists.list(ListName::LazyFree, ANON, UNWATCHED).oldest(),
+                );
             }
         }
         most.1
@@ -287,7 +293,7 @@ impl Core {
         let id = self
             .lru
             .get(self.recount.at)
-            .list(ListName::LazyFree, UNWATCHED)
+            .list(ListName::LazyFree, ANON, UNWATCHED)
             .oldest()?;
         let pages = self.folios.get(id).order.pages().0;
         self.recount.left = self.recount.left.saturating_sub(pages);
@@ -400,7 +406,7 @@ impl Core {
         let (pages, group) = (frame.order().pages().0, folio.group);
         self.count(group, |stat| stat.pglazyfreed += u64::from(pages));
         if let Errand::For(by) = errand {
-            self.count_steal(group, pages, Some(by));
+            self.count_steal(folio, by);
             self.leave_shadows(at, folio);
         }
         if errand == Errand::Trim {

@@ -6,6 +6,7 @@ mod complete;
 mod deferred_split;
 mod discard;
 mod fault;
+mod file;
 pub(crate) mod free;
 mod group;
 pub(crate) mod lazy_free;

@@ -7,7 +7,8 @@
 //!    is longer than its least share: being there for a while is what tells a folio in use from one that is not;
 //! 2. *take out*: the oldest mapped folios are captured into limbo, as many as are wanted there and have been earned.
 //!
-//! Which list is the old one, how long limbo is and who earns what: [`workingset`](crate::workingset).
+//! Which list is the old one, how long limbo is and who earns what: [`workingset`](crate::workingset). How much of each kind
+//! leaves: [`balance`](crate::balance).
 //!
 //! Background and direct reclaim are the same code in the same order. A batch is bounded, in commands and in
 //! folios looked at; the caller asks again until enough is available. When nothing but limbo is left, limbo is written
@@ -16,10 +17,10 @@
 use crate::addr::{Frame, Order, PageCount};
 use crate::command::{Command, Commands};
 use crate::event::{Reclaimer, Refusal, Reply};
-use crate::folio::{Errand, FolioId, ListName, State};
+use crate::folio::{Errand, Folio, FolioId, ListName, State};
 use crate::group::GroupId;
 use crate::limits::{BALANCE_BATCH, LOAD_RESERVE, RECLAIM_BATCH, RECLAIM_SCAN};
-use crate::lru::{UNWATCHED, VecId, WATCHED};
+use crate::lru::{ANON, FILE, UNWATCHED, VecId, WATCHED, kind_of};
 use crate::machine::Core;
 use crate::workingset::{Rule, SIXTEENTH, pace};
 
@@ -190,13 +191,18 @@ impl Core {
         by: Reclaimer,
         out: &mut Commands,
     ) -> u32 {
-        self.balance(vec);
+        if self.lru.get(vec).workingset.rule() == Rule::Reuse {
+            for &kind in self.lru.get(vec).kinds() {
+                self.balance(vec, kind);
+            }
+        }
         let least = self.limbo_least(vec);
         let behind = [UNWATCHED, WATCHED].map(|part| self.limbo_behind(vec, part));
+        let dearest = self.refault_cost[ANON].max(self.refault_cost[FILE]);
         // What is earned must fit into the batch: where limbo is to grow, less is saved in one.
         let most = match behind {
             [0, 0] => RECLAIM_BATCH as u32,
-            _ => (RECLAIM_BATCH as u32 * SIXTEENTH / pace(false, self.refault_cost)).max(1),
+            _ => (RECLAIM_BATCH as u32 * SIXTEENTH / pace(false, dearest)).max(1),
         };
         let surplus = self.in_limbo(vec).saturating_sub(least);
         let saved = self.save_oldest(vec, pages.0.min(surplus), most, by, out);
@@ -234,12 +240,16 @@ impl Core {
     /// By how many pages a part's limbo is shorter than it should be.
     fn limbo_behind(&self, vec: VecId, part: u8) -> u32 {
         let lists = self.lru.get(vec);
-        let pages = |name| lists.list(name, part).pages();
-        let limbo = pages(ListName::Limbo) + pages(ListName::LimboActive) + lists.taking_out;
-        let all = limbo + pages(ListName::Active) + pages(ListName::Inactive);
+        let (mut limbo, mut mapped) = (lists.taking_out, 0);
+        for &kind in lists.kinds() {
+            let pages = |name| lists.list(name, kind, part).pages();
+            limbo += pages(ListName::Limbo) + pages(ListName::LimboActive);
+            mapped += pages(ListName::Active) + pages(ListName::Inactive);
+        }
         let least = u32::from(self.config.limbo_share);
         let share = lists.workingset.limbo_share(part == WATCHED, least);
-        ((u64::from(all) * u64::from(share) / 1024) as u32).saturating_sub(limbo)
+        let wanted = u64::from(limbo + mapped) * u64::from(share) / 1024;
+        (wanted as u32).saturating_sub(limbo)
     }
 
     /// Starts saves from limbo's old ends until `pages` pages are on their way out, in at most `most` folios.
@@ -264,7 +274,7 @@ impl Core {
             self.count_scan(id, by);
             self.unlist(id);
             // A store that takes nothing may still hold what has not changed. The rest makes way for the next scan.
-            if self.store_blocked && folio.slot.is_none() {
+            if self.store_blocked && folio.must_be_written() {
                 self.folios.get_mut(id).age = self.lru.get(vec).workingset.now();
                 self.list(id, ListName::Limbo);
                 continue;
@@ -274,8 +284,11 @@ impl Core {
                 break;
             }
             self.folios.get_mut(id).errand = Errand::For(by);
-            let (watched, cost) = (folio.part() == WATCHED, self.refault_cost);
-            let workingset = &mut self.lru.get_mut(vec).workingset;
+            let (watched, cost) = (folio.part() == WATCHED, self.cost_of(&folio));
+            let lists = self.lru.get_mut(vec);
+            let sizes = lists.sizes();
+            lists.balance.gave(kind_of(&folio), n, sizes);
+            let workingset = &mut lists.workingset;
             workingset.earn(n, false, cost);
             if watched {
                 workingset.earn(n, true, cost);
@@ -286,22 +299,53 @@ impl Core {
         started
     }
 
-    /// Who leaves limbo next.
+    /// Who leaves limbo next: of the kind whose turn it is, if that has something there.
     fn next_evicted(&self, vec: VecId) -> Option<FolioId> {
         let lists = self.lru.get(vec);
-        let inactive = lists.oldest(&self.folios, ListName::Limbo);
-        let active = || lists.oldest(&self.folios, ListName::LimboActive);
+        let next = |kind| self.next_evicted_of(vec, kind);
+        match *lists.kinds() {
+            [kind] => next(kind),
+            _ => {
+                let kind = lists.balance.next();
+                next(kind).or_else(|| next(1 - kind))
+            }
+        }
+    }
+
+    fn next_evicted_of(&self, vec: VecId, kind: usize) -> Option<FolioId> {
+        let lists = self.lru.get(vec);
+        let inactive = lists.oldest_in(&self.folios, ListName::Limbo, kind);
+        let active = || lists.oldest_in(&self.folios, ListName::LimboActive, kind);
         match lists.workingset.rule() {
             Rule::Reuse => inactive.or_else(active),
             Rule::Recency => lists.older(&self.folios, inactive, active()),
         }
     }
 
-    /// Who is taken out next, of these parts.
+    /// Who is taken out next, of these parts: of the kind of which less is in limbo, as both should have the same share there.
     fn next_for_limbo(&self, vec: VecId, parts: &[u8]) -> Option<FolioId> {
         let lists = self.lru.get(vec);
+        let next = |kind| self.next_for_limbo_of(vec, kind, parts);
+        if let [kind] = *lists.kinds() {
+            return next(kind);
+        }
+        let limbo = |kind| {
+            let names = [ListName::Limbo, ListName::LimboActive];
+            let pages = names.map(|name| u64::from(lists.pages_in(name, kind)));
+            pages.into_iter().sum::<u64>()
+        };
+        let [anon, file] = lists.sizes().map(u64::from);
+        let kind = match limbo(FILE) * anon < limbo(ANON) * file {
+            true => FILE,
+            false => ANON,
+        };
+        next(kind).or_else(|| next(1 - kind))
+    }
+
+    fn next_for_limbo_of(&self, vec: VecId, kind: usize, parts: &[u8]) -> Option<FolioId> {
+        let lists = self.lru.get(vec);
         let oldest = |name| {
-            let of = |&part: &u8| lists.list(name, part).oldest();
+            let of = |&part: &u8| lists.list(name, kind, part).oldest();
             let all = parts.iter().map(of);
             all.fold(None, |one, other| lists.older(&self.folios, one, other))
         };
@@ -311,7 +355,7 @@ impl Core {
         }
         // Active and inactive have the same share in limbo.
         let pages = |name| {
-            let of = |&part: &u8| lists.list(name, part).pages();
+            let of = |&part: &u8| lists.list(name, kind, part).pages();
             parts.iter().map(of).sum::<u32>()
         };
         let (mapped, all) = (
@@ -329,9 +373,19 @@ impl Core {
         }
     }
 
-    /// Starts the save of a folio in limbo that is on no list. False when no slot is to be had.
+    /// Starts the save of a folio in limbo that is on no list. False when no slot is to be had. What is a file's has its place
+    /// there.
     pub(crate) fn start_save(&mut self, id: FolioId, out: &mut Commands) -> bool {
         let folio = *self.folios.get(id);
+        if folio.is_in_file() {
+            self.begin(id, State::Saving);
+            out.push(Command::WriteBack {
+                folio: id,
+                at: self.at(id),
+                frame: folio.frame.expect("a folio in limbo has a frame"),
+            });
+            return true;
+        }
         let Some(slot) = self.slots.reserve(folio.order) else {
             return false;
         };
@@ -416,20 +470,17 @@ impl Core {
         None
     }
 
-    /// Under the rule of reuse the inactive list is a thirty-second of all. What is too much of either changes over, oldest
-    /// first.
-    fn balance(&mut self, vec: VecId) {
-        if self.lru.get(vec).workingset.rule() == Rule::Recency {
-            return;
-        }
+    /// Under the rule of reuse each kind's inactive list is a thirty-second of all of it. What is too much of either changes over,
+    /// oldest first.
+    fn balance(&mut self, vec: VecId, kind: usize) {
         for _ in 0..BALANCE_BATCH {
             let lists = self.lru.get(vec);
-            let pages = |name| lists.pages_of(name);
+            let pages = |name| lists.pages_in(name, kind);
             let active = pages(ListName::Active) + pages(ListName::LimboActive);
             let all = active + pages(ListName::Inactive) + pages(ListName::Limbo);
             let want = all - (all / 32).max(2).min(all);
             if active > want {
-                let Some(id) = lists.oldest(&self.folios, ListName::LimboActive) else {
+                let Some(id) = lists.oldest_in(&self.folios, ListName::LimboActive, kind) else {
                     break;
                 };
                 let pages = u64::from(self.folios.get(id).order.pages().0);
@@ -438,11 +489,11 @@ impl Core {
                 self.folios.get_mut(id).set_active(false);
                 self.list(id, ListName::Limbo);
             } else {
-                let Some(id) = lists.oldest(&self.folios, ListName::Limbo) else {
+                let Some(id) = lists.oldest_in(&self.folios, ListName::Limbo, kind) else {
                     break;
                 };
                 let pages = self.folios.get(id).order.pages().0;
-                if active + pages > want || lists.pages_of(ListName::Limbo) <= pages {
+                if active + pages > want || lists.pages_in(ListName::Limbo, kind) <= pages {
                     break;
                 }
                 self.count_for(id, |stat| stat.pgactivate += u64::from(pages));
@@ -454,20 +505,32 @@ impl Core {
     }
 
     pub(crate) fn count_scan(&mut self, id: FolioId, by: Reclaimer) {
-        let pages = u64::from(self.folios.get(id).order.pages().0);
-        self.count_for(id, |stat| match by {
-            Reclaimer::Background => stat.pgscan_kswapd += pages,
-            Reclaimer::Direct => stat.pgscan_direct += pages,
+        let folio = self.folios.get(id);
+        let (pages, in_file) = (u64::from(folio.order.pages().0), folio.is_in_file());
+        self.count_for(id, |stat| {
+            match by {
+                Reclaimer::Background => stat.pgscan_kswapd += pages,
+                Reclaimer::Direct => stat.pgscan_direct += pages,
+            }
+            match in_file {
+                true => stat.pgscan_file += pages,
+                false => stat.pgscan_anon += pages,
+            }
         });
     }
 
-    /// `pages` pages of a group have left memory on behalf of `by`.
-    pub(crate) fn count_steal(&mut self, group: GroupId, pages: u32, by: Option<Reclaimer>) {
-        let pages = u64::from(pages);
-        self.count(group, |stat| match by {
-            Some(Reclaimer::Background) => stat.pgsteal_kswapd += pages,
-            Some(Reclaimer::Direct) => stat.pgsteal_direct += pages,
-            None => {}
+    /// What a folio holds has left memory on behalf of `by`.
+    pub(crate) fn count_steal(&mut self, folio: &Folio, by: Reclaimer) {
+        let pages = u64::from(folio.order.pages().0);
+        self.count(folio.group, |stat| {
+            match by {
+                Reclaimer::Background => stat.pgsteal_kswapd += pages,
+                Reclaimer::Direct => stat.pgsteal_direct += pages,
+            }
+            match folio.is_in_file() {
+                true => stat.pgsteal_file += pages,
+                false => stat.pgsteal_anon += pages,
+            }
         });
     }
 }

@@ -5,8 +5,9 @@ use crate::curve::Use;
 use crate::folio::{Folio, FolioId, ListName};
 use crate::leaf::Entry;
 use crate::limits::{PAGES_PER_PAST_TABLE, PAST_TABLES_BATCH};
-use crate::lru::{EVICTABLE, List, Lruvec, Lruvecs, VecId, WATCHED};
+use crate::lru::{ANON, EVICTABLE, FILE, Lruvec, Lruvecs, VecId, WATCHED, kind_of};
 use crate::machine::Core;
+use crate::region::Kind;
 
 impl Core {
     /// A page that was not in memory was wanted, and has come in as a part of a folio. `shadow` is what it had left behind.
@@ -21,26 +22,37 @@ impl Core {
             true => Use::First,
             false => Use::Again,
         };
+        let kind = kind_of(&folio);
         let depth = self.groups.depth(folio.group);
         let found = self.shadows.unpack(shadow, depth, folio.node);
         let mut near = false;
         if let Some(shadow) = found {
             let lists = self.lru.get(vec);
             let distance = self.shadows.distance(shadow, lists.workingset.now());
-            near = self.is_near(lists, distance);
-            self.count(folio.group, |stat| {
-                stat.workingset_refault_anon += pages;
-            });
+            near = self.is_near(lists, kind, distance);
+            let price = self.cost_of(&folio);
+            let most = self.refault_cost[ANON].max(self.refault_cost[FILE]);
+            let lists = self.lru.get_mut(vec);
+            let all = lists.evictable();
+            lists
+                .balance
+                .note_cost(kind, pages as u32, price, all, most);
         }
-        if near {
-            self.count(folio.group, |stat| {
-                stat.workingset_activate_anon += pages;
-                stat.pgactivate += pages;
-            });
-        }
-        if near && found.is_some_and(|shadow| shadow.workingset) {
-            self.count(folio.group, |stat| stat.workingset_restore_anon += pages);
-        }
+        let restored = near && found.is_some_and(|shadow| shadow.workingset);
+        let [refaults, activated, restored] =
+            [found.is_some(), near, restored].map(|so| u64::from(so) * pages);
+        self.count(folio.group, |stat| {
+            stat.pgactivate += activated;
+            if kind == FILE {
+                stat.workingset_refault_file += refaults;
+                stat.workingset_activate_file += activated;
+                stat.workingset_restore_file += restored;
+            } else {
+                stat.workingset_refault_anon += refaults;
+                stat.workingset_activate_anon += activated;
+                stat.workingset_restore_anon += restored;
+            }
+        });
         let age = self.lru.get_mut(vec).workingset.tick();
         let folio = self.folios.get_mut(id);
         folio.set_active(near);
@@ -56,7 +68,7 @@ impl Core {
         let lists = self.lru.get(vec);
         // Advice that it was not needed was wrong, and nothing better is known.
         let near = lists.workingset.is_coldest(folio.age)
-            || self.is_near(lists, lists.workingset.since(folio.age));
+            || self.is_near(lists, kind_of(&folio), lists.workingset.since(folio.age));
         self.count_exit(&folio, true);
         let age = self.lru.get_mut(vec).workingset.tick();
         if near && !folio.is_active() {
@@ -71,11 +83,12 @@ impl Core {
         self.imagine(vec, id, Use::Again);
     }
 
-    /// Whether what was last used `distance` ago was used after the oldest active folio; without one, whatever was used before was.
-    fn is_near(&self, lists: &Lruvec, distance: u32) -> bool {
+    /// Whether what was last used `distance` ago was used after the oldest active folio of its kind; without one, whatever was used
+    /// before was.
+    fn is_near(&self, lists: &Lruvec, kind: usize, distance: u32) -> bool {
         let oldest = lists
-            .oldest(&self.folios, ListName::LimboActive)
-            .or_else(|| lists.oldest(&self.folios, ListName::Active));
+            .oldest_in(&self.folios, ListName::LimboActive, kind)
+            .or_else(|| lists.oldest_in(&self.folios, ListName::Active, kind));
         oldest.is_none_or(|id| distance < lists.workingset.since(self.folios.get(id).age))
     }
 
@@ -114,7 +127,10 @@ impl Core {
     /// How many watched folios are listed.
     fn watched(&self, vec: VecId) -> u32 {
         let lists = self.lru.get(vec);
-        let folios = |name| List::folios(lists.list(name, WATCHED));
+        let folios = |name| {
+            let of = |&kind: &usize| lists.list(name, kind, WATCHED).folios();
+            lists.kinds().iter().map(of).sum::<u32>()
+        };
         EVICTABLE.into_iter().map(folios).sum()
     }
 
@@ -122,7 +138,7 @@ impl Core {
     pub(crate) fn count_exit(&mut self, folio: &Folio, rescued: bool) {
         if folio.part() == WATCHED {
             let vec = self.lru.of(folio);
-            let (room, cost) = (self.watched(vec), self.refault_cost);
+            let (room, cost) = (self.watched(vec), self.cost_of(folio));
             let least = u32::from(self.config.limbo_share);
             let workingset = &mut self.lru.get_mut(vec).workingset;
             workingset.left_limbo(folio, rescued, room, cost, least);
@@ -130,9 +146,9 @@ impl Core {
     }
 
     /// A folio leaves memory: its pages, whose entries say what they are now, keep its shadow. By the clock of a group that was
-    /// removed it would say nothing.
+    /// removed it would say nothing, and what is mapped straight from where its file is comes back for nothing.
     pub(crate) fn leave_shadows(&mut self, at: PageRange, folio: &Folio) {
-        if self.groups.is_dying(folio.group) {
+        if self.groups.is_dying(folio.group) || folio.kind() == Kind::Direct {
             return;
         }
         let shadow = self.shadows.pack(folio, self.groups.depth(folio.group));

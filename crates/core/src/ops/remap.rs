@@ -17,7 +17,7 @@ use crate::folio::FolioId;
 use crate::leaf::Entry;
 use crate::lru::Lruvecs;
 use crate::machine::Core;
-use crate::region::RegionId;
+use crate::region::{Kind, RegionId};
 
 impl Core {
     pub(crate) fn remap(&mut self, from: PageRange, to: PageRange, out: &mut Commands) -> Reply {
@@ -59,6 +59,9 @@ impl Core {
         let (Some(source), Some(target)) = (inside(from), inside(to)) else {
             return Err(Refusal::OutsideRegion);
         };
+        if self.meets_file(from) || self.meets_file(to) {
+            return Err(Refusal::FileBacked);
+        }
         let moves_whole = from == source.range && to.start == target.range.start;
         if target.base.is_some()
             || (source.base.is_some() && !moves_whole)
@@ -154,6 +157,9 @@ impl Core {
         };
         if pages.0 == 0 || pages.0 > self.config.arena.0 {
             return Reply::Refused(Refusal::BadRange);
+        }
+        if region.kind != Kind::Anonymous {
+            return Reply::Refused(Refusal::FileBacked);
         }
         if region.leaving.is_some() {
             return Reply::Refused(Refusal::Busy);

@@ -35,7 +35,7 @@ use crate::event::{Refusal, Reply};
 use crate::folio::{FolioId, ListName, State};
 use crate::leaf::Entry;
 use crate::machine::Core;
-use crate::region::RegionId;
+use crate::region::{Kind, RegionId};
 
 impl Core {
     pub(crate) fn snapshot(&mut self, source: RegionId, base: RegionId, copy: RegionId) -> Reply {
@@ -54,6 +54,12 @@ impl Core {
         };
         if source == base || source == copy || base == copy || !new(&to) || !new(&other) {
             return Reply::Refused(Refusal::RegionInUse);
+        }
+        if [from, to, other]
+            .iter()
+            .any(|region| region.kind != Kind::Anonymous)
+        {
+            return Reply::Refused(Refusal::FileBacked);
         }
         if self.flights > 0 || from.leaving.is_some() {
             return Reply::Refused(Refusal::Busy);

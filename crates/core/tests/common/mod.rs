@@ -3,8 +3,8 @@
 
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
-    Access, Advice, Command, Commands, Config, Core, Event, FolioId, FreeMode, LEAF_PAGES, Order,
-    Outcome, PageCount, PageIndex, PageRange, PageState, Reclaimer, RegionId, Reply,
+    Access, Advice, Command, Commands, Config, Core, Event, FolioId, FreeMode, Kind, LEAF_PAGES,
+    Order, Outcome, PageCount, PageIndex, PageRange, PageState, Reclaimer, RegionId, Reply,
 };
 
 pub const NEW: Outcome = Outcome::Installed { frame_kept: false };
@@ -27,8 +27,12 @@ pub trait Driven {
     }
 
     fn create(&mut self, pages: u32, order: u8) -> (RegionId, PageRange) {
+        self.create_of(Kind::Anonymous, pages, order)
+    }
+
+    fn create_of(&mut self, kind: Kind, pages: u32, order: u8) -> (RegionId, PageRange) {
         let (pages, order) = (PageCount(pages), Order::new(order).unwrap().into());
-        match self.send(Event::CreateRegion { pages, order }).0 {
+        match self.send(Event::CreateRegion { pages, order, kind }).0 {
             Reply::Region { region, range } => (region, range),
             reply => panic!("{reply:?}"),
         }
@@ -42,12 +46,15 @@ pub trait Driven {
                 | Command::Load { folio, .. }
                 | Command::Fold { folio, .. }
                 | Command::Copy { folio, .. }
+                | Command::Read { folio, .. }
                 | Command::Rescue { folio, .. } => self.tell(folio, install),
                 Command::TakeOut { folio, .. } => self.tell(folio, Outcome::TakenOut),
                 Command::TakeOutIfBlank { folio, .. } => self.tell(folio, Outcome::TakenOutBlank),
                 Command::Clear { folio, .. } => self.tell(folio, Outcome::Cleared),
                 Command::Look { folio, .. } => self.tell(folio, Outcome::Blank),
-                Command::Save { folio, .. } => self.tell(folio, Outcome::Stored),
+                Command::Save { folio, .. } | Command::WriteBack { folio, .. } => {
+                    self.tell(folio, Outcome::Stored)
+                }
                 Command::Zap { folio, .. } => self.tell(folio, Outcome::Zapped),
                 Command::FreeFrame { frame } => self.send(Event::FrameFreed { frame }).1,
                 Command::Release { slot } => self.send(Event::SlotReleased { slot }).1,

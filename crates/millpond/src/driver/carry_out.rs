@@ -286,6 +286,10 @@ impl Driver {
                 self.mmu.poison(at);
                 return None;
             }
+            // No region that a driver makes is a file's.
+            Command::Read { .. } | Command::WriteBack { .. } => {
+                unreachable!("{command:?} without a file")
+            }
             Command::FreeFrame { .. }
             | Command::TakeOut { .. }
             | Command::TakeOutIfBlank { .. }

@@ -7,7 +7,7 @@ use super::Driver;
 use super::free::Freed;
 use crate::signals::SignalsBlocked;
 use millpond_core::{
-    Commands, Event, Order, OrderPolicy, PageCount, PageIndex, PageRange, Reclaimer, Refusal,
+    Commands, Event, Kind, Order, OrderPolicy, PageCount, PageIndex, PageRange, Reclaimer, Refusal,
     RegionId, Reply,
 };
 use millpond_mmu::MmuError;
@@ -90,7 +90,8 @@ impl Driver {
 
     /// Addresses for a region, which nobody can touch yet. `None` when there is no free run that long.
     pub(crate) fn new_region(&self, pages: PageCount, order: OrderPolicy) -> Option<Named> {
-        match self.tell(Event::CreateRegion { pages, order }) {
+        let kind = Kind::Anonymous;
+        match self.tell(Event::CreateRegion { pages, order, kind }) {
             Reply::Region { region, range } => Some((region, range)),
             Reply::Refused(Refusal::NoAddressSpace | Refusal::BadRange) => None,
             reply => unreachable!("{reply:?} is no answer to a region's creation"),

@@ -1,0 +1,96 @@
+//! Pages of files: read where they belong, and written back there.
+//!
+//! An anonymous page that leaves memory needs a slot, a name under which the store keeps it. A page of a file has its place already: the
+//! region's pages are the file's, in their order. So its entry says nothing while it is not in memory; an empty one in such
+//! a region stands for what the file holds, with or without a shadow. A leaf of which all has left holds shadows only, and these are
+//! bounded like all others.
+//!
+//! Nobody sees a page become dirty, as nobody sees it be used. Whether it must be written is found out where an anonymous folio's is:
+//! when it leaves limbo its bytes are compared with what was read (`Unchanged`). A clean one is dropped; that costs a hash,
+//! and no slot. One that could not be written is known to be dirty from then on, and waits in limbo, without being tried again until
+//! the store, or the file, is said to take something ([`Event::RetryStore`](crate::Event::RetryStore)).
+//!
+//! Files cannot be lazily freed, purged, snapshot or moved here: all of these are about who else has the bytes, and the file has them.
+
+use crate::addr::{Order, PageIndex, PageRange};
+use crate::command::{Command, Commands};
+use crate::event::{Outcome, Reply};
+use crate::folio::{Folio, FolioId, ListName, State};
+use crate::machine::Core;
+use crate::ops::fault::Memory;
+
+impl Core {
+    /// Not in memory: as much around the page as region, neighbours and pool allow is read.
+    pub(crate) fn bring_in_from_file(
+        &mut self,
+        page: PageIndex,
+        most: Order,
+        wanted: bool,
+        out: &mut Commands,
+    ) -> Reply {
+        let bounds = self.regions.of(page).expect("a fault is in a region").range;
+        let mut order = most;
+        let fits = |core: &Self, order| {
+            let block = PageRange::block(page, order);
+            let room = core.frames.holes(order) > 0 || core.frames.has_spare(order);
+            room && bounds.covers(block) && core.leaves.blank(block).is_some()
+        };
+        while !fits(self, order) {
+            match order.smaller() {
+                Some(smaller) => order = smaller,
+                None => {
+                    return Reply::Reclaim {
+                        pages: Order::ZERO.pages(),
+                    };
+                }
+            }
+        }
+        let (frame, fresh) = match self.memory(page, order, wanted, out) {
+            Memory::Spare(frame) => (frame, false),
+            Memory::Fresh => match self.frames.take_hole(order) {
+                Some(frame) => (frame, true),
+                None => {
+                    return Reply::Reclaim {
+                        pages: order.pages(),
+                    };
+                }
+            },
+            Memory::Short(group, pages) => return Reply::short(group, pages),
+        };
+        let at = PageRange::block(page, order);
+        let Some(id) = self.admit(at, Some(frame), fresh) else {
+            return Reply::Refused(crate::event::Refusal::OutOfRecords);
+        };
+        self.hold(at.start, at.len.0);
+        out.push(Command::Read {
+            folio: id,
+            at,
+            frame,
+            fresh,
+        });
+        Reply::Done
+    }
+
+    /// The file holds what the folio does, or could not be written.
+    pub(crate) fn written_back(&mut self, id: FolioId, folio: &Folio, outcome: Outcome) {
+        let pages = u64::from(folio.order.pages().0);
+        match outcome {
+            Outcome::Stored => self.count(folio.group, |stat| stat.pgpgout += pages),
+            Outcome::Unchanged => self.stat.pswpout_unchanged += pages,
+            Outcome::StoreFailed | Outcome::StoreFull => {
+                self.store_blocked = true;
+                self.stat.store_failed += 1;
+                let record = self.folios.get_mut(id);
+                record.set_dirty();
+                record.state = State::Limbo;
+                self.list_old(id, ListName::Limbo);
+                return;
+            }
+            outcome => {
+                panic!("{outcome:?} for {id:?}, which is written back: the driver lost count")
+            }
+        }
+        self.forget(self.at(id));
+        self.gone(id, folio);
+    }
+}

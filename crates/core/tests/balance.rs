@@ -1,0 +1,257 @@
+//! Mission row 4.7: two kinds of memory, each judged by what its refaults cost; and pages of files, decision by decision.
+
+mod common;
+
+use common::{Bench, Driven, part};
+use millpond_core::limits::MIN_LIMIT_PAGES;
+use millpond_core::{
+    Advice, Command, Config, Core, Event, FreeMode, Kind, LEAF_PAGES, Outcome, PageCount,
+    PageIndex, PageRange, PageState, Refusal, Reply, VmStat,
+};
+
+/// A core whose limit is lowered to a few pages, so that histories are short.
+fn small(limit: u32) -> Bench {
+    let config = Config::new(PageCount(32 * LEAF_PAGES), PageCount(MIN_LIMIT_PAGES));
+    let mut bench = Bench(Core::new(config).unwrap());
+    let pages = PageCount(limit);
+    bench.send(Event::SetLimit { pages });
+    bench
+}
+
+fn file(bench: &mut Bench, pages: u32) -> PageRange {
+    bench.create_of(Kind::File, pages, 0).1
+}
+
+/// Carries commands out; what is written back has changed or not.
+fn work(bench: &mut Bench, commands: Vec<Command>, written: Outcome) {
+    for command in commands {
+        let next = match command {
+            Command::WriteBack { folio, .. } => bench.tell(folio, written),
+            other => {
+                bench.work(vec![other]);
+                continue;
+            }
+        };
+        work(bench, next, written);
+    }
+}
+
+/// Touches a page, reclaiming as long as that takes.
+fn touch(bench: &mut Bench, page: PageIndex) {
+    for _ in 0..100 {
+        let (reply, commands) = bench.fault(page);
+        work(bench, commands, Outcome::Unchanged);
+        match reply {
+            Reply::Reclaim { pages } => {
+                let commands = bench.reclaim(pages.0);
+                work(bench, commands, Outcome::Unchanged);
+            }
+            _ => return,
+        }
+    }
+    panic!("{page} is reclaimed for, for ever");
+}
+
+/// All of `range` leaves memory; `written` is how the file answers. What was asked of it.
+fn leave(bench: &mut Bench, range: PageRange, written: Outcome) -> Vec<PageRange> {
+    let advice = Advice::PageOut;
+    bench.all(range, |range| Event::Advise { range, advice });
+    let commands = bench.reclaim(range.len.0);
+    let places = commands.iter().filter_map(|command| match command {
+        Command::WriteBack { at, .. } => Some(*at),
+        _ => None,
+    });
+    let places = places.collect();
+    work(bench, commands, written);
+    places
+}
+
+/// A page is read from where it belongs, dropped without a slot while it is clean, and written back to where it belongs when it is not.
+#[test]
+fn pages_of_files_have_their_places_and_no_slots() {
+    let mut bench = Bench::new();
+    let range = file(&mut bench, 100);
+    let (reply, commands) = bench.fault(range.start);
+    assert_eq!(reply, Reply::Done);
+    let [Command::Read { at, .. }] = commands[..] else {
+        panic!("{commands:?}")
+    };
+    assert_eq!(at, part(range, 0..1));
+    bench.work(commands);
+    let stats = bench.0.stats();
+    assert_eq!((stats.pgmajfault, stats.pgpgin, stats.pswpin), (1, 1, 0));
+    let asked = leave(&mut bench, at, Outcome::Unchanged);
+    assert_eq!(asked, [at]);
+    assert_eq!(bench.state(range, 0), PageState::Empty);
+    let stats = bench.0.stats();
+    assert_eq!((stats.pgpgout, stats.pswpout, stats.nr_swapped), (0, 0, 0));
+    assert_eq!(bench.0.slots_in_use(), 0);
+    bench.touch(at);
+    assert_eq!(bench.0.stats().workingset_refault_file, 1);
+    leave(&mut bench, at, Outcome::Stored);
+    let stats = bench.0.stats();
+    assert_eq!((stats.pgpgout, stats.pgsteal_file), (1, 2));
+    assert_eq!((stats.pgsteal_anon, bench.0.slots_in_use()), (0, 0));
+}
+
+/// What could not be written stays, and is not tried again before the file is said to take something; what is clean goes meanwhile.
+#[test]
+fn what_cannot_be_written_waits_and_does_not_keep_reclaim_busy() {
+    let mut bench = Bench::new();
+    let range = file(&mut bench, 8);
+    bench.touch(part(range, 0..4));
+    leave(&mut bench, part(range, 0..4), Outcome::StoreFailed);
+    assert_eq!(bench.state(range, 0), PageState::Limbo);
+    assert!(bench.0.store_blocked());
+    assert!(bench.reclaim(16).is_empty());
+    bench.touch(part(range, 4..8));
+    let asked = leave(&mut bench, part(range, 4..8), Outcome::Unchanged);
+    assert_eq!(asked.len(), 4);
+    assert_eq!(bench.state(range, 0), PageState::Limbo);
+    bench.send(Event::RetryStore);
+    let commands = bench.reclaim(16);
+    assert_eq!(commands.len(), 4);
+    work(&mut bench, commands, Outcome::Stored);
+    assert_eq!(bench.state(range, 0), PageState::Empty);
+}
+
+/// A page that cannot be read is lost until it is discarded; then the file is asked again.
+#[test]
+fn a_page_that_cannot_be_read_is_poisoned() {
+    let mut bench = Bench::new();
+    let range = file(&mut bench, 4);
+    let (_, commands) = bench.fault(range.start);
+    bench.work_as(commands, Outcome::LoadFailed { frame_kept: true });
+    assert_eq!(bench.state(range, 0), PageState::Poisoned);
+    let one = part(range, 0..1);
+    bench.all(one, |range| Event::Discard { range });
+    let (_, commands) = bench.fault(range.start);
+    assert!(matches!(commands[..], [Command::Read { .. }]));
+    bench.work(commands);
+}
+
+/// Row 4.7: what is mapped straight from the memory that holds its file never leaves a shadow; that of a file does, in tables that hold
+/// nothing else.
+#[test]
+fn pages_mapped_straight_from_memory_leave_no_shadow() {
+    for (kind, refaults) in [(Kind::File, 1), (Kind::Direct, 0)] {
+        let mut bench = Bench::new();
+        let (_, range) = bench.create_of(kind, 100, 0);
+        bench.touch(range);
+        leave(&mut bench, range, Outcome::Unchanged);
+        while bench.0.stats().nr_limbo > 0 {
+            let commands = bench.reclaim(100);
+            work(&mut bench, commands, Outcome::Unchanged);
+        }
+        assert_eq!(bench.0.stats().workingset_nodes, refaults);
+        let majors = bench.0.stats().pgmajfault;
+        bench.touch(part(range, 50..51));
+        let stats = bench.0.stats();
+        assert_eq!(stats.workingset_refault_file, refaults, "{kind:?}");
+        assert_eq!(stats.pgmajfault - majors, refaults, "{kind:?}");
+    }
+}
+
+/// Mission row 1.8, and what else is about who has the bytes.
+#[test]
+fn what_is_for_anonymous_memory_is_refused() {
+    let mut bench = Bench::new();
+    let (region, range) = bench.create_of(Kind::File, 2 * LEAF_PAGES, 0);
+    let (base, _) = bench.create(2 * LEAF_PAGES, 0);
+    let (copy, other) = bench.create(2 * LEAF_PAGES, 0);
+    bench.touch(part(range, 0..3));
+    let events = [
+        Event::LazyFree {
+            range: part(range, 0..3),
+            mode: FreeMode::Exclusive,
+        },
+        Event::LazyFree {
+            range: part(range, 0..3),
+            mode: FreeMode::Cleared,
+        },
+        Event::Purge { range },
+        Event::Snapshot { region, base, copy },
+        Event::Remap {
+            from: range,
+            to: other,
+        },
+        Event::Remap {
+            from: other,
+            to: range,
+        },
+        Event::Resize {
+            region,
+            pages: PageCount(LEAF_PAGES),
+        },
+    ];
+    for event in events {
+        assert_eq!(
+            bench.send(event),
+            (Reply::Refused(Refusal::FileBacked), Vec::new()),
+            "{event:?}"
+        );
+    }
+}
+
+/// A heap and a file, both used at random, together more than twice what fits. Answers what happened in the second half, and how much of
+/// each is in memory.
+fn balanced(anon_cost: u32, file_cost: u32) -> (VmStat, [u32; 2]) {
+    let mut bench = small(128);
+    for event in [
+        Event::SetRefaultCost {
+            sixteenths: anon_cost,
+        },
+        Event::SetFileCost {
+            sixteenths: file_cost,
+        },
+    ] {
+        bench.send(event);
+    }
+    let ranges = [bench.region(150, 0), file(&mut bench, 150)];
+    let mut before = VmStat::default();
+    let mut n = 12345_u32;
+    for step in 0..5000 {
+        n = n.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let range = ranges[(n >> 30 & 1) as usize];
+        let page = range.start.plus((n >> 12) % 150);
+        if !matches!(bench.0.page_state(page), PageState::Resident) {
+            touch(&mut bench, page);
+        }
+        if step == 2500 {
+            before = bench.0.stats();
+        }
+    }
+    let in_memory = |page: &PageIndex| {
+        let state = bench.0.page_state(*page);
+        matches!(state, PageState::Resident | PageState::Limbo)
+    };
+    let sizes = ranges.map(|range| range.pages().filter(in_memory).count() as u32);
+    (bench.0.stats().since(&before), sizes)
+}
+
+/// Row 4.7: the scan follows what a refault of each kind costs, and spares neither altogether.
+#[test]
+fn who_is_dearer_to_bring_back_is_scanned_less_and_keeps_more() {
+    let (even, sizes) = balanced(256, 256);
+    println!(
+        "even: anon {} file {} {sizes:?}",
+        even.pgscan_anon, even.pgscan_file
+    );
+    assert!(sizes[0].abs_diff(sizes[1]) < 30, "{sizes:?}");
+    let (dear_file, sizes) = balanced(20, 1000);
+    println!(
+        "dear file: anon {} file {} {sizes:?}",
+        dear_file.pgscan_anon, dear_file.pgscan_file
+    );
+    assert!(sizes[1] > 2 * sizes[0], "{sizes:?}");
+    assert!(dear_file.workingset_refault_anon > dear_file.workingset_refault_file * 3 / 2);
+    assert!(dear_file.pgsteal_file > dear_file.pgsteal_anon / 8);
+    let (dear_anon, sizes) = balanced(1000, 20);
+    println!(
+        "dear anon: anon {} file {} {sizes:?}",
+        dear_anon.pgscan_anon, dear_anon.pgscan_file
+    );
+    assert!(sizes[0] > 2 * sizes[1], "{sizes:?}");
+    assert!(dear_anon.workingset_refault_file > dear_anon.workingset_refault_anon * 3 / 2);
+    assert!(dear_anon.pgsteal_anon > dear_anon.pgsteal_file / 8);
+}

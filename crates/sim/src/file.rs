@@ -1,0 +1,201 @@
+//! Regions whose pages are a file's.
+//!
+//! A simulated file is an array of contents at the addresses of its region. It begins with something in it, which the oracle is told. Threads
+//! read and write there as anywhere; nothing that would leave the file's bytes to somebody else is asked for, but to be refused.
+//!
+//! What must hold beside what does for all memory: only what the file does not hold is written, to where it belongs; and a page that is
+//! mapped straight from where its file is never counts as a refault.
+
+use millpond_core::{
+    Event, Frame, FreeMode, Kind, Outcome, PageCount, PageIndex, PageRange, Refusal, Reply, VmStat,
+};
+
+use crate::actor::{OPERATOR, Op};
+use crate::mmu::{BLANK, LINES};
+use crate::report::{Check, Coverage, breach};
+use crate::world::{SimRegion, World};
+
+/// What files must have gone through in the fixed seeds.
+pub const SEEN: [&str; 10] = [
+    "read",
+    "read failed",
+    "written back",
+    "dropped clean",
+    "write failed",
+    "refault",
+    "activate",
+    "restore",
+    "mapped straight, again",
+    "both kinds reclaimed",
+];
+
+impl World {
+    /// What a new region is.
+    pub(crate) fn draw_kind(&mut self) -> Kind {
+        match self.profile.files {
+            0 => Kind::Anonymous,
+            files if self.rng.chance(files) => {
+                self.rng.pick(&[Kind::File, Kind::File, Kind::Direct])
+            }
+            _ => Kind::Anonymous,
+        }
+    }
+
+    /// A file begins with something in it.
+    pub(crate) fn fill_file(&mut self, range: PageRange, kind: Kind) {
+        if kind == Kind::Anonymous {
+            return;
+        }
+        for page in range.pages() {
+            let mut content = BLANK;
+            if self.rng.chance(700) {
+                self.stamp += 1;
+                content[self.rng.below(LINES as u32) as usize] = self.stamp;
+            }
+            self.file[page.0 as usize] = content;
+            self.file_left[page.0 as usize] = false;
+            self.oracle.begins_as(page, content);
+        }
+    }
+
+    fn kind_at(&self, page: PageIndex) -> Kind {
+        let region = self.regions.iter().find(|r| r.range.contains(page));
+        region.map_or(Kind::Anonymous, |region| region.kind)
+    }
+
+    pub(crate) fn read_file(&mut self, at: PageRange, frame: Frame, fresh: bool) -> Check<Outcome> {
+        if self.kind_at(at.start) == Kind::Anonymous {
+            breach!(at at.start, "{at} is read from a file, but is no file's");
+        }
+        if at.len != frame.order().pages() {
+            breach!(at at.start, "{at} is read into {frame}");
+        }
+        let failed = self.rng.chance(self.store.weather.load_errors);
+        let pages = at.start.0 as usize..at.end().0 as usize;
+        let contents = (!failed).then(|| self.file[pages].to_vec());
+        let frame_kept = !(failed && fresh && self.rng.chance(300));
+        if frame_kept {
+            self.mmu.fill(frame, fresh, contents)?;
+        }
+        if failed {
+            self.count_file("read failed");
+            self.oracle.load_failed(at);
+            return Ok(Outcome::LoadFailed { frame_kept });
+        }
+        self.count_file("read");
+        if self.kind_at(at.start) == Kind::Direct && self.file_left[at.start.0 as usize] {
+            self.count_file("mapped straight, again");
+        }
+        self.place(at, frame, false)
+    }
+
+    pub(crate) fn write_file(&mut self, at: PageRange, frame: Frame) -> Check<Outcome> {
+        if self.kind_at(at.start) == Kind::Anonymous {
+            breach!(at at.start, "{at} is written to a file, but is no file's");
+        }
+        let contents = self.mmu.frame(frame)?.to_vec();
+        if at.len.0 as usize != contents.len() {
+            breach!(at at.start, "{frame} is written to {at}");
+        }
+        let pages = at.start.0 as usize..at.end().0 as usize;
+        let weather = self.store.weather;
+        self.file_left[pages.clone()].fill(true);
+        if self.file[pages.clone()] == contents[..] {
+            self.count_file("dropped clean");
+            return Ok(Outcome::Unchanged);
+        }
+        if weather.full || self.rng.chance(weather.save_errors) {
+            self.count_file("write failed");
+            return Ok(Outcome::StoreFailed);
+        }
+        self.file[pages].copy_from_slice(&contents);
+        self.count_file("written back");
+        Ok(Outcome::Stored)
+    }
+
+    /// What a fault at `page` has counted for files.
+    ///
+    /// # Errors
+    /// A refault of what leaves no shadow, or of the other kind.
+    pub(crate) fn judge_file(&mut self, event: &Event, before: &VmStat) -> Check {
+        let now = self.core.stats();
+        let grew = |of: fn(&VmStat) -> u64| of(&now) > of(before);
+        let seen = [
+            ("refault", grew(|s| s.workingset_refault_file)),
+            ("activate", grew(|s| s.workingset_activate_file)),
+            ("restore", grew(|s| s.workingset_restore_file)),
+            (
+                "both kinds reclaimed",
+                now.pgsteal_file > 0 && now.pgsteal_anon > 0,
+            ),
+        ];
+        for (what, _) in seen.iter().filter(|(_, seen)| *seen) {
+            self.count_file(what);
+        }
+        let Event::Fault { page, .. } = *event else {
+            return Ok(());
+        };
+        let (kind, anon) = (
+            self.kind_at(page),
+            grew(|s| s.workingset_refault_anon) || grew(|s| s.workingset_activate_anon),
+        );
+        let file = grew(|s| s.workingset_refault_file);
+        let wrong = match kind {
+            Kind::Anonymous => file,
+            Kind::File => anon,
+            Kind::Direct => file || anon,
+        };
+        if wrong {
+            breach!(at page, "a fault at {page}, which is {kind:?}, is counted as a refault of another kind");
+        }
+        Ok(())
+    }
+
+    /// What is to be done in a region of a file instead of something that only anonymous memory knows.
+    pub(crate) fn suit_kind(&mut self, region: SimRegion, op: Op) -> Op {
+        match op {
+            Op::Discard { range, .. } | Op::Mark { range } if region.kind != Kind::Anonymous => {
+                Op::Access {
+                    range,
+                    next: range.start,
+                    stride: 1,
+                    left: 30,
+                    writes: self.profile.writes,
+                }
+            }
+            op => op,
+        }
+    }
+
+    /// Asks for what a file's pages are refused.
+    ///
+    /// # Errors
+    /// It is not refused.
+    pub(crate) fn ask_for_impossible_files(&mut self) -> Check {
+        let is_file = |r: &&SimRegion| r.kind != Kind::Anonymous && !r.closing;
+        let Some(region) = self.regions.iter().find(is_file).copied() else {
+            return Ok(());
+        };
+        let range = region.range;
+        let event = match self.rng.below(3) {
+            0 => Event::LazyFree {
+                range,
+                mode: FreeMode::Exclusive,
+            },
+            1 => Event::Purge { range },
+            _ => Event::Resize {
+                region: region.id,
+                pages: PageCount(range.len.0 + 1),
+            },
+        };
+        Coverage::count(&mut self.coverage.injected, "impossible");
+        match self.send(OPERATOR, event)? {
+            Reply::Refused(Refusal::FileBacked) => Ok(()),
+            other => breach!("{event:?} in a file's region is answered with {other:?}"),
+        }
+    }
+
+    fn count_file(&mut self, what: &'static str) {
+        Coverage::count(&mut self.coverage.files, what);
+    }
+}

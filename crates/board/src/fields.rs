@@ -158,6 +158,8 @@ fields! {
     DeferredSplit = "deferred_split",
     /// Folios that were brought in from several slots.
     FolioFold = "folio_fold",
+    /// Pages that a stream longer than memory has left behind.
+    DropBehind = "drop_behind",
     /// Snapshots taken.
     Snapshots = "snapshots",
     /// Pages copied because a snapshot and its source share them.

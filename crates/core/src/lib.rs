@@ -7,6 +7,7 @@ pub mod check;
 pub mod command;
 pub mod config;
 pub mod curve;
+mod drop_behind;
 mod duel;
 pub mod event;
 pub mod fold;

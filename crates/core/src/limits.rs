@@ -23,6 +23,8 @@ pub const MAX_PARTS: usize = 2 * FOLD_PARTS;
 pub const LOAD_RESERVE: usize = 2;
 /// Folios that one fault brings in at most: the one that is wanted, and the rest of its window.
 pub const FAULT_FOLIOS: usize = 8;
+/// A run of faults that has brought in so many pages may be a stream that is longer than memory.
+pub const PASSING_RUN: u16 = 16;
 /// A folio of an adaptive region takes at most this share of the budget.
 pub const FOLIO_SHARE: u32 = 64;
 /// Largest folio that is zeroed in place when it is lazily freed, in pages: beyond 64 KiB, capturing it and one fault

@@ -29,8 +29,9 @@
 //!
 //! # Where the order is fixed
 //! The folios of such a region are all of one size, as far as neighbours allow, but a stream over them still wants more than
-//! one: the window says how many come with one fault, as the kernel's readahead brings in several folios. Beyond the first they
-//! come in memory that is free anyway.
+//! one: the window says how many come with one fault, as the kernel's readahead brings in several folios. They lie ahead of the page
+//! that is wanted, the way the run goes: what is behind a stream may have left memory again, and is not wanted twice. Beyond the
+//! first they come in memory that is free anyway.
 //!
 //! # What overrides it
 //! The region's own bound, the order that its pages' slot or its neighbours allow, a sixty-fourth of the budget for
@@ -173,6 +174,24 @@ pub(crate) struct Before {
     habit: Habit,
 }
 
+/// Which way a run goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// It begins here, so nobody knows.
+    Unknown,
+    Up,
+    Down,
+}
+
+/// What a fault asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Step {
+    pub(crate) window: Order,
+    pub(crate) way: Way,
+    /// Pages that the run which it continues has brought in.
+    pub(crate) run: u16,
+}
+
 /// The runs of all leaves.
 #[derive(Debug)]
 pub(crate) struct Trends(Vec<Trend>);
@@ -188,8 +207,10 @@ impl Trends {
         page: PageIndex,
         habit: &mut Habit,
         present: impl Fn(PageIndex) -> bool,
-    ) -> Order {
-        let continued = self.continued(page, &present).map(|leaf| {
+    ) -> Step {
+        let continued = self.continued(page, &present);
+        let way = continued.map_or(Way::Unknown, |(_, way)| way);
+        let continued = continued.map(|(leaf, _)| {
             let run = self.0[leaf as usize];
             // A run that goes on in another leaf is one run, and ends once.
             if leaf != page.leaf() {
@@ -215,7 +236,11 @@ impl Trends {
             }
         }
         trend.window = window.min(Order::MAX.get());
-        Order::new(trend.window).expect("bounded by the largest order")
+        Step {
+            window: Order::new(trend.window).expect("bounded by the largest order"),
+            way,
+            run: trend.pages,
+        }
     }
 
     /// For [`restore`](Self::restore), should a fault at `page` not happen after all.
@@ -276,8 +301,12 @@ impl Trends {
         (self.0.len() * size_of::<Trend>()) as u64
     }
 
-    /// The leaf whose run a fault at `page` continues.
-    fn continued(&self, page: PageIndex, present: &impl Fn(PageIndex) -> bool) -> Option<u32> {
+    /// The leaf whose run a fault at `page` continues, and which way.
+    fn continued(
+        &self,
+        page: PageIndex,
+        present: &impl Fn(PageIndex) -> bool,
+    ) -> Option<(u32, Way)> {
         let leaf = page.leaf();
         let here = self.0[leaf as usize];
         let start = leaf * LEAF_PAGES;
@@ -291,7 +320,7 @@ impl Trends {
                 && page.0 < start + u32::from(here.below)
                 && steps_over(page.0 + 1, start + u32::from(here.below));
             if up || down {
-                return Some(leaf);
+                return Some((leaf, if up { Way::Up } else { Way::Down }));
             }
         }
         let before = leaf.checked_sub(1).map(|l| self.0[l as usize]);
@@ -299,7 +328,7 @@ impl Trends {
             && u32::from(before.above) == LEAF_PAGES + 1
             && steps_over(start, page.0)
         {
-            return Some(leaf - 1);
+            return Some((leaf - 1, Way::Up));
         }
         let after = self.0.get(leaf as usize + 1).copied();
         if let Some(after) = after
@@ -307,7 +336,7 @@ impl Trends {
             && after.below == 0
             && steps_over(page.0 + 1, start + LEAF_PAGES)
         {
-            return Some(leaf + 1);
+            return Some((leaf + 1, Way::Down));
         }
         None
     }
@@ -345,7 +374,8 @@ mod tests {
             let present = &self.present;
             let order = self
                 .trends
-                .window(PageIndex(page), &mut self.habit, |p| present.contains(&p.0));
+                .window(PageIndex(page), &mut self.habit, |p| present.contains(&p.0))
+                .window;
             for p in PageRange::block(PageIndex(page), order).pages() {
                 if self.present.insert(p.0) {
                     self.trends.brought(PageRange::new(p, PageCount(1)));

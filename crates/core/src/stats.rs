@@ -88,6 +88,8 @@ pub struct VmStat {
     /// Of a sample of the faults on what was in memory before: how many there would have been in memory of other sizes
     /// ([`curve::MORE`](crate::curve::MORE)), the present one first. [`VmStat::avoided`] says what follows.
     pub refaults_at: [u64; crate::curve::SIZES],
+    /// Pages that a stream longer than memory has left behind: they go first.
+    pub drop_behind: u64,
     /// Snapshots taken.
     pub snapshots: u64,
     /// Pages copied because a snapshot and its source share them.
@@ -170,6 +172,7 @@ macro_rules! each_counter {
         $change!(workingset_activate_file);
         $change!(workingset_restore_file);
         $change!(workingset_nodereclaim);
+        $change!(drop_behind);
         $change!(snapshots);
         $change!(snapshot_copy);
     };

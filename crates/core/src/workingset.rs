@@ -66,6 +66,10 @@
 //! others do, so that the miniatures see nearly all of their use. If all memory is used at random and half of it is resident, one
 //! access in 64 is such a rescue more.
 //!
+//! # Streams
+//! What a stream longer than memory leaves behind is taken for older than all others, and the rules do not hear of it: see
+//! [`drop_behind`](crate::drop_behind).
+//!
 //! # How long limbo is
 //! A rescue costs 4 to 6 µs, a major fault from compressed RAM 6, from a file 60 to 100. What does a rescue buy? That one folio, known to
 //! have been used since it came in, stays in place of the next in line. That is worth something if such a folio is more likely to be used again than
@@ -90,7 +94,7 @@
 //! out when the core is built ([`ShadowLayout`]). Ages must reach as far as reuse distances that can matter: the oldest
 //! active folio's idle time, which is a few times the faults that memory turns over in. `max_order` is the logarithm of that, four times the
 //! limit; what the timestamp lacks in bits the buckets make up for. A distance beyond 2^(`timestamp_bits` + `bucket_order`) looks like a
-//! short one, and its page is activated for nothing. A shadow of another node or group means nothing by this lruvec's clock, and is not looked at.
+//! short one, and its page is activated for nothing; so bits that are left over go to the timestamp, up to 64 times as far. A shadow of another node or group means nothing by this lruvec's clock, and is not looked at.
 //!
 //! # Whose shadow it is
 //! A region can be moved to another group, and a group that is removed leaves its regions to its parent; then its number is used again. A shadow from before
@@ -109,6 +113,7 @@
 //! [`Config::limbo_share`]: crate::Config::limbo_share
 
 use crate::curve::Curve;
+use crate::drop_behind::Streams;
 use crate::duel::Duel;
 use crate::folio::Folio;
 use crate::group::NodeId;
@@ -129,6 +134,8 @@ const ALLOWED: i32 = 20;
 const UNIT: i32 = 1024;
 /// How long ago a folio is taken to have been used that advice says is not needed.
 const COLDEST: u32 = 1 << 30;
+/// How many uses are of late.
+const RECENT: u32 = 1 << 16;
 
 /// How the bits of a shadow are shared out. Printed as `timestamp_bits=… max_order=… bucket_order=…`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -169,18 +176,22 @@ const _: () = assert!(
     FIXED_BITS + DEPTH_BITS + MAX_NODES.ilog2() < SHADOW_BITS_LEAST as u32 - 1,
     "the age has bits in the narrowest shadow, too"
 );
+/// Where there are bits enough, this much more than the longest distance is told: what looks short because it is so long
+/// that the age has come round would be activated for nothing.
+const FURTHER_ORDER: u32 = 6;
 
 impl ShadowLayout {
     /// The layout for shadows of `bits` bits, at least 12, in a budget of `limit` pages on `nodes` nodes.
     pub(crate) fn new(bits: u32, limit: u32, nodes: u8) -> Self {
         let node_bits = u32::from(nodes).next_power_of_two().ilog2();
         let max_order = (limit.max(2) - 1).ilog2() + 1 + 2;
-        let timestamp_bits = (bits - FIXED_BITS - node_bits - DEPTH_BITS).min(max_order);
+        let left = bits - FIXED_BITS - node_bits - DEPTH_BITS;
+        let timestamp_bits = left.min(max_order + FURTHER_ORDER);
         Self {
             node_bits,
             timestamp_bits,
             max_order,
-            bucket_order: max_order - timestamp_bits,
+            bucket_order: max_order.saturating_sub(timestamp_bits),
         }
     }
 
@@ -241,6 +252,8 @@ struct Exits {
 pub(crate) struct Workingset {
     /// Uses that were seen.
     clock: u32,
+    /// Of late: uses that were seen, and pages that came in.
+    recent: [u32; 2],
     duel: Duel,
     pub(crate) curve: Curve,
     rule: Rule,
@@ -256,12 +269,14 @@ pub(crate) struct Workingset {
     exits: [Exits; 2],
     /// Take-outs that have been earned, in sixteenths, by part.
     credit: [u32; 2],
+    streams: Streams,
 }
 
 impl Workingset {
     pub(crate) fn new() -> Self {
         Self {
             clock: 0,
+            recent: [0; 2],
             duel: Duel::new(WATCHED_MOST),
             curve: Curve::new(),
             rule: Rule::Recency,
@@ -271,7 +286,12 @@ impl Workingset {
             share: LIMBO_MOST,
             exits: [Exits::default(); 2],
             credit: [0; 2],
+            streams: Streams::default(),
         }
+    }
+
+    pub(crate) fn streams(&mut self) -> &mut Streams {
+        &mut self.streams
     }
 
     pub(crate) fn now(&self) -> u32 {
@@ -304,7 +324,22 @@ impl Workingset {
     /// A folio was seen in use: the time of that.
     pub(crate) fn tick(&mut self) -> u32 {
         self.clock = self.clock.wrapping_add(1);
+        self.recent[0] += 1;
+        if self.recent[0] >= RECENT {
+            self.recent = self.recent.map(|count| count / 2);
+        }
         self.clock
+    }
+
+    /// So many pages are on their way in.
+    pub(crate) fn came_in(&mut self, pages: u32) {
+        self.recent[1] = self.recent[1].saturating_add(pages);
+    }
+
+    /// How many pages come in during so many uses, going by those of late.
+    pub(crate) fn pages_in(&self, uses: u32) -> u64 {
+        let [seen, pages] = self.recent.map(u64::from);
+        u64::from(uses) * pages / seen.max(1)
     }
 
     /// Limbo's share of a part of the folios, in 1/1024; `least` is what is configured.
@@ -432,7 +467,7 @@ mod tests {
         let wide = ShadowLayout::new(27, 1 << 18, 1);
         assert_eq!(
             wide.to_string(),
-            "timestamp_bits=20 max_order=20 bucket_order=0"
+            "timestamp_bits=22 max_order=20 bucket_order=0"
         );
         let sixteen = ShadowLayout::new(16, 1 << 18, 2);
         assert_eq!(
@@ -444,7 +479,11 @@ mod tests {
             narrow.to_string(),
             "timestamp_bits=7 max_order=18 bucket_order=11"
         );
-        assert_eq!(ShadowLayout::new(32, 4096, 1).bucket_order, 0);
+        // No more than ages that come round after 64 times as much as must be told.
+        assert_eq!(
+            ShadowLayout::new(32, 4096, 1).to_string(),
+            "timestamp_bits=20 max_order=14 bucket_order=0"
+        );
     }
 
     #[test]

@@ -99,6 +99,9 @@ fn pages_of_files_have_their_places_and_no_slots() {
 fn what_cannot_be_written_waits_and_does_not_keep_reclaim_busy() {
     let mut bench = Bench::new();
     let range = file(&mut bench, 8);
+    // Nothing comes unasked.
+    let advice = Advice::Random;
+    bench.send(Event::Advise { range, advice });
     bench.touch(part(range, 0..4));
     leave(&mut bench, part(range, 0..4), Outcome::StoreFailed);
     assert_eq!(bench.state(range, 0), PageState::Limbo);

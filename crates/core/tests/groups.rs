@@ -190,16 +190,17 @@ fn a_region_takes_its_memory_and_what_the_store_holds_along() {
     bench.swap_out(some);
     let more = PageRange::new(region.1.start.plus(19 * 512), PageCount(100));
     bench.touch(more);
-    let had = bench.usage(from).into();
-    assert!(had >= 100);
     let figures = |bench: &Bench, group| {
         let vm = bench.0.group_stat(group).unwrap().vm;
         (vm.nr_mapped + vm.nr_limbo, vm.nr_swapped)
     };
-    assert_eq!(figures(&bench, from), (had, 64));
+    // The window of a stream may have brought in more than was touched.
+    let (had, stored) = figures(&bench, from);
+    assert_eq!(had, u64::from(bench.usage(from)));
+    assert!(had >= 100 && stored >= 64);
     bench.move_to(region, to);
     assert_eq!(figures(&bench, from), (0, 0));
-    assert_eq!(figures(&bench, to), (had, 64));
+    assert_eq!(figures(&bench, to), (had, stored));
 }
 
 #[test]

@@ -106,6 +106,60 @@ fn a_loop_keeps_a_part_with_narrow_shadows_too() {
     }
 }
 
+/// Uses a page; the core hears of it only if it is not mapped. How many pages came from the store.
+fn use_page(bench: &mut Bench, region: PageRange, n: u32) -> u64 {
+    let before = bench.0.stats().pswpin;
+    if bench.state(region, n) != PageState::Resident {
+        touch(bench, region.start.plus(n));
+    }
+    bench.0.stats().pswpin - before
+}
+
+/// A stream over five times the memory passes a set that is in use: the set stays, and what the stream leaves goes. The same pages
+/// in another order are no stream.
+#[test]
+fn a_stream_longer_than_memory_leaves_a_set_alone() {
+    const STREAM: u32 = 5 * 512;
+    let mut bench = small(512, 32);
+    let set = bench.region(256, 0);
+    let stream = bench.region(STREAM, 0);
+    let pass = |bench: &mut Bench, pages: u32, step: u32| {
+        let mut loads = 0;
+        for n in 0..pages {
+            use_page(bench, stream, n * step % STREAM);
+            // As random as it has to be.
+            loads += use_page(bench, set, n * 197 % 256);
+        }
+        loads
+    };
+    pass(&mut bench, STREAM, 1);
+    assert_eq!(bench.0.stats().drop_behind, 0, "new memory");
+    let loads = pass(&mut bench, STREAM, 1);
+    let dropped = bench.0.stats().drop_behind;
+    assert!(loads < 128, "{loads} loads of the set");
+    assert!(dropped > u64::from(STREAM) * 3 / 4, "{dropped}");
+    pass(&mut bench, 256, 997);
+    let more = bench.0.stats().drop_behind - dropped;
+    assert!(more < 16, "{more} of no stream");
+}
+
+/// A stream that turns round at its end wants what it has just left: that is found out, and it is kept.
+#[test]
+fn a_stream_that_turns_round_is_left_what_it_has_brought() {
+    const PAGES: u32 = 1024;
+    let mut bench = small(512, 32);
+    let region = bench.region(PAGES, 0);
+    let mut sweep = |upwards: bool| {
+        let place = |n| if upwards { n } else { PAGES - 1 - n };
+        let pages = (0..PAGES).map(|n| use_page(&mut bench, region, place(n)));
+        pages.sum::<u64>()
+    };
+    let loads: Vec<_> = (0..24).map(|n| sweep(n % 2 == 0)).collect();
+    // By last use alone half of each sweep is there.
+    let late: u64 = loads[8..].iter().sum();
+    assert!(late < 16 * 512 * 5 / 4, "{loads:?}");
+}
+
 /// Row 4.5: shadows stay where pages are dropped, moved and given back, and every leaf's counts with them: the check after
 /// each event sees to that.
 #[test]
@@ -123,7 +177,10 @@ fn dropped_pages_leave_shadows_that_move_and_go() {
     assert_eq!(bench.state(range, 5), PageState::Empty);
     // Back again: each is a refault, and its leaf holds more than shadows.
     let refaults = |bench: &Bench| bench.0.stats().workingset_refault_anon;
-    bench.touch(part(range, LEAF_PAGES..LEAF_PAGES + 3));
+    // (No stream, or some would come unasked.)
+    for n in [0, 8, 16] {
+        bench.touch(part(range, LEAF_PAGES + n..LEAF_PAGES + n + 1));
+    }
     assert_eq!((refaults(&bench), bench.0.stats().workingset_nodes), (3, 0));
     // They move with their leaf, and entry by entry.
     let target = bench.region(2 * LEAF_PAGES, 0);

@@ -174,6 +174,7 @@ pub fn fields(stats: &Stats, peaks: &StorePeaks) -> Fields {
         (Field::FolioSplit, vm.folio_split),
         (Field::DeferredSplit, vm.deferred_split),
         (Field::FolioFold, vm.folio_fold),
+        (Field::DropBehind, vm.drop_behind),
         (Field::Snapshots, vm.snapshots),
         (Field::SnapshotCopy, vm.snapshot_copy),
         (Field::NrMapped, vm.nr_mapped),

@@ -86,7 +86,7 @@ pub const EVENTS: [&str; 36] = [
 ];
 
 /// What workingset detection did.
-pub const WORKINGSET: [&str; 7] = [
+pub const WORKINGSET: [&str; 8] = [
     "refault",
     "activate",
     "restore",
@@ -94,6 +94,7 @@ pub const WORKINGSET: [&str; 7] = [
     "reuse",
     "looked at for the curve",
     "spared by more memory",
+    "dropped behind",
 ];
 
 /// Replies and refusals that a run must produce. Not all: records are plenty here, and the order of

@@ -62,7 +62,7 @@ struct Page {
     freed: bool,
     losable: bool,
     lost: bool,
-    /// A load failed while something was running that makes a lost page zeros: it may have failed after that.
+    /// A load failed, or its page was poisoned, while something was running that makes a lost page zeros: it may have come after that.
     lost_anew: bool,
 }
 
@@ -200,8 +200,12 @@ impl Oracle {
 
     /// The lazy free of `actor` is over, all of it or (when not `whole`) perhaps only a part.
     pub fn free_ends(&mut self, actor: usize, whole: bool) {
-        for range in take_of(&mut self.frees, actor) {
-            for page in range.pages() {
+        let ranges = take_of(&mut self.frees, actor);
+        for (nth, range) in ranges.iter().enumerate() {
+            // Ranges of one call may overlap, and what ends for a page ends once.
+            let before = &ranges[..nth];
+            let once = |page: &PageIndex| !before.iter().any(|other| other.contains(*page));
+            for page in range.pages().filter(once) {
                 let threats = self.threats(page);
                 let p = &mut self.pages[page.0 as usize];
                 p.several();
@@ -325,11 +329,13 @@ impl Oracle {
     /// No load of one of its pages has failed.
     pub fn poisoned(&mut self, range: PageRange) -> Check {
         for page in range.pages() {
+            let running = self.threats(page).running;
             let p = &mut self.pages[page.0 as usize];
             if !p.losable {
                 breach!(at page, "{page} is poisoned, but none of its loads has failed");
             }
             p.lost = true;
+            p.lost_anew |= running;
         }
         Ok(())
     }

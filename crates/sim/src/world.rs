@@ -213,6 +213,7 @@ impl World {
             now.refaults_at[0] > before.refaults_at[0],
             // A larger memory would have had the page.
             now.refaults_at[0] - before.refaults_at[0] > now.refaults_at[4] - before.refaults_at[4],
+            now.drop_behind > before.drop_behind,
         ];
         for (name, seen) in names::WORKINGSET.into_iter().zip(seen) {
             if seen {

@@ -62,7 +62,7 @@ impl Counter {
 }
 
 /// All, in the order in which they are printed.
-pub const ALL: [Counter; 74] = [
+pub const ALL: [Counter; 75] = [
     Counter::gauge(Field::Budget),
     Counter::gauge(Field::Rss),
     Counter::gauge(Field::Metadata),
@@ -116,6 +116,7 @@ pub const ALL: [Counter; 74] = [
     Counter::counts(Field::FolioSplit),
     Counter::counts(Field::DeferredSplit),
     Counter::counts(Field::FolioFold),
+    Counter::counts(Field::DropBehind),
     Counter::counts(Field::Snapshots),
     Counter::counts(Field::SnapshotCopy),
     Counter::counts(Field::TakeOutBusy),

@@ -262,6 +262,7 @@ impl Core {
             }
             Errand::LazyFree => self.mark(id),
             Errand::Drop | Errand::Discard => self.discard_limbo(id, out),
+            _ if self.is_coldest(id) => self.list_old(id, ListName::Limbo),
             _ => self.list(id, ListName::Limbo),
         }
     }

@@ -22,7 +22,7 @@ use crate::group::GroupId;
 use crate::leaf::Entry;
 use crate::limits::{ANSWER_COMMANDS, FAULT_FOLIOS, FOLIO_SHARE, TRIM_BATCH};
 use crate::machine::Core;
-use crate::order::OrderPolicy;
+use crate::order::{OrderPolicy, Step, Way};
 use crate::swap::SlotId;
 
 /// Memory for a folio on its way in.
@@ -42,8 +42,14 @@ struct Asked {
     folio: Order,
     /// The largest part of a slot that comes as one folio.
     slot: Order,
-    /// The block around the page whose absent pages come too, as far as there is memory.
+    /// How much around the page comes too, as far as it is absent and there is memory.
     window: Order,
+    /// Nothing beyond comes: it may not be mapped in the same way.
+    within: PageRange,
+    /// Which way the run goes that the fault continues.
+    way: Way,
+    /// Pages that it has brought in.
+    run: u16,
 }
 
 impl Core {
@@ -89,7 +95,12 @@ impl Core {
             self.trends.restore(&before, &mut region.habit);
             return reply;
         }
-        self.faulted_in(page, shadow);
+        let passes = asked.window > Order::ZERO
+            && self.passes(page, shadow, asked.run, asked.window.pages());
+        self.faulted_in(page, shadow, passes);
+        if passes {
+            self.drop_behind(page, asked.way);
+        }
         if asked.window > Order::ZERO {
             self.bring_in_rest(page, asked, out);
         }
@@ -101,7 +112,8 @@ impl Core {
         let region = self.regions.of_mut(page).expect("a fault is in a region");
         let leaves = &self.leaves;
         let present = |p| matches!(leaves.get(p), Entry::Folio(_));
-        let window = self.trends.window(page, &mut region.habit, present);
+        let within = PageRange::block(page, max_order);
+        let Step { window, way, run } = self.trends.window(page, &mut region.habit, present);
         let share = (self.limit / FOLIO_SHARE).max(1).ilog2() as u8;
         let share = Order::new(share).unwrap_or(Order::MAX);
         match region.order {
@@ -109,6 +121,9 @@ impl Core {
                 folio: order.min(max_order),
                 slot: max_order,
                 window: window.min(max_order).min(share),
+                within,
+                way,
+                run,
             },
             OrderPolicy::Adaptive { max } => {
                 let window = window.min(max).min(max_order).min(share);
@@ -116,6 +131,9 @@ impl Core {
                     folio: window,
                     slot: window,
                     window,
+                    within: PageRange::block(page, max.min(max_order)),
+                    way,
+                    run,
                 }
             }
         }
@@ -125,8 +143,15 @@ impl Core {
     fn bring_in_rest(&mut self, page: PageIndex, asked: Asked, out: &mut Commands) {
         let region = self.regions.of(page).expect("a fault is in a region").range;
         let block = PageRange::block(page, asked.window);
-        let end = block.end().min(region.end());
-        let mut at = block.start;
+        let pages = asked.window.pages().0;
+        // What is behind a stream is not wanted again, even if it has left memory by now.
+        let (first, end) = match asked.way {
+            Way::Unknown => (block.start.0, block.end().0),
+            Way::Up => (page.0, page.0.saturating_add(pages)),
+            Way::Down => (page.0.saturating_sub(pages - 1), page.0 + 1),
+        };
+        let mut at = PageIndex(first).max(region.start).max(asked.within.start);
+        let end = PageIndex(end).min(region.end()).min(asked.within.end());
         let mut folios = 1;
         while at < end && folios < FAULT_FOLIOS && out.room() > ANSWER_COMMANDS {
             at = match self.leaves.get(at) {
@@ -418,6 +443,7 @@ impl Core {
         self.set_entries(at, Entry::Folio(id));
         self.trends.brought(at);
         self.demand.brought(at.len.0);
+        self.lruvec_of(id).workingset.came_in(at.len.0);
         Some(id)
     }
 

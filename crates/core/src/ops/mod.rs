@@ -5,6 +5,7 @@ mod charge;
 mod complete;
 mod deferred_split;
 mod discard;
+mod drop_behind;
 mod fault;
 mod file;
 pub(crate) mod free;

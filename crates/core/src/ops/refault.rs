@@ -10,8 +10,9 @@ use crate::machine::Core;
 use crate::region::Kind;
 
 impl Core {
-    /// A page that was not in memory was wanted, and has come in as a part of a folio. `shadow` is what it had left behind.
-    pub(crate) fn faulted_in(&mut self, page: PageIndex, shadow: u32) {
+    /// A page that was not in memory was wanted, and has come in as a part of a folio. `shadow` is what it had left behind. One that
+    /// `passes` will have been used but once, so that the rules have nothing to learn from it.
+    pub(crate) fn faulted_in(&mut self, page: PageIndex, shadow: u32, passes: bool) {
         let Entry::Folio(id) = self.leaves.get(page) else {
             unreachable!("{page} was brought in");
         };
@@ -29,7 +30,7 @@ impl Core {
         if let Some(shadow) = found {
             let lists = self.lru.get(vec);
             let distance = self.shadows.distance(shadow, lists.workingset.now());
-            near = self.is_near(lists, kind, distance);
+            near = !passes && self.is_near(lists, kind, distance);
             let price = self.cost_of(&folio);
             let most = self.refault_cost[ANON].max(self.refault_cost[FILE]);
             let lists = self.lru.get_mut(vec);
@@ -37,6 +38,7 @@ impl Core {
             lists
                 .balance
                 .note_cost(kind, pages as u32, price, all, most);
+            self.returned(vec, shadow, distance, folio.order.pages());
         }
         let restored = near && found.is_some_and(|shadow| shadow.workingset);
         let [refaults, activated, restored] =
@@ -57,7 +59,9 @@ impl Core {
         let folio = self.folios.get_mut(id);
         folio.set_active(near);
         folio.age = age;
-        self.watch(vec, id, true);
+        if !passes {
+            self.watch(vec, id, true);
+        }
         self.imagine(vec, id, what);
     }
 
@@ -171,7 +175,16 @@ impl Core {
         }
     }
 
-    /// Advice says that a folio is not needed: it is taken for older than all others.
+    /// Whether a folio is taken for older than all others.
+    pub(crate) fn is_coldest(&self, id: FolioId) -> bool {
+        let folio = self.folios.get(id);
+        self.lru
+            .get(self.lru.of(folio))
+            .workingset
+            .is_coldest(folio.age)
+    }
+
+    /// A folio is not needed: it is taken for older than all others.
     pub(crate) fn make_coldest(&mut self, id: FolioId) {
         let folio = self.folios.get_mut(id);
         folio.set_active(false);

@@ -621,6 +621,11 @@ impl Core {
                 folio.order
             );
             ensure!(
+                self.frames.node_of(frame) == folio.node,
+                "{id:?} of {:?} names frame {frame} of another node",
+                folio.node
+            );
+            ensure!(
                 self.frames.place(frame) == Some(Place::Busy),
                 "{id:?} names idle frame {frame}"
             );

@@ -7,7 +7,8 @@ use crate::limits::{
 };
 use crate::swap::Slot;
 
-/// How many frames the pool has room for, by order. The MMU backend lays out its addresses by the same table.
+/// How many frames the pool has room for, by order, on each node. The MMU backend lays out its addresses by the same table,
+/// [on all nodes](PoolLayout::on_nodes).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PoolLayout {
     /// Places for frames, by order.
@@ -24,7 +25,7 @@ pub struct Config {
     /// Folios that can be in memory at once: at least `limit`, more where the budget may be exceeded because the
     /// store takes nothing. A record is 48 bytes of address space, and of memory once it is used.
     pub records: u32,
-    /// Room in the frame pool.
+    /// Room in the frame pool, on each node.
     pub pool: PoolLayout,
     /// Lazily freed pages beyond this many are dropped, oldest first.
     pub lazyfree_max: PageCount,
@@ -82,6 +83,13 @@ pub enum ConfigError {
 }
 
 impl PoolLayout {
+    /// The pool of `nodes` nodes: of each order, those of the first node, then those of the second, and so on.
+    #[must_use]
+    pub fn on_nodes(self, nodes: u8) -> Self {
+        let frames = self.frames.map(|n| n * u32::from(nodes));
+        Self { frames }
+    }
+
     /// Room for all of `limit` in any one order (lazily freed memory waits there), and for a few folios of the largest.
     /// Places are addresses, not memory: unused ones cost a byte each in the core's book.
     #[must_use]
@@ -142,7 +150,8 @@ impl Config {
         if self.low_mark >= self.high_mark || self.high_mark >= 1024 || self.limbo_share >= 1024 {
             return Err(ConfigError::BadMarks);
         }
-        if self.pool.frames.iter().any(|n| !(4..1 << 28).contains(n)) {
+        let most = (1 << 28) / u32::from(self.nodes.max(1));
+        if self.pool.frames.iter().any(|n| !(4..most).contains(n)) {
             return Err(ConfigError::BadPool);
         }
         if self.records < self.limit.0 {

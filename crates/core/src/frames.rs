@@ -8,12 +8,16 @@
 //!   so that memory circulates between program and pool without the kernel's allocator;
 //! - *draining*: its pages are being given back to the kernel.
 //!
+//! Each node has an area of its own for each order, so that what was taken out on a node, and the frames that are used for what
+//! comes in there, are that node's memory. The budget is one: where a node has no spare frame, others' are given back for new pages.
+//!
 //! Both are used first in, first out: folios taken out in address order then lie in address order in the pool
 //! too, and stay in order as their frames go round, so that neighbours can be moved by one system call. (Spare
 //! frames used last in, first out turned the order round each time: 1.8 folios a call instead of 6.)
 
 use crate::addr::{Frame, Order};
 use crate::config::PoolLayout;
+use crate::group::NodeId;
 use std::collections::VecDeque;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +30,8 @@ pub(crate) enum Place {
 
 #[derive(Debug)]
 struct Area {
+    /// The number of its first place.
+    first: u32,
     places: Vec<Place>,
     /// Holes that held something before.
     holes: VecDeque<u32>,
@@ -37,21 +43,29 @@ struct Area {
 /// The book of all areas. Nothing here allocates after it was made.
 #[derive(Debug)]
 pub(crate) struct Frames {
-    areas: [Area; 10],
+    /// By node, then order.
+    areas: Vec<[Area; 10]>,
+    /// Places of a node, by order.
+    places: [u32; 10],
     spare_pages: u32,
     draining_pages: u32,
 }
 
 impl Frames {
-    pub(crate) fn new(layout: &PoolLayout) -> Self {
-        let areas = layout.frames.map(|n| Area {
-            places: vec![Place::Hole; n as usize],
-            holes: VecDeque::with_capacity(n as usize),
-            fresh: 0,
-            spare: VecDeque::with_capacity(n as usize),
-        });
+    /// A pool with `layout` on each node.
+    pub(crate) fn new(layout: &PoolLayout, nodes: u8) -> Self {
+        let areas = |node: u8| {
+            layout.frames.map(|n| Area {
+                first: u32::from(node) * n,
+                places: vec![Place::Hole; n as usize],
+                holes: VecDeque::with_capacity(n as usize),
+                fresh: 0,
+                spare: VecDeque::with_capacity(n as usize),
+            })
+        };
         Self {
-            areas,
+            areas: (0..nodes).map(areas).collect(),
+            places: layout.frames,
             spare_pages: 0,
             draining_pages: 0,
         }
@@ -67,37 +81,48 @@ impl Frames {
         self.draining_pages
     }
 
-    /// How many holes `order` has.
-    pub(crate) fn holes(&self, order: Order) -> usize {
-        let area = self.area(order);
+    /// How many holes `order` has on a node.
+    pub(crate) fn holes(&self, order: Order, node: NodeId) -> usize {
+        let area = self.area(order, node);
         area.holes.len() + area.places.len() - area.fresh as usize
     }
 
-    /// Whether `order` has a spare frame.
+    /// Whether `order` has a spare frame on any node.
     pub(crate) fn has_spare(&self, order: Order) -> bool {
-        !self.area(order).spare.is_empty()
+        self.spare_node(order).is_some()
     }
 
-    /// A hole of `order`, busy from now on.
-    pub(crate) fn take_hole(&mut self, order: Order) -> Option<Frame> {
-        let area = self.area_mut(order);
+    /// The first node that has a spare frame of `order`.
+    fn spare_node(&self, order: Order) -> Option<NodeId> {
+        let mut nodes = (0..self.areas.len() as u8).map(NodeId);
+        nodes.find(|&node| self.has_spare_on(order, node))
+    }
+
+    /// Whether `order` has a spare frame on a node.
+    pub(crate) fn has_spare_on(&self, order: Order, node: NodeId) -> bool {
+        !self.area(order, node).spare.is_empty()
+    }
+
+    /// A hole of `order` on a node, busy from now on.
+    pub(crate) fn take_hole(&mut self, order: Order, node: NodeId) -> Option<Frame> {
+        let area = self.area_mut(order, node);
         let index = match area.holes.pop_front() {
             Some(index) => index,
             None if (area.fresh as usize) < area.places.len() => {
                 area.fresh += 1;
-                area.fresh - 1
+                area.first + area.fresh - 1
             }
             None => return None,
         };
-        area.places[index as usize] = Place::Busy;
+        area.places[(index - area.first) as usize] = Place::Busy;
         Some(Frame::new(order, index))
     }
 
-    /// A spare frame of `order`, busy from now on.
-    pub(crate) fn take_spare(&mut self, order: Order) -> Option<Frame> {
-        let area = self.area_mut(order);
+    /// A spare frame of `order` on a node, busy from now on.
+    pub(crate) fn take_spare(&mut self, order: Order, node: NodeId) -> Option<Frame> {
+        let area = self.area_mut(order, node);
         let index = area.spare.pop_front()?;
-        area.places[index as usize] = Place::Busy;
+        area.places[(index - area.first) as usize] = Place::Busy;
         self.spare_pages -= order.pages().0;
         Some(Frame::new(order, index))
     }
@@ -107,7 +132,7 @@ impl Frames {
         let covers = |&order: &Order| self.has_spare(order) && order.pages().0 >= pages;
         let largest = || Order::all().rev().find(|&order| self.has_spare(order));
         let order = Order::all().find(covers).or_else(largest)?;
-        self.drain_one_of(order)
+        self.drain_one_of(order, self.spare_node(order)?)
     }
 
     /// The largest spare frame of at most `pages` pages, or the smallest there is, draining from now on.
@@ -115,12 +140,12 @@ impl Frames {
         let fits = |&order: &Order| self.has_spare(order) && order.pages().0 <= pages;
         let smallest = || Order::all().find(|&order| self.has_spare(order));
         let order = Order::all().rev().find(fits).or_else(smallest)?;
-        self.drain_one_of(order)
+        self.drain_one_of(order, self.spare_node(order)?)
     }
 
-    /// A spare frame of `order`, draining from now on.
-    pub(crate) fn drain_one_of(&mut self, order: Order) -> Option<Frame> {
-        let frame = self.take_spare(order)?;
+    /// A spare frame of `order` on a node, draining from now on.
+    pub(crate) fn drain_one_of(&mut self, order: Order, node: NodeId) -> Option<Frame> {
+        let frame = self.take_spare(order, node)?;
         self.set(frame, Place::Busy, Place::Draining);
         self.draining_pages += order.pages().0;
         Some(frame)
@@ -129,13 +154,17 @@ impl Frames {
     /// A busy frame has lost its pages.
     pub(crate) fn now_hole(&mut self, frame: Frame) {
         self.set(frame, Place::Busy, Place::Hole);
-        self.area_mut(frame.order()).holes.push_back(frame.index());
+        let node = self.node_of(frame);
+        let area = self.area_mut(frame.order(), node);
+        area.holes.push_back(frame.index());
     }
 
     /// A busy frame has pages that hold nothing.
     pub(crate) fn now_spare(&mut self, frame: Frame) {
         self.set(frame, Place::Busy, Place::Spare);
-        self.area_mut(frame.order()).spare.push_back(frame.index());
+        let node = self.node_of(frame);
+        let area = self.area_mut(frame.order(), node);
+        area.spare.push_back(frame.index());
         self.spare_pages += frame.order().pages().0;
     }
 
@@ -152,25 +181,35 @@ impl Frames {
         }
         self.draining_pages -= frame.order().pages().0;
         self.set(frame, Place::Draining, Place::Hole);
-        self.area_mut(frame.order()).holes.push_back(frame.index());
+        let node = self.node_of(frame);
+        let area = self.area_mut(frame.order(), node);
+        area.holes.push_back(frame.index());
         true
     }
 
     /// What a place is; `None` outside the pool.
     pub(crate) fn place(&self, frame: Frame) -> Option<Place> {
-        self.area(frame.order())
-            .places
-            .get(frame.index() as usize)
-            .copied()
+        let node = self.node_of(frame);
+        let area = self.areas.get(usize::from(node.0))?;
+        let area = &area[usize::from(frame.order().get())];
+        let at = (frame.index() - area.first) as usize;
+        area.places.get(at).copied()
+    }
+
+    /// The node whose area a frame is in.
+    pub(crate) fn node_of(&self, frame: Frame) -> NodeId {
+        let places = self.places[usize::from(frame.order().get())];
+        NodeId((frame.index() / places) as u8)
     }
 
     /// Busy places, for checks.
     pub(crate) fn busy(&self) -> impl Iterator<Item = Frame> + '_ {
-        Order::all().flat_map(move |order| {
-            let places = self.area(order).places.iter().enumerate();
+        let areas = self.areas.iter().flat_map(|areas| Order::all().zip(areas));
+        areas.flat_map(|(order, area)| {
+            let places = area.places.iter().enumerate();
             places
                 .filter(|(_, place)| **place == Place::Busy)
-                .map(move |(i, _)| Frame::new(order, i as u32))
+                .map(move |(i, _)| Frame::new(order, area.first + i as u32))
         })
     }
 
@@ -178,12 +217,15 @@ impl Frames {
     pub(crate) fn bytes(&self) -> u64 {
         self.areas
             .iter()
+            .flatten()
             .map(|area| area.places.len() as u64 + u64::from(area.fresh) * 8)
             .sum()
     }
 
     fn set(&mut self, frame: Frame, from: Place, to: Place) {
-        let place = &mut self.area_mut(frame.order()).places[frame.index() as usize];
+        let node = self.node_of(frame);
+        let area = self.area_mut(frame.order(), node);
+        let place = &mut area.places[(frame.index() - area.first) as usize];
         assert_eq!(
             *place, from,
             "frame {frame} should be {from:?} to become {to:?}"
@@ -191,11 +233,11 @@ impl Frames {
         *place = to;
     }
 
-    fn area(&self, order: Order) -> &Area {
-        &self.areas[usize::from(order.get())]
+    fn area(&self, order: Order, node: NodeId) -> &Area {
+        &self.areas[usize::from(node.0)][usize::from(order.get())]
     }
 
-    fn area_mut(&mut self, order: Order) -> &mut Area {
-        &mut self.areas[usize::from(order.get())]
+    fn area_mut(&mut self, order: Order, node: NodeId) -> &mut Area {
+        &mut self.areas[usize::from(node.0)][usize::from(order.get())]
     }
 }

@@ -112,7 +112,7 @@ impl Core {
             shadows,
             refault_cost: [config.refault_cost, config.file_cost],
             folios: Folios::new(config.records),
-            frames: Frames::new(&config.pool),
+            frames: Frames::new(&config.pool, config.nodes),
             slots: Slots::new(config.arena.0, config.records),
             regions: Regions::new(config.arena),
             lru,
@@ -319,6 +319,12 @@ impl Core {
         self.regions.get(region).map(|region| region.order)
     }
 
+    /// The node that a region's memory should be on.
+    #[must_use]
+    pub fn node_of_region(&self, region: crate::region::RegionId) -> Option<NodeId> {
+        self.regions.get(region).map(|region| region.node)
+    }
+
     /// Length of the arena.
     #[must_use]
     pub fn arena(&self) -> PageCount {
@@ -400,6 +406,15 @@ impl Core {
     pub(crate) fn lruvec_of(&mut self, id: FolioId) -> &mut Lruvec {
         let vec = self.lru.of(self.folios.get(id));
         self.lru.get_mut(vec)
+    }
+
+    /// Where the memory of a page should be.
+    pub(crate) fn node_of(&self, page: PageIndex) -> NodeId {
+        if self.config.nodes == 1 {
+            return NodeId(0);
+        }
+        let region = self.regions.of(page);
+        region.map_or(NodeId(0), |region| region.node)
     }
 
     /// What a major fault costs for pages like these, in sixteenths of a rescue.

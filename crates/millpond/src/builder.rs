@@ -5,10 +5,11 @@ use crate::driver::{Background, Charge, Driver, Parts};
 use crate::error::{BuildError, MIN_RAM, StoreError};
 use crate::manager::{Manager, Pond};
 use crate::publish::Publisher;
+use millpond_core::limits::MAX_NODES;
 use millpond_core::{
     Config, ConfigError, Core, LEAF_PAGES, Order, OrderPolicy, PAGE_SIZE, PageCount, Store,
 };
-use millpond_mmu::{Delivery, HUGE_WITHIN, TakeOutMethod, Uffd, UffdConfig};
+use millpond_mmu::{Delivery, HUGE_WITHIN, TakeOutMethod, Uffd, UffdConfig, online_nodes};
 use millpond_store::{
     CompressedRam, CompressedRamConfig, FileStore, FileStoreConfig, Location, Null, Spill,
 };
@@ -142,6 +143,7 @@ pub struct ManagerBuilder {
     on_tick: Option<fn()>,
     publish: Option<String>,
     recording: Option<Recording>,
+    fake_nodes: Option<u8>,
 }
 
 impl Default for ManagerBuilder {
@@ -161,6 +163,7 @@ impl Default for ManagerBuilder {
             on_tick: None,
             publish: None,
             recording: None,
+            fake_nodes: None,
         }
     }
 }
@@ -252,6 +255,40 @@ impl ManagerBuilder {
         self
     }
 
+    /// As if the machine had `nodes` memory nodes (NUMA), up to 16: for tests on a machine with one.
+    ///
+    /// Without this a manager looks which nodes there are. Where there are several, regions go to them in turn; each node has lists and
+    /// frames of its own, and the memory of its regions is taken from it as long as it has any (`mbind`). Where that is not allowed, as in
+    /// some containers, memory comes from where the kernel likes. A [`Space`](crate::space::Space) is one
+    /// region for the whole program, and has one node. Fake nodes are put on the real ones in turn.
+    ///
+    /// ```
+    /// let manager = millpond::Manager::builder().ram(16 << 20).fake_nodes(2).build()?;
+    /// let regions = [manager.region(1 << 20)?, manager.region(1 << 20)?];
+    /// assert_eq!(regions.map(|region| region.node()), [0, 1]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn fake_nodes(mut self, nodes: u8) -> Self {
+        self.fake_nodes = Some(nodes);
+        self
+    }
+
+    /// The kernel's number of each memory node; none where memory is not placed.
+    fn nodes(&self) -> Result<Vec<u32>, BuildError> {
+        let real = online_nodes();
+        match self.fake_nodes {
+            Some(nodes) if !(1..=MAX_NODES).contains(&nodes) => Err(BuildError::BadNodes { nodes }),
+            Some(nodes) => Ok(real
+                .iter()
+                .copied()
+                .cycle()
+                .take(usize::from(nodes))
+                .collect()),
+            None if real.len() == 1 || self.charge == Charge::Process => Ok(Vec::new()),
+            None => Ok(real.into_iter().take(usize::from(MAX_NODES)).collect()),
+        }
+    }
+
     /// Lets `millpond stat` see the manager's counters while it lives, under `name`. The manager's own thread writes them down
     /// ten times a second, in memory that this user's other processes and root can look into; faults do not pay for it. It
     /// takes one descriptor of the process for all its managers.
@@ -297,6 +334,7 @@ impl ManagerBuilder {
             .unwrap_or_else(|| ram.saturating_mul(16).max(64 << 30));
         let arena = whole_leaves(space).ok_or(BuildError::BadAddressSpace { bytes: space })?;
         let usual = Config::new(arena, limit);
+        let nodes = self.nodes()?;
         let pages =
             |bytes: u64| PageCount((bytes / PAGE_SIZE as u64).try_into().unwrap_or(u32::MAX));
         let config = Config {
@@ -304,6 +342,7 @@ impl ManagerBuilder {
             lazyfree_max: self.lazyfree_max.map_or(usual.lazyfree_max, pages),
             limbo_share: self.limbo_share.unwrap_or(usual.limbo_share),
             refault_cost: self.store.refault_cost(),
+            nodes: nodes.len().max(1) as u8,
             ..usual
         };
         check_tables(&config, space)?;
@@ -313,13 +352,18 @@ impl ManagerBuilder {
         })?;
         let mmu = Uffd::new(UffdConfig {
             arena,
-            pool: config.pool,
+            pool: config.pool.on_nodes(config.nodes),
             delivery: self.delivery,
             take_out: self.take_out,
             huge_within: HUGE_WITHIN,
         })?;
+        for (part, &node) in nodes.iter().enumerate() {
+            // Where it is refused memory is used as it comes.
+            let _ = mmu.place_pool(part as u8, config.nodes, node);
+        }
         let parts = Parts {
             mmu,
+            nodes,
             store: self.store.open(ram, self.charge)?,
             delivery: self.delivery,
             ram,

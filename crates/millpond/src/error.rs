@@ -46,6 +46,12 @@ pub enum BuildError {
         /// RAM of the machine.
         machine: u64,
     },
+    /// More memory nodes than there can be, or none.
+    #[error("{nodes} memory nodes cannot be had: ask for 1 to {most}", most = millpond_core::limits::MAX_NODES)]
+    BadNodes {
+        /// What was asked for.
+        nodes: u8,
+    },
     /// Real memory could not be set up.
     #[error("cannot manage memory here: {0}")]
     Memory(#[from] millpond_mmu::MmuError),

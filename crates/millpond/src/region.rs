@@ -95,6 +95,13 @@ impl Region {
         RegionBuilder::default()
     }
 
+    /// The number of the memory node (NUMA) that the region's memory is taken from, counted from 0; see
+    /// [`ManagerBuilder::fake_nodes`](crate::ManagerBuilder::fake_nodes). Regions are made on the nodes in turn.
+    #[must_use]
+    pub fn node(&self) -> usize {
+        self.pond.driver.node_of(self.id)
+    }
+
     /// Length in bytes, as asked for.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -20,6 +20,16 @@ pub enum MmuError {
         /// The arena's length.
         arena: PageCount,
     },
+    /// Memory could not be placed on a node.
+    #[error(
+        "memory cannot be taken from node {node} ({errno}): see /sys/devices/system/node/online, and whether mbind is allowed here"
+    )]
+    Place {
+        /// The kernel's number of the node.
+        node: u32,
+        /// What the kernel said.
+        errno: rustix::io::Errno,
+    },
     /// No userfaultfd that can do what the delivery needs.
     #[error("userfaultfd is refused ({errno}): {way_out}")]
     NoUserfaultfd {

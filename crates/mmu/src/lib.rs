@@ -29,4 +29,5 @@ pub use capabilities::{Capabilities, Capability, capabilities};
 pub use delivery::{Delivery, FaultSink, Resolution};
 pub use error::MmuError;
 pub use isolate::isolate_descriptors;
+pub use sys::mempolicy::online_nodes;
 pub use uffd::{HUGE_WITHIN, TakeOutMethod, Uffd, UffdConfig};

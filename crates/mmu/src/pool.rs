@@ -67,6 +67,16 @@ impl Pool {
         self.memory.base() + self.offset[o] + frame.index() as usize * frame.order().bytes()
     }
 
+    /// The addresses of one of `of` equal parts of the area of each order, as whole pages.
+    pub(crate) fn parts(&self, part: u8, of: u8) -> impl Iterator<Item = (usize, usize)> + '_ {
+        Order::all().map(move |order| {
+            let o = usize::from(order.get());
+            let len = (self.frames[o] / u32::from(of)) as usize * order.bytes();
+            let start = self.memory.base() + self.offset[o] + usize::from(part) * len;
+            (start, len)
+        })
+    }
+
     /// Takes the frame for one operation; see [`Leases`].
     pub(crate) fn lease(&self, frame: Frame) -> Lease<'_> {
         let addr = self.addr(frame);

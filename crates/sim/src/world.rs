@@ -143,7 +143,7 @@ impl World {
             Ok(core) => core,
             Err(error) => breach!("the core refuses {config:?}: {error:?}"),
         };
-        let mut mmu = SimMmu::new(config.arena, config.pool);
+        let mut mmu = SimMmu::new(config.arena, config.pool.on_nodes(config.nodes));
         let mut store = SimStore::new(profile.store_pages);
         match options.sabotage {
             Some(Sabotage::Mmu(how)) => mmu.sabotage = Some(how),

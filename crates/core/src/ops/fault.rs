@@ -224,13 +224,13 @@ impl Core {
             return None;
         }
         let order = Order::new(at.len.0.trailing_zeros() as u8).expect("a block has an order");
-        if self.frames.holes(order) == 0 && !self.frames.has_spare(order) {
+        if !self.has_place(page, order) {
             return None;
         }
         let fold = self.folds.keep(parts)?;
         let (frame, fresh) = match self.memory(page, order, wanted, out) {
             Memory::Spare(frame) => (frame, false),
-            Memory::Fresh => match self.frames.take_hole(order) {
+            Memory::Fresh => match self.frames.take_hole(order, self.node_of(page)) {
                 Some(frame) => (frame, true),
                 None => {
                     self.folds.take(fold);
@@ -350,7 +350,7 @@ impl Core {
             order = order.smaller().expect("a swapped page is needed by itself");
         }
         // Without a place in the pool, a smaller piece may have one.
-        while self.frames.holes(order) == 0 && !self.frames.has_spare(order) {
+        while !self.has_place(page, order) {
             match order.smaller() {
                 Some(smaller) => order = smaller,
                 None => {
@@ -362,7 +362,7 @@ impl Core {
         }
         let (frame, fresh) = match self.memory(page, order, wanted, out) {
             Memory::Spare(frame) => (frame, false),
-            Memory::Fresh => match self.frames.take_hole(order) {
+            Memory::Fresh => match self.frames.take_hole(order, self.node_of(page)) {
                 Some(frame) => (frame, true),
                 None => {
                     return Reply::Reclaim {
@@ -447,6 +447,12 @@ impl Core {
         Some(id)
     }
 
+    /// Whether the pool can have a folio of this order at `page` in it.
+    pub(crate) fn has_place(&self, page: PageIndex, order: Order) -> bool {
+        let node = self.node_of(page);
+        self.frames.holes(order, node) > 0 || self.frames.has_spare_on(order, node)
+    }
+
     /// Memory for a folio at `page`.
     pub(crate) fn memory(
         &mut self,
@@ -469,7 +475,7 @@ impl Core {
                 return short;
             }
         }
-        if let Some(frame) = self.frames.take_spare(order) {
+        if let Some(frame) = self.frames.take_spare(order, self.node_of(page)) {
             return Memory::Spare(frame);
         }
         let missing = |core: &Self| (core.frames_in_use() + pages).saturating_sub(core.limit);

@@ -32,8 +32,9 @@ impl Core {
         let mut order = most;
         let fits = |core: &Self, order| {
             let block = PageRange::block(page, order);
-            let room = core.frames.holes(order) > 0 || core.frames.has_spare(order);
-            room && bounds.covers(block) && core.leaves.blank(block).is_some()
+            core.has_place(page, order)
+                && bounds.covers(block)
+                && core.leaves.blank(block).is_some()
         };
         while !fits(self, order) {
             match order.smaller() {
@@ -47,7 +48,7 @@ impl Core {
         }
         let (frame, fresh) = match self.memory(page, order, wanted, out) {
             Memory::Spare(frame) => (frame, false),
-            Memory::Fresh => match self.frames.take_hole(order) {
+            Memory::Fresh => match self.frames.take_hole(order, self.node_of(page)) {
                 Some(frame) => (frame, true),
                 None => {
                     return Reply::Reclaim {

@@ -14,7 +14,7 @@
 //! folios looked at; the caller asks again until enough is available. When nothing but limbo is left, limbo is written
 //! out below its share: a fault that cannot be served is worse than a wrong victim.
 
-use crate::addr::{Frame, Order, PageCount};
+use crate::addr::{Frame, PageCount};
 use crate::command::{Command, Commands};
 use crate::event::{Reclaimer, Refusal, Reply};
 use crate::folio::{Errand, Folio, FolioId, ListName, State};
@@ -438,7 +438,7 @@ impl Core {
         out: &mut Commands,
     ) -> bool {
         let folio = *self.folios.get(id);
-        let Some(frame) = self.hole_for_take_out(folio.order, out) else {
+        let Some(frame) = self.hole_for_take_out(&folio, out) else {
             return false;
         };
         self.unlist(id);
@@ -459,12 +459,13 @@ impl Core {
     }
 
     /// A place in the pool for what is taken out. When there is none, one may be made.
-    pub(crate) fn hole_for_take_out(&mut self, order: Order, out: &mut Commands) -> Option<Frame> {
-        if self.frames.holes(order) > LOAD_RESERVE {
-            return self.frames.take_hole(order);
+    pub(crate) fn hole_for_take_out(&mut self, folio: &Folio, out: &mut Commands) -> Option<Frame> {
+        let (order, node) = (folio.order, folio.node);
+        if self.frames.holes(order, node) > LOAD_RESERVE {
+            return self.frames.take_hole(order, node);
         }
         // Spare frames may be what fills the pool: their places are wanted more than their pages.
-        if let Some(frame) = self.frames.drain_one_of(order) {
+        if let Some(frame) = self.frames.drain_one_of(order, node) {
             out.push(Command::FreeFrame { frame });
         }
         None

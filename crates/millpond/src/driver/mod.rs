@@ -50,6 +50,8 @@ use std::time::Duration;
 /// What a driver is made of, besides the core.
 pub(crate) struct Parts {
     pub(crate) mmu: Uffd,
+    /// The kernel's number of each memory node; none where memory is not placed.
+    pub(crate) nodes: Vec<u32>,
     pub(crate) store: Box<dyn Store>,
     pub(crate) delivery: Delivery,
     pub(crate) ram: u64,
@@ -93,6 +95,7 @@ pub(crate) struct Driver {
     spurious_page: AtomicU32,
     core: Ranked<Core>,
     pub(crate) mmu: Uffd,
+    nodes: Vec<u32>,
     store: Box<dyn Store>,
     delivery: Delivery,
     on_store_full: OnStoreFull,
@@ -154,6 +157,7 @@ impl Driver {
             kept: kept::Kept::new(),
             core: Ranked::new(Rank::Core, core),
             mmu: parts.mmu,
+            nodes: parts.nodes,
             store: parts.store,
             delivery: parts.delivery,
             on_store_full: parts.on_store_full,

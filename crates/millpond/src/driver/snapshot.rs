@@ -92,10 +92,28 @@ impl Driver {
     pub(crate) fn new_region(&self, pages: PageCount, order: OrderPolicy) -> Option<Named> {
         let kind = Kind::Anonymous;
         match self.tell(Event::CreateRegion { pages, order, kind }) {
-            Reply::Region { region, range } => Some((region, range)),
+            Reply::Region { region, range } => {
+                self.place(region, range);
+                Some((region, range))
+            }
             Reply::Refused(Refusal::NoAddressSpace | Refusal::BadRange) => None,
             reply => unreachable!("{reply:?} is no answer to a region's creation"),
         }
+    }
+
+    /// The memory of a region comes from its node from now on. Where that is refused it is used as it comes.
+    fn place(&self, region: RegionId, range: PageRange) {
+        if let Some(&node) = self.nodes.get(self.node_of(region)) {
+            let _ = self.mmu.place(range, node);
+        }
+    }
+
+    /// The number of a region's memory node, from 0 on.
+    pub(crate) fn node_of(&self, region: RegionId) -> usize {
+        let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
+        let node = self.lock().node_of_region(region);
+        node.map_or(0, |node| usize::from(node.0))
     }
 
     /// The same for a region that gets its orders from another one.

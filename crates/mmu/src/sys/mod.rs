@@ -6,6 +6,7 @@
 pub(crate) mod advise;
 pub(crate) mod descriptor;
 pub(crate) mod ioctl;
+pub(crate) mod mempolicy;
 pub(crate) mod pagemap;
 pub(crate) mod poison;
 pub(crate) mod remap;

@@ -51,7 +51,7 @@ use crate::error::MmuError;
 use crate::pool::Pool;
 use crate::reservation::{HUGE, Reservation};
 use crate::staging::Staging;
-use crate::sys::{FdCell, advise, descriptor, ioctl, pagemap};
+use crate::sys::{FdCell, advise, descriptor, ioctl, mempolicy, pagemap};
 
 /// How pages are captured on their way out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -154,6 +154,28 @@ impl Uffd {
         uffd.register_pool()?;
         uffd.register_arena(uffd.arena.base(), uffd.arena.len())?;
         Ok(uffd)
+    }
+
+    /// New pages of `range` come from the memory of `node`, a number of [`online_nodes`](crate::online_nodes), as long as it has any.
+    /// What is there stays where it is.
+    ///
+    /// # Errors
+    /// The kernel knows no such node, knows of none at all, or does not allow it (as seccomp profiles of containers may): pages then come
+    /// from where the kernel likes.
+    pub fn place(&self, range: PageRange, node: u32) -> Result<(), MmuError> {
+        let (start, len) = (self.at(range.start), range.len.bytes() as usize);
+        mempolicy::prefer(start, len, node).map_err(|errno| MmuError::Place { node, errno })
+    }
+
+    /// The same for the part of the frame pool that is one node's, of `of` equal ones of each order.
+    ///
+    /// # Errors
+    /// As [`place`](Self::place).
+    pub fn place_pool(&self, part: u8, of: u8, node: u32) -> Result<(), MmuError> {
+        for (start, len) in self.pool.parts(part, of) {
+            mempolicy::prefer(start, len, node).map_err(|errno| MmuError::Place { node, errno })?;
+        }
+        Ok(())
     }
 
     /// The arena's first byte, aligned to 2 MiB.

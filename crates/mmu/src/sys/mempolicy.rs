@@ -1,0 +1,82 @@
+//! Memory nodes (NUMA): which there are, and where new pages of a range come from.
+
+use std::path::Path;
+
+use rustix::io::Errno;
+
+/// Nodes that can be named: one word of the kernel's mask.
+const MOST: u32 = u64::BITS;
+
+/// `MPOL_PREFERRED`: from this node, and from others when it has none.
+const PREFERRED: i32 = 1;
+
+/// The nodes that have memory and are on line, by the kernel's numbers; `[0]` where the kernel does not tell.
+#[must_use]
+pub fn online_nodes() -> Vec<u32> {
+    let read = |name| {
+        let path = Path::new("/sys/devices/system/node").join(name);
+        std::fs::read_to_string(path).ok()
+    };
+    let nodes = |name| read(name).and_then(|text| parse_list(&text));
+    let mut nodes = nodes("has_memory")
+        .or_else(|| nodes("online"))
+        .unwrap_or_default();
+    nodes.retain(|&node| node < MOST);
+    if nodes.is_empty() { vec![0] } else { nodes }
+}
+
+/// A list as the kernel writes it: `0`, `0-3`, `0-1,4,6-7`. `None` for anything else.
+fn parse_list(text: &str) -> Option<Vec<u32>> {
+    let mut nodes = Vec::new();
+    for part in text.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        if last < first || last - first >= 4096 {
+            return None;
+        }
+        nodes.extend(first..=last);
+    }
+    Some(nodes)
+}
+
+/// New pages of these addresses come from `node` from now on, as long as it has any. Whole pages; nothing that is there moves.
+pub(crate) fn prefer(start: usize, len: usize, node: u32) -> Result<(), Errno> {
+    let mask: u64 = 1_u64.checked_shl(node).ok_or(Errno::INVAL)?;
+    // SAFETY: the call changes where the kernel takes new pages from and nothing in memory; the mask outlives it. The
+    // kernel takes one from the number of bits.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mbind,
+            start,
+            len,
+            PREFERRED,
+            &raw const mask,
+            libc::c_ulong::from(MOST + 1),
+            0,
+        )
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_read_as_the_kernel_writes_them() {
+        assert_eq!(parse_list("0\n"), Some(vec![0]));
+        assert_eq!(parse_list("0-3\n"), Some(vec![0, 1, 2, 3]));
+        assert_eq!(parse_list("0-1,4,6-7"), Some(vec![0, 1, 4, 6, 7]));
+        for bad in ["", "\n", "a", "1-", "-1", "3-1", "0,,1", "0-99999"] {
+            assert_eq!(parse_list(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn this_machine_has_a_node() {
+        assert!(!online_nodes().is_empty());
+    }
+}

@@ -520,6 +520,12 @@ impl Core {
                 "{vec:?} counts {:?} pages, has {sizes:?}",
                 lists.sizes()
             );
+            let all: u32 = ListName::ALL.map(|name| lists.pages_of(name)).iter().sum();
+            ensure!(
+                all == lists.pages(),
+                "{vec:?} counts {} pages, has {all}",
+                lists.pages()
+            );
             for &name in ListName::ALL.iter().skip(1) {
                 for kind in [ANON, FILE] {
                     for part in [UNWATCHED, WATCHED] {

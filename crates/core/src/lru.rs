@@ -177,6 +177,8 @@ pub(crate) struct Lruvec {
     lists: [[[List; PARTS]; KINDS]; ListName::ALL.len()],
     /// Pages on the lists of [`EVICTABLE`] names, by kind.
     sizes: [u32; KINDS],
+    /// Pages on all of its lists.
+    pages: u32,
     /// How much of each kind is looked at.
     pub(crate) balance: Balance,
     /// Pages of folios that are being taken out, to limbo.
@@ -194,6 +196,7 @@ impl Lruvec {
             lists: ListName::ALL
                 .map(|name| [(); KINDS].map(|()| [(); PARTS].map(|()| List::new(name)))),
             sizes: [0; KINDS],
+            pages: 0,
             balance: Balance::default(),
             taking_out: 0,
             lazy_limbo: 0,
@@ -229,7 +232,7 @@ impl Lruvec {
 
     /// Pages on all of its lists.
     pub(crate) fn pages(&self) -> u32 {
-        ListName::ALL.iter().map(|&name| self.pages_of(name)).sum()
+        self.pages
     }
 
     /// Pages on the lists of this name.
@@ -425,6 +428,7 @@ impl Lruvecs {
             let (kind, part) = place_of(folio, name);
             self.totals[name as usize][kind] -= folio.order.pages().0;
             let lists = self.get_mut(vec);
+            lists.pages -= folio.order.pages().0;
             if is_evictable(name) {
                 lists.sizes[kind] -= folio.order.pages().0;
             }
@@ -450,6 +454,7 @@ impl Lruvecs {
         let pages = folio.order.pages().0;
         let vec = self.of(folios.get(id));
         let lists = self.get_mut(vec);
+        lists.pages += pages;
         if is_evictable(name) {
             lists.sizes[kind] += pages;
         }

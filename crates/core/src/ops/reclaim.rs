@@ -211,6 +211,9 @@ impl Core {
         for part in [WATCHED, UNWATCHED] {
             let watched = part == WATCHED;
             let earned = self.lru.get(vec).workingset.earned(watched);
+            if earned == 0 {
+                continue;
+            }
             let wanted = earned.min(self.limbo_behind(vec, part));
             let more = self.take_oldest(vec, wanted, &[part], by, out);
             self.lru.get_mut(vec).workingset.spend(more, watched);

@@ -244,6 +244,16 @@ fields! {
     NrInactiveFile = "nr_inactive_file",
     /// Tables of entries that hold shadows only now.
     WorkingsetNodes = "workingset_nodes",
+    /// Of a sample of the faults on what was in memory before: those that there would have been in memory as it is, …
+    RefaultsAt100 = "refaults_at_100_percent",
+    /// … in memory larger by a quarter, …
+    RefaultsAt125 = "refaults_at_125_percent",
+    /// … by a half, …
+    RefaultsAt150 = "refaults_at_150_percent",
+    /// … in twice as much …
+    RefaultsAt200 = "refaults_at_200_percent",
+    /// … and in three times as much.
+    RefaultsAt300 = "refaults_at_300_percent",
 }
 
 const _: () = assert!(Field::ALL.len() <= FIELD_ROOM);

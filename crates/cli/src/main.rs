@@ -1,6 +1,7 @@
 //! `millpond`: run a program in less RAM than it touches, see what happens there and what this machine allows, and measure.
 
 mod bench;
+mod curve;
 mod doctor;
 mod machine;
 mod record;

@@ -28,7 +28,7 @@ fn lines(arguments: &[&str]) -> Vec<Value> {
         .collect()
 }
 
-/// A manager that publishes, with twice its budget filled and read back.
+/// A manager that publishes, with twice its budget filled and read back several times.
 fn busy(name: &str) -> Option<(Manager, millpond::Region)> {
     let builder = Manager::builder().ram(16 << 20).publish(name);
     let manager = match builder.store(StoreKind::compressed_ram()).build() {
@@ -40,7 +40,9 @@ fn busy(name: &str) -> Option<(Manager, millpond::Region)> {
     };
     let mut region = manager.region(32 * MIB).unwrap();
     region.as_mut_slice().fill(7);
-    assert!(region.as_slice().iter().all(|&byte| byte == 7));
+    for _ in 0..8 {
+        assert!(region.as_slice().iter().all(|&byte| byte == 7));
+    }
     Some((manager, region))
 }
 
@@ -64,7 +66,8 @@ fn a_manager_of_another_process_is_found_watched_and_gone_when_it_ends() {
         return;
     };
     let pid = std::process::id().to_string();
-    let truth = manager.stats().vm;
+    let stats = manager.stats();
+    let truth = stats.vm;
     assert!(truth.pgmajfault > 0 && truth.pswpout > 0, "{truth:?}");
     let seen = until(&pid, |seen| {
         seen["counters"]["pgmajfault"] == truth.pgmajfault
@@ -97,6 +100,19 @@ fn a_manager_of_another_process_is_found_watched_and_gone_when_it_ends() {
         let some = derived["some_avg10"].as_f64().unwrap();
         some > 0.0 && some >= derived["full_avg10"].as_f64().unwrap()
     });
+
+    // What more memory would have saved is what the manager itself would say.
+    let curve = lines(&[&pid, "--curve", "--json"]).remove(0);
+    assert_eq!(curve["schema"], "millpond-curve/1");
+    assert_eq!(curve["major_faults"], truth.pgmajfault);
+    let more = truth.nr_limit / 4;
+    let promised = stats.avoided(more * 4096).unwrap();
+    let told = curve["steps"][0]["avoided"].as_f64().unwrap();
+    assert!((told - promised).abs() < 1e-6, "{promised}: {curve}");
+    assert_eq!(curve["steps"][3]["more_bytes"], 2 * truth.nr_limit * 4096);
+    let text = String::from_utf8(stat(&[&pid, "--curve"]).stdout).unwrap();
+    assert!(text.contains("would not have happened"), "{text}");
+    assert_eq!(text.lines().count(), 5, "{text}");
 
     // As people see it: all counters, and then lines.
     let text = String::from_utf8(stat(&[&pid]).stdout).unwrap();

@@ -32,6 +32,9 @@
 //! folios are seen in use more often than others, and stay.) What is freed and touched again is counted again,
 //! and few such pages could make up any part, so it is bounded by an eighth more or less than what should be.
 //!
+//! Folios that come in with a wanted one count as used, since they are expected to be: a window of eight that was one use of its first page would
+//! leave seven eighths of memory to what the miniature never hears of.
+//!
 //! # What it costs
 //! A folio in 16 is sampled, but at least 256 and at most 1024 of those that memory has room for. A reference to one of these goes through five
 //! miniatures, 0.3 µs; each has up to four seats of 24 bytes for each folio that it has room for, so all of them take 1 % of 16 or 64 MiB, and

@@ -186,6 +186,11 @@ pub fn fields(stats: &Stats, peaks: &StorePeaks) -> Fields {
         (Field::NrUnevictable, vm.nr_unevictable),
         (Field::NrLimit, vm.nr_limit),
         (Field::Metadata, stats.metadata_bytes),
+        (Field::RefaultsAt100, vm.refaults_at[0]),
+        (Field::RefaultsAt125, vm.refaults_at[1]),
+        (Field::RefaultsAt150, vm.refaults_at[2]),
+        (Field::RefaultsAt200, vm.refaults_at[3]),
+        (Field::RefaultsAt300, vm.refaults_at[4]),
         (Field::FreeWorkers, stats.free.tuning.workers as u64),
         (
             Field::FreeThreshold,

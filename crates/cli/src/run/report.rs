@@ -5,9 +5,11 @@
 //! the process with the most faults. The JSON form carries each process too, so that nothing has to be guessed.
 
 use super::supervise::Outcome;
+use crate::curve;
 use crate::size::Human;
 use millpond::OrderPolicy;
 use millpond_board::{Field, SlotSnapshot, State};
+use millpond_replay::curve::Curve;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::fmt::{self, Write as _};
@@ -142,6 +144,10 @@ pub struct Report {
     /// Sums over all processes.
     #[serde(flatten)]
     sums: Map<String, Value>,
+    /// What more memory would have saved of the major faults; see [`curve::to_json`].
+    curve: Value,
+    #[serde(skip)]
+    plot: Curve,
     /// Every process that loaded the library; a process that became another program has two entries.
     processes: Vec<ProcessReport>,
 }
@@ -183,6 +189,7 @@ impl Report {
             .map(|slot| slot.fields.get(Field::PeakRss))
             .max()
             .unwrap_or(0);
+        let plot = curve::of(slots.iter());
         let stored = total(Field::StoreStoredPeak);
         let ratio = total(Field::StoreLogicalPeak) as f64 / stored as f64;
         Self {
@@ -215,6 +222,8 @@ impl Report {
                 .iter()
                 .map(|&field| (field.key().to_owned(), total(field).into()))
                 .collect(),
+            curve: curve::to_json(&plot),
+            plot,
             processes: slots.iter().map(ProcessReport::new).collect(),
         }
     }
@@ -273,7 +282,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The form for people: at most fifteen lines.
+/// The form for people: at most fifteen lines, and the curve where there were major faults.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let end = match (self.exit_code, self.signal) {
@@ -387,6 +396,9 @@ impl fmt::Display for Report {
             if count > 0 {
                 writeln!(f, "  trouble         {} {meaning}", Thousands(count))?;
             }
+        }
+        if major > 0 {
+            write!(f, "{}", self.plot)?;
         }
         Ok(())
     }
@@ -552,7 +564,9 @@ mod tests {
         let everything: Vec<_> = Field::ALL.iter().map(|&field| (field, 1 << 40)).collect();
         let report = report("file", "2", 9, &slots(&[&everything]));
         let text = report.to_string();
-        assert!(text.lines().count() <= 15, "{text}");
+        let curve = text.lines().position(|line| line.contains("more memory"));
+        assert!(curve.unwrap() <= 15, "{text}");
+        assert_eq!(text.lines().count() - curve.unwrap(), 5, "{text}");
         assert!(
             text.starts_with("millpond: work: killed by signal 9 after 2.50 s"),
             "{text}"

@@ -62,7 +62,7 @@ impl Counter {
 }
 
 /// All, in the order in which they are printed.
-pub const ALL: [Counter; 75] = [
+pub const ALL: [Counter; 80] = [
     Counter::gauge(Field::Budget),
     Counter::gauge(Field::Rss),
     Counter::gauge(Field::Metadata),
@@ -109,6 +109,11 @@ pub const ALL: [Counter; 75] = [
     Counter::counts(Field::WorkingsetNodereclaim),
     Counter::counts(Field::PgActivate),
     Counter::counts(Field::PgDeactivate),
+    Counter::counts(Field::RefaultsAt100),
+    Counter::counts(Field::RefaultsAt125),
+    Counter::counts(Field::RefaultsAt150),
+    Counter::counts(Field::RefaultsAt200),
+    Counter::counts(Field::RefaultsAt300),
     Counter::counts(Field::PgDiscard),
     Counter::counts(Field::PgLazyFree),
     Counter::counts(Field::PgLazyFreed),

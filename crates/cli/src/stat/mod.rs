@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | nothing | a line for each board that this user may see, and one for each process on it |
 //! | `PID` | all counters of it once, under Linux's names, and what follows from them |
+//! | `PID --curve` | what more memory would have saved of its major faults so far |
 //! | `PID INTERVAL [COUNT]` | a line each so many seconds: of the time since the start first, as `vmstat` does, then of each interval |
 //!
 //! `PID` may be a `millpond run`, which means all its processes together, one of these processes, or a process that publishes by
@@ -17,6 +18,7 @@ mod counters;
 mod figures;
 mod table;
 
+use crate::curve;
 use clap::Args;
 use figures::{Figures, Sample};
 use millpond_board::list::{Found, list};
@@ -41,6 +43,9 @@ pub struct StatArgs {
     /// Lines to print; without it, until the process ends
     #[arg(value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
+    /// Print what more memory would have saved of the major faults so far, as a table and a plot
+    #[arg(long, requires = "pid", conflicts_with = "interval")]
+    curve: bool,
     /// Print JSON, a line each time
     #[arg(long)]
     json: bool,
@@ -95,6 +100,7 @@ pub enum StatError {
 pub fn stat(args: &StatArgs) -> Result<u8, StatError> {
     let shown = match args.pid {
         None => print_list(args.json),
+        Some(pid) if args.curve => print_curve(pid, args.json),
         Some(pid) => print_figures(pid, args),
     };
     match shown {
@@ -205,9 +211,13 @@ impl Target {
         }
     }
 
-    fn sample(&self) -> Sample {
+    fn slots(&self) -> impl Iterator<Item = SlotSnapshot> {
         let asked_for = |slot: &SlotSnapshot| self.only.is_none_or(|pid| slot.pid == pid);
-        Sample::new(self.view.slots().filter(asked_for).collect())
+        self.view.slots().filter(asked_for)
+    }
+
+    fn sample(&self) -> Sample {
+        Sample::new(self.slots().collect())
     }
 
     /// Waits so long, or until the process ends; whether it has.
@@ -219,6 +229,24 @@ impl Target {
         };
         Ok(poll(&mut ended, Some(&time))? > 0)
     }
+}
+
+/// The JSON object: `schema` = `millpond-curve/1`, `pid`, `name`, and what [`curve::to_json`] says.
+fn print_curve(pid: i32, as_json: bool) -> Result<(), StatError> {
+    let target = Target::find(pid)?;
+    let slots: Vec<SlotSnapshot> = target.slots().collect();
+    let curve = curve::of(slots.iter());
+    let mut stdout = io::stdout().lock();
+    if as_json {
+        let mut line = curve::to_json(&curve);
+        line["schema"] = "millpond-curve/1".into();
+        line["pid"] = pid.into();
+        line["name"] = target.view.name().into();
+        writeln!(stdout, "{line}")?;
+    } else {
+        write!(stdout, "{curve}")?;
+    }
+    Ok(())
 }
 
 fn print_figures(pid: i32, args: &StatArgs) -> Result<(), StatError> {

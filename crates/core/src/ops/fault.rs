@@ -158,6 +158,7 @@ impl Core {
                 Entry::Folio(id) => self.at(id).end(),
                 Entry::Poisoned => at.plus(1),
                 Entry::Empty | Entry::Zero | Entry::Swapped { .. } => {
+                    let shadow = self.leaves.shadow(at);
                     if self.bring_in(at, asked.folio, asked.slot, false, out) != Reply::Done {
                         return;
                     }
@@ -166,6 +167,7 @@ impl Core {
                         unreachable!("{at} was brought in")
                     };
                     self.folios.get_mut(id).ahead = true;
+                    self.came_along(id, shadow);
                     self.at(id).end()
                 }
             };

@@ -18,11 +18,6 @@ impl Core {
         };
         let folio = *self.folios.get(id);
         let (vec, pages) = (self.lru.of(&folio), u64::from(folio.order.pages().0));
-        // A region that was handed over has lost its shadows, not what it had in the store.
-        let what = match shadow == 0 && folio.backing().is_none() {
-            true => Use::First,
-            false => Use::Again,
-        };
         let kind = kind_of(&folio);
         let depth = self.groups.depth(folio.group);
         let found = self.shadows.unpack(shadow, depth, folio.node);
@@ -56,13 +51,27 @@ impl Core {
             }
         });
         let age = self.lru.get_mut(vec).workingset.tick();
-        let folio = self.folios.get_mut(id);
-        folio.set_active(near);
-        folio.age = age;
+        let record = self.folios.get_mut(id);
+        record.set_active(near);
+        record.age = age;
         if !passes {
             self.watch(vec, id, true);
         }
-        self.imagine(vec, id, what);
+        self.imagine(id, Self::use_of(&folio, shadow));
+    }
+
+    /// A folio has come in with one that was wanted. It is expected to be used next, so that a larger memory would have it.
+    pub(crate) fn came_along(&mut self, id: FolioId, shadow: u32) {
+        let what = Self::use_of(self.folios.get(id), shadow);
+        self.imagine(id, what);
+    }
+
+    /// A region that was handed over has lost its shadows, not what it had in the store.
+    fn use_of(folio: &Folio, shadow: u32) -> Use {
+        match shadow == 0 && folio.backing().is_none() {
+            true => Use::First,
+            false => Use::Again,
+        }
     }
 
     /// A folio in limbo, on no list now, was wanted.
@@ -84,7 +93,7 @@ impl Core {
         record.set_referenced();
         record.age = age;
         self.watch(vec, id, false);
-        self.imagine(vec, id, Use::Again);
+        self.imagine(id, Use::Again);
     }
 
     /// Whether what was last used `distance` ago was used after the oldest active folio of its kind; without one, whatever was used
@@ -109,11 +118,12 @@ impl Core {
     }
 
     /// What a use would have been in memory of other sizes.
-    fn imagine(&mut self, vec: VecId, id: FolioId, what: Use) {
+    fn imagine(&mut self, id: FolioId, what: Use) {
         let folio = *self.folios.get(id);
         if what == Use::Again && folio.part() != WATCHED {
             return;
         }
+        let vec = self.lru.of(&folio);
         let lists = self.lru.get_mut(vec);
         let folios = lists.folios() + 1;
         let key = folio.place.number();

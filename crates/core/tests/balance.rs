@@ -258,3 +258,24 @@ fn who_is_dearer_to_bring_back_is_scanned_less_and_keeps_more() {
     assert!(dear_anon.workingset_refault_file > dear_anon.workingset_refault_anon * 3 / 2);
     assert!(dear_anon.pgsteal_anon > dear_anon.pgsteal_file / 8);
 }
+
+/// What a file would cost is nothing to those who have none: with cheap refaults few take-outs are earned by a save, so that a batch saves
+/// many folios. (Batches of three instead of twelve left a group that was above its high in limbo, as long as nobody read files: `high_is_worked_against` in
+/// `millpond/tests/groups.rs`.)
+#[test]
+fn a_kind_that_is_not_there_does_not_shorten_batches() {
+    let mut bench = Bench::new();
+    for event in [
+        Event::SetRefaultCost { sixteenths: 20 },
+        Event::SetFileCost { sixteenths: 1000 },
+    ] {
+        bench.send(event);
+    }
+    let range = bench.filled(1000, 0);
+    bench.page_out(part(range, 0..300));
+    let commands = bench.reclaim(64);
+    let saves = commands
+        .iter()
+        .filter(|c| matches!(c, Command::Save { .. }));
+    assert_eq!(saves.count(), 12);
+}

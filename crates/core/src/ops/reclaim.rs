@@ -198,7 +198,9 @@ impl Core {
         }
         let least = self.limbo_least(vec);
         let behind = [UNWATCHED, WATCHED].map(|part| self.limbo_behind(vec, part));
-        let dearest = self.refault_cost[ANON].max(self.refault_cost[FILE]);
+        let costs = self.lru.get(vec).kinds().iter();
+        let dearest = costs.map(|&kind| self.refault_cost[kind]).max();
+        let dearest = dearest.unwrap_or_default();
         // What is earned must fit into the batch: where limbo is to grow, less is saved in one.
         let most = match behind {
             [0, 0] => RECLAIM_BATCH as u32,

@@ -179,7 +179,7 @@ impl Space {
     }
 
     fn free_lazily(&self, addr: usize, len: usize, mode: FreeMode) -> Result<(), Errno> {
-        let range = self.pages(addr, len)?;
+        let range = self.inside(addr, len)?;
         self.driver().lazy_free(&[range], mode).map_err(errno)
     }
 
@@ -262,7 +262,7 @@ impl Space {
     pub fn restore(&self, addr: usize, len: usize) -> Result<(), Errno> {
         self.driver()
             .mmu
-            .remap_reserved(self.pages(addr, len)?)
+            .remap_reserved(self.inside(addr, len)?)
             .map_err(|_| Errno::NOMEM)
     }
 
@@ -317,7 +317,7 @@ impl Space {
     /// # Errors
     /// `EINVAL` for an unaligned or foreign range, `EIO` when the store cannot give a page back.
     pub fn pin_forever(&self, addr: usize, len: usize) -> Result<(), Errno> {
-        let range = self.pages(addr, len)?;
+        let range = self.inside(addr, len)?;
         self.driver()
             .operate(range, |range| Event::Pin { range })
             .map_err(errno)
@@ -334,7 +334,7 @@ impl Space {
     }
 
     fn advise(&self, addr: usize, len: usize, advice: millpond_core::Advice) {
-        if let Ok(range) = self.pages(addr, len) {
+        if let Ok(range) = self.inside(addr, len) {
             let _ = self
                 .driver()
                 .operate(range, |range| Event::Advise { range, advice });
@@ -393,6 +393,15 @@ impl Space {
 
     fn driver(&self) -> &Arc<Driver> {
         &self.pond.driver
+    }
+
+    /// Pages of the space itself.
+    fn inside(&self, addr: usize, len: usize) -> Result<PageRange, Errno> {
+        let end = addr.checked_add(len).ok_or(Errno::INVAL)?;
+        match end <= self.base() + self.len() {
+            true => self.pages(addr, len),
+            false => Err(Errno::INVAL),
+        }
     }
 
     /// The pages of an aligned range.

@@ -1,6 +1,7 @@
 //! Counters under the names that Linux gives them in `/proc/vmstat`.
 
 use crate::addr::PageCount;
+use std::time::Duration;
 
 /// Counters and gauges of one core. Counters only grow; pages are 4 KiB ones unless said otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -178,6 +179,13 @@ macro_rules! each_counter {
     };
 }
 
+fn each_second(count: u64, over: Duration) -> f64 {
+    match over.is_zero() {
+        true => 0.0,
+        false => count as f64 / over.as_secs_f64(),
+    }
+}
+
 impl VmStat {
     /// What was counted since `before`; gauges and peaks as they are now.
     #[must_use]
@@ -193,6 +201,61 @@ impl VmStat {
             *count -= before;
         }
         since
+    }
+
+    /// Pages that reclaim has freed for each that it looked at; `None` when it looked at none. Near 1 its victims were the right
+    /// ones to look at; low, it looks for what is not there. Of an interval: of the difference by [`VmStat::since`].
+    ///
+    /// ```
+    /// use millpond_core::VmStat;
+    ///
+    /// let stat = VmStat {
+    ///     pgscan_kswapd: 300,
+    ///     pgscan_direct: 100,
+    ///     pgsteal_kswapd: 200,
+    ///     pgsteal_direct: 100,
+    ///     ..VmStat::default()
+    /// };
+    /// assert_eq!(stat.efficiency(), Some(0.75));
+    /// assert_eq!(VmStat::default().efficiency(), None);
+    /// ```
+    #[must_use]
+    pub fn efficiency(&self) -> Option<f64> {
+        let scanned = self.pgscan_kswapd + self.pgscan_direct;
+        let stolen = self.pgsteal_kswapd + self.pgsteal_direct;
+        (scanned > 0).then(|| stolen as f64 / scanned as f64)
+    }
+
+    /// Pages that reclaim looked at each second, in the background and in threads in need, when these counters are those of the time `over`;
+    /// 0 of no time. High, with a low [`efficiency`](Self::efficiency), it costs time and gains little.
+    ///
+    /// ```
+    /// use millpond_core::VmStat;
+    /// use std::time::Duration;
+    ///
+    /// let before = VmStat { pgscan_kswapd: 1000, ..VmStat::default() };
+    /// let now = VmStat { pgscan_kswapd: 1200, pgscan_direct: 50, ..VmStat::default() };
+    /// assert_eq!(now.since(&before).velocity(Duration::from_millis(500)), 500.0);
+    /// assert_eq!(now.velocity(Duration::ZERO), 0.0);
+    /// ```
+    #[must_use]
+    pub fn velocity(&self, over: Duration) -> f64 {
+        each_second(self.pgscan_kswapd + self.pgscan_direct, over)
+    }
+
+    /// Times each second that a fault found no memory and reclaimed by itself, when these counters are those of the time `over`; 0
+    /// of no time.
+    ///
+    /// ```
+    /// use millpond_core::VmStat;
+    /// use std::time::Duration;
+    ///
+    /// let stat = VmStat { allocstall: 8, ..VmStat::default() };
+    /// assert_eq!(stat.stalls(Duration::from_secs(2)), 4.0);
+    /// ```
+    #[must_use]
+    pub fn stalls(&self, over: Duration) -> f64 {
+        each_second(self.allocstall, over)
     }
 
     /// The share of major faults, 0 to 1, that would not have happened with `more` pages beyond the limit; `None` while too few

@@ -261,12 +261,9 @@ pub enum Event {
         /// In sixteenths of what a rescue from limbo costs; more than [`REFAULT_COST_MOST`](crate::limits::REFAULT_COST_MOST) counts as that.
         sixteenths: u32,
     },
-    /// Some time (100 ms) has passed: frames that demand does not ask for go back to the kernel. No commands mean that there
-    /// are no more.
-    Tick {
-        /// The first of several for the same moment: repeats only go on giving back.
-        first: bool,
-    },
+    /// Some time (100 ms) has passed: frames that demand does not ask for are to go back to the kernel
+    /// ([`Core::gather_spare`](crate::Core::gather_spare)).
+    Tick,
     /// Let the store be tried again after it was full or failing.
     RetryStore,
 }

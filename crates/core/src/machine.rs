@@ -198,7 +198,7 @@ impl Core {
                 self.refault_cost[FILE] = sixteenths.min(REFAULT_COST_MOST);
                 Reply::Done
             }
-            Event::Tick { first } => self.tick(first, out),
+            Event::Tick => self.tick(),
             Event::RetryStore => {
                 self.store_blocked = false;
                 Reply::Done

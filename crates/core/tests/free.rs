@@ -67,7 +67,7 @@ fn frames_that_a_gather_collects_count_until_they_were_given_back() {
     assert_eq!(bench.0.stats().nr_limbo, 96);
     // Without demand the pool keeps none of them.
     for _ in 0..64 {
-        bench.all(range, |_| Event::Tick { first: true });
+        bench.send(Event::Tick);
     }
     let before = bench.0.available();
     let mut gather = Gather::with_pages(1);
@@ -81,6 +81,45 @@ fn frames_that_a_gather_collects_count_until_they_were_given_back() {
     assert_eq!(bench.0.available().0, before.0 + 96 - collected);
     given_back(&mut bench, &mut gather);
     assert_eq!(bench.0.available().0, before.0 + 96);
+}
+
+/// Gives back what is spare and not asked for. Its pages.
+fn give_spare_back(bench: &mut Bench) -> u32 {
+    let mut gather = Gather::with_pages(0);
+    let mut pages = 0;
+    loop {
+        bench.0.gather_spare(PageCount(64), &mut gather);
+        if gather.is_empty() {
+            return pages;
+        }
+        assert!(gather.pages() <= PageCount(64 + 15), "four a batch, by 16");
+        pages += gather.pages().0;
+        given_back(bench, &mut gather);
+    }
+}
+
+/// What is collected counts as memory until it is given back, and is collected once.
+#[test]
+fn spare_frames_beyond_a_lowered_budget_go_by_batches() {
+    let mut bench = Bench::new();
+    let range = bench.filled(256, 4);
+    bench.all(range, |range| Event::Discard { range });
+    assert_eq!(bench.0.stats().nr_free_frames, 256);
+    bench.send(Event::SetLimit {
+        pages: PageCount(96),
+    });
+    let mut gather = Gather::with_pages(1);
+    let most = PageCount(10_000);
+    bench.0.gather_spare(most, &mut gather);
+    // To the limit, and to what demand may keep of it: half.
+    assert_eq!(gather.pages(), PageCount(256 - 48));
+    assert_eq!(bench.0.available(), PageCount(0));
+    let mut again = Gather::with_pages(1);
+    bench.0.gather_spare(most, &mut again);
+    assert!(again.is_empty());
+    given_back(&mut bench, &mut gather);
+    assert_eq!(bench.0.available(), PageCount(96));
+    assert_eq!(give_spare_back(&mut bench), 0);
 }
 
 #[test]
@@ -168,15 +207,8 @@ fn a_discard_keeps_what_demand_asks_for_and_ticks_give_it_back() {
     // Demand halves with each tick: 256, 128, 64 …
     let mut kept = Vec::new();
     for _ in 0..10 {
-        let mut first = true;
-        loop {
-            let (_, commands) = bench.send(Event::Tick { first });
-            if commands.is_empty() {
-                break;
-            }
-            bench.work(commands);
-            first = false;
-        }
+        bench.send(Event::Tick);
+        give_spare_back(&mut bench);
         kept.push(bench.0.stats().nr_free_frames);
     }
     assert_eq!(kept[..3], [256, 128, 64]);
@@ -184,8 +216,8 @@ fn a_discard_keeps_what_demand_asks_for_and_ticks_give_it_back() {
     // Now that nobody asks for memory, nothing is kept.
     let range = PageRange::new(range.start, PageCount(16));
     bench.touch(range);
-    for first in [true, true, true, true, true, true] {
-        bench.send(Event::Tick { first });
+    for _ in 0..6 {
+        bench.send(Event::Tick);
     }
     let given = bench.all(range, |range| Event::Discard { range });
     assert!(matches!(given[..], [Command::Zap { .. }]), "{given:?}");
@@ -238,7 +270,7 @@ fn the_pool_keeps_less_when_memory_is_kept_in_place() {
     );
     assert_eq!(bench.0.kept_too_much(), PageCount(0));
     for _ in 0..2 {
-        bench.send(Event::Tick { first: true });
+        bench.send(Event::Tick);
     }
     assert_eq!(bench.0.kept_too_much(), PageCount(200 - 128));
     bench.0.keep(PageCount(200), PageCount(300));

@@ -281,3 +281,46 @@ fn a_budget_can_shrink_and_grow_again() {
         assert_eq!(refused, [true; 2]);
     }
 }
+
+/// Row 3.4: what a lower budget leaves no room for goes to the kernel by batches.
+#[test]
+fn a_lower_budget_is_given_back_in_batches() {
+    for (delivery, method) in ways() {
+        let builder = small().ram(64 << 20).delivery(delivery).take_out(method);
+        let manager = builder.build().unwrap();
+        let region = filled(&manager, 56 * MIB);
+        let before = manager.stats().free;
+        manager.set_ram(16 << 20).unwrap();
+        let after = manager.stats().free;
+        let (batches, bytes) = (after.batches - before.batches, after.bytes - before.bytes);
+        // What was above the new budget, but for what reclaim drains one by one to make places for others.
+        assert!(
+            batches > 0 && bytes >= 16 * MIB as u64,
+            "{delivery:?} {method:?}: {batches} batches, {bytes} bytes"
+        );
+        assert!(holds(&region, 0..56 * MIB, 1), "{delivery:?} {method:?}");
+    }
+}
+
+/// Row 3.4: what is lazily freed beyond its cap goes to the kernel by batches, and not to the pool, whatever faults ask for.
+#[test]
+fn lazily_freed_memory_beyond_its_cap_is_given_back_in_batches() {
+    for (delivery, method) in ways() {
+        let manager = Manager::builder()
+            .ram(64 << 20)
+            .lazyfree_max(8 << 20)
+            .delivery(delivery)
+            .take_out(method)
+            .build()
+            .unwrap();
+        let mut region = filled(&manager, 32 * MIB);
+        let before = manager.stats().free;
+        region.lazy_free(0..32 * MIB).unwrap();
+        let (vm, after) = (manager.stats().vm, manager.stats().free);
+        let way = format!("{delivery:?} {method:?}: {vm:?} {after:?}");
+        assert!(vm.pglazyfreed >= pages(20 * MIB), "{way}");
+        assert!(after.batches > before.batches, "{way}");
+        assert!(after.bytes - before.bytes >= 20 * MIB as u64, "{way}");
+        assert!(vm.nr_lazyfree <= pages(8 * MIB), "{way}");
+    }
+}

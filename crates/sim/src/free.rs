@@ -138,7 +138,9 @@ impl World {
 
     /// The next batch of what is beyond the cap.
     fn step_trim(&mut self, i: usize) -> Check {
-        if self.core.lazyfree_over() == PageCount::ZERO {
+        let over = self.core.lazyfree_over();
+        if over == PageCount::ZERO {
+            self.give_spare_back()?;
             self.finish(i);
             return Ok(());
         }
@@ -147,8 +149,9 @@ impl World {
         if reply != Reply::Done {
             breach!("a trim is answered with {reply:?}");
         }
-        if self.actors[i].outstanding == 0 {
+        if self.actors[i].outstanding == 0 && self.core.lazyfree_over() == over {
             // The rest is on its way for somebody else.
+            self.give_spare_back()?;
             self.finish(i);
         }
         self.settle(i);

@@ -128,6 +128,32 @@ impl World {
         })
     }
 
+    /// Gives back what is spare and not asked for, some or all of it.
+    ///
+    /// # Errors
+    /// A frame holds nothing.
+    pub(crate) fn give_spare_back(&mut self) -> Check {
+        let most = PageCount(1 << self.rng.below(12));
+        let mut gather = Gather::with_pages(if self.rng.chance(500) { PAGES } else { 0 });
+        loop {
+            self.core.gather_spare(most, &mut gather);
+            self.check_state()?;
+            for item in gather.items() {
+                let Gathered::Frame(frame) = item else {
+                    breach!("{item:?} is spare");
+                };
+                self.mmu.free_frame(frame)?;
+            }
+            self.core.gathered(&gather);
+            self.check_state()?;
+            if gather.is_empty() {
+                return Ok(());
+            }
+            Coverage::count(&mut self.coverage.answers, "spare frames gathered");
+            gather.clear();
+        }
+    }
+
     /// Whether `at` was unhooked and is being given back.
     pub(crate) fn is_unhooked(&self, page: PageIndex) -> bool {
         self.batches

@@ -192,7 +192,7 @@ pub fn event(event: &Event) -> &'static str {
         Event::SetLimit { .. } => "SetLimit",
         Event::SetRefaultCost { .. } => "SetRefaultCost",
         Event::SetFileCost { .. } => "SetFileCost",
-        Event::Tick { .. } => "Tick",
+        Event::Tick => "Tick",
         Event::RetryStore => "RetryStore",
     }
 }

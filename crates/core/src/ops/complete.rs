@@ -36,7 +36,7 @@ impl Core {
                 self.list(id, ListName::Limbo);
             }
             (State::TakingOut, Outcome::TakenOut) => self.taken_out(id, out),
-            (State::TakingOut, Outcome::TakenOutBlank) => self.taken_out_blank(id, out),
+            (State::TakingOut, Outcome::TakenOutBlank) => self.taken_out_blank(id),
             (State::TakingOut, Outcome::Written) => self.not_blank(id),
             (State::Clearing, Outcome::Cleared) => self.cleared(id),
             (State::Looking, Outcome::Blank) => self.looked_at(id, true),

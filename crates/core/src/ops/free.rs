@@ -11,12 +11,11 @@
 //! the pool then keeps less, and gives back what is beyond the mark ([`Event::GiveFreedBack`](crate::Event::GiveFreedBack)).
 
 use crate::addr::{PageCount, PageIndex, PageRange};
-use crate::command::{Command, Commands};
 use crate::event::{Refusal, Reply};
 use crate::folio::{FolioId, State};
 use crate::gather::{Gather, Gathered};
 use crate::leaf::Entry;
-use crate::limits::{ANSWER_COMMANDS, DISCARD_WALK, POOL_MARK, TRIM_BATCH};
+use crate::limits::{DISCARD_WALK, POOL_MARK};
 use crate::machine::Core;
 use crate::swap::SlotId;
 
@@ -27,11 +26,18 @@ pub(crate) struct Demand {
     mark: u32,
     /// Pages that are kept where they are.
     kept: u32,
+    /// Spare pages that go to the kernel whatever the mark says.
+    unwanted: u32,
 }
 
 impl Demand {
     pub(crate) fn brought(&mut self, pages: u32) {
         self.now = self.now.saturating_add(pages);
+    }
+
+    /// A frame is spare because there was more like it than there may be.
+    pub(crate) fn unwanted(&mut self, pages: u32) {
+        self.unwanted += pages;
     }
 
     fn tick(&mut self) {
@@ -203,27 +209,46 @@ impl Core {
         PageCount(self.pool_mark().saturating_sub(self.frames.spare_pages()))
     }
 
-    /// Some time has passed: what is spare beyond the mark goes back to the kernel, a batch at a time.
-    pub(crate) fn tick(&mut self, first: bool, out: &mut Commands) -> Reply {
-        if first {
-            self.demand.tick();
-        }
-        for _ in 0..TRIM_BATCH {
-            // After the budget was lowered the limit may ask for more than the mark.
-            let beyond = self.frames_in_use().saturating_sub(self.limit);
+    /// Some time has passed: what is spare beyond the new mark is to be [collected](Core::gather_spare).
+    pub(crate) fn tick(&mut self) -> Reply {
+        self.demand.tick();
+        Reply::Done
+    }
+
+    /// Collects spare frames that are to go to the kernel, `most` pages or a batch: those beyond the mark, those that a budget that was
+    /// lowered leaves no room for, and those that a cap on lazily freed memory has made spare. They are to be given back, and
+    /// [`Core::gathered`] to be told. An empty batch says that there are no more.
+    ///
+    /// # Panics
+    /// When `gather` is not empty.
+    pub fn gather_spare(&mut self, most: PageCount, gather: &mut Gather) {
+        assert!(
+            gather.is_empty(),
+            "a batch is given back before it is used again"
+        );
+        while gather.room() > 0 && gather.frames < most.0 {
+            // After the budget was lowered the limit may ask for more than the mark. What is being given back is on its way.
+            let beyond = (self.frames_in_use() - self.gathered_frames).saturating_sub(self.limit);
             let over = self
                 .frames
                 .spare_pages()
                 .saturating_sub(self.pool_mark())
-                .max(beyond);
-            if over == 0 || out.room() <= ANSWER_COMMANDS {
-                break;
-            }
-            let Some(frame) = self.frames.drain_at_most(over) else {
+                .max(beyond)
+                .max(self.demand.unwanted);
+            let frame = match over {
+                0 => None,
+                _ => self.frames.drain_at_most(over),
+            };
+            let Some(frame) = frame else {
+                // What was not wanted has served a fault.
+                self.demand.unwanted = 0;
                 break;
             };
-            out.push(Command::FreeFrame { frame });
+            let pages = frame.order().pages().0;
+            self.demand.unwanted = self.demand.unwanted.saturating_sub(pages);
+            self.gathered_frames += pages;
+            gather.frames += pages;
+            gather.push(Gathered::Frame(frame));
         }
-        Reply::Done
     }
 }

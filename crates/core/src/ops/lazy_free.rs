@@ -329,7 +329,7 @@ impl Core {
             let leaves = if folio.state == State::Limbo {
                 let at = self.at(id);
                 let frame = self.drop_limbo(id, out);
-                self.lazily_dropped(at, &folio, frame, errand, out);
+                self.lazily_dropped(at, &folio, frame, errand);
                 true
             } else {
                 self.start_take_out_if_blank(id, errand, out)
@@ -382,7 +382,7 @@ impl Core {
     }
 
     /// The folio was captured, and is zeros.
-    pub(crate) fn taken_out_blank(&mut self, id: FolioId, out: &mut Commands) {
+    pub(crate) fn taken_out_blank(&mut self, id: FolioId) {
         self.unmark(id);
         let folio = *self.folios.get(id);
         let at = self.at(id);
@@ -390,30 +390,22 @@ impl Core {
         self.forget(at);
         self.folios.release(id);
         let frame = folio.frame.expect("a take-out has a frame");
-        self.lazily_dropped(at, &folio, frame, folio.errand, out);
+        self.lazily_dropped(at, &folio, frame, folio.errand);
     }
 
-    /// A busy frame holds nothing that is wanted: the next fault gets it, or the kernel when the cap is why.
+    /// A busy frame holds nothing that is wanted: the next fault gets it, or, when the cap is why, the kernel
+    /// ([`Core::gather_spare`]).
     /// Under pressure its pages leave their shadows.
-    fn lazily_dropped(
-        &mut self,
-        at: PageRange,
-        folio: &Folio,
-        frame: Frame,
-        errand: Errand,
-        out: &mut Commands,
-    ) {
+    fn lazily_dropped(&mut self, at: PageRange, folio: &Folio, frame: Frame, errand: Errand) {
         let (pages, group) = (frame.order().pages().0, folio.group);
         self.count(group, |stat| stat.pglazyfreed += u64::from(pages));
         if let Errand::For(by) = errand {
             self.count_steal(folio, by);
             self.leave_shadows(at, folio);
         }
+        self.frames.now_spare(frame);
         if errand == Errand::Trim {
-            self.frames.drain_busy(frame);
-            out.push(Command::FreeFrame { frame });
-        } else {
-            self.frames.now_spare(frame);
+            self.demand.unwanted(pages);
         }
     }
 
@@ -432,7 +424,7 @@ impl Core {
             if folio.lazy && range.covers(at) {
                 if folio.state == State::Limbo {
                     let frame = core.drop_limbo(id, out);
-                    core.lazily_dropped(at, &folio, frame, Errand::Trim, out);
+                    core.lazily_dropped(at, &folio, frame, Errand::Trim);
                 } else if folio.state == State::Resident
                     && !core.start_take_out_if_blank(id, Errand::Trim, out)
                     && !out.is_empty()

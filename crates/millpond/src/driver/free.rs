@@ -12,6 +12,9 @@
 //! Workers are started by the first job and end with the manager. Those of a space are started with it, as a program's thread
 //! that knows nothing of us cannot start any.
 //!
+//! *What is spare in the pool* beyond the mark, beyond a budget that was lowered, or beyond the cap on lazily freed memory is gathered and
+//! given back in the same batches, by whoever finds it: the tick, the call that lowers the budget, the one that frees lazily.
+//!
 //! *A part of a space* is moved to addresses behind the space and freed there as a region of its own. Its own addresses are
 //! closed when the call returns. A fork waits for all of this: a child has no worker that has begun something.
 
@@ -145,6 +148,8 @@ pub(crate) struct Freer {
     counts: Counts,
     /// Workers that give memory back; read without the queue's lock.
     busy: AtomicUsize,
+    /// The batch for spare frames, as nobody may allocate where these are given back.
+    spare: Mutex<Gather>,
     ended: AtomicBool,
 }
 
@@ -158,6 +163,7 @@ impl Freer {
             chunk_pages: AtomicU32::new(0),
             counts: Counts::default(),
             busy: AtomicUsize::new(0),
+            spare: Mutex::new(Gather::with_pages(PAGES)),
             ended: AtomicBool::new(false),
         };
         freer.set_tuning(FreeTuning::default());
@@ -340,6 +346,19 @@ impl Driver {
         add(&counts.nanos, since.elapsed().as_nanos() as u64);
         gather.clear();
         self.wake_waiters();
+    }
+
+    /// What is spare in the pool and not asked for goes to the kernel. For threads inside the gate.
+    pub(super) fn give_spare_frames_back(&self) {
+        let most = PageCount(self.freer.chunk_pages.load(Ordering::Relaxed));
+        let mut gather = (self.freer.spare.lock()).unwrap_or_else(PoisonError::into_inner);
+        loop {
+            self.lock().gather_spare(most, &mut gather);
+            if gather.is_empty() {
+                return;
+            }
+            self.give_back(&mut gather, Freed::ByOwner);
+        }
     }
 
     /// Frees a region in the background. Its addresses are free at once, if there are as many others for the meantime.
@@ -553,5 +572,31 @@ impl Driver {
             // A panic there has been reported by the thread itself.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Manager, Order};
+    use std::sync::Arc;
+
+    /// Row 3.4: the end of a manager goes the same way, and is the end of all that is queued. (From outside nobody can ask any more.)
+    #[test]
+    fn the_end_of_a_manager_gives_back_in_batches_what_is_queued() {
+        // Not to be kept for the next region of that length.
+        let order = Order::new(5).expect("128 KiB");
+        let manager = Manager::builder().ram(128 << 20).build().unwrap();
+        let driver = Arc::clone(&manager.pond().driver);
+        let mut region = manager.region_with(112 << 20, order).unwrap();
+        region.as_mut_slice().fill(7);
+        region.free_async();
+        drop(manager);
+        let (stats, vm) = (driver.freer.stats(), driver.lock().stats());
+        assert_eq!(stats.queued, 0);
+        // Half of the budget may be spare.
+        assert!(stats.bytes >= 32 << 20, "{stats:?}");
+        assert!(stats.by_workers > 0, "{stats:?}");
+        let left = (vm.nr_mapped, vm.nr_limbo, vm.nr_swapped, vm.nr_unhooked);
+        assert_eq!(left, (0, 0, 0, 0));
     }
 }

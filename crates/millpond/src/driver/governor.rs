@@ -125,7 +125,7 @@ impl Driver {
         while self.lock().available() == PageCount::ZERO
             && self.reclaim_for(PageCount(1), Reclaimer::Direct)
         {}
-        self.give_spare_frames_back(false);
+        self.give_spare_frames_back();
     }
 
     /// Sets the core's limit to what the budget leaves.

@@ -102,28 +102,20 @@ impl Driver {
         let _ = futex::wait(&self.kicks, futex::Flags::PRIVATE, seen, Some(&limit));
     }
 
-    /// What demand does not ask for goes back to the kernel.
-    pub(super) fn give_spare_frames_back(&self, mut first: bool) {
-        let mut commands = Commands::new();
-        loop {
-            self.lock().handle(Event::Tick { first }, &mut commands);
-            if commands.is_empty() {
-                return;
-            }
-            self.carry_out(&mut commands);
-            first = false;
-        }
-    }
-
     fn tick(self: &Arc<Self>) {
         {
             let _inside = self.gate.enter();
-            self.give_spare_frames_back(true);
+            self.lock().handle(Event::Tick, &mut Commands::new());
+            self.give_spare_frames_back();
             self.adjust_limit();
             self.children.collect(&*self.store);
             self.tick_stalls();
         }
         self.give_kept_back();
+        {
+            let _inside = self.gate.enter();
+            self.give_spare_frames_back();
+        }
         if let Some(on_tick) = self.on_tick {
             on_tick();
         }

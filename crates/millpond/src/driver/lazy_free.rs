@@ -72,19 +72,25 @@ impl Driver {
     /// Drops what is lazily freed beyond the cap.
     pub(super) fn trim_lazyfree(&self) {
         let mut commands = Commands::new();
+        let mut trimmed = false;
         loop {
             {
                 let mut core = self.lock();
-                if core.lazyfree_over() == PageCount::ZERO {
-                    return;
+                let over = core.lazyfree_over();
+                if over == PageCount::ZERO {
+                    break;
                 }
                 core.handle(Event::TrimLazyFree, &mut commands);
-            }
-            // The rest is on its way on other threads.
-            if commands.is_empty() {
-                return;
+                // What was captured is dropped without a command. The rest is on its way on other threads.
+                if commands.is_empty() && core.lazyfree_over() == over {
+                    break;
+                }
+                trimmed = true;
             }
             self.carry_out(&mut commands);
+        }
+        if trimmed {
+            self.give_spare_frames_back();
         }
     }
 

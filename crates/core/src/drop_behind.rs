@@ -18,7 +18,8 @@
 //! memory this keeps the part that was there first, which is the best that can be kept; a list by last use keeps nothing of it.
 //!
 //! Pages that are used at random have far shadows too, when a program turns to other data. They say nothing about their
-//! neighbours, and the data may stay in use: these are left alone, and so is a stream over new memory, which has no shadows.
+//! neighbours, and the data may stay in use: these are left alone, and so is a stream over new memory, which has no shadows, and what is
+//! brought in because advice says that it will be needed.
 //! What comes one page a fault, because no larger window is allowed, is left alone as well: runs are known by their windows.
 //!
 //! # What a wrong guess costs

@@ -52,7 +52,9 @@ pub enum Advice {
     Sequential,
     /// Pages will be touched in no order: single pages. For whole leaves (2 MiB).
     Random,
-    /// Nothing is known about the order any more. For whole leaves (2 MiB).
+    /// Pages are brought in because they will be needed: who does so in order is no stream that passes. For whole leaves (2 MiB).
+    WillNeed,
+    /// Nothing is known about the order or the need any more. For whole leaves (2 MiB).
     Normal,
 }
 

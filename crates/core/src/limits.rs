@@ -64,12 +64,8 @@ pub const WATCHED_LEAST: u32 = 1024;
 pub const WATCHED_FOLIOS: u32 = 4096;
 /// More than so many are not simulated: chance may watch more than are wanted.
 pub const WATCHED_MOST: u32 = WATCHED_FOLIOS + WATCHED_FOLIOS / 4;
-/// Of so many folios one is looked at for the curve of refaults, …
-pub const CURVE_SHARE: u32 = 16;
-/// … unless these are fewer than so many, …
-pub const CURVE_LEAST: u32 = 256;
-/// … or more than so many.
-pub const CURVE_MOST: u32 = 1024;
+/// Folios that are looked at for the curve of refaults: so many of those that memory has room for, or half of that.
+pub const CURVE_FOLIOS: u32 = 256;
 /// Limbo's largest share, in 1/1024.
 pub const LIMBO_MOST: u32 = 922;
 /// After how many rescues of watched folios limbo's share is thought over, by the size of memory.

@@ -141,6 +141,8 @@ struct Trend {
     /// Order of its last step.
     window: u8,
     hint: Hint,
+    /// What runs through it is wanted, by advice.
+    needed: bool,
 }
 
 /// The mean length of a region's runs, as sixteen times the logarithm to base 2.
@@ -188,7 +190,7 @@ pub(crate) enum Way {
 pub(crate) struct Step {
     pub(crate) window: Order,
     pub(crate) way: Way,
-    /// Pages that the run which it continues has brought in.
+    /// Pages that the run which it continues has brought in; none where they are needed by advice.
     pub(crate) run: u16,
 }
 
@@ -239,7 +241,7 @@ impl Trends {
         Step {
             window: Order::new(trend.window).expect("bounded by the largest order"),
             way,
-            run: trend.pages,
+            run: if trend.needed { 0 } else { trend.pages },
         }
     }
 
@@ -284,7 +286,14 @@ impl Trends {
 
     /// The program has said something about the leaf of `page`.
     pub(crate) fn advise(&mut self, page: PageIndex, hint: Hint) {
-        self.0[page.leaf() as usize].hint = hint;
+        let trend = &mut self.0[page.leaf() as usize];
+        trend.hint = hint;
+        trend.needed &= hint != Hint::None;
+    }
+
+    /// What comes into the leaf of `page` will be needed.
+    pub(crate) fn will_need(&mut self, page: PageIndex) {
+        self.0[page.leaf() as usize].needed = true;
     }
 
     /// Nothing is known of the leaf of `page` any more.

@@ -333,6 +333,11 @@ impl Space {
         self.advise(addr, len, millpond_core::Advice::Cold);
     }
 
+    /// The pages will be needed: what is brought in next is kept as what comes from a stream is not.
+    pub fn advise_willneed(&self, addr: usize, len: usize) {
+        self.advise(addr, len, millpond_core::Advice::WillNeed);
+    }
+
     fn advise(&self, addr: usize, len: usize, advice: millpond_core::Advice) {
         if let Ok(range) = self.inside(addr, len) {
             let _ = self

@@ -156,6 +156,9 @@ fn will_need(range: Range) -> Result<(), Errno> {
                 let len = len.min(room);
                 if opened && prot & libc::PROT_READ != 0 && len > 0 {
                     room -= len;
+                    if let Some(space) = space::get() {
+                        space.advise_willneed(start, len);
+                    }
                     // It is a hint: what cannot be read in now is read in, or found lost, when it is touched.
                     // SAFETY: populating changes no contents.
                     let _ = unsafe { raw::madvise(start, len, libc::MADV_POPULATE_READ) };

@@ -385,8 +385,9 @@ fn a_large_munmap_is_given_back_by_workers() {
     else {
         return;
     };
+    // A tick gives spare frames back by itself.
     assert!(
-        batches >= 8 && batches == by_workers,
+        by_workers >= 8 && batches >= by_workers,
         "{batches} {by_workers}"
     );
     assert!(bytes >= 64 << 20, "{bytes} bytes");
@@ -405,7 +406,7 @@ fn a_large_free_is_given_back_by_workers() {
         let [batches, by_workers, bytes, discarded] = seen;
         if ends {
             assert!(
-                batches >= 8 && batches == by_workers,
+                by_workers >= 8 && batches >= by_workers,
                 "{ram}, {lazy}: {seen:?}"
             );
             // Half of the budget may stay in the pool.

@@ -52,7 +52,7 @@ fn what_the_curve_promises_is_kept_within_a_tenth_of_the_faults() {
     }
 }
 
-/// Of 40,000 pages one in 16 is looked at, and it is enough.
+/// Of 40,000 pages less than a hundredth is looked at, and it is enough.
 #[test]
 fn a_sample_of_a_larger_memory_says_the_same() {
     let trace = zipf(40_000, 500_000, 5);

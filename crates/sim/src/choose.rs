@@ -368,6 +368,7 @@ impl World {
                     Advice::Sequential,
                     Advice::Random,
                     Advice::Normal,
+                    Advice::WillNeed,
                 ]);
                 Op::Advise { range, advice }
             }

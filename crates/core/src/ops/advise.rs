@@ -20,6 +20,12 @@ impl Core {
             Advice::Sequential => Some(Hint::Sequential),
             Advice::Random => Some(Hint::Random),
             Advice::Normal => Some(Hint::None),
+            Advice::WillNeed => {
+                for leaf in range.start.leaf()..range.end().0.div_ceil(LEAF_PAGES) {
+                    self.trends.will_need(PageIndex(leaf * LEAF_PAGES));
+                }
+                return Reply::Done;
+            }
         };
         if let Some(hint) = hint {
             for leaf in range.start.leaf()..range.end().0.div_ceil(LEAF_PAGES) {

@@ -7,7 +7,8 @@ use super::fault::{FaultError, Patience};
 use super::turns::Turns;
 use crate::signals::SignalsBlocked;
 use millpond_core::{
-    Access, Commands, Event, LEAF_PAGES, PAGE_SIZE, PageIndex, PageRange, PageState, Refusal, Reply,
+    Access, Advice, Commands, Event, LEAF_PAGES, PAGE_SIZE, PageIndex, PageRange, PageState,
+    Refusal, Reply,
 };
 
 impl Driver {
@@ -60,6 +61,9 @@ impl Driver {
 
     /// Brings every page of `range` in, one folio after the other.
     pub(crate) fn populate(&self, range: PageRange) -> Result<(), (PageIndex, FaultError)> {
+        // Refused where there is no region, which is found out below.
+        let advice = Advice::WillNeed;
+        let _ = self.operate(range, |range| Event::Advise { range, advice });
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
         for page in range.pages() {

@@ -38,7 +38,8 @@
 //! # What it costs
 //! 128 to 256 of the folios that memory has room for are sampled. (Four times as many made 134 of 162 predictions come within a tenth,
 //! this makes 137.) A reference to one of these goes through five miniatures; each has up to four seats of 24 bytes for each folio that it has
-//! room for, so all of them take up to 270 KB, most of the time a tenth of that. The budget may change: the sample is chosen anew when it would be twice as large as it should be, or less than half, and the
+//! room for, so all of them take 270 KB: those of the root group from the beginning, so that a budget is not eaten into later, those of
+//! other groups as folios come. The budget may change: the sample is chosen anew when it would be twice as large as it should be, or less than half, and the
 //! miniatures begin empty; what they miss until they have filled is not counted.
 //!
 //! # When it is wrong
@@ -132,6 +133,11 @@ impl Curve {
             first: [0; 2],
             warming: 0,
         }
+    }
+
+    /// Takes all the memory that it will ever take.
+    pub(crate) fn fill(&mut self) {
+        self.miniatures.iter_mut().for_each(|one| one.duel.fill());
     }
 
     /// A folio was seen in use; `folios` are in memory, this one included, whose limit is `limit` pages. Which miniatures missed what they

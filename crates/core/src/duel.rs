@@ -56,6 +56,17 @@ struct Seat {
     reuse: Reuse,
 }
 
+impl Seat {
+    const EMPTY: Self = Self {
+        key: 0,
+        next: NONE,
+        links: [(NONE, NONE); 3],
+        in_recency: false,
+        on_stack: false,
+        reuse: Reuse::Unknown,
+    };
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Chain {
     young: u16,
@@ -99,6 +110,8 @@ pub(crate) struct Duel {
     kept: u32,
     /// The most seats of either cache.
     most: u32,
+    /// All seats were made at once.
+    filled: bool,
 }
 
 impl Duel {
@@ -109,6 +122,7 @@ impl Duel {
             seats: Vec::with_capacity(seats),
             buckets: vec![NONE; seats.next_power_of_two() / 4],
             most,
+            filled: false,
             free: NONE,
             recency: Chain::EMPTY,
             stack: Chain::EMPTY,
@@ -128,6 +142,21 @@ impl Duel {
         self.trial = Chain::EMPTY;
         self.remembered = Chain::EMPTY;
         self.kept = 0;
+        if self.filled {
+            self.fill();
+        }
+    }
+
+    /// Makes all seats now, so that the tables take what they take from the beginning.
+    pub(crate) fn fill(&mut self) {
+        self.filled = true;
+        for at in self.seats.len()..seats(self.most) {
+            let next = std::mem::replace(&mut self.free, at as u16);
+            self.seats.push(Seat {
+                next,
+                ..Seat::EMPTY
+            });
+        }
     }
 
     /// A score is no higher or lower than this.
@@ -356,10 +385,7 @@ impl Duel {
         let seat = Seat {
             key,
             next: self.buckets[bucket],
-            links: [(NONE, NONE); 3],
-            in_recency: false,
-            on_stack: false,
-            reuse: Reuse::Unknown,
+            ..Seat::EMPTY
         };
         let at = match self.free {
             NONE if self.seats.len() < seats(self.most) => {

@@ -324,6 +324,9 @@ impl Lruvecs {
             totals: [[0; KINDS]; ListName::ALL.len()],
         };
         vecs.add_group(GroupId::ROOT);
+        for vec in &mut vecs.vecs {
+            vec.workingset.curve.fill();
+        }
         vecs
     }
 

@@ -351,34 +351,11 @@ impl Core {
         while !needed(self, PageRange::block(page, order)) {
             order = order.smaller().expect("a swapped page is needed by itself");
         }
-        // Without a place in the pool, a smaller piece may have one.
-        while !self.has_place(page, order) {
-            match order.smaller() {
-                Some(smaller) => order = smaller,
-                None => {
-                    return Reply::Reclaim {
-                        pages: order.pages(),
-                    };
-                }
-            }
-        }
-        let (frame, fresh) = match self.memory(page, order, wanted, out) {
-            Memory::Spare(frame) => (frame, false),
-            Memory::Fresh => match self.frames.take_hole(order, self.node_of(page)) {
-                Some(frame) => (frame, true),
-                None => {
-                    return Reply::Reclaim {
-                        pages: order.pages(),
-                    };
-                }
-            },
-            Memory::Short(group, pages) => return Reply::short(group, pages),
+        let (id, at, frame, fresh) = match self.admit_to_place(page, order, wanted, out) {
+            Ok(admitted) => admitted,
+            Err(reply) => return reply,
         };
-        let at = PageRange::block(page, order);
-        let Some(id) = self.admit(at, Some(frame), fresh) else {
-            return Reply::Refused(Refusal::OutOfRecords);
-        };
-        let first = (at.start.0 - slot_start.0) as u16;
+        let (first, order) = ((at.start.0 - slot_start.0) as u16, frame.order());
         let folio = self.folios.get_mut(id);
         folio.slot = Some(slot);
         folio.slot_first = first;
@@ -421,6 +398,34 @@ impl Core {
             frame,
         });
         Reply::Done
+    }
+
+    /// A folio of at most this order around `page`, and a place in the pool for what it is read into: whether it is in new memory.
+    pub(crate) fn admit_to_place(
+        &mut self,
+        page: PageIndex,
+        mut order: Order,
+        wanted: bool,
+        out: &mut Commands,
+    ) -> Result<(FolioId, PageRange, Frame, bool), Reply> {
+        // Without a place in the pool, a smaller piece may have one.
+        while !self.has_place(page, order) {
+            let pages = order.pages();
+            order = order.smaller().ok_or(Reply::Reclaim { pages })?;
+        }
+        let (frame, fresh) = match self.memory(page, order, wanted, out) {
+            Memory::Spare(frame) => (frame, false),
+            Memory::Fresh => {
+                let pages = order.pages();
+                let hole = self.frames.take_hole(order, self.node_of(page));
+                (hole.ok_or(Reply::Reclaim { pages })?, true)
+            }
+            Memory::Short(group, pages) => return Err(Reply::short(group, pages)),
+        };
+        let at = PageRange::block(page, order);
+        let id = self.admit(at, Some(frame), fresh);
+        let id = id.ok_or(Reply::Refused(Refusal::OutOfRecords))?;
+        Ok((id, at, frame, fresh))
     }
 
     /// A folio record for what comes in at `at`; gives the frame back when there is none.

@@ -17,7 +17,6 @@ use crate::command::{Command, Commands};
 use crate::event::{Outcome, Reply};
 use crate::folio::{Folio, FolioId, ListName, State};
 use crate::machine::Core;
-use crate::ops::fault::Memory;
 
 impl Core {
     /// Not in memory: as much around the page as region, neighbours and pool allow is read.
@@ -32,35 +31,15 @@ impl Core {
         let mut order = most;
         let fits = |core: &Self, order| {
             let block = PageRange::block(page, order);
-            core.has_place(page, order)
-                && bounds.covers(block)
-                && core.leaves.blank(block).is_some()
+            bounds.covers(block) && core.leaves.blank(block).is_some()
         };
         while !fits(self, order) {
-            match order.smaller() {
-                Some(smaller) => order = smaller,
-                None => {
-                    return Reply::Reclaim {
-                        pages: Order::ZERO.pages(),
-                    };
-                }
-            }
+            let smaller = order.smaller();
+            order = smaller.expect("a page of a file that is out of memory fits by itself");
         }
-        let (frame, fresh) = match self.memory(page, order, wanted, out) {
-            Memory::Spare(frame) => (frame, false),
-            Memory::Fresh => match self.frames.take_hole(order, self.node_of(page)) {
-                Some(frame) => (frame, true),
-                None => {
-                    return Reply::Reclaim {
-                        pages: order.pages(),
-                    };
-                }
-            },
-            Memory::Short(group, pages) => return Reply::short(group, pages),
-        };
-        let at = PageRange::block(page, order);
-        let Some(id) = self.admit(at, Some(frame), fresh) else {
-            return Reply::Refused(crate::event::Refusal::OutOfRecords);
+        let (id, at, frame, fresh) = match self.admit_to_place(page, order, wanted, out) {
+            Ok(admitted) => admitted,
+            Err(reply) => return reply,
         };
         self.hold(at.start, at.len.0);
         out.push(Command::Read {

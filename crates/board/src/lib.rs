@@ -32,6 +32,7 @@
 mod fields;
 mod layout;
 pub mod list;
+mod shared;
 mod tape;
 
 pub use fields::{Field, Fields};
@@ -39,9 +40,10 @@ pub use layout::{NAME_BYTES, SLOTS};
 pub use tape::{PATIENCE_MS, TAPE_WORDS, TAPES, TapeError, TapeState, TapeWriter, Tapes};
 
 use layout::{MAGIC, Page, Slot, VERSION};
-use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::ProtFlags;
+use shared::Failed;
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -145,6 +147,17 @@ impl fmt::Display for BoardError {
 
 impl std::error::Error for BoardError {}
 
+impl BoardError {
+    /// Of the file at `path`.
+    fn failed(path: &Path) -> impl Fn(Failed) -> Self + Copy {
+        move |(what, errno)| Self::System {
+            what,
+            path: path.to_owned(),
+            errno,
+        }
+    }
+}
+
 impl Board {
     /// Makes a board, to be opened by this user only, that says it is this process's and about `name`. It lives as long as it is
     /// mapped or its descriptor is open.
@@ -152,21 +165,9 @@ impl Board {
     /// # Errors
     /// When the kernel gives no such memory.
     pub fn create(name: &str) -> Result<(Self, OwnedFd), BoardError> {
-        let at = |what| {
-            move |errno| BoardError::System {
-                what,
-                path: PathBuf::from(list::MEMFD),
-                errno,
-            }
-        };
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = rustix::fs::memfd_create(list::MEMFD, flags).map_err(at("make"))?;
-        rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(at("protect"))?;
-        rustix::fs::ftruncate(&file, size_of::<Page>() as u64).map_err(at("size"))?;
-        // Whoever can open it could make it shorter, and everybody else's next write would be a SIGBUS.
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        rustix::fs::fcntl_add_seals(&file, seals).map_err(at("seal"))?;
-        let page = map(&file, ProtFlags::READ | ProtFlags::WRITE).map_err(at("map"))?;
+        let failed = BoardError::failed(Path::new(list::MEMFD));
+        let file = shared::create(list::MEMFD, size_of::<Page>()).map_err(failed)?;
+        let page = map(&file, ProtFlags::READ | ProtFlags::WRITE).map_err(failed)?;
         page.set_name(name);
         page.owner.store(
             rustix::process::getpid().as_raw_nonzero().get() as u32,
@@ -279,23 +280,12 @@ impl View {
 }
 
 fn open(path: &Path, flags: OFlags, protection: ProtFlags) -> Result<&'static Page, BoardError> {
-    let at = |what| {
-        move |errno| BoardError::System {
-            what,
-            path: path.to_owned(),
-            errno,
-        }
-    };
+    let failed = BoardError::failed(path);
     let foreign = || BoardError::Foreign {
         path: path.to_owned(),
     };
-    let file =
-        rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).map_err(at("open"))?;
-    let len = rustix::fs::fstat(&file).map_err(at("look at"))?.st_size;
-    if u64::try_from(len).unwrap_or(0) < size_of::<Page>() as u64 {
-        return Err(foreign());
-    }
-    let page = map(&file, protection).map_err(at("map"))?;
+    let file = shared::open(path, flags, size_of::<Page>()).map_err(failed)?;
+    let page = map(file.ok_or_else(foreign)?, protection).map_err(failed)?;
     if page.magic.load(Acquire) == MAGIC && page.version.load(Relaxed) == VERSION {
         Ok(page)
     } else {
@@ -303,18 +293,8 @@ fn open(path: &Path, flags: OFlags, protection: ProtFlags) -> Result<&'static Pa
     }
 }
 
-fn map(file: impl AsFd, protection: ProtFlags) -> Result<&'static Page, Errno> {
-    // SAFETY: the kernel chooses the address, so no memory of this process is replaced.
-    let start = unsafe {
-        rustix::mm::mmap(
-            core::ptr::null_mut(),
-            size_of::<Page>(),
-            protection,
-            MapFlags::SHARED,
-            file,
-            0,
-        )
-    }?;
+fn map(file: impl AsFd, protection: ProtFlags) -> Result<&'static Page, Failed> {
+    let start = shared::map(file, size_of::<Page>(), protection)?;
     // SAFETY: the mapping is as long as a `Page`, aligned to 4 KiB, never unmapped, and `Page` is made of
     // atomics only, for which any bytes are valid and which other processes may write at any time. Who maps it to look at
     // it (`View`) does not write.

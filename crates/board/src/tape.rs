@@ -21,14 +21,15 @@
 //! ```
 
 use crate::layout::Name;
+use crate::shared::{self, Failed};
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::ProtFlags;
 use rustix::thread::{NanosleepRelativeResult, Timespec, nanosleep};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -144,6 +145,17 @@ impl fmt::Display for TapeError {
 
 impl std::error::Error for TapeError {}
 
+impl TapeError {
+    /// Of the file at `path`.
+    fn failed(path: &Path) -> impl Fn(Failed) -> Self + Copy {
+        move |(what, errno)| Self::System {
+            what,
+            path: path.to_owned(),
+            errno,
+        }
+    }
+}
+
 impl Tapes {
     /// Makes tapes, to be opened by this user only. They live as long as they are mapped or their descriptor is open.
     ///
@@ -151,21 +163,9 @@ impl Tapes {
     /// When the kernel gives no such memory.
     pub fn create() -> Result<(Self, OwnedFd), TapeError> {
         const NAME: &str = "millpond-tapes";
-        let at = |what| {
-            move |errno| TapeError::System {
-                what,
-                path: PathBuf::from(NAME),
-                errno,
-            }
-        };
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = rustix::fs::memfd_create(NAME, flags).map_err(at("make"))?;
-        rustix::fs::fchmod(&fd, Mode::RUSR | Mode::WUSR).map_err(at("protect"))?;
-        rustix::fs::ftruncate(&fd, size_of::<TapesFile>() as u64).map_err(at("size"))?;
-        // Whoever can open it could make it shorter, and everybody else's next write would be a SIGBUS.
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        rustix::fs::fcntl_add_seals(&fd, seals).map_err(at("seal"))?;
-        let file = map(&fd).map_err(at("map"))?;
+        let failed = TapeError::failed(Path::new(NAME));
+        let fd = shared::create(NAME, size_of::<TapesFile>()).map_err(failed)?;
+        let file = map(&fd).map_err(failed)?;
         file.version.store(VERSION, Relaxed);
         file.magic.store(MAGIC, Release);
         Ok((Self { file }, fd))
@@ -176,23 +176,12 @@ impl Tapes {
     /// # Errors
     /// When the file cannot be opened or mapped, or holds no tapes of this version.
     pub fn open(path: &Path) -> Result<Self, TapeError> {
-        let at = |what| {
-            move |errno| TapeError::System {
-                what,
-                path: path.to_owned(),
-                errno,
-            }
-        };
+        let failed = TapeError::failed(path);
         let foreign = || TapeError::Foreign {
             path: path.to_owned(),
         };
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(at("open"))?;
-        let len = rustix::fs::fstat(&fd).map_err(at("look at"))?.st_size;
-        if u64::try_from(len).unwrap_or(0) < size_of::<TapesFile>() as u64 {
-            return Err(foreign());
-        }
-        let file = map(&fd).map_err(at("map"))?;
+        let fd = shared::open(path, OFlags::RDWR, size_of::<TapesFile>()).map_err(failed)?;
+        let file = map(fd.ok_or_else(foreign)?).map_err(failed)?;
         if file.magic.load(Acquire) == MAGIC && file.version.load(Relaxed) == VERSION {
             Ok(Self { file })
         } else {
@@ -312,18 +301,9 @@ impl TapeWriter {
     }
 }
 
-fn map(file: impl AsFd) -> Result<&'static TapesFile, Errno> {
-    // SAFETY: the kernel chooses the address, so no memory of this process is replaced.
-    let start = unsafe {
-        rustix::mm::mmap(
-            core::ptr::null_mut(),
-            size_of::<TapesFile>(),
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::SHARED,
-            file,
-            0,
-        )
-    }?;
+fn map(file: impl AsFd) -> Result<&'static TapesFile, Failed> {
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    let start = shared::map(file, size_of::<TapesFile>(), protection)?;
     // SAFETY: the mapping is as long as a `TapesFile`, aligned to 4 KiB, never unmapped, and `TapesFile` is made of
     // atomics only, for which any bytes are valid and which other processes may write at any time.
     Ok(unsafe { &*start.cast::<TapesFile>() })

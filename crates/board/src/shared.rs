@@ -1,0 +1,53 @@
+//! Memory that several processes map: a sealed memfd, opened through the descriptor of whoever made it.
+
+use core::ffi::c_void;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use std::path::Path;
+
+/// What was tried, and what the kernel said.
+pub(crate) type Failed = (&'static str, Errno);
+
+/// Makes `len` bytes of zeros that this user's processes may open.
+pub(crate) fn create(name: &str, len: usize) -> Result<OwnedFd, Failed> {
+    let to = |what| move |errno| (what, errno);
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create(name, flags).map_err(to("make"))?;
+    rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(to("protect"))?;
+    rustix::fs::ftruncate(&file, len as u64).map_err(to("size"))?;
+    // Whoever can open it could make it shorter, and everybody else's next write would be a SIGBUS.
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&file, seals).map_err(to("seal"))?;
+    Ok(file)
+}
+
+/// Opens what another process has made. `None` when it is shorter than `len` bytes.
+pub(crate) fn open(path: &Path, flags: OFlags, len: usize) -> Result<Option<OwnedFd>, Failed> {
+    let to = |what| move |errno| (what, errno);
+    let flags = flags | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(to("open"))?;
+    let is = rustix::fs::fstat(&file).map_err(to("look at"))?.st_size;
+    Ok((u64::try_from(is).unwrap_or(0) >= len as u64).then_some(file))
+}
+
+/// Maps the first `len` bytes, aligned to 4 KiB, for as long as the process lives.
+pub(crate) fn map(
+    file: impl AsFd,
+    len: usize,
+    protection: ProtFlags,
+) -> Result<*mut c_void, Failed> {
+    // SAFETY: the kernel chooses the address, so no memory of this process is replaced.
+    let start = unsafe {
+        rustix::mm::mmap(
+            core::ptr::null_mut(),
+            len,
+            protection,
+            MapFlags::SHARED,
+            file,
+            0,
+        )
+    };
+    start.map_err(|errno| ("map", errno))
+}

@@ -46,7 +46,7 @@
 //! It promises what the better of two rules would do that see each use. Memory does not see all: it falls behind where it nearly
 //! holds all that is used, because there few faults tell what is in use. There it keeps less than this promises.
 
-use crate::duel::{Duel, hash};
+use crate::duel::{Duel, is_sampled, sample_bits};
 use crate::limits::{CURVE_FOLIOS, WATCHED_LEAST};
 use crate::workingset::Rule;
 
@@ -140,15 +140,8 @@ impl Curve {
         self.miniatures.iter_mut().for_each(|one| one.duel.fill());
     }
 
-    /// A folio was seen in use; `folios` are in memory, this one included, whose limit is `limit` pages. Which miniatures missed what they
-    /// would have had before, if any can tell.
-    pub(crate) fn used(
-        &mut self,
-        key: u32,
-        what: Use,
-        folios: u32,
-        limit: u32,
-    ) -> Option<[bool; SIZES]> {
+    /// A folio was seen in use, in memory of `limit` pages. Whether it is in the sample, so that [`Self::used`] is to be told.
+    pub(crate) fn follows(&mut self, key: u32, what: Use, limit: u32) -> bool {
         self.fit_sample(limit);
         let sampled = is_sampled(key, self.bits);
         if what == Use::First {
@@ -158,9 +151,12 @@ impl Curve {
                 self.first = self.first.map(|count| count / 2);
             }
         }
-        if !sampled {
-            return None;
-        }
+        sampled
+    }
+
+    /// A folio of the sample was seen in use; `folios` are in memory, this one included. Which miniatures missed what they
+    /// would have had before, if any can tell.
+    pub(crate) fn used(&mut self, key: u32, what: Use, folios: u32) -> Option<[bool; SIZES]> {
         let room = self.seats_for(folios);
         let mut missed = [false; SIZES];
         for ((missed, miniature), more) in missed.iter_mut().zip(&mut self.miniatures).zip(MORE) {
@@ -183,7 +179,7 @@ impl Curve {
 
     /// Chooses the sample anew when it would be too small or too large by far.
     fn fit_sample(&mut self, limit: u32) {
-        let fitting = sample_bits(limit);
+        let fitting = sample_bits(limit, CURVE_FOLIOS);
         if (fitting..=fitting + 1).contains(&self.bits) {
             return;
         }
@@ -210,18 +206,6 @@ impl Curve {
 /// So many seats and `more` quarters.
 fn seats(room: u32, more: u32) -> u32 {
     room + room * more / 4
-}
-
-fn sample_bits(limit: u32) -> u32 {
-    limit
-        .max(1)
-        .div_ceil(CURVE_FOLIOS)
-        .next_power_of_two()
-        .ilog2()
-}
-
-fn is_sampled(key: u32, bits: u32) -> bool {
-    bits == 0 || hash(key) >> (32 - bits) == 0
 }
 
 /// The share of major faults, 0 to 1, that would not have happened with `more` pages beyond the `limit` that there was;
@@ -260,6 +244,18 @@ pub fn avoided(counts: &[u64; SIZES], limit: u64, more: u64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::duel::hash;
+
+    fn used(
+        curve: &mut Curve,
+        key: u32,
+        what: Use,
+        folios: u32,
+        limit: u32,
+    ) -> Option<[bool; SIZES]> {
+        let follows = curve.follows(key, what, limit);
+        follows.then(|| curve.used(key, what, folios))?
+    }
 
     /// Counts for `uses` of keys in memory of `room` folios, as the core would have: what was seen before is used again.
     fn counts(keys: impl Iterator<Item = u32>, room: u32, limit: u32) -> [u64; SIZES] {
@@ -272,7 +268,7 @@ mod tests {
                 false => Use::Again,
             };
             let folios = room.min(seen.len() as u32);
-            if let Some(missed) = curve.used(key, what, folios, limit) {
+            if let Some(missed) = used(&mut curve, key, what, folios, limit) {
                 for (count, missed) in counts.iter_mut().zip(missed) {
                     *count += u64::from(missed);
                 }
@@ -312,7 +308,7 @@ mod tests {
             assert!(bits > 0);
             let key = (0..).find(|&key| is_sampled(key, bits) == touched_again);
             for _ in 0..100_000 {
-                curve.used(key.unwrap(), Use::First, 50_000, 1 << 16);
+                used(&mut curve, key.unwrap(), Use::First, 50_000, 1 << 16);
             }
             let (seats, expected) = (curve.seats_for(50_000), 50_000 >> bits);
             assert!(seats.abs_diff(expected) <= expected / 8, "{seats}");
@@ -330,7 +326,7 @@ mod tests {
                     true => Use::First,
                     false => Use::Again,
                 };
-                counted += u32::from(curve.used(n % 4096, what, 1000, limit).is_some());
+                counted += u32::from(used(curve, n % 4096, what, 1000, limit).is_some());
             }
             counted - before
         };
@@ -345,7 +341,7 @@ mod tests {
     #[test]
     fn seats_stay_within_their_tables_for_every_limit() {
         for limit in (8..32).map(|n| 1_u32 << n).flat_map(|n| [n - 1, n, n + 1]) {
-            let bits = sample_bits(limit);
+            let bits = sample_bits(limit, CURVE_FOLIOS);
             let sampled = limit >> bits;
             assert!(sampled <= CURVE_FOLIOS, "{sampled} of {limit}");
             assert!(

@@ -436,3 +436,13 @@ pub(crate) fn hash(key: u32) -> u32 {
     hash = hash.wrapping_mul(0x85EB_CA6B);
     hash ^ hash >> 13
 }
+
+/// One folio in two to the power of this is sampled, so that of a memory of `limit` pages no more than `want` are.
+pub(crate) fn sample_bits(limit: u32, want: u32) -> u32 {
+    limit.max(1).div_ceil(want).next_power_of_two().ilog2()
+}
+
+/// Whether a folio with this `key` is in such a sample. Who is in a smaller one is in the larger ones.
+pub(crate) fn is_sampled(key: u32, bits: u32) -> bool {
+    bits == 0 || hash(key) >> (32 - bits) == 0
+}

@@ -300,9 +300,14 @@ impl LeafTable {
             _ => {}
         }
         if self.used[at] == 0 && before != EMPTY {
-            self.directory[leaf] = NO_TABLE;
-            self.free.push(table);
+            self.give_table_back(leaf);
         }
+    }
+
+    /// The table of a leaf, which holds nothing, may serve another one.
+    fn give_table_back(&mut self, leaf: usize) {
+        let table = std::mem::replace(&mut self.directory[leaf], NO_TABLE);
+        self.free.push(table);
     }
 
     /// Whether a table holds shadows and nothing else.
@@ -368,8 +373,7 @@ impl LeafTable {
             self.used[table as usize - 1],
             self.past[table as usize - 1].shadows,
         ) = (0, 0);
-        self.directory[leaf as usize] = NO_TABLE;
-        self.free.push(table);
+        self.give_table_back(leaf as usize);
     }
 
     /// Where the entry of `page` is. Its leaf gets a table if it has none, so an entry must be given next.

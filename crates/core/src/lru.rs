@@ -263,6 +263,11 @@ impl Lruvec {
         &mut self.lists[name as usize][kind][usize::from(part)]
     }
 
+    /// The oldest of what was lazily freed, which is anonymous and watched by nobody.
+    pub(crate) fn oldest_lazyfree(&self) -> Option<FolioId> {
+        self.list(ListName::LazyFree, ANON, UNWATCHED).oldest()
+    }
+
     /// A folio that no other of its list is younger than, of the lists of this name.
     pub(crate) fn youngest(&self, name: ListName) -> Option<FolioId> {
         self.lists(name).find_map(List::youngest)

@@ -114,7 +114,7 @@
 
 use crate::curve::Curve;
 use crate::drop_behind::Streams;
-use crate::duel::Duel;
+use crate::duel::{Duel, is_sampled, sample_bits};
 use crate::folio::Folio;
 use crate::group::NodeId;
 use crate::limits::{
@@ -269,7 +269,7 @@ pub(crate) struct Workingset {
     exits: [Exits; 2],
     /// Take-outs that have been earned, in sixteenths, by part.
     credit: [u32; 2],
-    streams: Streams,
+    pub(crate) streams: Streams,
 }
 
 impl Workingset {
@@ -288,10 +288,6 @@ impl Workingset {
             credit: [0; 2],
             streams: Streams::default(),
         }
-    }
-
-    pub(crate) fn streams(&mut self) -> &mut Streams {
-        &mut self.streams
     }
 
     pub(crate) fn now(&self) -> u32 {
@@ -439,8 +435,7 @@ pub(crate) fn pace(watched: bool, cost: u32) -> u32 {
 /// Whether a folio whose first page's entry has this number is watched, in a budget of `limit` pages.
 pub(crate) fn is_watched(key: u32, limit: u32) -> bool {
     let want = (limit / WATCHED_SHARE).clamp(WATCHED_LEAST, WATCHED_FOLIOS);
-    let sample = limit.max(1).div_ceil(want).next_power_of_two().ilog2();
-    sample == 0 || crate::duel::hash(key) >> (32 - sample) == 0
+    is_sampled(key, sample_bits(limit, want))
 }
 
 #[cfg(test)]

@@ -1,54 +1,49 @@
 //! A stream passes: what is behind it is put at the old end of its list. Why, and when: [`drop_behind`](crate::drop_behind).
 
-use crate::addr::{PageCount, PageIndex};
+use crate::addr::{Order, PageIndex};
 use crate::folio::{FolioId, ListName, State};
 use crate::leaf::Entry;
 use crate::limits::{FAULT_FOLIOS, PASSING_RUN};
-use crate::lru::VecId;
+use crate::lru::Lruvec;
 use crate::machine::Core;
-use crate::order::Way;
+use crate::order::{Step, Way};
 use crate::workingset::Shadow;
 
-impl Core {
-    /// A fault at `page`, which had left `shadow` behind, asks for `pages` pages and continues a run of `run`. Is it a part of a stream that is
-    /// longer than memory?
-    pub(crate) fn passes(
+impl Lruvec {
+    /// The page `at` has come back as a part of a folio of `order`, for a fault that asked for this `step`, after `distance` uses. Is it
+    /// a part of a stream that is longer than memory, and should what is behind it be dropped?
+    pub(crate) fn stream_passes(
         &mut self,
-        page: PageIndex,
-        shadow: u32,
-        run: u16,
-        pages: PageCount,
+        at: PageIndex,
+        order: Order,
+        step: Step,
+        shadow: Shadow,
+        distance: u32,
     ) -> bool {
-        if run < PASSING_RUN {
-            return false;
+        let room = self.pages();
+        let (longer, streams) = (
+            self.workingset.pages_in(distance) >= u64::from(room),
+            &mut self.workingset.streams,
+        );
+        if longer {
+            let runs = step.run >= PASSING_RUN && step.window > Order::ZERO;
+            return runs && streams.passed(at, step.window.pages().0, room);
         }
-        let group = self.group_of(page);
-        let node = self.regions.of(page).expect("a fault is in a region").node;
-        let (vec, depth) = (self.lru.id(group, node), self.groups.depth(group));
-        let lists = self.lru.get_mut(vec);
-        let Some(shadow) = self.shadows.unpack(shadow, depth, node) else {
-            return false;
-        };
-        let room = lists.pages();
-        let distance = self.shadows.distance(shadow, lists.workingset.now());
-        lists.workingset.pages_in(distance) >= u64::from(room)
-            && lists.workingset.streams().passed(page, pages.0, room)
-    }
-
-    /// Pages have come back that were last used `distance` ago. Of what was inactive, memory would have kept those that are near.
-    pub(crate) fn returned(&mut self, vec: VecId, shadow: Shadow, distance: u32, pages: PageCount) {
-        let lists = self.lru.get_mut(vec);
-        let room = lists.pages();
-        if !shadow.workingset && lists.workingset.pages_in(distance) < u64::from(room) {
-            lists.workingset.streams().missed(pages.0, room);
+        // Of what was inactive, memory would have kept this.
+        if !shadow.workingset {
+            streams.missed(order.pages().0, room);
         }
+        false
     }
+}
 
-    /// Such a stream has come to `page`, which is in memory now.
+impl Core {
+    /// A stream that passes has come to `page`, which is in memory now.
     pub(crate) fn drop_behind(&mut self, page: PageIndex, way: Way) {
+        let region = self.regions.of(page).expect("a fault is in a region").range;
         let mut at = page;
         for _ in 0..=FAULT_FOLIOS {
-            let Some(id) = self.folio_in_region(at, page) else {
+            let Some(Entry::Folio(id)) = region.contains(at).then(|| self.leaves.get(at)) else {
                 break;
             };
             let folio = self.at(id);
@@ -64,19 +59,6 @@ impl Core {
                 break;
             };
             at = PageIndex(next);
-        }
-    }
-
-    /// The folio that holds `page`, if that is in the same region as `other`.
-    fn folio_in_region(&self, page: PageIndex, other: PageIndex) -> Option<FolioId> {
-        let region = self
-            .regions
-            .of(other)
-            .expect("a fault is in a region")
-            .range;
-        match region.contains(page).then(|| self.leaves.get(page))? {
-            Entry::Folio(id) => Some(id),
-            _ => None,
         }
     }
 

@@ -42,14 +42,10 @@ struct Asked {
     folio: Order,
     /// The largest part of a slot that comes as one folio.
     slot: Order,
-    /// How much around the page comes too, as far as it is absent and there is memory.
-    window: Order,
+    /// How much around the page comes too, as far as it is absent and there is memory, and which run that continues.
+    step: Step,
     /// Nothing beyond comes: it may not be mapped in the same way.
     within: PageRange,
-    /// Which way the run goes that the fault continues.
-    way: Way,
-    /// Pages that it has brought in.
-    run: u16,
 }
 
 impl Core {
@@ -95,13 +91,10 @@ impl Core {
             self.trends.restore(&before, &mut region.habit);
             return reply;
         }
-        let passes = asked.window > Order::ZERO
-            && self.passes(page, shadow, asked.run, asked.window.pages());
-        self.faulted_in(page, shadow, passes);
-        if passes {
-            self.drop_behind(page, asked.way);
+        if self.faulted_in(page, shadow, asked.step) {
+            self.drop_behind(page, asked.step.way);
         }
-        if asked.window > Order::ZERO {
+        if asked.step.window > Order::ZERO {
             self.bring_in_rest(page, asked, out);
         }
         reply
@@ -113,27 +106,24 @@ impl Core {
         let leaves = &self.leaves;
         let present = |p| matches!(leaves.get(p), Entry::Folio(_));
         let within = PageRange::block(page, max_order);
-        let Step { window, way, run } = self.trends.window(page, &mut region.habit, present);
+        let step = self.trends.window(page, &mut region.habit, present);
         let share = (self.limit / FOLIO_SHARE).max(1).ilog2() as u8;
         let share = Order::new(share).unwrap_or(Order::MAX);
+        let window = step.window.min(max_order).min(share);
         match region.order {
             OrderPolicy::Fixed(order) => Asked {
                 folio: order.min(max_order),
                 slot: max_order,
-                window: window.min(max_order).min(share),
+                step: Step { window, ..step },
                 within,
-                way,
-                run,
             },
             OrderPolicy::Adaptive { max } => {
-                let window = window.min(max).min(max_order).min(share);
+                let window = window.min(max);
                 Asked {
                     folio: window,
                     slot: window,
-                    window,
+                    step: Step { window, ..step },
                     within: PageRange::block(page, max.min(max_order)),
-                    way,
-                    run,
                 }
             }
         }
@@ -142,10 +132,10 @@ impl Core {
     /// The absent pages of the window beside the one that was wanted, in memory that is free anyway.
     fn bring_in_rest(&mut self, page: PageIndex, asked: Asked, out: &mut Commands) {
         let region = self.regions.of(page).expect("a fault is in a region").range;
-        let block = PageRange::block(page, asked.window);
-        let pages = asked.window.pages().0;
+        let Step { window, way, .. } = asked.step;
+        let (block, pages) = (PageRange::block(page, window), window.pages().0);
         // What is behind a stream is not wanted again, even if it has left memory by now.
-        let (first, end) = match asked.way {
+        let (first, end) = match way {
             Way::Unknown => (block.start.0, block.end().0),
             Way::Up => (page.0, page.0.saturating_add(pages)),
             Way::Down => (page.0.saturating_sub(pages - 1), page.0 + 1),
@@ -292,30 +282,12 @@ impl Core {
         wanted: bool,
         out: &mut Commands,
     ) -> Reply {
-        let bounds = self.regions.of(page).expect("a fault is in a region").range;
-        let mut order = most;
-        let zeros = loop {
-            let block = PageRange::block(page, order);
-            let blank = if bounds.covers(block) {
-                self.blank(block)
-            } else {
-                None
-            };
-            match blank {
-                Some(zeros) => break zeros,
-                None => {
-                    order = order
-                        .smaller()
-                        .expect("a blank page of a region fits by itself");
-                }
-            }
-        };
+        let (at, order, zeros) = self.largest_blank(page, most);
         let frame = match self.memory(page, order, wanted, out) {
             Memory::Spare(frame) => Some(frame),
             Memory::Fresh => None,
             Memory::Short(group, pages) => return Reply::short(group, pages),
         };
-        let at = PageRange::block(page, order);
         let Some(id) = self.admit(at, frame, false) else {
             return Reply::Refused(Refusal::OutOfRecords);
         };
@@ -327,6 +299,18 @@ impl Core {
             frame,
         });
         Reply::Done
+    }
+
+    /// The largest block around an empty page, up to `most`, that is empty as a whole and in the page's region; how many of its pages are zero
+    /// though touched before.
+    pub(crate) fn largest_blank(&self, page: PageIndex, most: Order) -> (PageRange, Order, u32) {
+        let bounds = self.regions.of(page).expect("a fault is in a region").range;
+        let fitting = Order::up_to(most).rev().find_map(|order| {
+            let block = PageRange::block(page, order);
+            let zeros = bounds.covers(block).then(|| self.blank(block))??;
+            Some((block, order, zeros))
+        });
+        fitting.expect("an empty page of a region fits by itself")
     }
 
     /// In the store: the largest part of the slot around the page that is still needed.

@@ -12,7 +12,7 @@
 //!
 //! Files cannot be lazily freed, purged, snapshot or moved here: all of these are about who else has the bytes, and the file has them.
 
-use crate::addr::{Order, PageIndex, PageRange};
+use crate::addr::{Order, PageIndex};
 use crate::command::{Command, Commands};
 use crate::event::{Outcome, Reply};
 use crate::folio::{Folio, FolioId, ListName, State};
@@ -27,16 +27,7 @@ impl Core {
         wanted: bool,
         out: &mut Commands,
     ) -> Reply {
-        let bounds = self.regions.of(page).expect("a fault is in a region").range;
-        let mut order = most;
-        let fits = |core: &Self, order| {
-            let block = PageRange::block(page, order);
-            bounds.covers(block) && core.leaves.blank(block).is_some()
-        };
-        while !fits(self, order) {
-            let smaller = order.smaller();
-            order = smaller.expect("a page of a file that is out of memory fits by itself");
-        }
+        let (_, order, _) = self.largest_blank(page, most);
         let (id, at, frame, fresh) = match self.admit_to_place(page, order, wanted, out) {
             Ok(admitted) => admitted,
             Err(reply) => return reply,

@@ -40,7 +40,7 @@ use crate::folio::{Errand, Folio, FolioId, ListName, State};
 use crate::group::GroupId;
 use crate::leaf::Entry;
 use crate::limits::{CLEAR_PAGES, MAX_GROUPS, RECLAIM_BATCH, RECLAIM_SCAN};
-use crate::lru::{ANON, UNWATCHED, VecId};
+use crate::lru::VecId;
 use crate::machine::Core;
 
 /// Where looks at lazily freed memory go on: the lruvec, and how much of it was not looked at in this round.
@@ -269,10 +269,7 @@ impl Core {
         for (vec, lists) in self.lru.iter() {
             let pages = lists.pages_of(ListName::LazyFree);
             if pages > most.0 && self.groups.is_below(self.lru.group(vec), scope) {
-                most = (
-                    pages,
-                    lists.list(ListName::LazyFree, ANON, UNWATCHED).oldest(),
-                );
+                most = (pages, lists.oldest_lazyfree());
             }
         }
         most.1
@@ -290,11 +287,7 @@ impl Core {
             self.recount.at = self.lru.after(self.recount.at);
             self.recount.left = pages(self);
         }
-        let id = self
-            .lru
-            .get(self.recount.at)
-            .list(ListName::LazyFree, ANON, UNWATCHED)
-            .oldest()?;
+        let id = self.lru.get(self.recount.at).oldest_lazyfree()?;
         let pages = self.folios.get(id).order.pages().0;
         self.recount.left = self.recount.left.saturating_sub(pages);
         Some(id)

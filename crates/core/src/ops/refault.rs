@@ -7,12 +7,14 @@ use crate::leaf::Entry;
 use crate::limits::{PAGES_PER_PAST_TABLE, PAST_TABLES_BATCH};
 use crate::lru::{ANON, EVICTABLE, FILE, Lruvec, Lruvecs, VecId, WATCHED, kind_of};
 use crate::machine::Core;
+use crate::order::Step;
 use crate::region::Kind;
 
 impl Core {
-    /// A page that was not in memory was wanted, and has come in as a part of a folio. `shadow` is what it had left behind. One that
-    /// `passes` will have been used but once, so that the rules have nothing to learn from it.
-    pub(crate) fn faulted_in(&mut self, page: PageIndex, shadow: u32, passes: bool) {
+    /// A page that was not in memory was wanted, and has come in as a part of a folio, by this `step`. `shadow` is what it had left behind.
+    /// Answers whether it passes, in a stream that is dropped behind: it will have been used but once, so that the rules have
+    /// nothing to learn from it.
+    pub(crate) fn faulted_in(&mut self, page: PageIndex, shadow: u32, step: Step) -> bool {
         let Entry::Folio(id) = self.leaves.get(page) else {
             unreachable!("{page} was brought in");
         };
@@ -21,11 +23,12 @@ impl Core {
         let kind = kind_of(&folio);
         let depth = self.groups.depth(folio.group);
         let found = self.shadows.unpack(shadow, depth, folio.node);
-        let mut near = false;
+        let (mut near, mut passes) = (false, false);
         if let Some(shadow) = found {
-            let lists = self.lru.get(vec);
+            let lists = self.lru.get_mut(vec);
             let distance = self.shadows.distance(shadow, lists.workingset.now());
-            near = !passes && self.is_near(lists, kind, distance);
+            passes = lists.stream_passes(page, folio.order, step, shadow, distance);
+            near = !passes && self.is_near(self.lru.get(vec), kind, distance);
             let price = self.cost_of(&folio);
             let most = self.refault_cost[ANON].max(self.refault_cost[FILE]);
             let lists = self.lru.get_mut(vec);
@@ -33,7 +36,6 @@ impl Core {
             lists
                 .balance
                 .note_cost(kind, pages as u32, price, all, most);
-            self.returned(vec, shadow, distance, folio.order.pages());
         }
         let restored = near && found.is_some_and(|shadow| shadow.workingset);
         let [refaults, activated, restored] =
@@ -58,6 +60,7 @@ impl Core {
             self.watch(vec, id, true);
         }
         self.imagine(id, Self::use_of(&folio, shadow));
+        passes
     }
 
     /// A folio has come in with one that was wanted. It is expected to be used next, so that a larger memory would have it.
@@ -125,10 +128,12 @@ impl Core {
         }
         let vec = self.lru.of(&folio);
         let lists = self.lru.get_mut(vec);
-        let folios = lists.folios() + 1;
         let key = folio.place.number();
-        let curve = &mut lists.workingset.curve;
-        let Some(missed) = curve.used(key, what, folios, self.limit) else {
+        if !lists.workingset.curve.follows(key, what, self.limit) {
+            return;
+        }
+        let folios = lists.folios() + 1;
+        let Some(missed) = lists.workingset.curve.used(key, what, folios) else {
             return;
         };
         self.count(folio.group, |stat| {

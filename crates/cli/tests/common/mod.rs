@@ -43,14 +43,15 @@ pub fn stub(directory: &Path) -> PathBuf {
     library
 }
 
-/// `millpond run --ram 64M OPTIONS -- COMMAND`, with interrupts as a terminal has them: what runs in the background of a
-/// script has inherited that they are ignored, and so would the program under test.
+/// `millpond run --ram 64M OPTIONS -- COMMAND`, with signals as a terminal has them. What runs in the background of a
+/// script has inherited that interrupts are ignored, and what `nohup` started, that hangups are; so would the program under
+/// test, and a shell cannot trap what it found ignored.
 pub fn run(options: &[&str], command: &[&str]) -> Command {
     let mut run = Command::new(millpond());
     // SAFETY: `signal` is allowed between fork and exec.
     unsafe {
         run.pre_exec(|| {
-            for signal in [libc::SIGINT, libc::SIGQUIT] {
+            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTERM] {
                 libc::signal(signal, libc::SIG_DFL);
             }
             Ok(())

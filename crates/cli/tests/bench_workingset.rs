@@ -109,6 +109,32 @@ fn tables_are_what_they_may_be_and_nobody_hides_any() {
 }
 
 #[test]
+fn bookkeeping_is_timed_by_leaving_it_out() {
+    let _alone = alone();
+    let options = ["--overhead-ram=16M", "--overhead-accesses=20000"];
+    let Some(report) = report("overhead", &options) else {
+        return;
+    };
+    let (on, off) = (
+        side(&report["overhead"], "on"),
+        side(&report["overhead"], "off"),
+    );
+    for median in [on, off] {
+        assert_eq!(median["wrong_pages"], 0);
+        // Half of the memory is there, so one access in two is a fault.
+        let majors = number(&median["major_faults"]);
+        assert!((8000.0..13_000.0).contains(&majors), "{median}");
+        assert!(
+            number(&median["core_ns"]) < number(&median["access_ns"]),
+            "{median}"
+        );
+    }
+    // Watched folios are looked for in limbo more often than others.
+    assert!(number(&on["rescues"]) > 0.0, "{on}");
+    assert_eq!(targets(&report), 1);
+}
+
+#[test]
 fn traces_are_replayed_and_compared() {
     let directory = tempfile::tempdir().unwrap();
     let numbers = |name: &str, pages: &mut dyn Iterator<Item = u64>| {

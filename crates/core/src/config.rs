@@ -38,6 +38,9 @@ pub struct Config {
     pub refault_cost: u32,
     /// The same for a page of a file. [`Event::SetFileCost`](crate::Event::SetFileCost) changes it.
     pub file_cost: u32,
+    /// Whether what refaults and rescues tell decides what stays: shadows, watched folios and their miniatures, the curve. Without, folios leave by
+    /// the order in which they were last seen in use, and limbo keeps to its least share. It is there so that the price of all this can be measured.
+    pub workingset: bool,
     /// Shadows have at most so many bits, 12 or more; fewer where the entries have no more to spare.
     pub shadow_bits: u8,
     /// Reclaim in the background begins when fewer pages than limit × this / 1024 are available …
@@ -117,6 +120,7 @@ impl Config {
             limbo_share: 32,
             refault_cost: 256,
             file_cost: 256,
+            workingset: true,
             shadow_bits: 32,
             low_mark: 16,
             high_mark: 32,

@@ -144,6 +144,13 @@ impl Core {
         })
     }
 
+    /// What a major fault of an anonymous page is taken to cost, in sixteenths of a rescue: [`Config::refault_cost`], or what
+    /// [`Event::SetRefaultCost`] said since.
+    #[must_use]
+    pub fn refault_cost(&self) -> u32 {
+        self.refault_cost[ANON]
+    }
+
     /// Takes one event and answers it, adding commands to `out`.
     ///
     /// # Panics
@@ -370,7 +377,7 @@ impl Core {
         let (group, node, kind) = (self.group_of(start), region.node, region.kind);
         let place = self.leaves.place_of(start);
         let id = self.folios.alloc(place, order, state)?;
-        let watched = is_watched(place.number(), self.limit);
+        let watched = self.config.workingset && is_watched(place.number(), self.limit);
         let now = self.lru.get(self.lru.id(group, node)).workingset.now();
         let folio = self.folios.get_mut(id);
         (folio.group, folio.node) = (group, node);

@@ -302,3 +302,26 @@ fn the_curve_rises_by_what_fits() {
     // The sample of so few pages may be a little more than they.
     assert!(shares[5] > 0.95, "{shares:?}");
 }
+
+/// Without workingset detection nothing is remembered of what leaves, and nothing is learnt from what comes back; memory is given by last use.
+#[test]
+fn without_detection_what_comes_back_is_like_new() {
+    let config = Config {
+        workingset: false,
+        ..Config::new(PageCount(32 * LEAF_PAGES), PageCount(MIN_LIMIT_PAGES))
+    };
+    let mut bench = Bench(Core::new(config).unwrap());
+    let pages = PageCount(64);
+    bench.send(Event::SetLimit { pages });
+    let region = bench.region(512, 0);
+    let mut came_back = 0;
+    for n in 0..1000 {
+        came_back += u32::from(touch(&mut bench, region.start.plus(n % 100)));
+    }
+    let stats = bench.0.stats();
+    // A loop longer than memory, by last use: no page is there when its turn comes.
+    assert_eq!(came_back, 900);
+    assert_eq!(stats.pgmajfault, 900);
+    let learnt = stats.workingset_refault_anon + stats.pgactivate + stats.workingset_nodes;
+    assert_eq!((learnt, stats.refaults_at), (0, [0; curve::SIZES]));
+}

@@ -139,6 +139,7 @@ pub struct ManagerBuilder {
     charge: Charge,
     background: Option<bool>,
     limbo_share: Option<u16>,
+    workingset: bool,
     lazyfree_max: Option<u64>,
     on_tick: Option<fn()>,
     publish: Option<String>,
@@ -159,6 +160,7 @@ impl Default for ManagerBuilder {
             charge: Charge::FramesAndStore,
             background: None,
             limbo_share: None,
+            workingset: true,
             lazyfree_max: None,
             on_tick: None,
             publish: None,
@@ -255,6 +257,13 @@ impl ManagerBuilder {
         self
     }
 
+    /// Whether what comes back decides what stays (on unless said otherwise). Without, memory is given by last use, as far as it is seen, and no
+    /// figures tell what more of it would spare. `millpond bench workingset --only overhead` measures the difference by this.
+    pub fn workingset(mut self, on: bool) -> Self {
+        self.workingset = on;
+        self
+    }
+
     /// As if the machine had `nodes` memory nodes (NUMA), up to 16: for tests on a machine with one.
     ///
     /// Without this a manager looks which nodes there are. Where there are several, regions go to them in turn; each node has lists and
@@ -342,6 +351,7 @@ impl ManagerBuilder {
             lazyfree_max: self.lazyfree_max.map_or(usual.lazyfree_max, pages),
             limbo_share: self.limbo_share.unwrap_or(usual.limbo_share),
             refault_cost: self.store.refault_cost(),
+            workingset: self.workingset,
             nodes: nodes.len().max(1) as u8,
             ..usual
         };

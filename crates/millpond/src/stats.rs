@@ -49,7 +49,7 @@ pub struct FaultLatencies {
 }
 
 /// Counters and gauges of a manager. Pages are 4 KiB.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stats {
     /// Counters under Linux's vmstat names.
     pub vm: VmStat,
@@ -67,6 +67,9 @@ pub struct Stats {
     pub latency: LatencySummary,
     /// Latency of faults by the way they went.
     pub faults: FaultLatencies,
+    /// How many times as much as a rescue a load from the store is taken to cost: what the kind of store suggests, then what was measured of
+    /// late. How long memory waits in limbo follows from it.
+    pub refault_cost: f64,
     /// Time spent reclaiming: in the background and in faulting threads.
     pub reclaim: Duration,
     /// Of that, in faulting threads.

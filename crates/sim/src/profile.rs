@@ -101,6 +101,7 @@ impl Profile {
             config.limbo_share = rng.between(0, 200) as u16;
         }
         config.shadow_bits = Rng::new(rng.clone().word() ^ 1).pick(&[12, 16, 32]);
+        config.workingset = !Rng::new(rng.clone().word() ^ 2).chance(30);
         config.lazyfree_max = match rng.below(4) {
             0 => PageCount(rng.below(2000)),
             1 => PageCount(0),

@@ -20,7 +20,7 @@ use std::time::Duration;
 const PAGE: u64 = 4096;
 
 /// Counters that add up over processes. What is lazily freed is a gauge: as it was when each process ended.
-const SUMS: [Field; 23] = [
+const SUMS: [Field; 27] = [
     Field::Touched,
     Field::MinorFaults,
     Field::MajorFaults,
@@ -36,6 +36,10 @@ const SUMS: [Field; 23] = [
     Field::OverLimit,
     Field::OverLimitBytes,
     Field::DirectReclaims,
+    Field::PgScanKswapd,
+    Field::PgScanDirect,
+    Field::PgStealKswapd,
+    Field::PgStealDirect,
     Field::LazyFree,
     Field::PgLazyFree,
     Field::PgLazyFreed,
@@ -351,11 +355,19 @@ impl fmt::Display for Report {
         }
         writeln!(f, "{line}")?;
         let reclaim = Time(self.sum(Field::Reclaim));
-        writeln!(
+        write!(
             f,
             "  reclaim         {reclaim}, {} direct",
             Thousands(self.sum(Field::DirectReclaims))
         )?;
+        let both = |one, other| self.sum(one) + self.sum(other);
+        let scanned = both(Field::PgScanKswapd, Field::PgScanDirect);
+        let stolen = both(Field::PgStealKswapd, Field::PgStealDirect);
+        if scanned > 0 {
+            let efficiency = 100.0 * stolen as f64 / scanned as f64;
+            write!(f, "; freed {efficiency:.0} % of what it looked at")?;
+        }
+        writeln!(f)?;
         let freed = self.sum(Field::PgLazyFree);
         if freed > 0 {
             writeln!(
@@ -487,6 +499,8 @@ mod tests {
             &[
                 (Field::PeakRss, 63 << 20),
                 (Field::MajorFaults, 7),
+                (Field::PgScanDirect, 300),
+                (Field::PgStealDirect, 100),
                 (Field::FaultP50, 9),
                 (Field::LoadCount, 7),
                 (Field::LoadP50, 4000),
@@ -507,6 +521,8 @@ mod tests {
             &[
                 (Field::PeakRss, 20 << 20),
                 (Field::MajorFaults, 1),
+                (Field::PgScanKswapd, 100),
+                (Field::PgStealKswapd, 100),
                 (Field::FaultP50, 1_000_000),
                 (Field::LazyFree, 1 << 20),
                 (Field::PgLazyFree, 512),
@@ -525,6 +541,12 @@ mod tests {
         assert_eq!(json["fault_load_p50_ns"], 4000);
         assert_eq!(json["fault_waited_max_ns"], 0);
         let line = "    99 % within   first touch 5.0 µs, load 9.1 µs\n";
+        assert!(report.to_string().contains(line), "{report}");
+        assert_eq!(
+            (&json["pgscan_direct"], &json["pgsteal_kswapd"]),
+            (&300.into(), &100.into())
+        );
+        let line = "0 direct; freed 50 % of what it looked at\n";
         assert!(report.to_string().contains(line), "{report}");
         assert_eq!(json["compression_ratio"], Value::Null);
         assert_eq!(json["processes"][1]["major_faults"], 1);

@@ -252,7 +252,10 @@ impl Core {
             mapped += pages(ListName::Active) + pages(ListName::Inactive);
         }
         let least = u32::from(self.config.limbo_share);
-        let share = lists.workingset.limbo_share(part == WATCHED, least);
+        let share = match self.config.workingset {
+            true => lists.workingset.limbo_share(part == WATCHED, least),
+            false => least,
+        };
         let wanted = u64::from(limbo + mapped) * u64::from(share) / 1024;
         (wanted as u32).saturating_sub(limbo)
     }

@@ -123,7 +123,7 @@ impl Core {
     /// What a use would have been in memory of other sizes.
     fn imagine(&mut self, id: FolioId, what: Use) {
         let folio = *self.folios.get(id);
-        if what == Use::Again && folio.part() != WATCHED {
+        if !self.config.workingset || what == Use::Again && folio.part() != WATCHED {
             return;
         }
         let vec = self.lru.of(&folio);
@@ -167,7 +167,8 @@ impl Core {
     /// A folio leaves memory: its pages, whose entries say what they are now, keep its shadow. By the clock of a group that was
     /// removed it would say nothing, and what is mapped straight from where its file is comes back for nothing.
     pub(crate) fn leave_shadows(&mut self, at: PageRange, folio: &Folio) {
-        if self.groups.is_dying(folio.group) || folio.kind() == Kind::Direct {
+        let useless = self.groups.is_dying(folio.group) || folio.kind() == Kind::Direct;
+        if useless || !self.config.workingset {
             return;
         }
         let shadow = self.shadows.pack(folio, self.groups.depth(folio.group));

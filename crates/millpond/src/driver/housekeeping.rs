@@ -3,6 +3,7 @@
 //! It sleeps on a futex word until a fault finds less than the low mark available, or a tick has passed. It holds
 //! the housekeeping lock while it works, so that a fork finds it between two pieces of work.
 
+use super::refault_cost::RefaultCost;
 use super::{Background, Driver};
 use millpond_core::{Commands, Event};
 use millpond_mmu::Delivery;
@@ -54,6 +55,7 @@ impl Driver {
         let mut last_tick = Instant::now();
         let mut last_retry = Instant::now();
         let mut fruitless = false;
+        let mut refault_cost = RefaultCost::new(self.lock().refault_cost());
         self.publish();
         while !self.stop.load(Ordering::SeqCst) {
             let seen = self.kicks.load(Ordering::SeqCst);
@@ -73,6 +75,9 @@ impl Driver {
             if last_tick.elapsed() >= TICK {
                 last_tick = Instant::now();
                 self.tick();
+                if let Some(sixteenths) = refault_cost.measure(&self.latency) {
+                    self.tell(Event::SetRefaultCost { sixteenths });
+                }
             }
             if last_retry.elapsed() >= STORE_RETRY {
                 last_retry = Instant::now();

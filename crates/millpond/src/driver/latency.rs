@@ -104,28 +104,61 @@ impl Latency {
     }
 }
 
+/// What has been counted of one way since somebody looked.
+#[derive(Debug)]
+pub(crate) struct Recent {
+    path: FaultPath,
+    looked: Box<[u64]>,
+}
+
+impl Recent {
+    /// Of all that was ever counted.
+    pub(crate) fn new(path: FaultPath) -> Self {
+        let looked = vec![0; BUCKETS].into();
+        Self { path, looked }
+    }
+
+    /// The median of what came since the last one that was told, in nanoseconds, once that is `least` faults.
+    pub(crate) fn median(&mut self, latency: &Latency, least: u64) -> Option<u64> {
+        let buckets = &latency.paths[self.path as usize].buckets;
+        let now: Box<[u64]> = buckets.iter().map(|bucket| bucket.load(Relaxed)).collect();
+        let since = |i: usize| now[i].saturating_sub(self.looked[i]);
+        let count = (0..BUCKETS).map(since).sum();
+        if count < least {
+            return None;
+        }
+        let median = quantile(count, 50, since);
+        self.looked = now;
+        median
+    }
+}
+
 fn summary(paths: &[Histogram]) -> LatencySummary {
     let in_bucket =
         |i: usize| -> u64 { paths.iter().map(|one| one.buckets[i].load(Relaxed)).sum() };
     let count = (0..BUCKETS).map(in_bucket).sum::<u64>();
     let max_ns = paths.iter().map(|one| one.max.load(Relaxed)).max();
     let max_ns = max_ns.unwrap_or(0);
-    let quantile = |percent: u64| {
-        let rank = (count * percent).div_ceil(100).max(1);
-        let mut seen = 0;
-        let at = (0..BUCKETS).find(|&i| {
-            seen += in_bucket(i);
-            seen >= rank
-        });
-        // What came in between counting and looking may have moved the rank beyond the last bucket.
-        at.map_or(max_ns, |i| last_of(i).min(max_ns))
-    };
+    // What came in between counting and looking may have moved the rank beyond the last bucket.
+    let quantile =
+        |percent: u64| quantile(count, percent, in_bucket).map_or(max_ns, |ns| ns.min(max_ns));
     LatencySummary {
         count,
         p50_ns: quantile(50),
         p99_ns: quantile(99),
         max_ns,
     }
+}
+
+/// The time that `percent` of `count` faults took at most.
+fn quantile(count: u64, percent: u64, in_bucket: impl Fn(usize) -> u64) -> Option<u64> {
+    let rank = (count * percent).div_ceil(100).max(1);
+    let mut seen = 0;
+    let at = (0..BUCKETS).find(|&i| {
+        seen += in_bucket(i);
+        seen >= rank
+    });
+    at.map(last_of)
 }
 
 fn bucket(ns: u64) -> usize {
@@ -184,5 +217,24 @@ mod tests {
         assert!((1_000_000..1_016_000).contains(&all.p50_ns), "{all:?}");
         latency.clear();
         assert_eq!(latency.summary(), LatencySummary::default());
+    }
+
+    #[test]
+    fn a_recent_median_is_of_what_came_since_the_last() {
+        let latency = Latency::new();
+        let mut recent = Recent::new(FaultPath::Load);
+        let mut after = |ns: u64, faults: u64| {
+            for _ in 0..faults {
+                latency.record(FaultPath::Load, ns);
+            }
+            recent.median(&latency, 10)
+        };
+        let near = |found: Option<u64>, ns: u64| found.is_some_and(|it| it.abs_diff(ns) <= ns / 64);
+        assert_eq!(after(1000, 9), None);
+        assert!(near(after(1000, 1), 1000));
+        // Fewer than in the past, and slower.
+        assert_eq!(after(9000, 4), None);
+        assert!(near(after(9000, 6), 9000));
+        assert_eq!(after(1, 0), None);
     }
 }

@@ -23,6 +23,7 @@ pub(crate) mod lock;
 mod operate;
 mod reclaim;
 pub(crate) mod record;
+mod refault_cost;
 pub(crate) mod remap;
 pub(crate) mod shrink;
 pub(crate) mod snapshot;
@@ -198,9 +199,9 @@ impl Driver {
     pub(crate) fn stats(&self) -> Stats {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
-        let (vm, metadata_bytes) = {
+        let (vm, metadata_bytes, refault_cost) = {
             let core = self.lock();
-            (core.stats(), core.metadata_bytes())
+            (core.stats(), core.metadata_bytes(), core.refault_cost())
         };
         let vm = vm.since(&self.inherited.lock());
         let direct = self.direct_ns.load(std::sync::atomic::Ordering::Relaxed);
@@ -214,6 +215,7 @@ impl Driver {
             peak_bytes: self.governor.peak(),
             latency: self.latency.summary(),
             faults: self.latency.by_path(),
+            refault_cost: f64::from(refault_cost) / 16.0,
             reclaim: Duration::from_nanos(direct + background),
             reclaim_direct: Duration::from_nanos(direct),
             volatile_purges: self.purges.load(std::sync::atomic::Ordering::Relaxed),

@@ -6,6 +6,7 @@
 //! | `scan` | does what is used once push out what is used again and again? | [`scan`] |
 //! | `groups` | does a group that thrashes disturb one that does not? | [`groups`] |
 //! | `metadata` | what do the tables take? | [`metadata`] |
+//! | `overhead` | what does noting all this take of a fault's time? | [`overhead`] |
 //! | `traces` | how does the policy compare with others on real traces? | [`traces`] |
 //!
 //! As in the other benchmarks each measurement is a fresh process, and the sides of a part take turns in every round. Folios are of
@@ -14,6 +15,7 @@
 mod groups;
 mod memory;
 mod metadata;
+mod overhead;
 mod report;
 mod scan;
 mod shift;
@@ -30,9 +32,11 @@ use super::worker::Workers;
 use super::{BenchError, Skip, is_asked_for, say_measured};
 use groups::Company;
 use memory::Setting;
+use overhead::Detection;
 use report::{Parts, WorkingsetReport};
 use serde::de::DeserializeOwned;
 use side::Side;
+use std::fmt::Display;
 use std::path::PathBuf;
 use traces::Traces;
 
@@ -60,6 +64,8 @@ pub struct WorkingsetArgs {
     #[command(flatten)]
     metadata: metadata::Sizes,
     #[command(flatten)]
+    overhead: overhead::Sizes,
+    #[command(flatten)]
     traces: traces::Sizes,
 }
 
@@ -74,15 +80,18 @@ enum Name {
     Groups,
     /// What tables take
     Metadata,
+    /// What bookkeeping takes of a fault
+    Overhead,
     /// Traces
     Traces,
 }
 
-const PARTS: [Name; 5] = [
+const PARTS: [Name; 6] = [
     Name::Shift,
     Name::Scan,
     Name::Groups,
     Name::Metadata,
+    Name::Overhead,
     Name::Traces,
 ];
 
@@ -119,6 +128,16 @@ pub enum WorkingsetWorker {
         how: How,
         #[command(flatten)]
         sizes: metadata::Sizes,
+    },
+    /// What bookkeeping takes of a fault
+    Overhead {
+        /// Whether it is done
+        detection: overhead::Detection,
+        /// The order of the folios
+        #[arg(long)]
+        order: BenchOrder,
+        #[command(flatten)]
+        sizes: overhead::Sizes,
     },
 }
 
@@ -210,23 +229,20 @@ impl Bench<'_> {
             }
             Name::Groups => {
                 let sizes = self.args.groups;
-                let order = self.args.order.to_string();
                 let sides = [Company::Alone, Company::Beside];
-                let mut rounds = Rounds::new(&sides, self.args.rounds);
-                rounds.run(|company| {
-                    let company = company.to_string();
-                    let mut arguments = ["workingset", "groups", &company, "--order", &order]
-                        .map(str::to_owned)
-                        .to_vec();
-                    arguments.extend(sizes.to_arguments());
-                    self.workers.measure(&arguments, |_, _| Ok(()))
-                })?;
-                self.parts.groups = Some(Part::new(sizes, rounds.done));
+                let rounds = self.own("groups", &sides, &sizes.to_arguments())?;
+                self.parts.groups = Some(Part::new(sizes, rounds));
             }
             Name::Metadata => {
                 let sizes = self.args.metadata;
                 let rounds = self.sides("metadata", None, &sizes.to_arguments())?;
                 self.parts.metadata = Some(Part::new(sizes, rounds));
+            }
+            Name::Overhead => {
+                let sizes = self.args.overhead;
+                let sides = [Detection::On, Detection::Off];
+                let rounds = self.own("overhead", &sides, &sizes.to_arguments())?;
+                self.parts.overhead = Some(Part::new(sizes, rounds));
             }
             Name::Traces => match &self.args.traces.traces {
                 Some(directory) => {
@@ -275,6 +291,25 @@ impl Bench<'_> {
             self.parts.kernel = Some(kernel.setting);
         }
         rounds
+    }
+
+    /// Millpond alone, in several ways.
+    fn own<S: Copy + PartialEq + Display, T: DeserializeOwned>(
+        &self,
+        part: &str,
+        sides: &[S],
+        sizes: &[String],
+    ) -> Result<Vec<(S, Vec<T>)>, BenchError> {
+        let order = self.args.order.to_string();
+        let mut rounds = Rounds::new(sides, self.args.rounds);
+        rounds.run(|side| {
+            let mut arguments = ["workingset", part, &side.to_string(), "--order", &order]
+                .map(str::to_owned)
+                .to_vec();
+            arguments.extend_from_slice(sizes);
+            self.workers.measure(&arguments, |_, _| Ok(()))
+        })?;
+        Ok(rounds.done)
     }
 
     fn sides<T: DeserializeOwned>(
@@ -327,19 +362,32 @@ pub fn work(command: &WorkingsetWorker) -> Result<(), BenchError> {
             order,
             sizes,
         } => {
-            let setting = Setting {
-                side: Side::Millpond,
-                order: *order,
-                cgroup: None,
-                budget: sizes.budget_bytes,
-                pages: 0,
-            };
+            let setting = own_setting(*order, sizes.budget_bytes);
             say_measured(groups::work(*company, setting, sizes))
+        }
+        WorkingsetWorker::Overhead {
+            detection,
+            order,
+            sizes,
+        } => {
+            let setting = own_setting(*order, sizes.budget_bytes);
+            say_measured(overhead::work(*detection, setting, sizes))
         }
         WorkingsetWorker::Metadata { how, sizes } => {
             let setting = how.setting(sizes.budget(), sizes.pages());
             say_measured(metadata::work(setting))
         }
+    }
+}
+
+/// For a part that makes regions of its own.
+fn own_setting(order: BenchOrder, budget: u64) -> Setting<'static> {
+    Setting {
+        side: Side::Millpond,
+        order,
+        cgroup: None,
+        budget,
+        pages: 0,
     }
 }
 

@@ -9,7 +9,7 @@
 //! | `rounds` | rounds of each side |
 //! | `order` | the order of Millpond's folios, as `--order` takes it |
 //! | `kernel` | what the kernel's side ran on; null when it was skipped |
-//! | `shift`, `scan`, `groups`, `metadata` | a part: `sizes`, `sides` (each `side`, `median`, `rounds`), `ratios` |
+//! | `shift`, `scan`, `groups`, `metadata`, `overhead` | a part: `sizes`, `sides` (each `side`, `median`, `rounds`), `ratios` |
 //! | `traces` | `policies`, `rows` (`trace`, `percent`, `pages`, `accesses`, `miss_ratios` by policy), `geometric_means`, `worst_over_lru`, `worst_trace`, `over_best` |
 //! | `targets` | what was wanted: `what`, `value`, `wanted` (at least or at most, as `bound` says), `met` |
 //! | `skipped` | `what` was left out and `why` |
@@ -18,6 +18,7 @@
 //! is taken by itself; of what was wrong it is the highest.
 
 use super::groups::{self, Company};
+use super::overhead::{self, Detection};
 use super::side::Side;
 use super::traces::Traces;
 use super::{metadata, scan, shift};
@@ -43,6 +44,8 @@ pub struct Parts {
     pub groups: Option<Part<Company, groups::Sizes, groups::Outcome>>,
     /// What tables take.
     pub metadata: Option<Part<Side, metadata::Sizes, metadata::Outcome>>,
+    /// What bookkeeping takes of a fault.
+    pub overhead: Option<Part<Detection, overhead::Sizes, overhead::Outcome>>,
     /// Traces.
     pub traces: Option<Traces>,
     /// What was left out.
@@ -89,6 +92,7 @@ impl WorkingsetReport {
             parts.scan.as_ref().map(Part::wrong),
             parts.groups.as_ref().map(Part::wrong),
             parts.metadata.as_ref().map(Part::wrong),
+            parts.overhead.as_ref().map(Part::wrong),
         ];
         wrong.into_iter().flatten().sum::<u64>() == 0
     }
@@ -127,6 +131,13 @@ fn targets(parts: &Parts) -> Vec<Target> {
         let what = "metadata: bytes that the kernel counts and nobody reports, over those reported";
         let unreported = tables.unreported / tables.bytes as f64;
         push(what, unreported, Bound::AtMost, 0.1);
+    }
+    if let Some(overhead) = &parts.overhead {
+        let of = |detection| overhead.median(detection);
+        let pair = of(Detection::On).zip(of(Detection::Off));
+        let share = pair.map_or(f64::NAN, |(on, off)| overhead::share(on, off));
+        let what = "overhead: bookkeeping's share of the time of an access";
+        push(what, share, Bound::AtMost, 0.03);
     }
     if let Some(traces) = &parts.traces {
         let (worst, trace) = traces.worst();
@@ -170,6 +181,15 @@ impl fmt::Display for WorkingsetReport {
         if let Some(part) = &parts.metadata {
             let memory = Human(part.sizes.memory_bytes);
             part.write(f, &format!("tables for {memory}, all of it resident"))?;
+        }
+        if let Some(part) = &parts.overhead {
+            let (ram, all) = (part.sizes.budget_bytes, 2 * part.sizes.budget_bytes);
+            let heading = format!(
+                "random reads of {} in {}, with workingset detection and without",
+                Human(all),
+                Human(ram)
+            );
+            part.write(f, &heading)?;
         }
         if let Some(traces) = &parts.traces {
             write!(f, "{traces}")?;

@@ -7,11 +7,12 @@
 //! neither mapped nor in limbo. Exits with an error when it is more than 5 % above LRU anywhere, or worse on average than
 //! the best of the others.
 
+mod common;
+
+use common::{Arguments, load};
 use millpond_replay::core_policy::CorePolicy;
-use millpond_replay::import::Reading;
-use millpond_replay::open;
 use millpond_replay::policies::Policy;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,21 +34,10 @@ struct Row {
 }
 
 fn main() -> ExitCode {
-    let mut args = std::env::args().skip(1);
-    let Some(directory) = args.next().map(PathBuf::from) else {
-        eprintln!("name the directory with the traces");
-        return ExitCode::from(2);
-    };
-    let percents = args.next().unwrap_or("10,25,50".to_owned());
-    let percents: Result<Vec<u64>, _> = percents.split(',').map(str::parse).collect();
-    let Ok(percents) = percents else {
-        eprintln!("sizes are percents of the footprint, such as 10,25,50");
-        return ExitCode::from(2);
-    };
-    let paths = match traces(&directory) {
-        Ok(paths) => paths,
-        Err(error) => {
-            eprintln!("{}: {error}", directory.display());
+    let Arguments { traces, percents } = match Arguments::parse() {
+        Ok(arguments) => arguments,
+        Err(what) => {
+            eprintln!("{what}");
             return ExitCode::from(2);
         }
     };
@@ -56,7 +46,7 @@ fn main() -> ExitCode {
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while let Some(path) = paths.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some(path) = traces.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let found = replay(path, &percents);
                     rows.lock().expect("no thread panics").extend(found);
                 }
@@ -68,27 +58,8 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(!print(&rows)))
 }
 
-fn traces(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let mut paths = Vec::new();
-    for entry in std::fs::read_dir(directory)? {
-        let path = entry?.path();
-        if path.to_string_lossy().ends_with(".vz.zst") {
-            paths.push((std::fs::metadata(&path)?.len(), path));
-        }
-    }
-    // The longest ones first, so that the threads end together.
-    paths.sort_by_key(|&(len, _)| std::cmp::Reverse(len));
-    Ok(paths.into_iter().map(|(_, path)| path).collect())
-}
-
 fn replay(path: &Path, percents: &[u64]) -> Vec<Row> {
-    let name = path.file_name().expect("a file").to_string_lossy();
-    let name = name.trim_end_matches(".vz.zst").to_owned();
-    let reading = Reading {
-        write_bit: name.starts_with("pg_"),
-        instructions: false,
-    };
-    let trace = open::load(path, None, reading).unwrap_or_else(|error| panic!("{error}"));
+    let (name, trace) = load(path);
     let size = |&percent: &u64| (u64::from(trace.footprint()) * percent / 100).max(2) as u32;
     let sizes: Vec<u32> = percents.iter().map(size).collect();
     let all = trace.len() as f64;

@@ -9,10 +9,11 @@
 //! followed LRU: where the truth is less than that, it is the policy that falls short of what was promised. At the
 //! end: how many are within a tenth of the major faults.
 
+mod common;
+
+use common::{Arguments, load};
 use millpond_replay::core_policy::CorePolicy;
 use millpond_replay::curve::Curve;
-use millpond_replay::import::Reading;
-use millpond_replay::open;
 use millpond_replay::stack_distance::StackDistances;
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -23,38 +24,22 @@ const QUARTERS: [u32; 4] = [1, 2, 4, 8];
 const WITHIN: f64 = 0.1;
 
 fn main() -> ExitCode {
-    let mut args = std::env::args().skip(1);
-    let Some(directory) = args.next() else {
-        eprintln!("name the directory with the traces");
-        return ExitCode::from(2);
-    };
-    let percents = args.next().unwrap_or("10,25,50".to_owned());
-    let percents: Result<Vec<u64>, _> = percents.split(',').map(str::parse).collect();
-    let Ok(percents) = percents else {
-        eprintln!("sizes are percents of the footprint, such as 10,25,50");
-        return ExitCode::from(2);
-    };
-    let entries = match std::fs::read_dir(&directory) {
-        Ok(entries) => entries,
-        Err(error) => {
-            eprintln!("{directory}: {error}");
+    let Arguments {
+        mut traces,
+        percents,
+    } = match Arguments::parse() {
+        Ok(arguments) => arguments,
+        Err(what) => {
+            eprintln!("{what}");
             return ExitCode::from(2);
         }
     };
-    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
-    paths.retain(|path| path.to_string_lossy().ends_with(".vz.zst"));
-    paths.sort();
+    traces.sort();
     println!("| trace | cache | major faults | more | predicted | in truth | off | LRU |");
     println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
     let (mut all, mut good, mut short) = (0, 0, 0);
-    for path in paths {
-        let name = path.file_name().expect("a file").to_string_lossy();
-        let name = name.trim_end_matches(".vz.zst");
-        let reading = Reading {
-            write_bit: name.starts_with("pg_"),
-            instructions: false,
-        };
-        let trace = open::load(&path, None, reading).unwrap_or_else(|error| panic!("{error}"));
+    for path in traces {
+        let (name, trace) = load(&path);
         let lru = StackDistances::of(&trace);
         let mut larger = HashMap::new();
         let mut replay = |pages: u32| -> Curve {

@@ -58,7 +58,9 @@
 //! Miniatures start with what they hold; real memory holds what the other rule left. So the rule of reuse must also prove itself
 //! in reality: real misses of watched folios beyond those that LRU would have had (from the first miss under reuse until LRU,
 //! back in force, has missed as often as there are seats) are charged to an account that is credited with 2 % of LRU's misses. Overdrawn, it
-//! ends the rule of reuse until it is paid back. This bounds what the guess can cost by 2 % and one account.
+//! ends the rule of reuse until it is paid back. This bounds what the guess can cost by 2 % and one account. A failure may have had its
+//! reason in a phase that is long over, and 2 % pay slowly. So while the miniatures say that reuse would be better, a sixteenth of what it would have
+//! spared is credited as well: a promise that is kept is worth more tries than one that is small.
 //!
 //! # Who is watched
 //! Folios whose place hashes to a certain value: one in 32, but a thousand where that is more, and not more than four thousand. All of
@@ -132,6 +134,8 @@ const CREDIT_MOST: u32 = 64 * SIXTEENTH;
 /// Real misses are counted in 1/1024, and this much is allowed for each of LRU's.
 const ALLOWED: i32 = 20;
 const UNIT: i32 = 1024;
+/// Of each miss that the rule of reuse promises to spare while it is not in force, so much is allowed, too.
+const PROMISED: i32 = 64;
 /// How long ago a folio is taken to have been used that advice says is not needed.
 const COLDEST: u32 = 1 << 30;
 /// How many uses are of late.
@@ -353,17 +357,21 @@ impl Workingset {
         };
         let seats = room as i32;
         let recency = would.recency;
-        let bound = Duel::bound(room);
+        let (bound, ahead) = (Duel::bound(room), Duel::ahead(room));
         self.score = would.score(self.score, room);
         if self.rule == Rule::Reuse || self.recovering > 0 {
             self.regret += UNIT * (i32::from(missed) - i32::from(recency));
         }
-        self.regret = (self.regret - ALLOWED * i32::from(recency)).max(-bound * UNIT);
+        let promised = match self.rule {
+            Rule::Recency if self.score >= ahead => i32::from(recency) - i32::from(would.reuse),
+            _ => 0,
+        };
+        let paid = ALLOWED * i32::from(recency) + PROMISED * promised;
+        self.regret = (self.regret - paid).max(-bound * UNIT);
         self.recovering = match self.rule {
             Rule::Reuse => seats,
             Rule::Recency => self.recovering - i32::from(missed),
         };
-        let ahead = Duel::ahead(room);
         match self.rule {
             Rule::Recency if self.score >= ahead && self.regret <= 0 => self.rule = Rule::Reuse,
             Rule::Reuse if self.regret > 0 => {
@@ -583,5 +591,22 @@ mod tests {
             over += u32::from(workingset.rule() == Rule::Reuse);
         }
         assert!(over < 20_000, "{over}");
+    }
+
+    /// What failed once and would spare half of all misses now is tried again after fewer of them than 2 % pay for.
+    #[test]
+    fn a_large_promise_pays_for_a_failure_sooner() {
+        let mut workingset = Workingset::new();
+        workingset.regret = 100 * UNIT;
+        let until_tried = (0..10_000).find(|n| {
+            workingset.watched_use(n % 200, 100, true);
+            workingset.rule() == Rule::Reuse
+        });
+        let alone = 100 * UNIT / ALLOWED;
+        let until_tried = until_tried.unwrap() as i32;
+        assert!(
+            (alone / 5..alone / 2).contains(&until_tried),
+            "{until_tried} of {alone}"
+        );
     }
 }

@@ -468,15 +468,7 @@ impl Core {
 
     /// The pages of `range` become parts of `slot`, from its page `first` on.
     pub(crate) fn set_swapped(&mut self, range: PageRange, slot: SlotId, first: u16) {
-        for (i, page) in range.pages().enumerate() {
-            self.leaves.set(
-                page,
-                Entry::Swapped {
-                    slot,
-                    index: first + i as u16,
-                },
-            );
-        }
+        self.leaves.set_swapped(range, slot, first);
     }
 
     /// Whether `range` is not empty and inside the arena.

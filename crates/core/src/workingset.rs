@@ -91,7 +91,7 @@
 //! where nothing is evicted nothing is taken out either, and a loop inside of memory costs nothing.
 //!
 //! # Shadows
-//! A shadow is what fits into the spare bits of a page's entry (`leaf.rs`): that there is one; whether the page was active (*workingset*, for
+//! A shadow is what fits into the spare bits of a page's entry (`leaf/packing.rs`): that there is one; whether the page was active (*workingset*, for
 //! `workingset_restore`); node and group; and the age, without its `bucket_order` lowest bits, modulo 2^`timestamp_bits`. The bits are shared
 //! out when the core is built ([`ShadowLayout`]). Ages must reach as far as reuse distances that can matter: the oldest
 //! active folio's idle time, which is a few times the faults that memory turns over in. `max_order` is the logarithm of that, four times the

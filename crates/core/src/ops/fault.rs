@@ -326,10 +326,8 @@ impl Core {
         let slot_order = self.slots.get(slot).order;
         let slot_start = PageIndex(page.0 - u32::from(index));
         let needed = |core: &Self, block: PageRange| {
-            block.pages().all(|p| {
-                let index = (p.0 - slot_start.0) as u16;
-                core.leaves.get(p) == Entry::Swapped { slot, index }
-            })
+            let first = block.start.0.checked_sub(slot_start.0);
+            first.is_some_and(|first| core.leaves.is_swapped(block, slot, first as u16))
         };
         let mut order = slot_order.min(most);
         while !needed(self, PageRange::block(page, order)) {

@@ -173,9 +173,7 @@ impl Core {
         }
         let shadow = self.shadows.pack(folio, self.groups.depth(folio.group));
         let owner = self.lru.of(folio);
-        for page in at.pages() {
-            self.leaves.set_shadow(page, shadow, Lruvecs::index(owner));
-        }
+        self.leaves.set_shadows(at, shadow, Lruvecs::index(owner));
         self.shrink_shadows(owner);
     }
 

@@ -123,7 +123,8 @@ impl Core {
         self.leaves.set(to, entry);
         if let (true, Some(region)) = (shadow != 0, self.regions.of(to)) {
             let owner = self.lru.id(new, region.node);
-            self.leaves.set_shadow(to, shadow, Lruvecs::index(owner));
+            let to = PageRange::new(to, PageCount(1));
+            self.leaves.set_shadows(to, shadow, Lruvecs::index(owner));
         }
     }
 

@@ -1,0 +1,406 @@
+//! Leaf tables: what each page of the arena is now.
+//!
+//! A leaf covers 2 MiB by 512 entries of 8 bytes, like the lowest level of a page table. A directory maps the
+//! leaves of the arena to the tables in use, so that a range of addresses that nobody touches costs four
+//! bytes for each 2 MiB, and so that moving 2 MiB of memory is moving one directory entry: folios name their
+//! place in a table, not their address, and each table knows the leaf that it serves.
+//!
+//! Tables live in one array, sized for the whole arena when the core is built. It comes zeroed from the
+//! allocator, which for arrays of this size means address space that the kernel backs on first touch; zero is
+//! the empty entry. Giving a page an entry therefore never allocates, and a table that has become empty is the
+//! next one to be used again.
+//!
+//! What left memory leaves its *shadow* behind: the bits of an entry that its kind has no use for ([`workingset`](crate::workingset)
+//! says what they mean). A page in the store, and one that was given up as zeros, have an entry anyway, and its shadow
+//! costs nothing. A page whose contents were dropped has nothing but a shadow: its entry reads as empty. A table that
+//! holds nothing else is memory spent on the past; it waits on a list of its lruvec, oldest first, to be dropped when
+//! there are too many (`past`). Who is on these lists follows from the counts of each table alone, and every change of an entry goes through
+//! `LeafTable::change_part`, so that every path keeps them right.
+
+mod packing;
+mod past;
+
+pub use packing::Entry;
+
+use crate::addr::{LEAF_PAGES, PageCount, PageIndex, PageRange};
+use crate::swap::SlotId;
+use packing::{EMPTY, KIND_MASK, Packing, SHADOW, ZERO};
+use past::{Past, PastList};
+use std::ops::Range;
+
+/// No table: tables are numbered from one.
+const NO_TABLE: u32 = 0;
+
+/// Where an entry is: table number less one times 512, and the index in it. It moves with its table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place(u32);
+
+impl Place {
+    /// The number of the place: no other entry has it at the same time.
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The place `pages` further on, in the same table.
+    pub(crate) fn plus(self, pages: u32) -> Self {
+        Self(self.0 + pages)
+    }
+}
+
+/// The directory and the tables.
+#[derive(Debug)]
+pub(crate) struct LeafTable {
+    packing: Packing,
+    /// Table number plus one for each leaf of the arena; [`NO_TABLE`] where it has none.
+    directory: Vec<u32>,
+    entries: Vec<u64>,
+    /// Entries of each table that are not empty, shadows included.
+    used: Vec<u16>,
+    past: Vec<Past>,
+    past_lists: Vec<PastList>,
+    /// The leaf that each table serves.
+    serves: Vec<u32>,
+    /// Tables that were used before and are empty now.
+    free: Vec<u32>,
+    /// Tables from here on were never used.
+    fresh: u32,
+}
+
+impl LeafTable {
+    /// Tables for an arena in which there can be `slots` slots.
+    pub(crate) fn new(arena: PageCount, slots: u64) -> Self {
+        let leaves = (arena.0 / LEAF_PAGES) as usize;
+        let slot_bits = u64::BITS - slots.max(2).saturating_sub(1).leading_zeros();
+        Self {
+            packing: Packing {
+                slot_bits: slot_bits.min(u32::BITS),
+            },
+            directory: vec![NO_TABLE; leaves],
+            entries: vec![0; arena.0 as usize],
+            used: vec![0; leaves],
+            past: vec![Past::default(); leaves],
+            past_lists: vec![PastList::default()],
+            serves: vec![0; leaves],
+            free: Vec::with_capacity(leaves),
+            fresh: 0,
+        }
+    }
+
+    /// How many bits a shadow may have.
+    pub(crate) fn shadow_bits(&self) -> u32 {
+        (u64::BITS - self.packing.shadow_shift()).min(u32::BITS)
+    }
+
+    /// Makes room for the lists of `owners` lruvecs.
+    pub(crate) fn set_owners(&mut self, owners: usize) {
+        self.past_lists.resize(owners, PastList::default());
+    }
+
+    /// What `page` is.
+    pub(crate) fn get(&self, page: PageIndex) -> Entry {
+        self.packing.unpack(self.bits(page))
+    }
+
+    /// What `page` left behind when it left memory; 0 is nothing.
+    pub(crate) fn shadow(&self, page: PageIndex) -> u32 {
+        self.packing.shadow(self.bits(page))
+    }
+
+    fn bits(&self, page: PageIndex) -> u64 {
+        match self.directory[page.leaf() as usize] {
+            NO_TABLE => EMPTY,
+            table => self.entries[Self::place(table, page)],
+        }
+    }
+
+    /// Makes `page` be `entry`, with no shadow.
+    pub(crate) fn set(&mut self, page: PageIndex, entry: Entry) {
+        let bits = self.packing.pack(entry);
+        self.change_part(PageRange::new(page, PageCount(1)), |_, _| bits);
+    }
+
+    /// Makes every page of `range` be `entry`, with no shadow.
+    pub(crate) fn fill(&mut self, range: PageRange, entry: Entry) {
+        let bits = self.packing.pack(entry);
+        self.change(range, |_, _| bits);
+    }
+
+    /// The pages of `range` become parts of `slot`, from its page `first` on, with no shadow.
+    pub(crate) fn set_swapped(&mut self, range: PageRange, slot: SlotId, first: u16) {
+        let first = self.packing.pack(Entry::Swapped { slot, index: first });
+        let next = self.packing.next_index();
+        self.change(range, |n, _| first + u64::from(n) * next);
+    }
+
+    /// Whether the pages of `block`, which are in one leaf, are parts of `slot`, from its page `first` on.
+    pub(crate) fn is_swapped(&self, block: PageRange, slot: SlotId, first: u16) -> bool {
+        let first = self.packing.pack(Entry::Swapped { slot, index: first });
+        let next = self.packing.next_index();
+        self.part(block).is_some_and(|entries| {
+            let same = |(n, &bits): (usize, &u64)| {
+                self.packing.without_shadow(bits) == first + n as u64 * next
+            };
+            entries.iter().enumerate().all(same)
+        })
+    }
+
+    /// How many pages of `block`, which are in one leaf, are zero though touched before, if every page of it reads as zeros and is in no folio.
+    pub(crate) fn blank(&self, block: PageRange) -> Option<u32> {
+        let mut zeros = 0;
+        for bits in self.part(block).into_iter().flatten() {
+            match bits & KIND_MASK {
+                EMPTY | SHADOW => {}
+                ZERO => zeros += 1,
+                _ => return None,
+            }
+        }
+        Some(zeros)
+    }
+
+    /// How many pages of `block`, which are in one leaf, are zero though touched before.
+    pub(crate) fn count_zeros(&self, block: PageRange) -> u32 {
+        let entries = self.part(block).into_iter().flatten();
+        entries.filter(|&bits| bits & KIND_MASK == ZERO).count() as u32
+    }
+
+    /// The entries of a part of a leaf, if that has a table.
+    fn part(&self, part: PageRange) -> Option<&[u64]> {
+        debug_assert!(is_in_one_leaf(part), "{part} is in several leaves");
+        let table = self.directory[part.start.leaf() as usize];
+        (table != NO_TABLE).then(|| &self.entries[Self::places(table, part)])
+    }
+
+    /// Changes the entries of `range`: what each becomes is said by its number in the range's part of a leaf and what it was. Who is
+    /// counted, and which table is on which list, is looked at once a leaf.
+    fn change(&mut self, range: PageRange, to: impl Fn(u32, u64) -> u64) {
+        let mut rest = range;
+        while !rest.is_empty() {
+            let in_leaf = LEAF_PAGES - rest.start.0 % LEAF_PAGES;
+            let part = PageRange::new(rest.start, PageCount(rest.len.0.min(in_leaf)));
+            let done = rest.len.0 - part.len.0;
+            self.change_part(part, |n, bits| to(range.len.0 - rest.len.0 + n, bits));
+            rest = PageRange::new(part.end(), PageCount(done));
+        }
+    }
+
+    fn change_part(&mut self, part: PageRange, to: impl Fn(u32, u64) -> u64) {
+        let leaf = part.start.leaf() as usize;
+        let table = match self.directory[leaf] {
+            NO_TABLE if (0..part.len.0).all(|n| to(n, EMPTY) == EMPTY) => return,
+            NO_TABLE => self.take_table(leaf),
+            table => table,
+        };
+        let was_past = self.holds_past(table);
+        let (mut used, mut shadows) = (Change::default(), Change::default());
+        for (n, entry) in self.entries[Self::places(table, part)]
+            .iter_mut()
+            .enumerate()
+        {
+            let bits = to(n as u32, *entry);
+            let before = std::mem::replace(entry, bits);
+            used.note(before != EMPTY, bits != EMPTY);
+            let is_shadow = |bits: u64| bits & KIND_MASK == SHADOW;
+            shadows.note(is_shadow(before), is_shadow(bits));
+        }
+        let at = table as usize - 1;
+        self.used[at] = used.apply(self.used[at]);
+        self.past[at].shadows = shadows.apply(self.past[at].shadows);
+        match (was_past, self.holds_past(table)) {
+            (true, false) => self.remove_past(table),
+            (false, true) => self.list_past(table),
+            _ => {}
+        }
+        // A table that was just taken is empty, too, until its first entry is given.
+        if self.used[at] == 0 && used.fewer > 0 {
+            self.give_table_back(leaf);
+        }
+    }
+
+    /// The table of a leaf, which holds nothing, may serve another one.
+    fn give_table_back(&mut self, leaf: usize) {
+        let table = std::mem::replace(&mut self.directory[leaf], NO_TABLE);
+        self.free.push(table);
+    }
+
+    /// Where the entry of `page` is. Its leaf gets a table if it has none, so an entry must be given next.
+    pub(crate) fn place_of(&mut self, page: PageIndex) -> Place {
+        let leaf = page.leaf() as usize;
+        let table = match self.directory[leaf] {
+            NO_TABLE => self.take_table(leaf),
+            table => table,
+        };
+        Place(Self::place(table, page) as u32)
+    }
+
+    /// The page whose entry is at `place` now.
+    pub(crate) fn page_at(&self, place: Place) -> PageIndex {
+        let leaf = self.serves[(place.0 / LEAF_PAGES) as usize];
+        PageIndex(leaf * LEAF_PAGES + place.0 % LEAF_PAGES)
+    }
+
+    /// The table of the leaf `from`, if it has one, serves the leaf `to` from now on, which must have none.
+    pub(crate) fn move_leaf(&mut self, from: u32, to: u32) {
+        self.drop_past(to);
+        debug_assert_eq!(self.directory[to as usize], NO_TABLE);
+        let table = std::mem::replace(&mut self.directory[from as usize], NO_TABLE);
+        self.directory[to as usize] = table;
+        if table != NO_TABLE {
+            self.serves[table as usize - 1] = to;
+        }
+    }
+
+    /// Whether the leaf of `page` holds anything, shadows included.
+    pub(crate) fn has_table(&self, page: PageIndex) -> bool {
+        self.directory[page.leaf() as usize] != NO_TABLE
+    }
+
+    /// Whether the leaf of `page` holds anything but shadows.
+    pub(crate) fn leaf_in_use(&self, page: PageIndex) -> bool {
+        match self.directory[page.leaf() as usize] {
+            NO_TABLE => false,
+            table => !self.holds_past(table),
+        }
+    }
+
+    /// Bytes of memory that tables and directory have been given by the system.
+    pub(crate) fn bytes(&self) -> u64 {
+        u64::from(self.fresh) * u64::from(LEAF_PAGES) * 8
+            + (self.directory.len() + self.fresh as usize) as u64 * 4
+            + u64::from(self.fresh) * size_of::<Past>() as u64
+    }
+
+    /// The leaves in use, with the entries and the shadows counted in each. For checks.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (u32, u16, u16)> + '_ {
+        let in_use = |(leaf, &table): (usize, &u32)| {
+            let at = (table as usize).checked_sub(1)?;
+            Some((leaf as u32, self.used[at], self.past[at].shadows))
+        };
+        self.directory.iter().enumerate().filter_map(in_use)
+    }
+
+    fn take_table(&mut self, leaf: usize) -> u32 {
+        let table = self.free.pop().unwrap_or_else(|| {
+            self.fresh += 1;
+            self.fresh
+        });
+        self.directory[leaf] = table;
+        self.serves[table as usize - 1] = leaf as u32;
+        table
+    }
+
+    fn place(table: u32, page: PageIndex) -> usize {
+        (table - 1) as usize * LEAF_PAGES as usize + (page.0 % LEAF_PAGES) as usize
+    }
+
+    fn places(table: u32, part: PageRange) -> Range<usize> {
+        let first = Self::place(table, part.start);
+        first..first + part.len.0 as usize
+    }
+}
+
+/// How a count of entries changes.
+#[derive(Default)]
+struct Change {
+    fewer: u16,
+    more: u16,
+}
+
+impl Change {
+    fn note(&mut self, before: bool, after: bool) {
+        self.fewer += u16::from(before);
+        self.more += u16::from(after);
+    }
+
+    fn apply(&self, count: u16) -> u16 {
+        count - self.fewer + self.more
+    }
+}
+
+/// Whether a range, which is not empty, lies in one leaf.
+fn is_in_one_leaf(range: PageRange) -> bool {
+    range.start.leaf() == PageIndex(range.end().0 - 1).leaf()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::folio::FolioId;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    #[test]
+    fn an_emptied_table_is_used_again() {
+        let mut leaves = LeafTable::new(PageCount(4 * LEAF_PAGES), 4096);
+        for round in 0..10 {
+            let page = PageIndex(round % 4 * LEAF_PAGES + round);
+            leaves.set(page, Entry::Poisoned);
+            leaves.set(page, Entry::Empty);
+        }
+        assert_eq!(leaves.fresh, 1);
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_map(ops in prop::collection::vec((0u32..2048, 0u32..8), 1..400)) {
+            let mut leaves = LeafTable::new(PageCount(2048), 4096);
+            let mut model = HashMap::new();
+            for (page, kind) in ops {
+                // More than a page at a time: any range, and a block.
+                if kind >= 5 {
+                    let len = (page * 7 % 700 + 1).min(2048 - page);
+                    let (at, block) = (PageIndex(page), PageIndex(page & !15));
+                    if kind == 5 {
+                        let slot = SlotId(page);
+                        let range = PageRange::new(block, PageCount(16));
+                        leaves.set_swapped(range, slot, 3);
+                        prop_assert!(leaves.is_swapped(range, slot, 3));
+                        let stored = |n: u32| Entry::Swapped { slot, index: 3 + n as u16 };
+                        model.extend((0..16).map(|n| (block.0 + n, stored(n))));
+                    } else {
+                        let entry = [Entry::Zero, Entry::Empty][kind as usize - 6];
+                        leaves.fill(PageRange::new(at, PageCount(len)), entry);
+                        model.extend((0..len).map(|n| (page + n, entry)));
+                    }
+                    let range = PageRange::new(block, PageCount(16));
+                    let of = |page: PageIndex| model.get(&page.0).copied().unwrap_or(Entry::Empty);
+                    let zeros = range.pages().filter(|&page| of(page) == Entry::Zero).count() as u32;
+                    let blank = range.pages().all(|page| matches!(of(page), Entry::Zero | Entry::Empty));
+                    prop_assert_eq!(leaves.count_zeros(range), zeros);
+                    prop_assert_eq!(leaves.blank(range), blank.then_some(zeros));
+                    continue;
+                }
+                let entry = match kind {
+                    0 => Entry::Empty,
+                    1 => Entry::Folio(FolioId(page)),
+                    2 => Entry::Swapped { slot: SlotId(page), index: 3 },
+                    3 => Entry::Poisoned,
+                    _ => {
+                        let at = PageRange::new(PageIndex(page), PageCount(1));
+                        leaves.set_shadows(at, page + 1, 0);
+                        let keeps = !matches!(leaves.get(PageIndex(page)), Entry::Folio(_) | Entry::Poisoned);
+                        prop_assert_eq!(leaves.shadow(PageIndex(page)), if keeps { page + 1 } else { 0 });
+                        continue;
+                    }
+                };
+                leaves.set(PageIndex(page), entry);
+                prop_assert_eq!(leaves.shadow(PageIndex(page)), 0);
+                model.insert(page, entry);
+            }
+            let past: Vec<u32> = leaves.past_leaves(0).collect();
+            prop_assert_eq!(past.len() as u32, leaves.past_tables(0));
+            for leaf in 0..4 {
+                let pages = || (leaf * LEAF_PAGES..(leaf + 1) * LEAF_PAGES).map(PageIndex);
+                let only = pages().all(|page| leaves.get(page) == Entry::Empty)
+                    && pages().any(|page| leaves.shadow(page) != 0);
+                prop_assert_eq!(leaves.is_past(leaf), only);
+                prop_assert_eq!(past.contains(&leaf), only);
+            }
+            while leaves.drop_oldest_past(0) {}
+            prop_assert_eq!(leaves.past_tables(0), 0);
+            for page in 0..2048 {
+                let expected = model.get(&page).copied().unwrap_or(Entry::Empty);
+                prop_assert_eq!(leaves.get(PageIndex(page)), expected);
+            }
+        }
+    }
+}

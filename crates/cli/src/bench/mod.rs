@@ -18,6 +18,7 @@ mod remap;
 mod report;
 mod rounds;
 mod smaps;
+mod summary;
 mod swap;
 mod target;
 mod under_run;

@@ -28,9 +28,10 @@ use super::order::BenchOrder;
 use super::part::{Contender, Part};
 use super::phases::Work;
 use super::rounds::{Rounds, load_average, options, print};
+use super::summary::Summary;
 use super::worker::Workers;
 use super::{BenchError, Skip, is_asked_for, mapping, millpond_side, say_measured, under_run};
-use report::{FolioReport, Parts};
+use report::FolioParts;
 use side::Side;
 use std::path::PathBuf;
 
@@ -159,7 +160,7 @@ pub fn folio(args: &FolioArgs) -> Result<u8, BenchError> {
         workers,
         guard,
         kernel: None,
-        parts: Parts::default(),
+        parts: FolioParts::default(),
     };
     let load = load_average();
     for part in PARTS {
@@ -178,7 +179,7 @@ pub fn folio(args: &FolioArgs) -> Result<u8, BenchError> {
     }
     bench.guard.map_or(Ok(()), Guard::finish)?;
     bench.workers.check()?;
-    let report = FolioReport::new(args.rounds, args.order, [load, load_average()], bench.parts);
+    let report = Summary::new(args.rounds, args.order, [load, load_average()], bench.parts);
     print(args.json, &report).map_err(BenchError::Print)?;
     Ok(u8::from(!report.all_right()))
 }
@@ -189,7 +190,7 @@ struct Bench<'a> {
     guard: Option<Guard>,
     /// The kernel's swap, once a part has needed it.
     kernel: Option<Result<KernelSwap, Skip>>,
-    parts: Parts,
+    parts: FolioParts,
 }
 
 impl Bench<'_> {

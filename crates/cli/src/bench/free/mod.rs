@@ -19,10 +19,11 @@ use super::memory;
 use super::order::BenchOrder;
 use super::part::Part;
 use super::rounds::{Rounds, load_average, print};
+use super::summary::Summary;
 use super::worker::Workers;
 use super::{BenchError, is_asked_for, say_measured};
 use crate::size::Human;
-use report::{FreeReport, Parts};
+use report::FreeParts;
 use side::Side;
 
 /// `millpond bench free`'s arguments.
@@ -93,7 +94,7 @@ pub fn free(args: &FreeArgs) -> Result<u8, BenchError> {
     let mut bench = Bench {
         args,
         workers,
-        parts: Parts::default(),
+        parts: FreeParts::default(),
     };
     let load = load_average();
     for part in PARTS {
@@ -107,7 +108,7 @@ pub fn free(args: &FreeArgs) -> Result<u8, BenchError> {
     }
     guard.map_or(Ok(()), Guard::finish)?;
     bench.workers.check()?;
-    let report = FreeReport::new(args.rounds, args.order, [load, load_average()], bench.parts);
+    let report = Summary::new(args.rounds, args.order, [load, load_average()], bench.parts);
     print(args.json, &report).map_err(BenchError::Print)?;
     Ok(u8::from(!report.all_right()))
 }
@@ -115,7 +116,7 @@ pub fn free(args: &FreeArgs) -> Result<u8, BenchError> {
 struct Bench<'a> {
     args: &'a FreeArgs,
     workers: Workers,
-    parts: Parts,
+    parts: FreeParts,
 }
 
 impl Bench<'_> {

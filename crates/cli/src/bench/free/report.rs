@@ -20,15 +20,15 @@ use super::side::Side;
 use super::{blocked, cycle};
 use crate::bench::order::BenchOrder;
 use crate::bench::part::{Part, Skips};
-use crate::bench::report::Machine;
-use crate::bench::target::{self, Bound, Target};
+use crate::bench::summary::Parts;
+use crate::bench::target::{Bound, Target};
 use crate::size::Human;
 use serde::Serialize;
 use std::fmt;
 
 /// All parts that were measured.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Parts {
+pub struct FreeParts {
     /// Much memory at once.
     pub blocked: Option<Part<Side, blocked::Sizes, blocked::Outcome>>,
     /// Giving back and touching again.
@@ -37,58 +37,59 @@ pub struct Parts {
     pub skipped: Skips,
 }
 
-/// The whole result.
-#[derive(Clone, Debug, Serialize)]
-pub struct FreeReport {
-    schema: &'static str,
-    machine: Machine,
-    load: [Option<f64>; 2],
-    rounds: u16,
-    order: String,
-    #[serde(flatten)]
-    parts: Parts,
-    targets: Vec<Target>,
-}
+impl Parts for FreeParts {
+    const SCHEMA: &'static str = "millpond-bench-free/1";
 
-impl FreeReport {
-    /// Puts the result together.
-    #[must_use]
-    pub fn new(rounds: u16, order: BenchOrder, load: [Option<f64>; 2], mut parts: Parts) -> Self {
-        if let Some(blocked) = &mut parts.blocked {
+    fn compare(&mut self) {
+        if let Some(blocked) = &mut self.blocked {
             blocked.compare();
         }
-        if let Some(cycle) = &mut parts.cycle {
+        if let Some(cycle) = &mut self.cycle {
             cycle.compare();
-        }
-        Self {
-            schema: "millpond-bench-free/1",
-            machine: Machine::look(),
-            load,
-            rounds,
-            order: order.to_string(),
-            targets: targets(&parts),
-            parts,
         }
     }
 
-    /// Whether all memory of every round held what it had to.
-    #[must_use]
-    pub fn all_right(&self) -> bool {
-        let Parts {
+    fn targets(&self, _order: BenchOrder) -> Vec<Target> {
+        targets(self)
+    }
+
+    fn wrong(&self) -> u64 {
+        let Self {
             blocked,
             cycle,
             skipped: _,
-        } = &self.parts;
+        } = self;
         let wrong = [
             blocked.as_ref().map(Part::wrong),
             cycle.as_ref().map(Part::wrong),
         ];
-        wrong.into_iter().flatten().sum::<u64>() == 0
+        wrong.into_iter().flatten().sum()
+    }
+
+    fn skipped(&self) -> &Skips {
+        &self.skipped
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, rounds: u16, order: &str) -> fmt::Result {
+        writeln!(
+            f,
+            "medians of {rounds} rounds, the highest of the longest; times are µs; Millpond's folios are of order {order}"
+        )?;
+        if let Some(part) = &self.blocked {
+            let memory = Human(part.sizes.memory_bytes);
+            part.write(f, &format!("giving {memory} back"))?;
+        }
+        if let Some(part) = &self.cycle {
+            let memory = Human(part.sizes.memory_bytes);
+            let heading = format!("giving {memory} back and touching as much again");
+            part.write(f, &heading)?;
+        }
+        Ok(())
     }
 }
 
 /// What was asked, as far as the parts were measured.
-fn targets(parts: &Parts) -> Vec<Target> {
+fn targets(parts: &FreeParts) -> Vec<Target> {
     let mut targets = Vec::new();
     let mut push = |what: String, value: Option<f64>, bound, wanted| {
         targets.extend(value.map(|value| Target::new(what, value, bound, wanted)));
@@ -137,37 +138,10 @@ fn targets(parts: &Parts) -> Vec<Target> {
     targets
 }
 
-impl fmt::Display for FreeReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = &self.parts;
-        writeln!(
-            f,
-            "medians of {} rounds, the highest of the longest; times are µs; Millpond's folios are of order {}",
-            self.rounds, self.order
-        )?;
-        if let Some(part) = &parts.blocked {
-            let memory = Human(part.sizes.memory_bytes);
-            part.write(f, &format!("giving {memory} back"))?;
-        }
-        if let Some(part) = &parts.cycle {
-            let memory = Human(part.sizes.memory_bytes);
-            part.write(
-                f,
-                &format!("giving {memory} back and touching as much again"),
-            )?;
-        }
-        target::write_all(f, &self.targets)?;
-        write!(f, "{}", parts.skipped)?;
-        if !self.all_right() {
-            writeln!(f, "WRONG BYTES were read back; see the JSON form")?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::summary::Summary;
 
     fn freed(blocked: f64, cpu: f64, longest_mmap: f64, wrong_pages: u64) -> blocked::Outcome {
         blocked::Outcome {
@@ -179,18 +153,18 @@ mod tests {
         }
     }
 
-    fn report(rounds: Vec<(Side, Vec<blocked::Outcome>)>) -> FreeReport {
+    fn report(rounds: Vec<(Side, Vec<blocked::Outcome>)>) -> Summary<FreeParts> {
         let sizes = blocked::Sizes {
             memory_bytes: 4 << 30,
             workers: None,
             batch_pages: None,
             chunk_bytes: None,
         };
-        let parts = Parts {
+        let parts = FreeParts {
             blocked: Some(Part::new(sizes, rounds)),
-            ..Parts::default()
+            ..FreeParts::default()
         };
-        FreeReport::new(3, "4".parse().unwrap(), [None, None], parts)
+        Summary::new(3, "4".parse().unwrap(), [None, None], parts)
     }
 
     #[test]

@@ -19,10 +19,11 @@ use super::memory;
 use super::order::BenchOrder;
 use super::part::Part;
 use super::rounds::{Rounds, load_average, print};
+use super::summary::Summary;
 use super::worker::Workers;
 use super::{BenchError, is_asked_for, say_measured};
 use place::Place;
-use report::{Parts, RemapReport};
+use report::RemapParts;
 
 /// `millpond bench remap`'s arguments.
 #[derive(clap::Args, Debug)]
@@ -96,7 +97,7 @@ pub fn remap(args: &RemapArgs) -> Result<u8, BenchError> {
     let mut bench = Bench {
         args,
         workers,
-        parts: Parts::default(),
+        parts: RemapParts::default(),
     };
     let load = load_average();
     for part in PARTS {
@@ -111,7 +112,7 @@ pub fn remap(args: &RemapArgs) -> Result<u8, BenchError> {
     }
     guard.map_or(Ok(()), Guard::finish)?;
     bench.workers.check()?;
-    let report = RemapReport::new(args.rounds, args.order, [load, load_average()], bench.parts);
+    let report = Summary::new(args.rounds, args.order, [load, load_average()], bench.parts);
     print(args.json, &report).map_err(BenchError::Print)?;
     Ok(u8::from(!report.all_right()))
 }
@@ -119,7 +120,7 @@ pub fn remap(args: &RemapArgs) -> Result<u8, BenchError> {
 struct Bench<'a> {
     args: &'a RemapArgs,
     workers: Workers,
-    parts: Parts,
+    parts: RemapParts,
 }
 
 impl Bench<'_> {

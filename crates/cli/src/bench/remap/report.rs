@@ -21,15 +21,15 @@ use super::place::{self, Place};
 use super::vec;
 use crate::bench::order::BenchOrder;
 use crate::bench::part::{Part, Skips};
-use crate::bench::report::Machine;
-use crate::bench::target::{self, Bound, Target};
+use crate::bench::summary::Parts;
+use crate::bench::target::{Bound, Target};
 use crate::size::Human;
 use serde::Serialize;
 use std::fmt;
 
 /// All parts that were measured.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Parts {
+pub struct RemapParts {
     /// From any offset, and half stored.
     #[serde(rename = "move")]
     pub moving: Option<Part<Place, moving::Sizes, moving::Outcome>>,
@@ -41,63 +41,67 @@ pub struct Parts {
     pub skipped: Skips,
 }
 
-/// The whole result.
-#[derive(Clone, Debug, Serialize)]
-pub struct RemapReport {
-    schema: &'static str,
-    machine: Machine,
-    load: [Option<f64>; 2],
-    rounds: u16,
-    order: String,
-    #[serde(flatten)]
-    parts: Parts,
-    targets: Vec<Target>,
-}
+impl Parts for RemapParts {
+    const SCHEMA: &'static str = "millpond-bench-remap/1";
 
-impl RemapReport {
-    /// Puts the result together.
-    #[must_use]
-    pub fn new(rounds: u16, order: BenchOrder, load: [Option<f64>; 2], mut parts: Parts) -> Self {
-        if let Some(moving) = &mut parts.moving {
+    fn compare(&mut self) {
+        if let Some(moving) = &mut self.moving {
             moving.compare();
         }
-        if let Some(scale) = &mut parts.scale {
+        if let Some(scale) = &mut self.scale {
             scale.compare_those(|ours, kernel| ours.memory_bytes == kernel.memory_bytes);
         }
-        if let Some(vec) = &mut parts.vec {
+        if let Some(vec) = &mut self.vec {
             vec.compare();
-        }
-        Self {
-            schema: "millpond-bench-remap/1",
-            machine: Machine::look(),
-            load,
-            rounds,
-            order: order.to_string(),
-            targets: targets(&parts),
-            parts,
         }
     }
 
-    /// Whether all memory of every round held what it had to.
-    #[must_use]
-    pub fn all_right(&self) -> bool {
-        let Parts {
+    fn targets(&self, _order: BenchOrder) -> Vec<Target> {
+        targets(self)
+    }
+
+    fn wrong(&self) -> u64 {
+        let Self {
             moving,
             scale,
             vec,
             skipped: _,
-        } = &self.parts;
+        } = self;
         let wrong = [
             moving.as_ref().map(Part::wrong),
             scale.as_ref().map(Part::wrong),
             vec.as_ref().map(Part::wrong),
         ];
-        wrong.into_iter().flatten().sum::<u64>() == 0
+        wrong.into_iter().flatten().sum()
+    }
+
+    fn skipped(&self) -> &Skips {
+        &self.skipped
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, rounds: u16, order: &str) -> fmt::Result {
+        writeln!(
+            f,
+            "medians of {rounds} rounds; moves are µs; Millpond's folios are of order {order}"
+        )?;
+        if let Some(part) = &self.moving {
+            let memory = Human(part.sizes.memory_bytes);
+            part.write(f, &format!("moving {memory}"))?;
+        }
+        if let Some(part) = &self.scale {
+            part.write(f, "moving more and more, all in memory")?;
+        }
+        if let Some(part) = &self.vec {
+            let (to, budget) = (Human(part.sizes.to_bytes), Human(part.sizes.budget_bytes));
+            let heading = format!("pushes up to {to}, PondVec at a budget of {budget}; ms");
+            part.write(f, &heading)?;
+        }
+        Ok(())
     }
 }
 
 /// What was asked, as far as the parts were measured.
-fn targets(parts: &Parts) -> Vec<Target> {
+fn targets(parts: &RemapParts) -> Vec<Target> {
     let mut targets = Vec::new();
     let mut push = |what: String, value: Option<f64>, bound, wanted| {
         targets.extend(value.map(|value| Target::new(what, value, bound, wanted)));
@@ -152,40 +156,10 @@ fn targets(parts: &Parts) -> Vec<Target> {
 /// What "the same time" is taken for.
 const SAME: f64 = 1.1;
 
-impl fmt::Display for RemapReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = &self.parts;
-        writeln!(
-            f,
-            "medians of {} rounds; moves are µs; Millpond's folios are of order {}",
-            self.rounds, self.order
-        )?;
-        if let Some(part) = &parts.moving {
-            let memory = Human(part.sizes.memory_bytes);
-            part.write(f, &format!("moving {memory}"))?;
-        }
-        if let Some(part) = &parts.scale {
-            part.write(f, "moving more and more, all in memory")?;
-        }
-        if let Some(part) = &parts.vec {
-            let (to, budget) = (Human(part.sizes.to_bytes), Human(part.sizes.budget_bytes));
-            part.write(
-                f,
-                &format!("pushes up to {to}, PondVec at a budget of {budget}; ms"),
-            )?;
-        }
-        target::write_all(f, &self.targets)?;
-        write!(f, "{}", parts.skipped)?;
-        if !self.all_right() {
-            writeln!(f, "WRONG BYTES were read back; see the JSON form")?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::summary::Summary;
 
     fn moved(moving: f64, wrong_pages: u64) -> Vec<moving::Outcome> {
         vec![moving::Outcome {
@@ -195,16 +169,16 @@ mod tests {
         }]
     }
 
-    fn report(rounds: Vec<(Place, Vec<moving::Outcome>)>) -> RemapReport {
+    fn report(rounds: Vec<(Place, Vec<moving::Outcome>)>) -> Summary<RemapParts> {
         let sizes = moving::Sizes {
             memory_bytes: 1 << 30,
             times: 1,
         };
-        let parts = Parts {
+        let parts = RemapParts {
             moving: Some(Part::new(sizes, rounds)),
-            ..Parts::default()
+            ..RemapParts::default()
         };
-        RemapReport::new(1, "4".parse().unwrap(), [None, None], parts)
+        Summary::new(1, "4".parse().unwrap(), [None, None], parts)
     }
 
     #[test]
@@ -239,11 +213,11 @@ mod tests {
         let sizes = moving::Scale {
             memory_bytes: vec![1, 2],
         };
-        let parts = Parts {
+        let parts = RemapParts {
             scale: Some(Part::new(sizes, rounds)),
-            ..Parts::default()
+            ..RemapParts::default()
         };
-        let report = RemapReport::new(1, "4".parse().unwrap(), [None, None], parts);
+        let report = Summary::new(1, "4".parse().unwrap(), [None, None], parts);
         let scale = report.parts.scale.as_ref().unwrap();
         let ratio = |kernel| scale.ratio("move", run(ours, 2), run(Place::Kernel, kernel));
         assert_eq!((ratio(2), ratio(1)), (Some(8.0), None));

@@ -28,12 +28,13 @@ use super::order::BenchOrder;
 use super::part::Part;
 use super::phases::Work;
 use super::rounds::{Median, Rounds, load_average, print};
+use super::summary::Summary;
 use super::worker::Workers;
 use super::{BenchError, Skip, is_asked_for, say_measured};
 use groups::Company;
 use memory::Setting;
 use overhead::Detection;
-use report::{Parts, WorkingsetReport};
+use report::WorkingsetParts;
 use serde::de::DeserializeOwned;
 use side::Side;
 use std::fmt::Display;
@@ -185,7 +186,7 @@ pub fn workingset(args: &WorkingsetArgs) -> Result<u8, BenchError> {
         args,
         workers,
         guard,
-        parts: Parts::default(),
+        parts: WorkingsetParts::default(),
     };
     let load = load_average();
     for part in asked {
@@ -200,7 +201,7 @@ pub fn workingset(args: &WorkingsetArgs) -> Result<u8, BenchError> {
     guard.map_or(Ok(()), Guard::finish)?;
     workers.check()?;
     let load = [load, load_average()];
-    let report = WorkingsetReport::new(args.rounds, args.order, load, parts);
+    let report = Summary::new(args.rounds, args.order, load, parts);
     print(args.json, &report).map_err(BenchError::Print)?;
     Ok(u8::from(!report.all_right()))
 }
@@ -209,7 +210,7 @@ struct Bench<'a> {
     args: &'a WorkingsetArgs,
     workers: Workers,
     guard: Option<Guard>,
-    parts: Parts,
+    parts: WorkingsetParts,
 }
 
 impl Bench<'_> {

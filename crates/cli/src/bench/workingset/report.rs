@@ -25,15 +25,15 @@ use super::{metadata, scan, shift};
 use crate::bench::kernel_swap;
 use crate::bench::order::BenchOrder;
 use crate::bench::part::{Outcome, Part, Skips};
-use crate::bench::report::Machine;
-use crate::bench::target::{self, Bound, Target};
+use crate::bench::summary::Parts;
+use crate::bench::target::{Bound, Target};
 use crate::size::Human;
 use serde::Serialize;
 use std::fmt;
 
 /// All parts that were measured.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Parts {
+pub struct WorkingsetParts {
     /// What the kernel's side ran on.
     pub kernel: Option<kernel_swap::Setting>,
     /// Another working set.
@@ -52,54 +52,87 @@ pub struct Parts {
     pub skipped: Skips,
 }
 
-/// The whole result.
-#[derive(Clone, Debug, Serialize)]
-pub struct WorkingsetReport {
-    schema: &'static str,
-    machine: Machine,
-    load: [Option<f64>; 2],
-    rounds: u16,
-    order: String,
-    #[serde(flatten)]
-    parts: Parts,
-    targets: Vec<Target>,
-}
+impl Parts for WorkingsetParts {
+    const SCHEMA: &'static str = "millpond-bench-workingset/1";
 
-impl WorkingsetReport {
-    /// Puts the result together.
-    #[must_use]
-    pub fn new(rounds: u16, order: BenchOrder, load: [Option<f64>; 2], mut parts: Parts) -> Self {
-        if let Some(scan) = &mut parts.scan {
+    fn compare(&mut self) {
+        if let Some(scan) = &mut self.scan {
             scan.compare();
-        }
-        Self {
-            schema: "millpond-bench-workingset/1",
-            machine: Machine::look(),
-            load,
-            rounds,
-            order: order.to_string(),
-            targets: targets(&parts),
-            parts,
         }
     }
 
-    /// Whether all memory of every round held what it had to.
-    #[must_use]
-    pub fn all_right(&self) -> bool {
-        let parts = &self.parts;
+    fn targets(&self, _order: BenchOrder) -> Vec<Target> {
+        targets(self)
+    }
+
+    fn wrong(&self) -> u64 {
+        let Self {
+            kernel: _,
+            shift,
+            scan,
+            groups,
+            metadata,
+            overhead,
+            traces: _,
+            skipped: _,
+        } = self;
         let wrong = [
-            parts.shift.as_ref().map(Part::wrong),
-            parts.scan.as_ref().map(Part::wrong),
-            parts.groups.as_ref().map(Part::wrong),
-            parts.metadata.as_ref().map(Part::wrong),
-            parts.overhead.as_ref().map(Part::wrong),
+            shift.as_ref().map(Part::wrong),
+            scan.as_ref().map(Part::wrong),
+            groups.as_ref().map(Part::wrong),
+            metadata.as_ref().map(Part::wrong),
+            overhead.as_ref().map(Part::wrong),
         ];
-        wrong.into_iter().flatten().sum::<u64>() == 0
+        wrong.into_iter().flatten().sum()
+    }
+
+    fn skipped(&self) -> &Skips {
+        &self.skipped
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, rounds: u16, order: &str) -> fmt::Result {
+        writeln!(
+            f,
+            "medians of {rounds} rounds; Millpond's folios are of order {order}"
+        )?;
+        if let Some(part) = &self.shift {
+            let budget = Human(part.sizes.budget_bytes);
+            let heading = format!("another set of 0.9 of {budget}, a scan going past");
+            part.write(f, &heading)?;
+        }
+        if let Some(part) = &self.scan {
+            let budget = Human(part.sizes.budget_bytes);
+            let heading = format!("a hot set of half of {budget}, a scan of ten times as much");
+            part.write(f, &heading)?;
+        }
+        if let Some(part) = &self.groups {
+            let budget = Human(part.sizes.budget_bytes);
+            let heading =
+                format!("a quiet group with 0.4 of {budget}, and one that thrashes in the rest");
+            part.write(f, &heading)?;
+        }
+        if let Some(part) = &self.metadata {
+            let memory = Human(part.sizes.memory_bytes);
+            part.write(f, &format!("tables for {memory}, all of it resident"))?;
+        }
+        if let Some(part) = &self.overhead {
+            let (ram, all) = (part.sizes.budget_bytes, 2 * part.sizes.budget_bytes);
+            let heading = format!(
+                "random reads of {} in {}, with workingset detection and without",
+                Human(all),
+                Human(ram)
+            );
+            part.write(f, &heading)?;
+        }
+        if let Some(traces) = &self.traces {
+            write!(f, "{traces}")?;
+        }
+        Ok(())
     }
 }
 
 /// What was asked, as far as the parts were measured.
-fn targets(parts: &Parts) -> Vec<Target> {
+fn targets(parts: &WorkingsetParts) -> Vec<Target> {
     let mut targets = Vec::new();
     if let Some(shift) = median(&parts.shift) {
         let what = "shift: major faults until the new set is steady, over its pages".to_owned();
@@ -154,70 +187,22 @@ fn median<S, T: Outcome>(part: &Option<Part<Side, S, T>>) -> Option<&T> {
     part.as_ref()?.median(Side::Millpond)
 }
 
-impl fmt::Display for WorkingsetReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = &self.parts;
-        writeln!(
-            f,
-            "medians of {} rounds; Millpond's folios are of order {}",
-            self.rounds, self.order
-        )?;
-        if let Some(part) = &parts.shift {
-            let budget = Human(part.sizes.budget_bytes);
-            let heading = format!("another set of 0.9 of {budget}, a scan going past");
-            part.write(f, &heading)?;
-        }
-        if let Some(part) = &parts.scan {
-            let budget = Human(part.sizes.budget_bytes);
-            let heading = format!("a hot set of half of {budget}, a scan of ten times as much");
-            part.write(f, &heading)?;
-        }
-        if let Some(part) = &parts.groups {
-            let budget = Human(part.sizes.budget_bytes);
-            let heading =
-                format!("a quiet group with 0.4 of {budget}, and one that thrashes in the rest");
-            part.write(f, &heading)?;
-        }
-        if let Some(part) = &parts.metadata {
-            let memory = Human(part.sizes.memory_bytes);
-            part.write(f, &format!("tables for {memory}, all of it resident"))?;
-        }
-        if let Some(part) = &parts.overhead {
-            let (ram, all) = (part.sizes.budget_bytes, 2 * part.sizes.budget_bytes);
-            let heading = format!(
-                "random reads of {} in {}, with workingset detection and without",
-                Human(all),
-                Human(ram)
-            );
-            part.write(f, &heading)?;
-        }
-        if let Some(traces) = &parts.traces {
-            write!(f, "{traces}")?;
-        }
-        target::write_all(f, &self.targets)?;
-        write!(f, "{}", parts.skipped)?;
-        if !self.all_right() {
-            writeln!(f, "WRONG BYTES were read back; see the JSON form")?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::summary::Summary;
 
-    fn report(shift: Vec<shift::Outcome>) -> WorkingsetReport {
+    fn report(shift: Vec<shift::Outcome>) -> Summary<WorkingsetParts> {
         let sizes = shift::Sizes {
             budget_bytes: 64 << 20,
             scan_in_64: 16,
             passes: 20,
         };
-        let parts = Parts {
+        let parts = WorkingsetParts {
             shift: Some(Part::new(sizes, vec![(Side::Millpond, shift)])),
-            ..Parts::default()
+            ..WorkingsetParts::default()
         };
-        WorkingsetReport::new(1, "0".parse().unwrap(), [None, None], parts)
+        Summary::new(1, "0".parse().unwrap(), [None, None], parts)
     }
 
     fn outcome(faults_over_set: f64, steady_after: Option<u64>) -> shift::Outcome {

@@ -28,14 +28,16 @@ use crate::bench::kernel_swap::Setting;
 use crate::bench::order::BenchOrder;
 use crate::bench::part::{Part, Skips};
 use crate::bench::phases::{Phases, Work};
-use crate::bench::report::Machine;
+use crate::bench::summary::Parts;
 use crate::bench::target::Target;
 use serde::Serialize;
+use std::fmt;
 use targets::targets;
+use text::tables;
 
 /// All parts that were measured.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Parts {
+pub struct FolioParts {
     /// Twice the budget.
     pub swap: Option<Part<Side, Work, Phases>>,
     /// Both patterns at a time.
@@ -55,11 +57,15 @@ pub struct Parts {
     skipped: Skips,
 }
 
-impl Parts {
+impl FolioParts {
     /// Notes that something was left out.
     pub fn skip(&mut self, what: &str, why: &Skip) {
         self.skipped.note(what, why);
     }
+}
+
+impl Parts for FolioParts {
+    const SCHEMA: &'static str = "millpond-bench-folio/1";
 
     fn compare(&mut self) {
         if let Some(swap) = &mut self.swap {
@@ -75,41 +81,13 @@ impl Parts {
             snapshot.compare();
         }
     }
-}
 
-/// The whole result.
-#[derive(Clone, Debug, Serialize)]
-pub struct FolioReport {
-    schema: &'static str,
-    machine: Machine,
-    load: [Option<f64>; 2],
-    rounds: u16,
-    order: String,
-    #[serde(flatten)]
-    parts: Parts,
-    targets: Vec<Target>,
-}
-
-impl FolioReport {
-    /// Puts the result together.
-    #[must_use]
-    pub fn new(rounds: u16, order: BenchOrder, load: [Option<f64>; 2], mut parts: Parts) -> Self {
-        parts.compare();
-        Self {
-            schema: "millpond-bench-folio/1",
-            machine: Machine::look(),
-            load,
-            rounds,
-            order: order.to_string(),
-            targets: targets(order, &parts),
-            parts,
-        }
+    fn targets(&self, order: BenchOrder) -> Vec<Target> {
+        targets(order, self)
     }
 
-    /// Whether all memory of every round held what it had to.
-    #[must_use]
-    pub fn all_right(&self) -> bool {
-        let Parts {
+    fn wrong(&self) -> u64 {
+        let Self {
             swap,
             mix,
             kernel_swap: _,
@@ -119,7 +97,7 @@ impl FolioReport {
             snapshot,
             latency,
             skipped: _,
-        } = &self.parts;
+        } = self;
         let wrong = [
             swap.as_ref().map(Part::wrong),
             mix.as_ref().map(Part::wrong),
@@ -129,13 +107,26 @@ impl FolioReport {
             snapshot.as_ref().map(Part::wrong),
             latency.as_ref().map(Part::wrong),
         ];
-        wrong.into_iter().flatten().sum::<u64>() == 0
+        wrong.into_iter().flatten().sum()
+    }
+
+    fn skipped(&self) -> &Skips {
+        &self.skipped
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, rounds: u16, _order: &str) -> fmt::Result {
+        writeln!(
+            f,
+            "medians of {rounds} rounds; times are µs; Millpond's rows are named by their order"
+        )?;
+        tables(self, f)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::summary::Summary;
 
     fn touched(page: f64, wrong_pages: u64) -> touch::Outcome {
         touch::Outcome {
@@ -145,16 +136,16 @@ mod tests {
         }
     }
 
-    fn report(rounds: Vec<(Side, Vec<touch::Outcome>)>) -> FolioReport {
+    fn report(rounds: Vec<(Side, Vec<touch::Outcome>)>) -> Summary<FolioParts> {
         let sizes = touch::Sizes {
             memory_bytes: 1 << 20,
         };
-        let parts = Parts {
+        let parts = FolioParts {
             touch: Some(Part::new(sizes, rounds)),
-            ..Parts::default()
+            ..FolioParts::default()
         };
         let order = "adaptive".parse().unwrap();
-        FolioReport::new(3, order, [Some(0.5), None], parts)
+        Summary::new(3, order, [Some(0.5), None], parts)
     }
 
     #[test]

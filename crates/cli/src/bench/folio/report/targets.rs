@@ -1,6 +1,6 @@
 //! What was asked of folios of any size, and what came of it.
 
-use super::Parts;
+use super::FolioParts;
 use crate::bench::folio::side::Side;
 use crate::bench::folio::{header, latency};
 use crate::bench::order::BenchOrder;
@@ -8,7 +8,7 @@ use crate::bench::target::{Bound, Target};
 
 /// All of them, as far as the parts were measured.
 #[must_use]
-pub fn targets(order: BenchOrder, parts: &Parts) -> Vec<Target> {
+pub fn targets(order: BenchOrder, parts: &FolioParts) -> Vec<Target> {
     let mut targets = Vec::new();
     let mut push = |what: String, value: Option<f64>, bound, wanted| {
         targets.extend(value.map(|value| Target::new(what, value, bound, wanted)));

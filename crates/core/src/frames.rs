@@ -11,14 +11,12 @@
 //! Each node has an area of its own for each order, so that what was taken out on a node, and the frames that are used for what
 //! comes in there, are that node's memory. The budget is one: where a node has no spare frame, others' are given back for new pages.
 //!
-//! Both are used first in, first out: folios taken out in address order then lie in address order in the pool
-//! too, and stay in order as their frames go round, so that neighbours can be moved by one system call. (Spare
-//! frames used last in, first out turned the order round each time: 1.8 folios a call instead of 6.)
+//! Which of several places is used is chosen so that neighbours can be moved by one system call ([`places`](crate::places)).
 
-use crate::addr::{Frame, Order};
+use crate::addr::{Frame, Order, PageIndex};
 use crate::config::PoolLayout;
 use crate::group::NodeId;
-use std::collections::VecDeque;
+use crate::places::{Places, block_of};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
@@ -33,11 +31,27 @@ struct Area {
     /// The number of its first place.
     first: u32,
     places: Vec<Place>,
-    /// Holes that held something before.
-    holes: VecDeque<u32>,
-    /// Places from here on were never used.
-    fresh: u32,
-    spare: VecDeque<u32>,
+    /// The number from which holes and spare places are counted: where the block begins that the first place is in.
+    base: u32,
+    holes: Places,
+    spare: Places,
+}
+
+impl Area {
+    fn new(order: Order, first: u32, len: u32) -> Self {
+        let base = first - first % block_of(order) as u32;
+        Self {
+            first,
+            places: vec![Place::Hole; len as usize],
+            base,
+            holes: Places::full(order, first - base..first - base + len),
+            spare: Places::new(order, first - base + len),
+        }
+    }
+
+    fn is_now(&mut self, index: u32, place: Place) {
+        self.places[(index - self.first) as usize] = place;
+    }
 }
 
 /// The book of all areas. Nothing here allocates after it was made.
@@ -55,12 +69,10 @@ impl Frames {
     /// A pool with `layout` on each node.
     pub(crate) fn new(layout: &PoolLayout, nodes: u8) -> Self {
         let areas = |node: u8| {
-            layout.frames.map(|n| Area {
-                first: u32::from(node) * n,
-                places: vec![Place::Hole; n as usize],
-                holes: VecDeque::with_capacity(n as usize),
-                fresh: 0,
-                spare: VecDeque::with_capacity(n as usize),
+            std::array::from_fn(|order| {
+                let n = layout.frames[order];
+                let order = Order::new(order as u8).expect("there are ten");
+                Area::new(order, u32::from(node) * n, n)
             })
         };
         Self {
@@ -83,8 +95,7 @@ impl Frames {
 
     /// How many holes `order` has on a node.
     pub(crate) fn holes(&self, order: Order, node: NodeId) -> usize {
-        let area = self.area(order, node);
-        area.holes.len() + area.places.len() - area.fresh as usize
+        self.area(order, node).holes.len() as usize
     }
 
     /// Whether `order` has a spare frame on any node.
@@ -100,29 +111,32 @@ impl Frames {
 
     /// Whether `order` has a spare frame on a node.
     pub(crate) fn has_spare_on(&self, order: Order, node: NodeId) -> bool {
-        !self.area(order, node).spare.is_empty()
+        self.area(order, node).spare.len() > 0
     }
 
-    /// A hole of `order` on a node, busy from now on.
-    pub(crate) fn take_hole(&mut self, order: Order, node: NodeId) -> Option<Frame> {
+    /// A hole of `order` on a node for the folio at `page`, busy from now on.
+    pub(crate) fn take_hole(
+        &mut self,
+        order: Order,
+        node: NodeId,
+        page: PageIndex,
+    ) -> Option<Frame> {
         let area = self.area_mut(order, node);
-        let index = match area.holes.pop_front() {
-            Some(index) => index,
-            None if (area.fresh as usize) < area.places.len() => {
-                area.fresh += 1;
-                area.first + area.fresh - 1
-            }
-            None => return None,
-        };
-        area.places[(index - area.first) as usize] = Place::Busy;
+        let index = area.base + area.holes.take_for(page)?;
+        area.is_now(index, Place::Busy);
         Some(Frame::new(order, index))
     }
 
-    /// A spare frame of `order` on a node, busy from now on.
-    pub(crate) fn take_spare(&mut self, order: Order, node: NodeId) -> Option<Frame> {
+    /// A spare frame of `order` on a node for the folio at `page`, busy from now on.
+    pub(crate) fn take_spare(
+        &mut self,
+        order: Order,
+        node: NodeId,
+        page: PageIndex,
+    ) -> Option<Frame> {
         let area = self.area_mut(order, node);
-        let index = area.spare.pop_front()?;
-        area.places[(index - area.first) as usize] = Place::Busy;
+        let index = area.base + area.spare.take_for(page)?;
+        area.is_now(index, Place::Busy);
         self.spare_pages -= order.pages().0;
         Some(Frame::new(order, index))
     }
@@ -145,10 +159,12 @@ impl Frames {
 
     /// A spare frame of `order` on a node, draining from now on.
     pub(crate) fn drain_one_of(&mut self, order: Order, node: NodeId) -> Option<Frame> {
-        let frame = self.take_spare(order, node)?;
-        self.set(frame, Place::Busy, Place::Draining);
+        let area = self.area_mut(order, node);
+        let index = area.base + area.spare.take_any()?;
+        area.is_now(index, Place::Draining);
+        self.spare_pages -= order.pages().0;
         self.draining_pages += order.pages().0;
-        Some(frame)
+        Some(Frame::new(order, index))
     }
 
     /// A busy frame has lost its pages.
@@ -156,7 +172,7 @@ impl Frames {
         self.set(frame, Place::Busy, Place::Hole);
         let node = self.node_of(frame);
         let area = self.area_mut(frame.order(), node);
-        area.holes.push_back(frame.index());
+        area.holes.put(frame.index() - area.base);
     }
 
     /// A busy frame has pages that hold nothing.
@@ -164,7 +180,7 @@ impl Frames {
         self.set(frame, Place::Busy, Place::Spare);
         let node = self.node_of(frame);
         let area = self.area_mut(frame.order(), node);
-        area.spare.push_back(frame.index());
+        area.spare.put(frame.index() - area.base);
         self.spare_pages += frame.order().pages().0;
     }
 
@@ -183,7 +199,7 @@ impl Frames {
         self.set(frame, Place::Draining, Place::Hole);
         let node = self.node_of(frame);
         let area = self.area_mut(frame.order(), node);
-        area.holes.push_back(frame.index());
+        area.holes.put(frame.index() - area.base);
         true
     }
 
@@ -218,7 +234,7 @@ impl Frames {
         self.areas
             .iter()
             .flatten()
-            .map(|area| area.places.len() as u64 + u64::from(area.fresh) * 8)
+            .map(|area| area.places.len() as u64 + area.holes.bytes() + area.spare.bytes())
             .sum()
     }
 

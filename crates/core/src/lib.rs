@@ -21,6 +21,7 @@ mod lru;
 mod machine;
 mod ops;
 mod order;
+mod places;
 pub mod port;
 pub mod pressure;
 pub mod region;

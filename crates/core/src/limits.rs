@@ -3,9 +3,10 @@
 use crate::addr::{LEAF_PAGES, MAX_ORDER, Order};
 
 /// Commands that one event can give.
-pub const MAX_COMMANDS: usize = 64;
-/// Victims that one reclaim batch takes out, and saves that it starts: each at most this many.
-pub const RECLAIM_BATCH: usize = 16;
+pub const MAX_COMMANDS: usize = 96;
+/// Victims that one reclaim batch takes out, and saves that it starts: each at most this many. Folios of 64 KiB fill a leaf with as
+/// many, and leave it by one call.
+pub const RECLAIM_BATCH: usize = 32;
 /// List entries that one reclaim batch looks at before it answers with what it has.
 pub const RECLAIM_SCAN: usize = 128;
 /// Frees of spare frames that one event adds to its own work: enough to share one TLB shootdown.
@@ -21,8 +22,10 @@ pub const ANSWER_COMMANDS: usize = FOLD_PARTS + 8;
 pub const MAX_PARTS: usize = 2 * FOLD_PARTS;
 /// Places of each order that take-outs leave for loads, so that a pool full of limbo cannot stop a fault.
 pub const LOAD_RESERVE: usize = 2;
-/// Folios that one fault brings in at most: the one that is wanted, and the rest of its window.
-pub const FAULT_FOLIOS: usize = 8;
+/// Folios that one fault brings in at most: the one that is wanted, and the rest of its window. As many of 64 KiB fill a leaf.
+pub const FAULT_FOLIOS: usize = 32;
+/// Of these so many at most that are loaded: zeros are mapped by one call, each load takes its time.
+pub const FAULT_LOADS: usize = 8;
 /// A run of faults that has brought in so many pages may be a stream that is longer than memory.
 pub const PASSING_RUN: u16 = 16;
 /// A folio of an adaptive region takes at most this share of the budget.
@@ -84,6 +87,7 @@ pub const SHADOW_BITS_LEAST: u8 = 12;
 pub const REFAULT_COST_MOST: u32 = 1 << 12;
 
 const _: () = assert!(2 * RECLAIM_BATCH + TRIM_BATCH <= MAX_COMMANDS);
+const _: () = assert!(FAULT_FOLIOS + 1 + ANSWER_COMMANDS <= MAX_COMMANDS);
 const _: () = assert!(TRIM_BATCH + ANSWER_COMMANDS <= MAX_COMMANDS);
 const _: () = assert!(
     MIN_LIMIT_PAGES >= 4 * LEAF_PAGES,

@@ -19,7 +19,7 @@ use crate::fold::Folds;
 use crate::folio::{Folio, FolioId, Folios, ListName, State};
 use crate::frames::Frames;
 use crate::group::{GroupId, GroupLimits, Groups, NodeId};
-use crate::leaf::{Entry, LeafTable};
+use crate::leaf::{Entry, LeafTable, Place};
 use crate::limits::DEFERRED_SPLITS;
 use crate::limits::{LARGE, REFAULT_COST_MOST};
 use crate::lru::{ANON, FILE, KINDS, Lruvec, Lruvecs, kind_of};
@@ -363,6 +363,11 @@ impl Core {
         PageRange::new(self.leaves.page_at(folio.place), folio.order.pages())
     }
 
+    /// Whether a folio whose first entry is this one is watched.
+    pub(crate) fn is_watched_at(&self, place: Place) -> bool {
+        self.config.workingset && is_watched(place.number(), self.limit)
+    }
+
     /// A record for what begins at `start`, charged to the group of its region, or `None` when all are in use. Its entries must be set next.
     pub(crate) fn new_folio(
         &mut self,
@@ -377,7 +382,7 @@ impl Core {
         let (group, node, kind) = (self.group_of(start), region.node, region.kind);
         let place = self.leaves.place_of(start);
         let id = self.folios.alloc(place, order, state)?;
-        let watched = self.config.workingset && is_watched(place.number(), self.limit);
+        let watched = self.is_watched_at(place);
         let now = self.lru.get(self.lru.id(group, node)).workingset.now();
         let folio = self.folios.get_mut(id);
         (folio.group, folio.node) = (group, node);

@@ -36,7 +36,7 @@ fn each_region_keeps_to_its_own_orders() {
     let single = || make(OrderPolicy::Fixed(Order::ZERO)).unwrap();
     assert_eq!(alone(single()), pages);
     let stream = faults_of_a_stream(&manager, &single());
-    assert!((pages / 8..pages / 8 + 8).contains(&stream), "{stream}");
+    assert!((pages / 32..pages / 32 + 8).contains(&stream), "{stream}");
     let large = make(OrderPolicy::Fixed(order(4))).unwrap();
     assert_eq!(alone(large), pages / 16);
     // One, and twice as many with each fault that goes on: from the sixth on the largest.

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use common::huge::*;
 use common::{Tiny, each_kind};
-use millpond_core::{Mmu, PageCount, PageIndex, PageRange, Placed};
+use millpond_core::{InstallError, Mmu, PageCount, PageIndex, PageRange, Placed};
 use millpond_mmu::{Delivery, TakeOutMethod, capabilities};
 
 /// Set for a process that runs one test alone.
@@ -78,6 +78,51 @@ fn used_frames_and_loaded_ones_are_mapped_as_huge_pages() {
     uffd.install_zero(leaf(2), None).unwrap();
     assert_huge(&uffd, leaf(2));
     assert!(all_zero(&uffd, leaf(2)));
+}
+
+/// Folios of 64 KiB that fill a leaf, new or from frames that fill a block of the pool, are one huge page, as long as they travel together.
+#[test]
+fn small_folios_that_fill_a_leaf_are_a_huge_page_together() {
+    let Some(uffd) = memory(3) else { return };
+    let folios = |of: PageRange, block: u32| {
+        (0..32).map(move |n| (part(of, 4, n), frame(4, 32 * block + n)))
+    };
+    let fresh: Vec<_> = folios(leaf(0), 0).map(|(at, _)| (at, None)).collect();
+    let mut placed = [Err(InstallError::Gone); 32];
+    uffd.install_zero_all(&fresh, &mut placed);
+    assert_eq!(placed, [Ok(Placed::Copied); 32]);
+    assert_huge(&uffd, leaf(0));
+    assert!(all_zero(&uffd, leaf(0)));
+    write(&uffd, leaf(0), 5 << 32);
+
+    let out: Vec<_> = folios(leaf(0), 1).collect();
+    let mut taken = [Ok(()); 32];
+    uffd.take_out_all(&out, &mut taken);
+    assert_eq!(taken, [Ok(()); 32]);
+    assert_eq!(present(&uffd, leaf(0)), 0);
+    let used: Vec<_> = folios(leaf(2), 1)
+        .map(|(at, frame)| (at, Some(frame)))
+        .collect();
+    uffd.install_zero_all(&used, &mut placed);
+    assert_eq!(placed, [Ok(Placed::Moved); 32]);
+    assert_huge(&uffd, leaf(2));
+    assert!(all_zero(&uffd, leaf(2)));
+
+    // One comes back alone: the rest stays what it was, in small pages.
+    write(&uffd, leaf(2), 6 << 32);
+    let out: Vec<_> = folios(leaf(2), 0).collect();
+    uffd.take_out_all(&out, &mut taken);
+    for n in [7, 0, 31] {
+        let (at, frame) = out[n];
+        install(&uffd, frame, at);
+        assert!(reads(&uffd, at, 6 << 32));
+    }
+    for &(at, frame) in &out {
+        if present(&uffd, at) == 0 {
+            install(&uffd, frame, at);
+        }
+    }
+    assert!(reads(&uffd, leaf(2), 6 << 32));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::addr::{Order, PageIndex};
 use crate::folio::{FolioId, ListName, State};
 use crate::leaf::Entry;
-use crate::limits::{FAULT_FOLIOS, PASSING_RUN};
+use crate::limits::{FAULT_LOADS, PASSING_RUN};
 use crate::lru::Lruvec;
 use crate::machine::Core;
 use crate::order::{Step, Way};
@@ -42,7 +42,7 @@ impl Core {
     pub(crate) fn drop_behind(&mut self, page: PageIndex, way: Way) {
         let region = self.regions.of(page).expect("a fault is in a region").range;
         let mut at = page;
-        for _ in 0..=FAULT_FOLIOS {
+        for _ in 0..=FAULT_LOADS {
             let Some(Entry::Folio(id)) = region.contains(at).then(|| self.leaves.get(at)) else {
                 break;
             };

@@ -20,7 +20,7 @@ use crate::fold::Parts;
 use crate::folio::{Errand, FolioId, ListName, State};
 use crate::group::GroupId;
 use crate::leaf::Entry;
-use crate::limits::{ANSWER_COMMANDS, FAULT_FOLIOS, FOLIO_SHARE, TRIM_BATCH};
+use crate::limits::{ANSWER_COMMANDS, FAULT_FOLIOS, FAULT_LOADS, FOLIO_SHARE, TRIM_BATCH};
 use crate::machine::Core;
 use crate::order::{OrderPolicy, Step, Way};
 use crate::swap::SlotId;
@@ -84,7 +84,13 @@ impl Core {
         let before = self.trends.before(page, habit);
         let shadow = self.leaves.shadow(page);
         let asked = self.window(page, max_order);
-        let reply = self.bring_in(page, asked.folio, asked.slot, true, out);
+        let reply = match self.short_of_leaf(page, asked) {
+            Some(pages) => {
+                self.count(self.group_of(page), |stat| stat.allocstall += 1);
+                Reply::Reclaim { pages }
+            }
+            None => self.bring_in(page, asked.folio, asked.slot, true, out),
+        };
         if reply != Reply::Done {
             // It comes again, and must find the run that it continues.
             let region = self.regions.of_mut(page).expect("a fault is in a region");
@@ -98,6 +104,23 @@ impl Core {
             self.bring_in_rest(page, asked, out);
         }
         reply
+    }
+
+    /// How much memory a stream that begins a leaf has to wait for. With what is there now it would get a part of the leaf, then the rest
+    /// and a part of the next one, and so on: no frames would ever lie as the leaf does, and none be moved with it as a whole.
+    fn short_of_leaf(&self, page: PageIndex, asked: Asked) -> Option<PageCount> {
+        let leaf = PageRange::block(page, Order::MAX);
+        let Step { window, way, .. } = asked.step;
+        let whole = window == Order::MAX && way == Way::Up && page == leaf.start;
+        let region = self.regions.of(page).expect("a fault is in a region");
+        let there = self.available();
+        (whole
+            && region.range.covers(leaf)
+            && self.is_by_leaf(asked.folio)
+            && there < leaf.len
+            && !self.store_blocked
+            && self.blank(leaf).is_some())
+        .then(|| PageCount(leaf.len.0 - there.0))
     }
 
     /// How much around `page` is asked for.
@@ -142,17 +165,24 @@ impl Core {
         };
         let mut at = PageIndex(first).max(region.start).max(asked.within.start);
         let end = PageIndex(end).min(region.end()).min(asked.within.end());
-        let mut folios = 1;
-        while at < end && folios < FAULT_FOLIOS && out.room() > ANSWER_COMMANDS {
+        let (mut folios, mut loads) = (1, 1);
+        while at < end
+            && folios < FAULT_FOLIOS
+            && loads < FAULT_LOADS
+            && out.room() > ANSWER_COMMANDS
+        {
             at = match self.leaves.get(at) {
                 Entry::Folio(id) => self.at(id).end(),
                 Entry::Poisoned => at.plus(1),
                 Entry::Empty | Entry::Zero | Entry::Swapped { .. } => {
                     let shadow = self.leaves.shadow(at);
+                    let given = out.len();
                     if self.bring_in(at, asked.folio, asked.slot, false, out) != Reply::Done {
                         return;
                     }
                     folios += 1;
+                    let zeros = |command| matches!(command, Command::Zero { .. });
+                    loads += usize::from(!out.iter().skip(given).all(zeros));
                     let Entry::Folio(id) = self.leaves.get(at) else {
                         unreachable!("{at} was brought in")
                     };
@@ -161,6 +191,23 @@ impl Core {
                     self.at(id).end()
                 }
             };
+        }
+        let leaf = PageRange::block(page, Order::MAX);
+        if folios > 1 && loads == 1 && (first, at.0) == (leaf.start.0, leaf.end().0) {
+            self.keep_together(leaf);
+        }
+    }
+
+    /// A whole leaf comes in at once, and should leave so: none of it is taken out before the others to be watched. Who is used again is
+    /// watched from then on ([`fault_limbo`](Self::fault_limbo)).
+    fn keep_together(&mut self, leaf: PageRange) {
+        let mut at = leaf.start;
+        while at < leaf.end() {
+            let Entry::Folio(id) = self.leaves.get(at) else {
+                return;
+            };
+            self.folios.get_mut(id).set_watched(false);
+            at = self.at(id).end();
         }
     }
 
@@ -222,7 +269,7 @@ impl Core {
         let fold = self.folds.keep(parts)?;
         let (frame, fresh) = match self.memory(page, order, wanted, out) {
             Memory::Spare(frame) => (frame, false),
-            Memory::Fresh => match self.frames.take_hole(order, self.node_of(page)) {
+            Memory::Fresh => match self.frames.take_hole(order, self.node_of(page), at.start) {
                 Some(frame) => (frame, true),
                 None => {
                     self.folds.take(fold);
@@ -372,6 +419,8 @@ impl Core {
                 }
             };
         }
+        let watched = self.is_watched_at(self.folios.get(id).place);
+        self.folios.get_mut(id).set_watched(watched);
         self.wanted_in_limbo(id);
         self.begin(id, State::Rescuing);
         out.push(Command::Rescue {
@@ -399,7 +448,8 @@ impl Core {
             Memory::Spare(frame) => (frame, false),
             Memory::Fresh => {
                 let pages = order.pages();
-                let hole = self.frames.take_hole(order, self.node_of(page));
+                let start = PageRange::block(page, order).start;
+                let hole = self.frames.take_hole(order, self.node_of(page), start);
                 (hole.ok_or(Reply::Reclaim { pages })?, true)
             }
             Memory::Short(group, pages) => return Err(Reply::short(group, pages)),
@@ -464,7 +514,8 @@ impl Core {
                 return short;
             }
         }
-        if let Some(frame) = self.frames.take_spare(order, self.node_of(page)) {
+        let start = PageRange::block(page, order).start;
+        if let Some(frame) = self.frames.take_spare(order, self.node_of(page), start) {
             return Memory::Spare(frame);
         }
         let missing = |core: &Self| (core.frames_in_use() + pages).saturating_sub(core.limit);

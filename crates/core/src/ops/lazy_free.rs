@@ -357,7 +357,7 @@ impl Core {
 
     fn start_take_out_if_blank(&mut self, id: FolioId, errand: Errand, out: &mut Commands) -> bool {
         let folio = *self.folios.get(id);
-        let Some(frame) = self.hole_for_take_out(&folio, out) else {
+        let Some(frame) = self.hole_for_take_out(id, out) else {
             return false;
         };
         self.unlist(id);

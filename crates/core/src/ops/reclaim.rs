@@ -14,14 +14,15 @@
 //! folios looked at; the caller asks again until enough is available. When nothing but limbo is left, limbo is written
 //! out below its share: a fault that cannot be served is worse than a wrong victim.
 
-use crate::addr::{Frame, PageCount};
+use crate::addr::{Frame, LEAF_PAGES, Order, PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands};
 use crate::event::{Reclaimer, Refusal, Reply};
 use crate::folio::{Errand, Folio, FolioId, ListName, State};
 use crate::group::GroupId;
-use crate::limits::{BALANCE_BATCH, LOAD_RESERVE, RECLAIM_BATCH, RECLAIM_SCAN};
+use crate::limits::{BALANCE_BATCH, FOLIO_SHARE, LOAD_RESERVE, RECLAIM_BATCH, RECLAIM_SCAN};
 use crate::lru::{ANON, FILE, UNWATCHED, VecId, WATCHED, kind_of};
 use crate::machine::Core;
+use crate::places::block_of;
 use crate::workingset::{Rule, SIXTEENTH, pace};
 
 /// What reclaim leaves alone.
@@ -270,14 +271,24 @@ impl Core {
         out: &mut Commands,
     ) -> u32 {
         let (mut started, mut saves) = (0, 0);
+        let mut last = None;
         for _ in 0..RECLAIM_SCAN {
-            if started >= pages || saves >= most || out.len() >= RECLAIM_BATCH {
+            if out.len() >= RECLAIM_BATCH {
                 break;
             }
             let Some(id) = self.next_evicted(vec) else {
                 break;
             };
             let folio = *self.folios.get(id);
+            let goes_on = || {
+                folio
+                    .frame
+                    .is_some_and(|frame| self.ends_block(last, frame))
+            };
+            if (started >= pages || saves >= most) && !goes_on() {
+                break;
+            }
+            last = folio.frame;
             let n = folio.order.pages().0;
             self.count_scan(id, by);
             self.unlist(id);
@@ -419,10 +430,18 @@ impl Core {
         out: &mut Commands,
     ) -> u32 {
         let mut started = 0;
-        while started < pages && out.len() < 2 * RECLAIM_BATCH {
+        let mut last = None;
+        while out.len() < 2 * RECLAIM_BATCH {
             let Some(id) = self.next_for_limbo(vec, parts) else {
                 break;
             };
+            let (at, order) = (self.at(id), self.folios.get(id).order);
+            let room = 2 * RECLAIM_BATCH - out.len();
+            let enough = started >= pages || self.is_by_leaf(order) && room < block_of(order);
+            if enough && !self.ends_leaf(last, at, order) {
+                break;
+            }
+            last = Some(at.end());
             if self.folios.get(id).freed.pages > 0 {
                 // Its part was passed over because the pool has no place for what is dropped: it is not written out.
                 self.split_off_freed(id, out);
@@ -438,6 +457,27 @@ impl Core {
         started
     }
 
+    /// Whether a batch that has what it wants takes this folio too, because the rest of its leaf has gone: what fits into
+    /// a batch leaves by one call.
+    fn ends_leaf(&self, last: Option<PageIndex>, at: PageRange, order: Order) -> bool {
+        last == Some(at.start) && !at.start.0.is_multiple_of(LEAF_PAGES) && self.is_by_leaf(order)
+    }
+
+    /// The same for a frame that is being emptied: a block that is spare as a whole can take in a leaf as a whole.
+    fn ends_block(&self, last: Option<Frame>, frame: Frame) -> bool {
+        let order = frame.order();
+        let follows =
+            last.is_some_and(|last| last.order() == order && last.index() + 1 == frame.index());
+        let begins = (frame.index() as usize).is_multiple_of(block_of(order));
+        follows && !begins && self.is_by_leaf(order)
+    }
+
+    /// Whether folios of this order come and go by the leaf, if they are neighbours: that is little of all memory, and no more of them
+    /// than a batch has.
+    pub(crate) fn is_by_leaf(&self, order: Order) -> bool {
+        block_of(order) <= RECLAIM_BATCH && self.limit / FOLIO_SHARE >= LEAF_PAGES
+    }
+
     /// Starts the take-out of a resident folio. False when the pool has no place for it.
     pub(crate) fn start_take_out(
         &mut self,
@@ -446,7 +486,7 @@ impl Core {
         out: &mut Commands,
     ) -> bool {
         let folio = *self.folios.get(id);
-        let Some(frame) = self.hole_for_take_out(&folio, out) else {
+        let Some(frame) = self.hole_for_take_out(id, out) else {
             return false;
         };
         self.unlist(id);
@@ -467,10 +507,11 @@ impl Core {
     }
 
     /// A place in the pool for what is taken out. When there is none, one may be made.
-    pub(crate) fn hole_for_take_out(&mut self, folio: &Folio, out: &mut Commands) -> Option<Frame> {
+    pub(crate) fn hole_for_take_out(&mut self, id: FolioId, out: &mut Commands) -> Option<Frame> {
+        let (folio, page) = (self.folios.get(id), self.at(id).start);
         let (order, node) = (folio.order, folio.node);
         if self.frames.holes(order, node) > LOAD_RESERVE {
-            return self.frames.take_hole(order, node);
+            return self.frames.take_hole(order, node, page);
         }
         // Spare frames may be what fills the pool: their places are wanted more than their pages.
         if let Some(frame) = self.frames.drain_one_of(order, node) {

@@ -5,6 +5,11 @@
 //! need no frames, so any neighbours will do. At most 2 MiB go together; a folio of that size is a call of its own
 //! (`huge.rs`).
 //!
+//! Small folios that fill a leaf together get a huge page as a folio of 2 MiB does: 0.2 µs a page instead of 0.8. It stays one as long
+//! as they come and go together, which the core sees to (`core/src/places.rs`). When one of them leaves, or comes back, alone,
+//! the kernel makes 512 small pages of it, for 300 µs: with that the leaf has cost what small pages would have cost at once.
+//! When one is dropped alone, its memory comes free when the kernel is short of some.
+//!
 //! A call that stops half-way is finished folio by folio, by the rules of `install.rs`.
 
 use millpond_core::{Frame, InstallError, Order, PAGE_SIZE, PageRange, Placed};
@@ -12,6 +17,11 @@ use millpond_core::{Frame, InstallError, Order, PAGE_SIZE, PageRange, Placed};
 use super::Uffd;
 use super::cost::Method;
 use crate::reservation::HUGE;
+
+/// Whether the range is one that a huge page can have.
+pub(super) fn is_leaf(start: usize, len: usize) -> bool {
+    len == HUGE && start.is_multiple_of(HUGE)
+}
 
 impl Uffd {
     /// See [`Mmu::install_zero_all`](millpond_core::Mmu::install_zero_all).
@@ -62,9 +72,15 @@ impl Uffd {
         let len = run.iter().map(|(at, _)| at.len.bytes() as usize).sum();
         let mapped = match run[0].1 {
             _ if run.len() == 1 => 0,
-            None => self
-                .copy_around(dst, self.zeros.addr(), len)
-                .map_or_else(|done| done, |()| len),
+            None => {
+                let huge = if is_leaf(dst, len) {
+                    self.place_zeros(dst)
+                } else {
+                    0
+                };
+                self.copy_around(dst + huge, self.zeros.addr(), len - huge)
+                    .map_or_else(|done| huge + done, |()| len)
+            }
             Some(first) => self.move_zeros(run, dst, self.pool.addr(first), len),
         };
         let mut before = 0;
@@ -101,6 +117,9 @@ impl Uffd {
             let mut lease = self.pool.lease(frame);
             // SAFETY: the caller says that the frame is populated.
             unsafe { lease.bytes_mut() }.fill(0);
+        }
+        if is_leaf(dst, len) && is_leaf(src, len) {
+            self.make_room(dst);
         }
         self.move_some(dst, src, len, 0).0
     }

@@ -26,6 +26,7 @@ use rustix::mm::{Advice, madvise};
 use millpond_core::{Frame, PAGE_SIZE, PageRange, TakeOutError};
 
 use super::Uffd;
+use super::install_run::is_leaf;
 use crate::reservation::HUGE;
 use crate::sys::{ioctl, pagemap};
 
@@ -86,6 +87,9 @@ impl Uffd {
                 drop(self.pool.lease(frame));
             }
             let len = run.iter().map(|(at, _)| at.len.bytes() as usize).sum();
+            if is_leaf(src, len) && is_leaf(dst, len) {
+                self.drop_table(dst);
+            }
             moved = self.move_some(dst, src, len, ioctl::DONT_WAKE).0;
         }
         let mut before = 0;

@@ -1,0 +1,315 @@
+//! Places of one kind in an area of the frame pool: which to take next.
+//!
+//! What is taken for neighbours should lie side by side, because neighbours are moved by one call; and what is taken for a whole
+//! leaf should be a whole *block*, 2 MiB that begin at a multiple of it, because then the kernel moves one entry instead of
+//! 512, and a huge page stays one. So
+//!
+//! 1. a folio that follows the one which got the last place gets the next place, if that is here;
+//! 2. the first folio of a leaf gets the first place of a block that is here as a whole, and the others of the leaf follow by the
+//!    first rule;
+//! 3. all else gets the next place of a block that is broken anyway.
+//!
+//! Next is by number, from the last one taken on, and round. So what was taken out in the order of addresses lies in that order and
+//! stays so as it goes round. The last one used first, as a stack would have it, turns the order round each time: 1.8 folios a call
+//! instead of 6.
+
+use crate::addr::{LEAF_PAGES, Order, PageIndex};
+use std::ops::Range;
+
+/// Numbers below a bound. Above the bits for the numbers lie bits for words that are not zero, and so on up to one word.
+#[derive(Debug)]
+struct Bits(Vec<Vec<u64>>);
+
+impl Bits {
+    /// None of `len` numbers.
+    fn new(len: usize) -> Self {
+        let mut levels = vec![vec![0; len.div_ceil(64).max(1)]];
+        while let Some(last) = levels.last().filter(|last| last.len() > 1) {
+            let len = last.len().div_ceil(64);
+            levels.push(vec![0; len]);
+        }
+        Self(levels)
+    }
+
+    fn has(&self, number: usize) -> bool {
+        let words = &self.0[0];
+        words
+            .get(number / 64)
+            .is_some_and(|word| word >> (number % 64) & 1 == 1)
+    }
+
+    /// Puts `len` numbers in, or takes them out: a power of two, from a multiple of it on.
+    fn set(&mut self, first: usize, len: usize, is_in: bool) {
+        let mask = u64::MAX >> (64 - len.min(64)) << (first % 64);
+        for word in first / 64..(first + len).div_ceil(64) {
+            self.set_in_word(word, mask, is_in);
+        }
+    }
+
+    fn set_in_word(&mut self, mut word: usize, mut mask: u64, is_in: bool) {
+        for words in &mut self.0 {
+            let before = words[word];
+            words[word] = if is_in { before | mask } else { before & !mask };
+            if (before == 0) == (words[word] == 0) {
+                break;
+            }
+            mask = 1 << (word % 64);
+            word /= 64;
+        }
+    }
+
+    /// The first number from `from` on; from 0 on if there is none.
+    fn next(&self, from: usize) -> Option<usize> {
+        self.next_up(from).or_else(|| self.next_up(0))
+    }
+
+    fn next_up(&self, from: usize) -> Option<usize> {
+        let mut from = from;
+        for (level, words) in self.0.iter().enumerate() {
+            let word = from / 64;
+            let bits = words.get(word)? & (u64::MAX << (from % 64));
+            if bits != 0 {
+                let found = word * 64 + bits.trailing_zeros() as usize;
+                let down =
+                    |at: usize, words: &Vec<u64>| at * 64 + words[at].trailing_zeros() as usize;
+                return Some(self.0[..level].iter().rev().fold(found, down));
+            }
+            from = word + 1;
+        }
+        None
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.iter().map(|words| 8 * words.len() as u64).sum()
+    }
+}
+
+/// The places of one kind. Numbers are counted from the start of a block.
+#[derive(Debug)]
+pub(crate) struct Places {
+    /// Those of blocks that are not here as a whole.
+    loose: Bits,
+    /// Blocks that are.
+    whole: Bits,
+    /// How many of each block are here.
+    here: Vec<u16>,
+    count: u32,
+    order: Order,
+    /// Behind the last one taken.
+    next: usize,
+    /// Behind the folio that it was for.
+    page: Option<PageIndex>,
+}
+
+impl Places {
+    /// None of `len` places for frames of `order`.
+    pub(crate) fn new(order: Order, len: u32) -> Self {
+        let (len, block) = (len as usize, block_of(order));
+        Self {
+            loose: Bits::new(len),
+            whole: Bits::new(len.div_ceil(block)),
+            here: vec![0; len.div_ceil(block)],
+            count: 0,
+            order,
+            next: 0,
+            page: None,
+        }
+    }
+
+    /// All places of `places`, and none before them.
+    pub(crate) fn full(order: Order, places: Range<u32>) -> Self {
+        let mut all = Self::new(order, places.end);
+        let (mut place, size) = (places.start, block_of(order) as u32);
+        while place < places.end {
+            if place.is_multiple_of(size) && places.end - place >= size {
+                let block = (place / size) as usize;
+                all.whole.set(block, 1, true);
+                all.here[block] = size as u16;
+                all.count += size;
+                place += size;
+            } else {
+                all.put(place);
+                place += 1;
+            }
+        }
+        all
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.count
+    }
+
+    pub(crate) fn has(&self, place: u32) -> bool {
+        let place = place as usize;
+        self.loose.has(place) || self.whole.has(place / block_of(self.order))
+    }
+
+    pub(crate) fn put(&mut self, place: u32) {
+        debug_assert!(!self.has(place), "place {place} is here twice");
+        let (place, size) = (place as usize, block_of(self.order));
+        let block = place / size;
+        self.count += 1;
+        self.here[block] += 1;
+        if usize::from(self.here[block]) < size {
+            self.loose.set(place, 1, true);
+            return;
+        }
+        self.whole.set(block, 1, true);
+        if size > 1 {
+            self.loose.set(block * size, size, false);
+        }
+    }
+
+    /// The place for the folio at `page`.
+    pub(crate) fn take_for(&mut self, page: PageIndex) -> Option<u32> {
+        let size = block_of(self.order);
+        let at = (page.0 % LEAF_PAGES) as usize >> self.order.get();
+        let follows = self.page == Some(page) && self.has(self.next as u32);
+        let block = || self.whole.next(self.next.div_ceil(size));
+        let place = if at > 0 && follows {
+            Some(self.next)
+        } else if at == 0
+            && let Some(block) = block()
+        {
+            Some(block * size)
+        } else {
+            // The rest of a leaf lies in a block as it does in the leaf, if a block has to be broken for it.
+            self.loose
+                .next(self.next)
+                .or_else(|| Some(block()? * size + at))
+        };
+        let place = place?;
+        self.take(place);
+        self.page = Some(page.plus(self.order.pages().0));
+        Some(place as u32)
+    }
+
+    /// A place for nothing that would have neighbours: of a whole block only if there is no other.
+    pub(crate) fn take_any(&mut self) -> Option<u32> {
+        let size = block_of(self.order);
+        let whole = || Some(self.whole.next(self.next / size)? * size);
+        let place = self.loose.next(self.next).or_else(whole)?;
+        self.take(place);
+        self.page = None;
+        Some(place as u32)
+    }
+
+    fn take(&mut self, place: usize) {
+        let size = block_of(self.order);
+        let block = place / size;
+        if self.whole.has(block) {
+            self.whole.set(block, 1, false);
+            if size > 1 {
+                self.loose.set(block * size, size, true);
+                self.loose.set(place, 1, false);
+            }
+        } else {
+            self.loose.set(place, 1, false);
+        }
+        self.count -= 1;
+        self.here[block] -= 1;
+        self.next = place + 1;
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.loose.bytes() + self.whole.bytes() + 2 * self.here.len() as u64
+    }
+}
+
+/// Places in a block.
+pub(crate) fn block_of(order: Order) -> usize {
+    LEAF_PAGES as usize >> order.get()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    const FOUR: Order = Order::new(4).expect("4 is an order");
+
+    /// The places for the `count` folios of 64 KiB from number `first` on.
+    fn take(places: &mut Places, first: u32, count: u32) -> Vec<u32> {
+        let page = |folio: u32| PageIndex(folio * 16);
+        let folios = (first..first + count).map(page);
+        folios.map(|page| places.take_for(page).unwrap()).collect()
+    }
+
+    #[test]
+    fn numbers_are_found_as_in_a_naive_set() {
+        let len = 5000;
+        let (mut bits, mut naive) = (Bits::new(len), BTreeSet::new());
+        let mut state = 7u64;
+        for _ in 0..20_000 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let size = 1 << ((state >> 33) % 9);
+            let first = (state >> 40) as usize % (len - 512) / size * size;
+            let is_in = state >> 63 == 1;
+            bits.set(first, size, is_in);
+            for number in first..first + size {
+                if is_in {
+                    naive.insert(number);
+                } else {
+                    naive.remove(&number);
+                }
+            }
+            let from = (state >> 20) as usize % len;
+            let next = naive.range(from..).next().or_else(|| naive.first());
+            assert_eq!(bits.next(from), next.copied());
+            assert_eq!(bits.has(from), naive.contains(&from));
+        }
+    }
+
+    #[test]
+    fn a_leaf_gets_a_block_and_a_stream_all_of_them_in_order() {
+        let mut places = Places::full(FOUR, 0..128);
+        assert_eq!(take(&mut places, 0, 64), (0..64).collect::<Vec<_>>());
+        for place in 0..64 {
+            places.put(place);
+        }
+        assert_eq!(
+            take(&mut places, 320, 96),
+            [64..128, 0..32].map(Vec::from_iter).concat()
+        );
+    }
+
+    #[test]
+    fn what_begins_within_a_leaf_breaks_a_block_at_the_same_place_and_what_is_broken_goes_first() {
+        let mut places = Places::full(FOUR, 0..96);
+        assert_eq!(take(&mut places, 10, 22), (10..32).collect::<Vec<_>>());
+        // The next leaf leaves the broken block alone …
+        assert_eq!(take(&mut places, 32, 2), [32, 33]);
+        // … and single folios leave whole ones alone.
+        let singles = [200, 300, 400, 500].map(|folio| take(&mut places, folio + 1, 1)[0]);
+        assert!(singles.iter().all(|place| *place < 64), "{singles:?}");
+        assert!(places.whole.has(2));
+    }
+
+    #[test]
+    fn a_block_is_whole_again_when_its_last_place_is_back() {
+        let mut places = Places::full(FOUR, 0..32);
+        let taken = take(&mut places, 5, 3);
+        assert_eq!(taken, [5, 6, 7]);
+        assert!(places.take_any().is_some_and(|place| place == 8));
+        for place in [8, 7, 5] {
+            places.put(place);
+            assert!(!places.whole.has(0));
+        }
+        places.put(6);
+        assert!(places.whole.has(0));
+        assert_eq!(places.len(), 32);
+        assert_eq!(take(&mut places, 64, 1), [0]);
+    }
+
+    #[test]
+    fn an_end_that_is_no_block_serves_singles() {
+        let mut places = Places::full(Order::ZERO, 0..600);
+        for number in 0..600 {
+            assert!(places.take_for(PageIndex(number * 7 + 1)).is_some());
+        }
+        assert_eq!(places.take_for(PageIndex(0)), None);
+        assert_eq!(places.take_any(), None);
+    }
+}

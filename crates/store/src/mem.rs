@@ -41,6 +41,28 @@ impl Mapping {
         Ok(Self { base, len })
     }
 
+    /// The same, `len` a power of two, at a multiple of it.
+    pub(crate) fn aligned(len: usize) -> Result<Self, Errno> {
+        let mapping = Self::new(len)?;
+        if mapping.as_ptr().addr().is_multiple_of(len) {
+            return Ok(mapping);
+        }
+        drop(mapping);
+        let wide = Self::new(2 * len)?;
+        let start = wide.into_raw();
+        let before = start.addr().next_multiple_of(len) - start.addr();
+        // SAFETY: three parts of a mapping that nobody else knows, each a mapping by itself: the outer two are given back.
+        unsafe {
+            let base = start.add(before);
+            for (part, bytes) in [(start, before), (base.add(len), len - before)] {
+                if bytes > 0 {
+                    drop(Self::from_raw(part, bytes));
+                }
+            }
+            Ok(Self::from_raw(base, len))
+        }
+    }
+
     /// Its first byte.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         self.base.as_ptr()
@@ -56,8 +78,8 @@ impl Mapping {
     /// Takes ownership back.
     ///
     /// # Safety
-    /// `base` came from [`Mapping::into_raw`] of a mapping of `len` bytes, and was not taken back
-    /// before.
+    /// `base` came from [`Mapping::into_raw`] of a mapping of `len` bytes, or is a part of one, of `len` bytes, and was not taken
+    /// back before.
     pub(crate) unsafe fn from_raw(base: *mut u8, len: usize) -> Self {
         debug_assert!(!base.is_null() && len.is_multiple_of(PAGE));
         // SAFETY: the caller hands over a live mapping, which is never at address zero.
@@ -81,4 +103,16 @@ impl Drop for Mapping {
 pub(crate) unsafe fn populate(base: *mut u8, len: usize) {
     // SAFETY: populating changes no byte of a mapping that the caller vouches for.
     let _ = unsafe { mm::madvise(base.cast(), len, Advice::LinuxPopulateWrite) };
+}
+
+/// The same, by huge pages where the kernel gives them.
+///
+/// # Safety
+/// As for [`populate`].
+pub(crate) unsafe fn populate_huge(base: *mut u8, len: usize) {
+    // SAFETY: advice changes no byte of a mapping that the caller vouches for.
+    unsafe {
+        let _ = mm::madvise(base.cast(), len, Advice::LinuxHugepage);
+        populate(base, len);
+    }
 }

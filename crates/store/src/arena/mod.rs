@@ -3,7 +3,7 @@
 //!
 //! Compressed blocks have any length, so an allocator that rounds to powers of two would give a
 //! third of the gain away. Here, as in the kernel's zsmalloc, pages are grouped to *spans* that
-//! hold objects of one close size each ([`class`]), and spans lie in *chunks* of 1 MiB ([`chunk`]).
+//! hold objects of one close size each ([`class`]), and spans lie in *chunks* of 2 MiB ([`chunk`]).
 //! A span without objects is taken apart at once and its pages serve any class; a chunk without
 //! spans goes back to the kernel, but for one, so that a workload at the edge of a chunk does not
 //! map and unmap in turns.
@@ -25,9 +25,21 @@ use rustix::io::Errno;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// 1 TiB of objects.
-const MAX_CHUNKS: usize = 1 << 20;
+const MAX_CHUNKS: usize = 1 << 19;
+/// A span's number is its chunk's, and its first page in so many bits.
+const PAGE_BITS: u32 = 9;
+const PAGE_MASK: u32 = (1 << PAGE_BITS) - 1;
+/// A chunk gets all its RAM at once when it is at most this part of what the store has, as a divisor.
+const AT_ONCE: u64 = 8;
+/// If that takes longer than by batches, …
+const SLOW: Duration = Duration::from_micros(800);
+/// … as it does where the host has to find the memory, so many chunks go without.
+const REST: u32 = 31;
+
+const _: () = assert!(CHUNK_BYTES / PAGE == 1 << PAGE_BITS);
 const NONE: u32 = u32::MAX;
 
 /// Where an object is: chunk number and byte offset in it.
@@ -49,7 +61,7 @@ impl Place {
 }
 
 struct State {
-    /// First span with room of each class: chunk number times 256 plus page.
+    /// First span with room of each class, by its number.
     roomy: [u32; CLASSES],
     /// No run of so many pages lies in a chunk below this.
     lowest: [u32; MAX_SPAN + 1],
@@ -63,6 +75,8 @@ struct State {
     spare: u32,
     /// Bytes of RAM.
     ram: u64,
+    /// Chunks that get their RAM by batches whatever there is.
+    resting: u32,
 }
 
 /// See the module.
@@ -92,6 +106,7 @@ impl Arena {
                 mapped: 0,
                 spare: NONE,
                 ram: 0,
+                resting: 0,
             }),
             max_ram: AtomicU64::new(max_ram),
             live: AtomicU64::new(0),
@@ -126,7 +141,7 @@ impl Arena {
     }
 
     fn span<'s>(&self, state: &'s mut State, span: u32) -> &'s mut Span {
-        &mut self.chunk(state, span >> 8).spans[span as usize & 0xff]
+        &mut self.chunk(state, span >> PAGE_BITS).spans[(span & PAGE_MASK) as usize]
     }
 
     /// The address of an object. It is the owner's until [`Arena::free`]; `class` bytes long.
@@ -160,8 +175,8 @@ impl Arena {
         drop(state);
         self.live.fetch_add(u64::from(class.size), Relaxed);
         Ok(Place::new(
-            at as usize >> 8,
-            (at as usize & 0xff) * PAGE + object * class.size as usize,
+            (at >> PAGE_BITS) as usize,
+            (at & PAGE_MASK) as usize * PAGE + object * class.size as usize,
         ))
     }
 
@@ -186,7 +201,7 @@ impl Arena {
         );
         span.free |= 1 << object;
         let unused = span.free == u64::MAX >> (64 - class.objects);
-        let at = (place.chunk() << 8 | start) as u32;
+        let at = (place.chunk() << PAGE_BITS | start) as u32;
         let mut gone = [ptr::null_mut(); 2];
         match (was_full, unused) {
             (true, false) => self.link(&mut state, number, at),
@@ -252,7 +267,7 @@ impl Arena {
                     if state.spare == chunk {
                         state.spare = NONE;
                     }
-                    return Ok(chunk << 8 | page as u32);
+                    return Ok(chunk << PAGE_BITS | page as u32);
                 }
                 Err(NoRun::Fragmented) => {}
                 Err(NoRun::Limit) => lowest = lowest.or(Some(chunk)),
@@ -263,22 +278,29 @@ impl Arena {
         if room < (HEADER_BYTES + pages * PAGE) as u64 {
             return Err(Full);
         }
-        let chunk = self.map_chunk(state)?;
-        let room = room - HEADER_BYTES as u64;
+        let much = room.min(state.ram / AT_ONCE) >= CHUNK_BYTES as u64;
+        let at_once = much && state.resting == 0;
+        state.resting -= u32::from(much && !at_once);
+        let chunk = self.map_chunk(state, at_once)?;
+        let room = self.room(state);
         let span = self.chunk(state, chunk).new_span(number as u8, class, room);
         let Ok((page, took)) = span else {
             unreachable!("an empty chunk holds any span")
         };
         state.ram += took;
         state.lowest[pages] = state.lowest[pages].min(chunk);
-        Ok(chunk << 8 | page as u32)
+        Ok(chunk << PAGE_BITS | page as u32)
     }
 
-    fn map_chunk(&self, state: &mut State) -> Result<u32, Full> {
+    fn map_chunk(&self, state: &mut State, at_once: bool) -> Result<u32, Full> {
         if state.vacant == NONE && state.end as usize == MAX_CHUNKS {
             return Err(Full);
         }
-        let header = Header::map().map_err(|_| Full)?;
+        let since = at_once.then(Instant::now);
+        let header = Header::map(at_once).map_err(|_| Full)?;
+        if since.is_some_and(|since| since.elapsed() > SLOW) {
+            state.resting = REST;
+        }
         let chunk = match state.vacant {
             NONE => {
                 state.end += 1;
@@ -292,7 +314,7 @@ impl Arena {
         self.entry(chunk as usize)
             .store(header.expose_provenance(), Release);
         state.mapped += 1;
-        state.ram += HEADER_BYTES as u64;
+        state.ram += self.chunk(state, chunk).ram();
         for lowest in &mut state.lowest {
             *lowest = chunk.min(*lowest);
         }
@@ -301,9 +323,9 @@ impl Arena {
 
     /// Takes a span apart. Answers chunks that are to be unmapped, without the lock.
     fn free_span(&self, state: &mut State, number: usize, at: u32) -> [*mut Header; 2] {
-        let chunk = at >> 8;
+        let chunk = at >> PAGE_BITS;
         let header = self.chunk(state, chunk);
-        header.free_span(at as usize & 0xff, class(number));
+        header.free_span((at & PAGE_MASK) as usize, class(number));
         let (longest, empty) = (header.longest_run(), header.is_empty());
         for lowest in &mut state.lowest[..=longest] {
             *lowest = chunk.min(*lowest);

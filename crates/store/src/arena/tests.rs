@@ -119,6 +119,26 @@ fn mixed_sizes_waste_little() {
     model.free_all();
 }
 
+/// A store that has much takes chunks whole. That is counted, stays within the limit, and is given back like the others.
+#[test]
+fn a_large_arena_takes_whole_chunks_and_counts_them() {
+    let limit = 40 << 20;
+    let mut model = Model::new(limit);
+    let mut largest = 0;
+    let mut before = 0;
+    while model.alloc(4000, 5) {
+        let ram = model.arena.ram_bytes();
+        assert!(ram <= limit);
+        largest = largest.max(ram - before);
+        assert!(ram - before <= 1 << 20 || before >= 8 * CHUNK_BYTES as u64);
+        before = ram;
+    }
+    assert_eq!(largest, CHUNK_BYTES as u64);
+    let asked = model.objects.len() as u64 * 4000;
+    assert!(asked > limit * 9 / 10, "{asked} bytes in {limit}");
+    model.free_all();
+}
+
 #[test]
 #[should_panic(expected = "freed twice")]
 fn a_double_free_is_caught() {

@@ -89,6 +89,31 @@ fn what_is_touched_again_is_zeros_on_every_side() {
 }
 
 #[test]
+fn a_programs_munmap_gives_its_memory_back_on_both_sides() {
+    let _alone = alone();
+    let options = ["--unmap-memory=16M", "--unmap-times=3"];
+    let Some(report) = report("unmap", &options) else {
+        return;
+    };
+    let unmap = &report["unmap"];
+    let mut sides = vec!["run", "kernel"];
+    if let Some(why) = report["skipped"].as_array().unwrap().first() {
+        println!("skipped: {why}");
+        sides.remove(0);
+    }
+    for name in &sides {
+        let median = side(unmap, *name);
+        assert_eq!(median["wrong_pages"], 0, "{name}");
+        let figure = |figure| number(&median[figure]);
+        assert!(figure("blocked") > 0.0, "{name}: {median}");
+        assert!(figure("cycle") > figure("blocked"), "{name}: {median}");
+    }
+    assert_eq!(unmap["sides"].as_array().unwrap().len(), sides.len());
+    assert_eq!(unmap["ratios"].as_array().unwrap().len(), sides.len() - 1);
+    assert!(report["cycle"].is_null());
+}
+
+#[test]
 fn bad_sizes_are_refused_by_name() {
     bad_options_are_refused(
         "free",
@@ -98,6 +123,8 @@ fn bad_sizes_are_refused_by_name() {
             ("--free-workers=x", "--free-workers"),
             ("--cycle-memory=0", "--cycle-memory"),
             ("--cycle-times=0", "--cycle-times"),
+            ("--unmap-memory=1", "--unmap-memory"),
+            ("--unmap-times=0", "--unmap-times"),
             ("--order=10", "--order"),
             ("--only=everything", "--only"),
         ],

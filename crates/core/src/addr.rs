@@ -201,6 +201,13 @@ impl PageRange {
         Self::new(from, PageCount(self.end().0 - from.0))
     }
 
+    /// The shortest run with all pages of both.
+    #[must_use]
+    pub fn hull(self, other: Self) -> Self {
+        let (start, end) = (self.start.min(other.start), self.end().max(other.end()));
+        Self::new(start, PageCount(end.0 - start.0))
+    }
+
     /// Of a run that is only partly in `range`: an end of the range that it straddles, the first if both.
     pub(crate) fn edge_of(self, range: Self) -> PageIndex {
         if self.start < range.start {

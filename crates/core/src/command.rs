@@ -7,6 +7,7 @@ use crate::addr::{Frame, PageIndex, PageRange};
 use crate::event::SlotPart;
 use crate::fold::FoldPart;
 use crate::folio::FolioId;
+use crate::gather::{Gather, Gathered};
 use crate::limits::{MAX_COMMANDS, MAX_PARTS};
 use crate::swap::SlotId;
 use arrayvec::ArrayVec;
@@ -199,12 +200,30 @@ pub struct PartsOf {
     len: u8,
 }
 
-/// A bounded list of commands, filled by one [`Core::handle`](crate::Core::handle). Making one costs nothing: what is not in use
-/// is not written.
+/// A bounded list of commands, filled by one [`Core::handle`](crate::Core::handle), and the batch into which a discard gathers what
+/// it leaves behind. Making one costs nothing: what is not in use is not written.
 #[derive(Debug)]
 pub struct Commands {
     list: ArrayVec<Command, MAX_COMMANDS>,
     parts: ArrayVec<FoldPart, MAX_PARTS>,
+    batch: Gather,
+}
+
+/// Takes the slots that nobody needs any more.
+pub(crate) trait Releases {
+    fn release(&mut self, slot: SlotId);
+}
+
+impl Releases for Commands {
+    fn release(&mut self, slot: SlotId) {
+        self.push(Command::Release { slot });
+    }
+}
+
+impl Releases for Gather {
+    fn release(&mut self, slot: SlotId) {
+        self.push(Gathered::Slot(slot));
+    }
 }
 
 impl Commands {
@@ -214,7 +233,14 @@ impl Commands {
         Self {
             list: ArrayVec::new_const(),
             parts: ArrayVec::new_const(),
+            batch: Gather::new(),
         }
+    }
+
+    /// What is to be given back, after which [`Core::gathered`](crate::Core::gathered) is told and the batch cleared, before the next
+    /// discard. Another one may be put in its place, with more room.
+    pub fn batch(&mut self) -> &mut Gather {
+        &mut self.batch
     }
 
     /// How many more fit.
@@ -229,13 +255,13 @@ impl Commands {
         self.list.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are none. The batch is apart.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Forgets all.
+    /// Forgets all; not the batch.
     pub fn clear(&mut self) {
         self.list.clear();
         self.parts.clear();

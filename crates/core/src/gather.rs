@@ -1,24 +1,32 @@
 //! Gather: what one free leaves behind, so that it can be given back in bulk and by somebody else.
 //!
 //! Freeing has two halves. *Unhooking* makes the tables forget a range, and must be done under the core's lock; *giving
-//! back* hands memory to the kernel and slots to the store, takes a hundred times as long, and needs no lock. A folio
-//! that is discarded alone goes through both by a command and its completion (`ops/discard.rs`), because threads may touch
-//! its pages meanwhile. A range that nobody can touch any more (a region that is dropped, a base without heirs)
-//! needs no such care: its folios are unhooked by the thousand, and what is left of them is collected here.
+//! back* hands memory to the kernel and slots to the store, takes a hundred times as long, and needs no lock. What the first half
+//! leaves for the second is collected here.
 //!
-//! What is mapped needs no list, since it is given back by its range: at most 32 MiB at a time, in which nobody else's
-//! fault or mmap has to wait for longer than 10 ms. What is collected are slots and frames: the first few inline, as most
+//! *A range that nobody can touch any more* (a region that is dropped, a base without heirs; `ops/free.rs`) needs no care: its entries
+//! are empty at once, and what is mapped is given back by its range, whatever lies between.
+//!
+//! *A range in use* (a discard; `ops/discard.rs`) may be touched meanwhile. So its folios stay in flight until their pages
+//! are gone, and who faults there waits. What is mapped is collected as *runs*: neighbouring folios, however many, are
+//! one run and dropped by one call. A run ends where a page is not its own: that one is empty, and somebody may bring it in before the
+//! run is dropped.
+//!
+//! Both give at most 32 MiB to the kernel at a time, in which nobody else's fault or mmap has to wait for longer than 10 ms. Slots, frames
+//! and runs are collected in their order: the first few inline, as most
 //! frees are small, then in pages of 510, and when the pages are full the batch is handed over and the next one begun. (The
 //! kernel's mmu_gather does the same with pages: a batch on the stack, then chained ones.)
 //!
 //! Until [`Core::gathered`](crate::Core::gathered) says that it was given back, all of it counts as it did: the frames in
 //! use are the truth at every moment.
 
-use crate::addr::{Frame, Order, PageCount, PageRange};
+use crate::addr::{Frame, Order, PageCount, PageIndex, PageRange};
+use crate::limits::{DISCARD_WALK, MAX_COMMANDS};
 use crate::swap::SlotId;
+use arrayvec::ArrayVec;
 
-/// Entries of the batch that needs no page.
-const INLINE: usize = 8;
+/// Entries of the batch that needs no page: what one event could ask for by commands.
+const INLINE: usize = MAX_COMMANDS;
 /// Entries of a page: with its length and link, 4 KiB.
 pub const GATHER_PAGE: usize = 510;
 
@@ -29,70 +37,105 @@ pub enum Gathered {
     Slot(SlotId),
     /// A populated frame of the pool: its pages go to the kernel.
     Frame(Frame),
+    /// Mapped pages (or poison) of folios that are in flight until then: they are to be dropped.
+    Run(PageRange),
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Packed(u64);
+
+const FRAME: u64 = 1 << 63;
+const RUN: u64 = 1 << 62;
+
+// The length of a run lies between its start and these marks.
+const _: () = assert!(DISCARD_WALK < 1 << 30);
 
 impl Packed {
     fn pack(item: Gathered) -> Self {
+        let and = |upper: u32, lower: u32| u64::from(upper) << 32 | u64::from(lower);
         Self(match item {
             Gathered::Slot(slot) => u64::from(slot.0),
-            Gathered::Frame(frame) => {
-                1 << 63 | u64::from(frame.order().get()) << 32 | u64::from(frame.index())
-            }
+            Gathered::Frame(frame) => FRAME | and(frame.order().get().into(), frame.index()),
+            Gathered::Run(at) => RUN | and(at.len.0, at.start.0),
         })
     }
 
     fn unpack(self) -> Gathered {
-        let number = self.0 as u32;
-        if self.0 >> 63 == 0 {
-            return Gathered::Slot(SlotId(number));
+        let lower = self.0 as u32;
+        let upper = ((self.0 & !(FRAME | RUN)) >> 32) as u32;
+        if self.0 & FRAME != 0 {
+            let order = Order::new(upper as u8).expect("packed from an order");
+            return Gathered::Frame(Frame::new(order, lower));
         }
-        let order = Order::new((self.0 >> 32) as u8).expect("packed from an order");
-        Gathered::Frame(Frame::new(order, number))
+        match self.0 & RUN {
+            0 => Gathered::Slot(SlotId(lower)),
+            _ => Gathered::Run(PageRange::new(PageIndex(lower), PageCount(upper))),
+        }
     }
 }
 
 /// One batch. Its pages are had before the core's lock is taken, and used again and again.
+#[derive(Debug)]
 pub struct Gather {
     pub(crate) zap: PageRange,
     /// Mapped pages in that range, which are given back with it.
     pub(crate) mapped: u32,
     /// Pages of the frames among the items.
     pub(crate) frames: u32,
-    inline: [Packed; INLINE],
+    /// Pages of the runs.
+    runs: u32,
+    /// The last run, which may become longer.
+    last: PageRange,
+    inline: ArrayVec<Packed, INLINE>,
     pages: Vec<[Packed; GATHER_PAGE]>,
-    len: usize,
+    /// Entries in the pages.
+    chained: usize,
 }
 
 impl Gather {
+    /// An empty batch without pages. Making one costs nothing.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            zap: NOTHING,
+            mapped: 0,
+            frames: 0,
+            runs: 0,
+            last: NOTHING,
+            inline: ArrayVec::new_const(),
+            pages: Vec::new(),
+            chained: 0,
+        }
+    }
+
     /// An empty batch with room for `pages` pages of entries beside the inline ones.
     #[must_use]
     pub fn with_pages(pages: usize) -> Self {
         Self {
-            zap: PageRange::default(),
-            mapped: 0,
-            frames: 0,
-            inline: [Packed(0); INLINE],
             pages: vec![[Packed(0); GATHER_PAGE]; pages],
-            len: 0,
+            ..Self::new()
         }
     }
 
-    /// How many more slots and frames fit.
+    /// How many more slots, frames and runs fit.
     #[must_use]
     pub fn room(&self) -> usize {
-        INLINE + self.pages.len() * GATHER_PAGE - self.len
+        let used = self.len() + usize::from(!self.last.is_empty());
+        INLINE + self.pages.len() * GATHER_PAGE - used
+    }
+
+    /// Entries, but for the last run.
+    fn len(&self) -> usize {
+        self.inline.len() + self.chained
     }
 
     /// Whether there is nothing to give back.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len == 0 && self.mapped == 0
+        self.len() == 0 && self.mapped == 0 && self.last.is_empty()
     }
 
-    /// The range whose mapped pages are to be dropped, if there are any in it.
+    /// The range whose mapped pages are to be dropped whatever lies between, if there are any in it.
     #[must_use]
     pub fn zap(&self) -> Option<PageRange> {
         (self.mapped > 0).then_some(self.zap)
@@ -101,44 +144,72 @@ impl Gather {
     /// Pages that go to the kernel with it: mapped ones, and those of its frames.
     #[must_use]
     pub fn pages(&self) -> PageCount {
-        PageCount(self.mapped + self.frames)
+        PageCount(self.mapped + self.frames + self.runs)
     }
 
-    /// Slots and frames, in the order in which they were found.
+    /// Slots, frames and runs.
     pub fn items(&self) -> impl Iterator<Item = Gathered> + '_ {
-        let chained = self.pages.iter().flatten();
-        self.inline
-            .iter()
-            .chain(chained)
-            .take(self.len)
-            .map(|packed| packed.unpack())
+        let chained = self.pages.iter().flatten().take(self.chained);
+        let last = (!self.last.is_empty()).then_some(Gathered::Run(self.last));
+        let packed = self.inline.iter().chain(chained);
+        packed.map(|packed| packed.unpack()).chain(last)
     }
 
     /// Makes it empty, to be used again.
     pub fn clear(&mut self) {
-        (self.zap, self.mapped, self.frames, self.len) = (PageRange::default(), 0, 0, 0);
+        (self.zap, self.mapped, self.frames) = (NOTHING, 0, 0);
+        (self.runs, self.last, self.chained) = (0, NOTHING, 0);
+        self.inline.clear();
     }
 
     pub(crate) fn push(&mut self, item: Gathered) {
         let packed = Packed::pack(item);
-        match self.len.checked_sub(INLINE) {
-            None => self.inline[self.len] = packed,
-            Some(at) => self.pages[at / GATHER_PAGE][at % GATHER_PAGE] = packed,
+        if self.inline.try_push(packed).is_err() {
+            self.pages[self.chained / GATHER_PAGE][self.chained % GATHER_PAGE] = packed;
+            self.chained += 1;
         }
-        self.len += 1;
+    }
+
+    /// The mapped pages of a folio: a part of the last run, or the beginning of another.
+    pub(crate) fn push_run(&mut self, at: PageRange) {
+        self.runs += at.len.0;
+        if !self.last.is_empty() && self.last.end() == at.start {
+            self.last.len.0 += at.len.0;
+            return;
+        }
+        let ended = std::mem::replace(&mut self.last, at);
+        if !ended.is_empty() {
+            self.push(Gathered::Run(ended));
+        }
     }
 }
+
+impl Default for Gather {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+const NOTHING: PageRange = PageRange {
+    start: PageIndex(0),
+    len: PageCount(0),
+};
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn run(start: u32, len: u32) -> PageRange {
+        PageRange::new(PageIndex(start), PageCount(len))
+    }
+
     #[test]
     fn items_come_back_in_their_order_across_pages() {
         let mut gather = Gather::with_pages(2);
         let items: Vec<_> = (0..gather.room() as u32)
-            .map(|n| match n % 3 {
+            .map(|n| match n % 4 {
                 0 => Gathered::Frame(Frame::new(Order::new((n % 10) as u8).unwrap(), n)),
+                1 => Gathered::Run(run(u32::MAX - 3 * n, DISCARD_WALK.min(n))),
                 _ => Gathered::Slot(SlotId(u32::MAX - n)),
             })
             .collect();
@@ -149,5 +220,23 @@ mod tests {
         );
         gather.clear();
         assert!(gather.is_empty() && gather.items().next().is_none());
+    }
+
+    #[test]
+    fn neighbours_are_one_run_whatever_comes_between() {
+        let mut gather = Gather::new();
+        let room = gather.room();
+        gather.push_run(run(0, 1));
+        gather.push(Gathered::Slot(SlotId(7)));
+        gather.push_run(run(1, 4));
+        gather.push_run(run(6, 2));
+        let items: Vec<_> = gather.items().collect();
+        let slot = Gathered::Slot(SlotId(7));
+        let runs = [run(0, 5), run(6, 2)].map(Gathered::Run);
+        assert_eq!(items, [slot, runs[0], runs[1]]);
+        assert_eq!((gather.pages(), room - gather.room()), (PageCount(7), 3));
+        gather.clear();
+        assert!(gather.is_empty() && gather.items().next().is_none());
+        assert_eq!((gather.pages(), gather.room()), (PageCount(0), room));
     }
 }

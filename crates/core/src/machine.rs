@@ -12,7 +12,7 @@
 //! faults that are served while the store takes nothing.
 
 use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex, PageRange};
-use crate::command::{Command, Commands};
+use crate::command::{Commands, Releases};
 use crate::config::{Config, ConfigError};
 use crate::event::{Event, Refusal, Reply};
 use crate::fold::Folds;
@@ -459,10 +459,10 @@ impl Core {
     }
 
     /// `pages` pages of `slot` are needed no more.
-    pub(crate) fn drop_slot_pages(&mut self, slot: SlotId, pages: u32, out: &mut Commands) {
+    pub(crate) fn drop_slot_pages(&mut self, slot: SlotId, pages: u32, out: &mut impl Releases) {
         if self.slots.drop_pages(slot, pages) {
             self.releasing += 1;
-            out.push(Command::Release { slot });
+            out.release(slot);
         }
     }
 

@@ -7,6 +7,7 @@
 mod common;
 
 use common::{Driven, NEW};
+use millpond_core::gather::Gathered;
 use millpond_core::limits::{MIN_LIMIT_PAGES, RECLAIM_SCAN};
 use millpond_core::{
     Access, Advice, Command, Config, Core, Event, FreeMode, LEAF_PAGES, Order, Outcome, PageCount,
@@ -164,14 +165,12 @@ fn news_of_protection_leaves_a_folio_in_flight_alone() {
     bench.tell(folio, Outcome::TakeOutImmovable);
     assert_eq!(bench.0.stats().nr_unevictable, 1);
 
-    let (_, commands) = bench.send(Event::Discard { range });
-    let [Command::Zap { folio, .. }] = commands[..] else {
-        panic!("{commands:?}");
-    };
+    let (_, mut out) = bench.hold(Event::Discard { range });
+    assert!(out.batch().items().eq([Gathered::Run(range)]));
     assert_eq!(bench.send(Event::Protected { range }).0, Reply::Done);
     assert_eq!(bench.0.stats().nr_inactive, 0);
     assert_eq!(bench.reclaim(), [], "the folio is being discarded");
-    bench.tell(folio, Outcome::Zapped);
+    bench.give_back(out.batch());
     assert_eq!(bench.0.page_state(range.start), PageState::Empty);
     bench.end(&[region]);
 }
@@ -342,7 +341,7 @@ fn a_released_slot_is_not_waited_for() {
         bench.work_as(vec![command], NEW);
     }
     assert_eq!(bench.0.page_state(range.start), PageState::Swapped);
-    let (_, commands) = bench.send(Event::Discard { range });
+    let (_, commands) = bench.send(Event::Purge { range });
     let [Command::Release { slot }] = commands[..] else {
         panic!("{commands:?}");
     };

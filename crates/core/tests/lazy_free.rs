@@ -584,5 +584,5 @@ fn goes_to_the_kernel(bench: &mut Bench, pages: u32) {
     let mut gather = Gather::with_pages(0);
     bench.0.gather_spare(PageCount(1000), &mut gather);
     assert_eq!(gather.pages(), PageCount(pages));
-    bench.0.gathered(&gather);
+    assert_eq!(bench.0.gathered(&gather), None);
 }

@@ -173,11 +173,10 @@ impl Region {
     /// # Errors
     /// As [`Region::discard`].
     pub unsafe fn discard_shared(&self, range: Range<usize>) -> Result<(), DiscardError> {
-        let event = |range| Event::Discard { range };
         let range = self.discard_range(&range)?;
         self.pond
             .driver
-            .operate(range, event)
+            .discard(range)
             .map_err(|refusal| match refusal {
                 Refusal::Pinned { page } => DiscardError::Pinned {
                     offset: self.offset(page),

@@ -3,7 +3,7 @@
 use crate::driver::remap::RemapRefusal;
 use crate::error::{DiscardError, RemapError};
 use crate::region::Region;
-use millpond_core::{Event, LEAF_PAGES, PAGE_SIZE, PageCount, PageRange, Refusal};
+use millpond_core::{LEAF_PAGES, PAGE_SIZE, PageCount, PageRange, Refusal};
 use std::ops::Range;
 
 /// What the kernel moves by one pointer at best.
@@ -69,7 +69,7 @@ impl Region {
             self.is_volatile_in_part(rest)?;
             self.driver().settle_kept(id);
             self.driver()
-                .operate(rest, |range| Event::Discard { range })
+                .discard(rest)
                 .map_err(|refusal| match refusal {
                     Refusal::Pinned { page } => RemapError::Pinned {
                         offset: self.offset(page),

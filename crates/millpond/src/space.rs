@@ -148,9 +148,7 @@ impl Space {
     /// `EINVAL` for an unaligned or foreign range or a page that is pinned, `ENOMEM` when records run out.
     pub fn discard(&self, addr: usize, len: usize) -> Result<(), Errno> {
         let range = self.pages(addr, len)?;
-        self.driver()
-            .operate(range, |range| Event::Discard { range })
-            .map_err(errno)
+        self.driver().discard(range).map_err(errno)
     }
 
     /// The pages may be forgotten when memory is short, and read as they did or as zeros. Nobody uses them during the call, and

@@ -207,11 +207,11 @@ fn large_parts_end_in_the_background(space: &'static Space) {
     }
     // Behind its end are addresses that are not its own.
     assert!(!space.contains(space.base() + space.len()));
-    let before = space.snapshot().free.batches;
+    let before = space.snapshot().free.by_workers;
     space
         .close_aside(space.base(), Space::ASIDE - PAGE)
         .unwrap();
-    assert_eq!(space.snapshot().free.batches, before, "not worth it");
+    assert_eq!(space.snapshot().free.by_workers, before, "not worth it");
     let pinned = space.base() + LEN;
     space.open(pinned, PART).unwrap();
     space.pin_forever(pinned + 17 * MIB, PAGE).unwrap();

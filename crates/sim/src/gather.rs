@@ -2,16 +2,20 @@
 //!
 //! The core unhooks a range into a batch; then mapped pages, frames and slots are given back in any order, and the core is
 //! told. In between other actors do what they like: what was unhooked is no page of any region any more, but still memory.
-//! Smaller drops may go by single discards as well, which the driver does where a range is still in use.
+//!
+//! A discard of what is still in use gathers, too. Its runs and slots are given back one by one in any order, beside
+//! commands and under the same rules; when the last one was, the core is told, and then who waited tries again.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use millpond_core::gather::{Gather, Gathered};
-use millpond_core::{Event, PageCount, PageIndex, PageRange, Reply};
+use millpond_core::{Command, Event, FolioId, PageCount, PageIndex, PageRange, Reply};
 
 use crate::actor::{DropStage, Ear};
 use crate::profile::Sabotage;
 use crate::report::{Check, Coverage, Entry, breach};
+use crate::schedule::Pending;
 use crate::world::World;
 
 /// Pages of entries in a batch: few, so that batches fill.
@@ -22,6 +26,13 @@ pub struct Batch {
     gather: Gather,
     pages: u64,
     range: PageRange,
+}
+
+/// What discards have gathered, by number. The schedule has the parts.
+#[derive(Debug, Default)]
+pub struct Batches {
+    begun: u64,
+    under_way: BTreeMap<u64, Gather>,
 }
 
 impl fmt::Debug for Batch {
@@ -108,6 +119,7 @@ impl World {
                 Gathered::Slot(_) if forgets => forgets = false,
                 Gathered::Slot(slot) => self.store.release(slot)?,
                 Gathered::Frame(frame) => self.mmu.free_frame(frame)?,
+                Gathered::Run(run) => breach!(at run.start, "{run} is in use by somebody"),
             }
         }
         Ok(DropStage::Gathered { rest })
@@ -118,8 +130,10 @@ impl World {
     /// # Errors
     /// A rule is broken.
     pub(crate) fn gathered(&mut self, i: usize, rest: Option<PageRange>) -> Check<DropStage> {
-        if let Some(batch) = self.batches.remove(&i) {
-            self.core.gathered(&batch.gather);
+        if let Some(batch) = self.batches.remove(&i)
+            && let Some(at) = self.core.gathered(&batch.gather)
+        {
+            breach!(at at.start, "somebody waits at {at}, which nobody could touch");
         }
         self.check_state()?;
         Ok(match rest {
@@ -144,7 +158,9 @@ impl World {
                 };
                 self.mmu.free_frame(frame)?;
             }
-            self.core.gathered(&gather);
+            if let Some(at) = self.core.gathered(&gather) {
+                breach!(at at.start, "somebody waits at {at} for spare frames");
+            }
             self.check_state()?;
             if gather.is_empty() {
                 return Ok(());
@@ -152,6 +168,92 @@ impl World {
             Coverage::count(&mut self.coverage.answers, "spare frames gathered");
             gather.clear();
         }
+    }
+
+    /// Puts what a discard has gathered under way, part by part.
+    pub(crate) fn take_batch(&mut self, owner: usize) -> Check {
+        if self.commands.batch().is_empty() {
+            return Ok(());
+        }
+        let pages = if self.rng.chance(500) { PAGES } else { 0 };
+        let gather = std::mem::replace(self.commands.batch(), Gather::with_pages(pages));
+        self.discarded.begun += 1;
+        let batch = self.discarded.begun;
+        if gather.zap().is_some() {
+            breach!("a discard has unhooked what somebody may touch: {gather:?}");
+        }
+        for item in gather.items() {
+            let (command, name) = match item {
+                Gathered::Slot(slot) => (Command::Release { slot }, "discard gathers a slot"),
+                Gathered::Frame(frame) => {
+                    breach!("a discard gathers {frame}, which could be spare");
+                }
+                Gathered::Run(at) => {
+                    self.expect_in_region_or_base(at)?;
+                    // The folios are the core's business.
+                    let folio = FolioId(u32::MAX);
+                    (Command::Zap { folio, at }, "discard gathers a run")
+                }
+            };
+            Coverage::count(&mut self.coverage.answers, name);
+            self.log.push(self.step, Entry::Asked(command));
+            let not_before = self.step + self.delay();
+            self.schedule.add(Pending {
+                command,
+                parts: Vec::new(),
+                lenders: Vec::new(),
+                owner,
+                answer: None,
+                not_before,
+                batch: Some(batch),
+            })?;
+        }
+        self.discarded.under_way.insert(batch, gather);
+        self.actors[owner].outstanding += 1;
+        Ok(())
+    }
+
+    /// Sabotage: a run that was dropped is longer than it should be.
+    pub(crate) fn overrun(&mut self, command: Command) -> Check {
+        if let (Some(Sabotage::Overrun), Command::Zap { at, .. }) = (self.options.sabotage, command)
+        {
+            let behind = PageRange::new(at.end(), PageCount(1));
+            let in_use = self
+                .regions
+                .iter()
+                .any(|region| region.range.covers(behind));
+            if in_use && self.mmu.is_mapped(behind.start) && !self.mmu.is_pinned(behind.start) {
+                self.mmu.zap(behind)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All parts of a batch had their effect: the core is told.
+    pub(crate) fn tell_batch(&mut self, batch: u64) -> Check {
+        let parts = self.schedule.remove_batch(batch);
+        let Some(gather) = self.discarded.under_way.remove(&batch) else {
+            breach!("batch {batch} was given back twice");
+        };
+        let awaited = self.core.gathered(&gather);
+        if let Some(at) = awaited {
+            Coverage::count(&mut self.coverage.answers, "a run was waited for");
+            if !self.swallows_wake(at) {
+                self.wake(at, Ear::Wakes);
+            }
+        }
+        for part in &parts {
+            if let Command::Zap { at, .. } = part.command
+                && !self.swallows_wake(at)
+            {
+                self.wake(at, Ear::Completions);
+            }
+        }
+        if let Some(part) = parts.first() {
+            self.actors[part.owner].outstanding -= 1;
+        }
+        self.wake_owners();
+        self.check_state()
     }
 
     /// Whether `at` was unhooked and is being given back.

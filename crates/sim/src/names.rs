@@ -142,7 +142,7 @@ pub const INJECTED: [&str; 10] = [
     "no place to drop",
 ];
 /// Every answer of a call that more than the core has a part in.
-pub const ANSWERS: [&str; 7] = [
+pub const ANSWERS: [&str; 11] = [
     "free refused",
     "mark refused",
     "survived",
@@ -150,6 +150,10 @@ pub const ANSWERS: [&str; 7] = [
     "purged, but pinned",
     "gather waits",
     "gathered in parts",
+    "spare frames gathered",
+    "discard gathers a slot",
+    "discard gathers a run",
+    "a run was waited for",
 ];
 
 /// The name of an event's variant.

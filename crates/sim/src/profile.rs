@@ -161,6 +161,8 @@ pub enum Sabotage {
     KeepLimits,
     /// Of each batch that is given back one slot is forgotten.
     KeepSlot,
+    /// A run of a discard drops the page behind it as well, whoever has brought that in.
+    Overrun,
 }
 
 /// What the caller wants of a run.

@@ -28,6 +28,8 @@ pub struct Pending {
     pub answer: Option<Event>,
     /// Nothing happens to it before this step.
     pub not_before: u64,
+    /// The batch of a discard that it stands for a part of: the core is told of all parts at once.
+    pub batch: Option<u64>,
 }
 
 /// All commands under way.
@@ -113,6 +115,7 @@ impl Schedule {
     /// It meets another one: the same folio, frame, page, or (if one of them changes it) slot.
     pub fn add(&mut self, new: Pending) -> Check {
         let folio = command_folio(&new.command);
+        let folio = folio.filter(|_| new.batch.is_none());
         let same = |p: &&Pending| folio.is_some() && command_folio(&p.command) == folio;
         if let Some(other) = self.pending.iter().find(same) {
             breach!(
@@ -185,6 +188,24 @@ impl Schedule {
         self.pending.swap_remove(place)
     }
 
+    /// A part of `batch` had its effect. The parts wait for each other, and then until `told` to be told together.
+    pub fn part_done(&mut self, batch: u64, told: u64) {
+        let parts = self.pending.iter_mut().filter(|p| p.batch == Some(batch));
+        let mut parts: Vec<_> = parts.collect();
+        let all = parts.iter().all(|part| part.answer.is_some());
+        for part in &mut parts {
+            if part.answer.is_some() {
+                part.not_before = if all { told } else { u64::MAX };
+            }
+        }
+    }
+
+    /// Takes all parts of a batch out: the core is told.
+    pub fn remove_batch(&mut self, batch: u64) -> Vec<Pending> {
+        let is_part = |p: &mut Pending| p.batch == Some(batch);
+        self.pending.extract_if(.., is_part).collect()
+    }
+
     /// Those under way.
     pub fn iter(&self) -> impl Iterator<Item = &Pending> {
         self.pending.iter()
@@ -244,6 +265,7 @@ mod tests {
             owner: 0,
             answer: None,
             not_before: 0,
+            batch: None,
         }
     }
 
@@ -270,6 +292,7 @@ mod tests {
                 owner: 0,
                 answer: None,
                 not_before: 0,
+                batch: None,
             })
             .unwrap();
         assert!(

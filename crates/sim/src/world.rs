@@ -13,7 +13,7 @@ use millpond_core::{
 };
 
 use crate::actor::{Actor, Blocked, Ear};
-use crate::gather::Batch;
+use crate::gather::{Batch, Batches};
 use crate::groups::SimGroup;
 use crate::mmu::{BLANK, Content, SimMmu};
 use crate::names;
@@ -78,6 +78,8 @@ pub struct World {
     pub groups: Vec<SimGroup>,
     /// What was unhooked and is being given back, by actor.
     pub(crate) batches: BTreeMap<usize, Batch>,
+    /// What discards have gathered and is being given back.
+    pub(crate) discarded: Batches,
     /// Who has closed the gate: nobody begins anything, and what was begun ends.
     pub gate: Option<usize>,
     /// What kind of world this is.
@@ -163,6 +165,7 @@ impl World {
             bases: Vec::new(),
             groups: Vec::new(),
             batches: BTreeMap::new(),
+            discarded: Batches::default(),
             gate: None,
             profile,
             options,
@@ -274,6 +277,7 @@ impl World {
         for (command, parts) in commands {
             self.take_in(by, command, parts)?;
         }
+        self.take_batch(by)?;
         self.check_state()
     }
 
@@ -284,12 +288,7 @@ impl World {
         let mut answer = None;
         match command {
             Command::Wake { at } => {
-                let swallow = match self.options.sabotage {
-                    Some(Sabotage::SwallowWakes) => true,
-                    Some(Sabotage::SwallowBaseWakes) => self.is_in_base(at),
-                    _ => false,
-                };
-                if !swallow {
+                if !self.swallows_wake(at) {
                     self.wake(at, Ear::Wakes);
                 }
                 return Ok(());
@@ -339,12 +338,13 @@ impl World {
             owner,
             answer,
             not_before,
+            batch: None,
         })?;
         self.actors[owner].outstanding += 1;
         Ok(())
     }
 
-    fn delay(&mut self) -> u64 {
+    pub(crate) fn delay(&mut self) -> u64 {
         if !self.calm && self.rng.chance(self.profile.slow) {
             u64::from(self.rng.below(self.profile.slow_steps))
         } else {
@@ -361,6 +361,10 @@ impl World {
             return Ok(false);
         };
         let pending = self.schedule.get_mut(place).clone();
+        if let (Some(batch), Some(_)) = (pending.batch, pending.answer) {
+            self.tell_batch(batch)?;
+            return Ok(true);
+        }
         if let Some(answer) = pending.answer {
             self.schedule.remove(place);
             self.tell(pending, answer)?;
@@ -373,6 +377,11 @@ impl World {
         let pending = self.schedule.get_mut(place);
         pending.answer = Some(schedule::answer(&pending.command, outcome));
         pending.not_before = not_before;
+        if let Some(batch) = pending.batch {
+            let command = pending.command;
+            self.schedule.part_done(batch, not_before);
+            self.overrun(command)?;
+        }
         self.check_budget()?;
         Ok(true)
     }
@@ -395,16 +404,26 @@ impl World {
         if reply != Reply::Done {
             breach!("{answer:?} is answered with {reply:?}");
         }
-        let swallow = |world: &Self, at| match world.options.sabotage {
-            Some(Sabotage::SwallowWakes) => true,
-            Some(Sabotage::SwallowBaseWakes) => world.is_in_base(at),
-            _ => false,
-        };
         if let Some(at) = self.place_of(&command)
-            && !swallow(self, at)
+            && !self.swallows_wake(at)
         {
             self.wake(at, Ear::Completions);
         }
+        self.wake_owners();
+        Ok(())
+    }
+
+    /// Whether nobody is to hear of what ended there: sabotage.
+    pub(crate) fn swallows_wake(&self, at: PageRange) -> bool {
+        match self.options.sabotage {
+            Some(Sabotage::SwallowWakes) => true,
+            Some(Sabotage::SwallowBaseWakes) => self.is_in_base(at),
+            _ => false,
+        }
+    }
+
+    /// Those who wait for commands look again.
+    pub(crate) fn wake_owners(&mut self) {
         for actor in &mut self.actors {
             if actor.blocked == Blocked::OnAny
                 || actor.blocked == Blocked::OnCommands && actor.outstanding == 0
@@ -412,7 +431,6 @@ impl World {
                 actor.blocked = Blocked::No;
             }
         }
-        Ok(())
     }
 
     /// The pages that a command concerns, if any.
@@ -449,7 +467,7 @@ impl World {
     }
 
     /// Nobody touches a base, so nothing comes in there; it may leave.
-    fn expect_in_region_or_base(&self, at: PageRange) -> Check {
+    pub(crate) fn expect_in_region_or_base(&self, at: PageRange) -> Check {
         if self.is_in_base(at) {
             return Ok(());
         }

@@ -160,6 +160,16 @@ fn a_wake_up_that_is_lost_in_a_base_is_noticed() {
 }
 
 /// The verdict about a world with groups.
+/// What a discard gathers ends where somebody else's page may be.
+#[test]
+fn a_run_that_goes_too_far_is_noticed() {
+    let what = verdict(Sabotage::Overrun);
+    assert!(
+        reads_wrong(&what) || what.contains("the core takes") || what.contains("holds nothing"),
+        "{what}"
+    );
+}
+
 fn verdict_of_groups(sabotage: Sabotage) -> String {
     let options = Options {
         events: 8000,

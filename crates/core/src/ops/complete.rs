@@ -82,7 +82,12 @@ impl Core {
             (State::Saving, Outcome::StoreFull | Outcome::StoreFailed) => {
                 self.not_saved(id, &folio, outcome == Outcome::StoreFull, out);
             }
-            (State::Zapping, Outcome::Zapped) => self.zapped(id, &folio, out),
+            (State::Zapping, Outcome::Zapped) => {
+                if let Some(slot) = folio.slot {
+                    self.drop_slot_pages(slot, folio.order.pages().0, out);
+                }
+                self.zapped(id, &folio);
+            }
             (state, outcome) => {
                 panic!("{outcome:?} for {id:?}, which is {state:?}: the driver lost count")
             }
@@ -342,11 +347,9 @@ impl Core {
         self.folios.release(id);
     }
 
-    fn zapped(&mut self, id: FolioId, folio: &Folio, out: &mut Commands) {
+    /// What was mapped is dropped.
+    pub(crate) fn zapped(&mut self, id: FolioId, folio: &Folio) {
         let pages = folio.order.pages().0;
-        if let Some(slot) = folio.slot {
-            self.drop_slot_pages(slot, pages, out);
-        }
         if folio.is_charged() {
             self.uncharge_mapped(id);
         }

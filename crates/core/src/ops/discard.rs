@@ -1,7 +1,13 @@
 //! Discard: a range forgets its contents and reads as zeros (`MADV_DONTNEED`), or as its file holds it.
 //!
-//! Entry by entry: what is in the store releases its slot, what is in limbo gives its frame up as spare, what is
-//! mapped is taken out, so that its frame serves the next faults ([`free`](super::free) says how many are kept), or zapped. A folio that is only partly in the range is split if it is mapped; in limbo it must come back
+//! Entry by entry: what is in the store releases its slot, what is in limbo gives its frame up as spare, what is mapped is dropped. As far
+//! as demand asks for frames ([`free`](super::free) says for how many), it is taken
+//! out by a command, so that its frame serves the next faults. All else is left in the batch of the list of commands
+//! ([`gather`](crate::gather)): slots, and runs of mapped folios, which are `Zapping` until the batch
+//! was given back. A command for each folio would ask for the core's lock twice every 64 of them. Spare frames that are too many go to the
+//! kernel at the next tick, in a batch of their own, so that the caller does not wait for it.
+//!
+//! A folio that is only partly in the range is split if it is mapped; in limbo it must come back
 //! first, which happens at most at the two ends. Pins refuse the whole call before anything is changed.
 //!
 //! *Purge* is the same without patience, for memory whose owner has agreed that it may go at any time: what is in
@@ -10,7 +16,7 @@
 
 use super::walk::Step;
 use crate::addr::{Frame, Order, PageCount, PageIndex, PageRange};
-use crate::command::{Command, Commands};
+use crate::command::{Command, Commands, Releases};
 use crate::event::{Refusal, Reply};
 use crate::folio::{Errand, FolioId, ListName, State};
 use crate::leaf::Entry;
@@ -18,6 +24,10 @@ use crate::machine::Core;
 
 impl Core {
     pub(crate) fn discard(&mut self, range: PageRange, out: &mut Commands) -> Reply {
+        assert!(
+            out.batch().is_empty(),
+            "a batch is given back before it is used again"
+        );
         if let Some(page) = self.first_pinned(range) {
             return Reply::Refused(Refusal::Pinned { page });
         }
@@ -29,10 +39,16 @@ impl Core {
     fn discard_step(&mut self, page: PageIndex, range: PageRange, out: &mut Commands) -> Step {
         let id = match self.leaves.get(page) {
             Entry::Empty | Entry::Zero | Entry::Swapped { .. } => {
-                self.forget_page(page, out);
+                self.forget_page(page, out.batch());
                 return Step::To(page.plus(1));
             }
-            Entry::Poisoned => return self.zap_poison(page, out),
+            Entry::Poisoned => {
+                let Some((_, at)) = self.stand_for_poison(page) else {
+                    return Step::Stop(Reply::Refused(Refusal::OutOfRecords));
+                };
+                out.batch().push_run(at);
+                return Step::To(at.end());
+            }
             Entry::Folio(id) => id,
         };
         if let Some(stop) = self.settle_for(id, page, range, out) {
@@ -40,15 +56,45 @@ impl Core {
         }
         let at = self.at(id);
         let folio = *self.folios.get(id);
+        if folio.state == State::Limbo {
+            self.discard_limbo(id, out.batch());
+            return Step::To(at.end());
+        }
         // What goes round stays out of the kernel's hands.
         let kept =
             self.frames.spare_pages() < self.pool_mark() && folio.list != ListName::Unevictable;
-        if folio.state == State::Limbo {
-            self.discard_limbo(id, out);
-        } else if !(kept && self.start_take_out(id, Errand::Discard, out)) {
-            self.zap(id, out);
+        if !(kept && self.start_take_out(id, Errand::Discard, out)) {
+            self.begin_zap(id);
+            if let Some(slot) = self.folios.get_mut(id).slot.take() {
+                self.drop_slot_pages(slot, at.len.0, out.batch());
+            }
+            out.batch().push_run(at);
         }
         Step::To(at.end())
+    }
+
+    /// A run of a discard was dropped. Answers where somebody waits, from the first such page to the last.
+    pub(crate) fn run_zapped(&mut self, run: PageRange) -> Option<PageRange> {
+        let mut waited_for: Option<PageRange> = None;
+        let mut page = run.start;
+        while page < run.end() {
+            let Entry::Folio(id) = self.leaves.get(page) else {
+                panic!("{page} was dropped with {run} and is in no folio: the driver lost count");
+            };
+            let (folio, at) = (*self.folios.get(id), self.at(id));
+            assert!(
+                folio.state == State::Zapping && run.covers(at),
+                "{run} was dropped, in it {id:?}, which is {:?} at {at}: the driver lost count",
+                folio.state
+            );
+            self.flights -= 1;
+            self.zapped(id, &folio);
+            if folio.waited_for {
+                waited_for = Some(waited_for.map_or(at, |range| range.hull(at)));
+            }
+            page = at.end();
+        }
+        waited_for
     }
 
     /// Sees to it that the folio at `page` is not in flight and wholly inside `range`. `None` when it is; else what the
@@ -79,36 +125,43 @@ impl Core {
 
     /// Starts dropping a mapped folio.
     pub(crate) fn zap(&mut self, id: FolioId, out: &mut Commands) {
-        self.unlist(id);
-        self.unmark(id);
-        self.begin(id, State::Zapping);
+        self.begin_zap(id);
         let at = self.at(id);
         out.push(Command::Zap { folio: id, at });
     }
 
+    fn begin_zap(&mut self, id: FolioId) {
+        self.unlist(id);
+        self.unmark(id);
+        self.begin(id, State::Zapping);
+    }
+
     /// Poison leaves by the same way as mapped pages, so that nobody maps there before it is gone.
     pub(crate) fn zap_poison(&mut self, page: PageIndex, out: &mut Commands) -> Step {
-        let Some(id) = self.new_folio(page, Order::ZERO, State::Zapping) else {
+        let Some((folio, at)) = self.stand_for_poison(page) else {
             return Step::Stop(Reply::Refused(Refusal::OutOfRecords));
         };
+        out.push(Command::Zap { folio, at });
+        Step::To(at.end())
+    }
+
+    /// A folio in flight that stands for the poison of a page while that is dropped. `None` without records.
+    fn stand_for_poison(&mut self, page: PageIndex) -> Option<(FolioId, PageRange)> {
+        let id = self.new_folio(page, Order::ZERO, State::Zapping)?;
         self.folios.get_mut(id).errand = Errand::Poison;
         self.flights += 1;
         self.leaves.set(page, Entry::Folio(id));
-        out.push(Command::Zap {
-            folio: id,
-            at: PageRange::new(page, PageCount(1)),
-        });
-        Step::To(page.plus(1))
+        Some((id, PageRange::new(page, PageCount(1))))
     }
 
-    pub(crate) fn discard_limbo(&mut self, id: FolioId, out: &mut Commands) {
+    pub(crate) fn discard_limbo(&mut self, id: FolioId, out: &mut impl Releases) {
         self.stat.pgdiscard += u64::from(self.folios.get(id).order.pages().0);
         let frame = self.drop_limbo(id, out);
         self.frames.now_spare(frame);
     }
 
     /// A folio in limbo is no more; its frame, still busy, is what is left of it.
-    pub(crate) fn drop_limbo(&mut self, id: FolioId, out: &mut Commands) -> Frame {
+    pub(crate) fn drop_limbo(&mut self, id: FolioId, out: &mut impl Releases) -> Frame {
         self.unlist(id);
         self.unmark(id);
         let folio = *self.folios.get(id);

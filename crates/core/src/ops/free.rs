@@ -17,7 +17,6 @@ use crate::gather::{Gather, Gathered};
 use crate::leaf::Entry;
 use crate::limits::{DISCARD_WALK, POOL_MARK};
 use crate::machine::Core;
-use crate::swap::SlotId;
 
 /// How much faults bring in between two ticks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -131,7 +130,7 @@ impl Core {
         }
         self.folios.release(id);
         if let Some(slot) = folio.slot {
-            self.gather_slot(slot, at.len.0, gather);
+            self.drop_slot_pages(slot, at.len.0, gather);
         }
         at.end()
     }
@@ -142,7 +141,7 @@ impl Core {
             Entry::Zero => self.fewer_zeros(page, 1),
             Entry::Swapped { slot, .. } => {
                 self.stat.pgdiscard += 1;
-                self.gather_slot(slot, 1, gather);
+                self.drop_slot_pages(slot, 1, gather);
             }
             // A mark in the page table, which goes with what is mapped.
             Entry::Poisoned => {
@@ -154,23 +153,28 @@ impl Core {
         self.let_go(page, 1);
     }
 
-    fn gather_slot(&mut self, slot: SlotId, pages: u32, gather: &mut Gather) {
-        if self.slots.drop_pages(slot, pages) {
-            self.releasing += 1;
-            gather.push(Gathered::Slot(slot));
-        }
-    }
-
-    /// What [`Core::gather`] has collected was given back to kernel and store.
-    pub fn gathered(&mut self, gather: &Gather) {
+    /// What [`Core::gather`], [`Core::gather_spare`] or a discard has collected was given back to kernel and store. Answers the pages at
+    /// which threads may wait for that, as for [`Command::Wake`](crate::Command::Wake).
+    #[must_use = "somebody may wait there"]
+    pub fn gathered(&mut self, gather: &Gather) -> Option<PageRange> {
         self.unhooked -= gather.mapped;
         self.gathered_frames -= gather.frames;
+        let mut waited_for: Option<PageRange> = None;
         for item in gather.items() {
             match item {
-                Gathered::Slot(slot) => self.slot_released(slot),
-                Gathered::Frame(frame) => self.frame_freed(frame),
-            };
+                Gathered::Slot(slot) => {
+                    self.slot_released(slot);
+                }
+                Gathered::Frame(frame) => {
+                    self.frame_freed(frame);
+                }
+                Gathered::Run(run) => {
+                    let here = self.run_zapped(run);
+                    waited_for = waited_for.into_iter().chain(here).reduce(PageRange::hull);
+                }
+            }
         }
+        waited_for
     }
 
     /// Pages that hold nothing which are kept for the next faults.

@@ -1,11 +1,11 @@
 //! Walking a range entry by entry, in bounded pieces.
 //!
 //! Whole leaves that nobody touched, here or in what is inherited, are passed over in one step. A walk ends early, with [`Reply::More`], when the list
-//! of commands is full or the piece is long enough; a step that cannot be taken now ends it too, but only after the
+//! of commands or the batch is full or the piece is long enough; a step that cannot be taken now ends it too, but only after the
 //! work that was already given: that goes first, and the question comes again.
 
 use crate::addr::{PageCount, PageIndex, PageRange};
-use crate::command::Commands;
+use crate::command::{Commands, Releases};
 use crate::event::{Refusal, Reply};
 use crate::leaf::Entry;
 use crate::limits::DISCARD_WALK;
@@ -13,6 +13,8 @@ use crate::machine::Core;
 
 /// Commands that one step of a walk can give: one about a folio, and the releases of two edge splits and a slot.
 const STEP_COMMANDS: usize = 4;
+/// Entries of a batch that one step can give: a slot and a run.
+const STEP_ENTRIES: usize = 2;
 
 /// What one step of a walk came to.
 pub(crate) enum Step {
@@ -37,7 +39,7 @@ impl Core {
         let walk_end = bound.min(range.end().0);
         let mut page = range.start;
         while page.0 < walk_end {
-            if out.room() <= STEP_COMMANDS {
+            if out.room() <= STEP_COMMANDS || out.batch().room() < STEP_ENTRIES {
                 return Reply::More { from: page };
             }
             if !self.leaves.leaf_in_use(page) && !self.leaf_is_inherited(page) {
@@ -46,7 +48,9 @@ impl Core {
             }
             match step(self, page, out) {
                 Step::To(next) => page = next,
-                Step::Stop(_) if !out.is_empty() => return Reply::More { from: page },
+                Step::Stop(_) if !out.is_empty() || !out.batch().is_empty() => {
+                    return Reply::More { from: page };
+                }
                 Step::Stop(reply) => return reply,
             }
         }
@@ -58,7 +62,7 @@ impl Core {
     }
 
     /// One page that is in no folio forgets what it holds; its slot is released if that was the last of it.
-    pub(crate) fn forget_page(&mut self, page: PageIndex, out: &mut Commands) {
+    pub(crate) fn forget_page(&mut self, page: PageIndex, out: &mut impl Releases) {
         match self.leaves.get(page) {
             Entry::Zero => self.fewer_zeros(page, 1),
             Entry::Swapped { slot, .. } => {

@@ -1,6 +1,7 @@
 //! A core driven by hand: commands are answered as a test likes.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+use millpond_core::gather::Gather;
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
     Access, Advice, Command, Commands, Config, Core, Event, FolioId, FreeMode, Kind, LEAF_PAGES,
@@ -13,13 +14,29 @@ pub const NEW: Outcome = Outcome::Installed { frame_kept: false };
 pub trait Driven {
     fn core(&mut self) -> &mut Core;
 
+    /// What a discard gathers is given back at once.
     fn send(&mut self, event: Event) -> (Reply, Vec<Command>) {
+        let (reply, mut out) = self.hold(event);
+        self.give_back(out.batch());
+        (reply, out.iter().collect())
+    }
+
+    /// The same, and what is gathered is still to be given back.
+    fn hold(&mut self, event: Event) -> (Reply, Commands) {
         let mut out = Commands::new();
         let reply = self.core().handle(event, &mut out);
         self.core()
             .check()
             .unwrap_or_else(|what| panic!("after {event:?}: {what}"));
-        (reply, out.iter().collect())
+        (reply, out)
+    }
+
+    /// Where somebody waited for it.
+    fn give_back(&mut self, gather: &mut Gather) -> Option<PageRange> {
+        let wake = self.core().gathered(gather);
+        gather.clear();
+        self.core().check().unwrap();
+        wake
     }
 
     fn tell(&mut self, folio: FolioId, outcome: Outcome) -> Vec<Command> {

@@ -15,6 +15,9 @@
 //! *What is spare in the pool* beyond the mark, beyond a budget that was lowered, or beyond the cap on lazily freed memory is gathered and
 //! given back in the same batches, by whoever finds it: the tick, the call that lowers the budget, the one that frees lazily.
 //!
+//! *What is discarded while threads may touch it* goes in the same chunks and batches, given back by who discards, inside the gate. One
+//! large batch is kept for that; who finds it in use has an inline one, and asks for the core's lock more often.
+//!
 //! *A part of a space* is moved to addresses behind the space and freed there as a region of its own. Its own addresses are
 //! closed when the call returns. A fork waits for all of this: a child has no worker that has begun something.
 
@@ -23,10 +26,11 @@ use super::remap::RemapRefusal;
 use super::snapshot::Named;
 use super::turns::Turns;
 use crate::signals::SignalsBlocked;
+use arrayvec::ArrayVec;
 use millpond_core::gather::{GATHER_PAGE, Gather, Gathered};
 use millpond_core::limits::DISCARD_WALK;
 use millpond_core::{
-    Event, Frame, GroupId, LEAF_PAGES, Mmu, Order, PAGE_SIZE, PageCount, PageRange, Refusal, Reply,
+    Commands, Frame, GroupId, LEAF_PAGES, Mmu, PAGE_SIZE, PageCount, PageRange, Refusal, Reply,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -36,10 +40,12 @@ use std::time::{Duration, Instant};
 
 /// Pages of a batch: the slots of 32 MiB in single pages, and a frame for each.
 const PAGES: usize = 2 * DISCARD_WALK as usize / GATHER_PAGE + 1;
+/// The same for 8 MiB.
+const DISCARD_PAGES: usize = PAGES / 4;
 /// Pages under one entry of the table above the leaves' in the kernel.
 const GIGABYTE: u32 = LEAF_PAGES * LEAF_PAGES;
-/// Frames that are given back by one call.
-const FRAMES: usize = 64;
+/// Frames, or runs, that are given back by one call.
+const AT_ONCE: usize = 64;
 
 /// How freeing is done; see [`Manager::set_free_tuning`](crate::Manager::set_free_tuning).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +98,7 @@ pub(crate) enum Freed {
 
 pub(super) enum Job {
     /// A full batch of somebody who frees, and waits for his batches.
-    Batch(Gather, Arc<AtomicUsize>),
+    Batch(Box<Gather>, Arc<AtomicUsize>),
     /// A region that is nobody's any more.
     Region(Named),
     /// A region that is kept for the next one of its length.
@@ -150,6 +156,8 @@ pub(crate) struct Freer {
     busy: AtomicUsize,
     /// The batch for spare frames, as nobody may allocate where these are given back.
     spare: Mutex<Gather>,
+    /// The same for large discards. Everybody only tries it: who holds it enters the gate.
+    discards: Mutex<Gather>,
     ended: AtomicBool,
 }
 
@@ -164,6 +172,7 @@ impl Freer {
             counts: Counts::default(),
             busy: AtomicUsize::new(0),
             spare: Mutex::new(Gather::with_pages(PAGES)),
+            discards: Mutex::new(Gather::with_pages(DISCARD_PAGES)),
             ended: AtomicBool::new(false),
         };
         freer.set_tuning(FreeTuning::default());
@@ -177,6 +186,11 @@ impl Freer {
         self.batch_pages
             .store(tuning.batch_pages, Ordering::Relaxed);
         self.chunk_pages.store(chunk, Ordering::Relaxed);
+    }
+
+    /// Most pages that go to the kernel by one call.
+    pub(super) fn chunk(&self) -> PageCount {
+        PageCount(self.chunk_pages.load(Ordering::Relaxed))
     }
 
     pub(crate) fn stats(&self) -> FreeStats {
@@ -256,12 +270,12 @@ impl Driver {
         by: Freed,
         handed_over: &Arc<AtomicUsize>,
     ) -> Result<(), Refusal> {
-        let mut gather = Gather::with_pages(PAGES);
+        let new_batch = || Box::new(Gather::with_pages(PAGES));
+        let mut gather = new_batch();
         let mut unhooked = 0;
         let mut turns = Turns::new();
         while !rest.is_empty() {
-            let chunk = self.freer.chunk_pages.load(Ordering::Relaxed);
-            let here = PageRange::new(rest.start, rest.len.min(PageCount(chunk)));
+            let here = PageRange::new(rest.start, rest.len.min(self.freer.chunk()));
             if self.recycle(here)? {
                 rest = rest.tail(here.end());
                 continue;
@@ -291,7 +305,7 @@ impl Driver {
                 turns.next();
                 continue;
             }
-            let full = std::mem::replace(&mut gather, Gather::with_pages(PAGES));
+            let full = std::mem::replace(&mut gather, new_batch());
             handed_over.fetch_add(1, Ordering::SeqCst);
             self.queue(Job::Batch(full, Arc::clone(handed_over)));
         }
@@ -306,19 +320,35 @@ impl Driver {
             core.pool_room() >= here.len
         };
         if wanted {
-            self.operate(here, |range| Event::Discard { range })?;
+            self.discard(here)?;
         }
         Ok(wanted)
     }
 
-    /// Gives a batch back, and tells the core.
-    fn give_back(&self, gather: &mut Gather, by: Freed) {
+    /// Lends `f` the large batch for discards, if nobody is using it, in place of the inline one.
+    pub(super) fn with_large_batch<T>(
+        &self,
+        commands: &mut Commands,
+        f: impl FnOnce(&mut Commands) -> T,
+    ) -> T {
+        let Ok(mut large) = self.freer.discards.try_lock() else {
+            return f(commands);
+        };
+        std::mem::swap(commands.batch(), &mut large);
+        let result = f(commands);
+        std::mem::swap(commands.batch(), &mut large);
+        result
+    }
+
+    /// Gives a batch back, and tells the core and who waits.
+    pub(super) fn give_back(&self, gather: &mut Gather, by: Freed) {
         let since = Instant::now();
         if let Some(range) = gather.zap() {
             self.mmu.zap(&[range]);
         }
-        let mut frames = [Frame::new(Order::ZERO, 0); FRAMES];
-        let (mut len, mut slots) = (0, 0);
+        let mut frames = ArrayVec::<Frame, AT_ONCE>::new();
+        let mut runs = ArrayVec::<PageRange, AT_ONCE>::new();
+        let mut slots = 0;
         for item in gather.items() {
             match item {
                 Gathered::Slot(slot) => {
@@ -326,17 +356,26 @@ impl Driver {
                     slots += 1;
                 }
                 Gathered::Frame(frame) => {
-                    frames[len] = frame;
-                    len += 1;
-                    if len == FRAMES {
+                    if frames.is_full() {
                         self.mmu.free_frames(&frames);
-                        len = 0;
+                        frames.clear();
                     }
+                    frames.push(frame);
+                }
+                Gathered::Run(run) => {
+                    if runs.is_full() {
+                        self.mmu.zap(&runs);
+                        runs.clear();
+                    }
+                    runs.push(run);
                 }
             }
         }
-        self.mmu.free_frames(&frames[..len]);
-        self.lock().gathered(gather);
+        self.mmu.free_frames(&frames);
+        self.mmu.zap(&runs);
+        if let Some(awaited) = self.lock().gathered(gather) {
+            self.mmu.wake(awaited);
+        }
         let add = |count: &AtomicU64, more| count.fetch_add(more, Ordering::Relaxed);
         let counts = &self.freer.counts;
         add(&counts.batches, 1);
@@ -350,7 +389,7 @@ impl Driver {
 
     /// What is spare in the pool and not asked for goes to the kernel. For threads inside the gate.
     pub(super) fn give_spare_frames_back(&self) {
-        let most = PageCount(self.freer.chunk_pages.load(Ordering::Relaxed));
+        let most = self.freer.chunk();
         let mut gather = (self.freer.spare.lock()).unwrap_or_else(PoisonError::into_inner);
         loop {
             self.lock().gather_spare(most, &mut gather);

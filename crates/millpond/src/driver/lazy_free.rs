@@ -136,12 +136,11 @@ impl Driver {
     /// Discards what a purge passed over, because it would have had to wait for it. A pinned page refuses a discard: what is
     /// before and behind it goes by itself.
     fn discard_around_pins(&self, mut rest: PageRange) {
-        let discard = |range| self.operate(range, |range| Event::Discard { range });
-        while let Err(Refusal::Pinned { page }) = discard(rest) {
+        while let Err(Refusal::Pinned { page }) = self.discard(rest) {
             let before = PageRange::new(rest.start, PageCount(page.0 - rest.start.0));
             if !before.is_empty() {
                 // A pin that came meanwhile keeps its page, as the one at the end does.
-                let _ = discard(before);
+                let _ = self.discard(before);
             }
             rest = PageRange::new(page.plus(1), PageCount(rest.end().0 - page.0 - 1));
             if rest.is_empty() {

@@ -1,14 +1,16 @@
 //! What a program asks for beside touching memory: discard, pin, advise, populate.
 //!
-//! Each is the core's event, repeated until it says done, with a wait or a fault in between where it says so.
+//! Each is the core's event, repeated until it says done, with a wait or a fault in between where it says so. What a discard gathers is
+//! given back as what is freed is (`free.rs`), inside the gate, as threads may wait for it.
 
 use super::Driver;
 use super::fault::{FaultError, Patience};
+use super::free::Freed;
 use super::turns::Turns;
 use crate::signals::SignalsBlocked;
 use millpond_core::{
-    Access, Advice, Commands, Event, LEAF_PAGES, PAGE_SIZE, PageIndex, PageRange, PageState,
-    Refusal, Reply,
+    Access, Advice, Commands, Event, LEAF_PAGES, PAGE_SIZE, PageCount, PageIndex, PageRange,
+    PageState, Refusal, Reply,
 };
 
 impl Driver {
@@ -18,24 +20,69 @@ impl Driver {
     /// The core's refusal, or the page that could not be brought in.
     pub(crate) fn operate(
         &self,
+        range: PageRange,
+        event: impl Fn(PageRange) -> Event,
+    ) -> Result<(), Refusal> {
+        self.operate_with(&mut Commands::new(), range, event)
+    }
+
+    /// Forgets what `range` holds, a chunk at a time ([`FreeTuning`](super::free::FreeTuning)).
+    ///
+    /// # Errors
+    /// The core's refusal. A pinned page refuses before anything is changed, unless the pin came meanwhile.
+    pub(crate) fn discard(&self, mut rest: PageRange) -> Result<(), Refusal> {
+        let chunk = self.freer.chunk();
+        if rest.len <= chunk {
+            return self.discard_chunk(&mut Commands::new(), rest);
+        }
+        let _quiet = SignalsBlocked::new();
+        if let Some(page) = self.first_pinned(rest) {
+            return Err(Refusal::Pinned { page });
+        }
+        let mut commands = Commands::new();
+        self.with_large_batch(&mut commands, |commands| {
+            let mut turns = Turns::new();
+            while !rest.is_empty() {
+                // Chunks end where leaves do, so that no folio is split between two.
+                let end = PageIndex((rest.start.0 + chunk.0) / LEAF_PAGES * LEAF_PAGES);
+                let len = PageCount(end.0 - rest.start.0).min(rest.len);
+                let here = PageRange::new(rest.start, len);
+                self.discard_chunk(commands, here)?;
+                rest = rest.tail(here.end());
+                turns.next();
+            }
+            Ok(())
+        })
+    }
+
+    fn discard_chunk(&self, commands: &mut Commands, range: PageRange) -> Result<(), Refusal> {
+        self.operate_with(commands, range, |range| Event::Discard { range })
+    }
+
+    fn operate_with(
+        &self,
+        commands: &mut Commands,
         mut range: PageRange,
         event: impl Fn(PageRange) -> Event,
     ) -> Result<(), Refusal> {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
-        let mut commands = Commands::new();
         let mut turns = Turns::new();
         loop {
             let mut core = self.lock();
-            let reply = core.handle(event(range), &mut commands);
+            let reply = core.handle(event(range), commands);
+            let gathered = !commands.batch().is_empty();
             match reply {
-                Reply::Wait { .. } if commands.is_empty() => {
+                Reply::Wait { .. } if commands.is_empty() && !gathered => {
                     drop(self.wait_settled(core));
                     continue;
                 }
                 _ => drop(core),
             }
-            self.carry_out(&mut commands);
+            self.carry_out(commands);
+            if gathered {
+                self.give_back(commands.batch(), Freed::ByOwner);
+            }
             match reply {
                 Reply::Done => return Ok(()),
                 Reply::More { from } => {

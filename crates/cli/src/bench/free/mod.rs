@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | `blocked` | how long does the caller wait, what does it cost altogether, and who else has to wait? | [`blocked`] |
 //! | `cycle` | what does it cost to give memory back and to touch as much again? | [`cycle`] |
+//! | `unmap` | how long does a program wait in `munmap` that runs under Millpond unchanged? | [`unmap`] |
 //!
 //! As in the other benchmarks each measurement is a fresh process, and the sides of a part take turns in every round.
 
@@ -11,6 +12,7 @@ mod blocked;
 mod cycle;
 mod report;
 mod side;
+mod unmap;
 mod watch;
 
 use super::guard::Guard;
@@ -21,7 +23,7 @@ use super::part::Part;
 use super::rounds::{Rounds, load_average, print};
 use super::summary::Summary;
 use super::worker::Workers;
-use super::{BenchError, is_asked_for, say_measured};
+use super::{BenchError, is_asked_for, say_measured, under_run};
 use crate::size::Human;
 use report::FreeParts;
 use side::Side;
@@ -45,6 +47,8 @@ pub struct FreeArgs {
     blocked: blocked::Sizes,
     #[command(flatten)]
     cycle: cycle::Sizes,
+    #[command(flatten)]
+    unmap: unmap::Sizes,
 }
 
 /// A part of the benchmark.
@@ -54,9 +58,11 @@ enum Name {
     Blocked,
     /// Giving back and touching again
     Cycle,
+    /// A program's `munmap`
+    Unmap,
 }
 
-const PARTS: [Name; 2] = [Name::Blocked, Name::Cycle];
+const PARTS: [Name; 3] = [Name::Blocked, Name::Cycle, Name::Unmap];
 
 /// One measured process of this benchmark.
 #[derive(clap::Subcommand, Debug)]
@@ -81,6 +87,11 @@ pub enum FreeWorker {
         #[command(flatten)]
         sizes: cycle::Sizes,
     },
+    /// The program that unmaps
+    Unmap {
+        #[command(flatten)]
+        sizes: unmap::Sizes,
+    },
 }
 
 /// Measures and prints. Answers 1 when memory held what it must not.
@@ -104,6 +115,7 @@ pub fn free(args: &FreeArgs) -> Result<u8, BenchError> {
         match part {
             Name::Blocked => bench.blocked()?,
             Name::Cycle => bench.cycle()?,
+            Name::Unmap => bench.unmap()?,
         }
     }
     guard.map_or(Ok(()), Guard::finish)?;
@@ -155,6 +167,19 @@ impl Bench<'_> {
         Ok(())
     }
 
+    fn unmap(&mut self) -> Result<(), BenchError> {
+        let sizes = self.args.unmap;
+        let mut runs = vec![unmap::Run::Run, unmap::Run::Kernel];
+        if let Err(why) = under_run::can_run() {
+            self.parts.skipped.note("unmap under millpond run", &why);
+            runs.remove(0);
+        }
+        let mut rounds = Rounds::new(&runs, self.args.rounds);
+        rounds.run(|run| unmap::measure(&self.workers, run, self.args.order, &sizes))?;
+        self.parts.unmap = Some(Part::new(sizes, rounds.done));
+        Ok(())
+    }
+
     fn worker_of(&self, part: &str, side: Side, sizes: &[String]) -> Vec<String> {
         let (side, order) = (side.to_string(), self.args.order.to_string());
         let mut arguments = ["free", part, &side, "--order", &order]
@@ -175,6 +200,7 @@ pub fn work(command: &FreeWorker) -> Result<(), BenchError> {
             say_measured(blocked::work(*side, *order, sizes))
         }
         FreeWorker::Cycle { side, order, sizes } => say_measured(cycle::work(*side, *order, sizes)),
+        FreeWorker::Unmap { sizes } => say_measured(unmap::work(sizes)),
     }
 }
 

@@ -8,7 +8,7 @@
 //! | `load` | the machine's load average of the last minute, before and after |
 //! | `rounds` | rounds of each side |
 //! | `order` | the order of Millpond's folios, as `--order` takes it |
-//! | `blocked`, `cycle` | a part: `sizes`, `sides` (each `side`, `median`, `rounds`), `ratios` |
+//! | `blocked`, `cycle`, `unmap` | a part: `sizes`, `sides` (each `side`, `median`, `rounds`), `ratios` |
 //! | `targets` | what was wanted: `what`, `value`, `wanted` (at least or at most, as `bound` says), `met` |
 //! | `skipped` | `what` was left out and `why` |
 //!
@@ -17,7 +17,7 @@
 //! itself; of longest times and of what was wrong it is the highest.
 
 use super::side::Side;
-use super::{blocked, cycle};
+use super::{blocked, cycle, unmap};
 use crate::bench::order::BenchOrder;
 use crate::bench::part::{Part, Skips};
 use crate::bench::summary::Parts;
@@ -33,6 +33,8 @@ pub struct FreeParts {
     pub blocked: Option<Part<Side, blocked::Sizes, blocked::Outcome>>,
     /// Giving back and touching again.
     pub cycle: Option<Part<Side, cycle::Sizes, cycle::Outcome>>,
+    /// A program's `munmap`.
+    pub unmap: Option<Part<unmap::Run, unmap::Sizes, unmap::Outcome>>,
     /// What was left out.
     pub skipped: Skips,
 }
@@ -47,6 +49,9 @@ impl Parts for FreeParts {
         if let Some(cycle) = &mut self.cycle {
             cycle.compare();
         }
+        if let Some(unmap) = &mut self.unmap {
+            unmap.compare();
+        }
     }
 
     fn targets(&self, _order: BenchOrder) -> Vec<Target> {
@@ -57,11 +62,13 @@ impl Parts for FreeParts {
         let Self {
             blocked,
             cycle,
+            unmap,
             skipped: _,
         } = self;
         let wrong = [
             blocked.as_ref().map(Part::wrong),
             cycle.as_ref().map(Part::wrong),
+            unmap.as_ref().map(Part::wrong),
         ];
         wrong.into_iter().flatten().sum()
     }
@@ -83,6 +90,10 @@ impl Parts for FreeParts {
             let memory = Human(part.sizes.memory_bytes);
             let heading = format!("giving {memory} back and touching as much again");
             part.write(f, &heading)?;
+        }
+        if let Some(part) = &self.unmap {
+            let memory = Human(part.sizes.memory_bytes);
+            part.write(f, &format!("a program's munmap of {memory}"))?;
         }
         Ok(())
     }

@@ -399,8 +399,10 @@ impl Core {
     /// What is charged to a group is what its folios are, and those of the groups below it; what it holds, its regions' entries.
     fn check_charges(&self) -> Result<(), String> {
         let mut found: HashMap<GroupId, [u32; 7]> = HashMap::new();
-        for (id, folio) in self.folios.iter() {
-            let (pages, charged) = (folio.order.pages().0, folio.is_charged());
+        // What stands for poison is charged to nobody: its group does not wait for it.
+        let charged = |(_, folio): &(FolioId, &Folio)| folio.is_charged();
+        for (id, folio) in self.folios.iter().filter(charged) {
+            let pages = folio.order.pages().0;
             let at = self.at(id).start;
             ensure!(
                 self.group_of(at) == folio.group || self.groups.is_dying(folio.group),
@@ -409,7 +411,7 @@ impl Core {
                 self.group_of(at)
             );
             let limbo = !folio.state.is_mapped();
-            found.entry(folio.group).or_default()[usize::from(limbo)] += pages * u32::from(charged);
+            found.entry(folio.group).or_default()[usize::from(limbo)] += pages;
             let lazy = match (folio.lazy, folio.state) {
                 (true, _) => pages,
                 (false, State::Clearing) => 0,
@@ -418,7 +420,7 @@ impl Core {
             let leaves = folio.lazy && folio.state == State::TakingOut;
             for group in self.groups.path(folio.group) {
                 let sums = found.entry(group).or_default();
-                sums[2] += pages * u32::from(charged);
+                sums[2] += pages;
                 sums[3] += lazy;
                 sums[4] += pages * u32::from(leaves);
             }

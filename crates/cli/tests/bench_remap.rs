@@ -25,7 +25,13 @@ fn every_offset_moves_by_tables_and_half_of_it_from_the_store() {
         return;
     };
     let moving = &report["move"];
-    let ours = ["from_0", "from_4096", "from_1060864"];
+    let ours = [
+        "from_0",
+        "from_4096",
+        "from_1060864",
+        "from_536875008",
+        "from_1073737728",
+    ];
     let kernel = [
         "kernel",
         "kernel_from_4096",
@@ -54,8 +60,8 @@ fn every_offset_moves_by_tables_and_half_of_it_from_the_store() {
             assert!((all..all + folio).contains(&resident), "{median}");
         }
     }
-    assert_eq!(moving["ratios"].as_array().unwrap().len(), 16);
-    assert_eq!(targets(&report), 7);
+    assert_eq!(moving["ratios"].as_array().unwrap().len(), 24);
+    assert_eq!(targets(&report), 11);
     assert!(report["scale"].is_null() && report["vec"].is_null());
 }
 

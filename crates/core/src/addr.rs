@@ -181,15 +181,15 @@ impl PageRange {
         other.start >= self.start && other.end() <= self.end()
     }
 
-    /// The run with `lead` pages more before it.
+    /// The run with `lead` pages more before it, and `trail` behind it.
     ///
     /// # Panics
     /// When there are not so many.
     #[must_use]
-    pub fn with_lead(self, lead: PageCount) -> Self {
+    pub fn widened(self, lead: PageCount, trail: PageCount) -> Self {
         let start = self.start.0.checked_sub(lead.0);
         let start = start.expect("as many pages before it");
-        Self::new(PageIndex(start), PageCount(self.len.0 + lead.0))
+        Self::new(PageIndex(start), PageCount(lead.0 + self.len.0 + trail.0))
     }
 
     /// The run from `from` to the end of this one.

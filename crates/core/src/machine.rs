@@ -326,10 +326,28 @@ impl Core {
         self.regions.get(region).map(|region| region.order)
     }
 
+    /// Whether a region shares what a snapshot of it, or its source, holds.
+    #[must_use]
+    pub fn inherits(&self, region: crate::region::RegionId) -> bool {
+        self.regions
+            .get(region)
+            .is_some_and(|region| region.base.is_some())
+    }
+
     /// The node that a region's memory should be on.
     #[must_use]
     pub fn node_of_region(&self, region: crate::region::RegionId) -> Option<NodeId> {
         self.regions.get(region).map(|region| region.node)
+    }
+
+    /// How many leaves of `range` hold anything.
+    #[must_use]
+    pub fn leaves_in_use(&self, range: PageRange) -> u32 {
+        let leaves = range.start.leaf()..range.end().0.div_ceil(LEAF_PAGES);
+        let starts = leaves.map(|leaf| PageIndex(leaf * LEAF_PAGES));
+        starts
+            .filter(|&start| self.leaves.leaf_in_use(start))
+            .count() as u32
     }
 
     /// Length of the arena.

@@ -4,6 +4,7 @@ use crate::driver::{Driver, fault_error};
 use crate::error::{AdviseError, DiscardError, PinError, PopulateError};
 use crate::manager::Pond;
 use crate::region_builder::RegionBuilder;
+use crate::remap::GIGABYTE_PAGES;
 use millpond_core::{
     Event, FreeMode, PAGE_SIZE, PageCount, PageIndex, PageRange, PageState, Refusal, RegionId,
 };
@@ -361,11 +362,19 @@ impl Region {
         sibling
     }
 
-    /// A region of zeros with folios of the same orders, `len` bytes from its page `front` on. `None` without addresses.
+    /// A region of zeros with folios of the same orders, `len` bytes from its page `front` on. One of a gigabyte or more has what is left of
+    /// its last gigabyte, too, where there are addresses, so that it can move on by whole ones; but not what shares with a snapshot, which
+    /// moves whole or not at all. `None` without addresses.
     pub(crate) fn another(&self, front: u32, len: usize) -> Option<Self> {
         let pages = PageCount::from_bytes_ceil(len as u64 + u64::from(front) * PAGE_SIZE as u64)?;
         let driver = self.driver();
-        let named = driver.new_region(pages, driver.order_of(self.id)?)?;
+        let order = driver.order_of(self.id)?;
+        let whole = (pages.0 >= GIGABYTE_PAGES && !driver.inherits(self.id))
+            .then(|| pages.0.checked_next_multiple_of(GIGABYTE_PAGES))
+            .flatten();
+        let named = whole
+            .and_then(|pages| driver.new_region(PageCount(pages), order))
+            .or_else(|| driver.new_region(pages, order))?;
         // Between two looks the region's group may have been removed; then this one is the root's.
         let _ = driver.move_region(named, driver.group_of(self.named()));
         if driver.mmu.open(named.1).is_err() {

@@ -1,6 +1,6 @@
 //! Moving memory by its tables, and regions that change their length.
 
-use crate::driver::remap::RemapRefusal;
+use crate::driver::remap::{Beside, RemapRefusal};
 use crate::error::{DiscardError, RemapError};
 use crate::region::Region;
 use millpond_core::{LEAF_PAGES, PAGE_SIZE, PageCount, PageRange, Refusal};
@@ -8,6 +8,7 @@ use std::ops::Range;
 
 /// What the kernel moves by one pointer at best.
 const GIGABYTE: usize = 1 << 30;
+pub(crate) const GIGABYTE_PAGES: u32 = (GIGABYTE / PAGE_SIZE) as u32;
 
 impl Region {
     /// Makes the region `len` bytes long; what is new reads as zeros. Nothing is copied: if the addresses behind it are
@@ -116,16 +117,16 @@ impl Region {
         target: &mut Self,
         offset: usize,
     ) -> Result<(), RemapError> {
-        self.move_with_lead(range, target, offset, PageCount::ZERO)
+        self.move_with(range, target, offset, Beside::default())
     }
 
-    /// The same; `lead` pages before both places may be moved along and back.
-    fn move_with_lead(
+    /// The same; what is beside both places may be moved along and back.
+    fn move_with(
         &mut self,
         range: Range<usize>,
         target: &mut Self,
         offset: usize,
-        lead: PageCount,
+        beside: Beside,
     ) -> Result<(), RemapError> {
         if !self.is_of_the_same_manager(target) {
             return Err(RemapError::OtherManager);
@@ -166,8 +167,8 @@ impl Region {
             return self.move_by_copy(range, target, offset);
         }
         target.forget(to, &into)?;
-        // SAFETY: `&mut self`: no other thread uses the bytes, nor those before them; a `lead` is asked for with a new target.
-        match unsafe { self.driver().remap(from, to, lead) } {
+        // SAFETY: `&mut self`: no other thread uses the bytes, nor those beside them; these are asked for with a new target.
+        match unsafe { self.driver().remap(from, to, beside) } {
             Ok(()) => Ok(()),
             // What is shared with a snapshot is held by its offset in the region.
             Err(RemapRefusal::InUse) => self.move_by_copy(range, target, offset),
@@ -189,20 +190,39 @@ impl Region {
             });
         }
         // Wherever the source begins in its leaf, or in its gigabyte, the destination can begin alike.
-        let first = self.pages(&range).start.0;
-        let (front, lead) = if end - start >= GIGABYTE {
-            let pages = (GIGABYTE / PAGE_SIZE) as u32;
-            let front = first % pages;
-            // The gigabyte that it begins in goes by one pointer with what is before it there, as far as that is this region's and
-            // less than what would go by pointers of its own.
-            let ours = first - front >= self.named().1.start.0 && front < pages / 2;
-            (front, if ours { front } else { 0 })
-        } else {
-            (first % LEAF_PAGES, 0)
-        };
+        let pages = self.pages(&range);
         let no_space = RemapError::NoAddressSpace { bytes: len as u64 };
+        if end - start < GIGABYTE {
+            let front = pages.start.0 % LEAF_PAGES;
+            let mut target = self.another(front, len).ok_or(no_space)?;
+            self.move_with(range, &mut target, 0, Beside::default())?;
+            return Ok(target);
+        }
+        // The gigabytes that it begins and ends in go by one pointer each with what is beside it there, as far as both regions reach.
+        let front = pages.start.0 % GIGABYTE_PAGES;
         let mut target = self.another(front, len).ok_or(no_space)?;
-        self.move_with_lead(range, &mut target, 0, PageCount(lead))?;
+        let lead = PageCount(front);
+        let trail = PageCount(pages.end().0.next_multiple_of(GIGABYTE_PAGES) - pages.end().0);
+        let (ours, theirs) = (self.named().1, target.named().1);
+        let there = PageRange::new(theirs.start.plus(front), pages.len);
+        let reach = |lead: PageCount, trail: PageCount| {
+            pages.start.0 >= lead.0
+                && ours.covers(pages.widened(lead, trail))
+                && theirs.covers(there.widened(lead, trail))
+        };
+        let beside = Beside {
+            lead: if reach(lead, PageCount::ZERO) {
+                lead
+            } else {
+                PageCount::ZERO
+            },
+            trail: if reach(PageCount::ZERO, trail) {
+                trail
+            } else {
+                PageCount::ZERO
+            },
+        };
+        self.move_with(range, &mut target, 0, beside)?;
         Ok(target)
     }
 

@@ -149,6 +149,54 @@ fn what_lies_before_a_gigabyte_that_moves_stays() {
     });
 }
 
+/// Row 5.1: the same from any place in a gigabyte, and with what lies behind it there. A place of our own choosing has room for that, so
+/// that the next move is as short; what it does not need is zeros, and can be grown into.
+#[test]
+fn what_lies_behind_a_gigabyte_that_moves_stays() {
+    const GIB: usize = 1 << 30;
+    each_way(&[4], |manager, way| {
+        for (before, behind, pinned) in [
+            (GIB / 2 + PAGE, 2 * PAGE, false),
+            (GIB - PAGE, 3 * MIB, false),
+            (GIB / 2 + PAGE, GIB / 2 - PAGE, false),
+            (GIB - MIB, MIB, true),
+        ] {
+            let end = before + GIB;
+            let mut from = manager.region(end + behind).unwrap();
+            let near = MIB + 3 * PAGE;
+            let edges = [
+                before - MIB.min(before)..before,
+                before..before + near,
+                end - near..end,
+                end..end + behind.min(MIB),
+            ];
+            for (salt, edge) in (1..).zip(&edges) {
+                fill(&mut from, edge.clone(), salt * 10_000);
+            }
+            let pin = pinned.then(|| from.pin(end..end + PAGE).unwrap());
+            std::mem::forget(pin);
+            let faults = manager.stats().vm.pgfault;
+            let mut to = from.remap_anywhere(before..end, GIB).unwrap();
+            for _ in 0..3 {
+                to = to.remap_anywhere(0..GIB, GIB).unwrap();
+            }
+            assert!(manager.stats().vm.pgfault - faults < 8, "{way}: by tables");
+            for salt in [1, 4] {
+                let edge = edges[salt as usize - 1].clone();
+                assert!(holds(&from, edge, salt * 10_000), "{way} {before} {salt}");
+            }
+            assert!(is_zero(&from, before..before + 2 * MIB), "{way} {before}");
+            assert!(is_zero(&from, end - 2 * MIB..end), "{way} {before}");
+            assert!(holds(&to, 0..near, 20_000), "{way} {before}");
+            assert!(holds(&to, GIB - near..GIB, 30_000), "{way} {before}");
+            assert!(is_zero(&to, near..4 * MIB), "{way} {before}");
+            to.grow(GIB + MIB).unwrap();
+            assert!(is_zero(&to, GIB..GIB + MIB), "{way} {before}");
+            assert!(holds(&to, GIB - near..GIB, 30_000), "{way} {before}");
+        }
+    });
+}
+
 /// Row 5.3: marks move along.
 #[test]
 fn lazy_marks_and_volatile_ranges_move_along() {

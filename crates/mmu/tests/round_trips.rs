@@ -525,7 +525,11 @@ fn what_lies_before_a_range_that_moves_is_back_afterwards() {
         }
         let range = |start| PageRange::new(PageIndex(start), PageCount(7));
         // SAFETY: nobody else is there, and nothing is in the second leaf.
-        unsafe { tiny.uffd.hand_over(range(5), range(512 + 5), PageCount(5)) }.unwrap();
+        unsafe {
+            tiny.uffd
+                .hand_over(range(5), range(512 + 5), (PageCount(5), PageCount(0)))
+        }
+        .unwrap();
         let there = |page| present(&tiny.uffd, PageRange::new(PageIndex(page), PageCount(1)));
         let pages = [0, 4, 5, 512, 512 + 4, 512 + 5].map(there);
         assert_eq!(pages, [1, 1, 0, 0, 0, 1], "{delivery:?} {method:?}");

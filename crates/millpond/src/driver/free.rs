@@ -22,7 +22,7 @@
 //! closed when the call returns. A fork waits for all of this: a child has no worker that has begun something.
 
 use super::Driver;
-use super::remap::RemapRefusal;
+use super::remap::{Beside, RemapRefusal};
 use super::snapshot::Named;
 use super::turns::Turns;
 use crate::signals::SignalsBlocked;
@@ -416,7 +416,7 @@ impl Driver {
         }
         let grave = self.addresses(range.len).and_then(|grave| {
             // SAFETY: the region has ended, so nobody touches it.
-            match unsafe { self.remap(range, grave.1, PageCount::ZERO) } {
+            match unsafe { self.remap(range, grave.1, Beside::default()) } {
                 Ok(()) if self.reset(range) => {
                     self.forget_region(region);
                     Some(grave)

@@ -6,8 +6,21 @@
 use super::Driver;
 use super::snapshot::Named;
 use crate::signals::SignalsBlocked;
-use millpond_core::{Commands, Event, PageCount, PageIndex, PageRange, Refusal, Reply};
+use millpond_core::{Commands, Event, LEAF_PAGES, PageCount, PageIndex, PageRange, Refusal, Reply};
 use millpond_mmu::MmuError;
+
+/// Pages under one entry of the table above the leaves' in the kernel.
+const GIGABYTE: u32 = LEAF_PAGES * LEAF_PAGES;
+
+/// Leaves whose pointers take as long as the call that brings what was moved along back.
+const CALL: u32 = 64;
+
+/// What may be moved along and back: the pages before a range, and those behind it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Beside {
+    pub(crate) lead: PageCount,
+    pub(crate) trail: PageCount,
+}
 
 /// Why nothing was moved.
 #[derive(Debug)]
@@ -24,26 +37,39 @@ pub(crate) enum RemapRefusal {
 }
 
 impl Driver {
-    /// Moves what is in `from` to `to`; the core says what these may be ([`Event::Remap`]). `lead` pages in front of both are moved
-    /// along and back, if nobody has pinned them; see [`Uffd::hand_over`](millpond_mmu::Uffd::hand_over).
+    /// Moves what is in `from` to `to`; the core says what these may be ([`Event::Remap`]). What lies beside `from` in its first and its
+    /// last gigabyte is moved along and back where that is less work: both ends go by a pointer then, and come back by one for each leaf
+    /// that holds something. See [`Uffd::hand_over`](millpond_mmu::Uffd::hand_over).
     ///
     /// # Safety
-    /// No thread touches `from` meanwhile, nor the `lead`; in front of `to` is nothing.
+    /// No thread touches `from` meanwhile, nor what is `beside` it; beside `to` is nothing.
     pub(crate) unsafe fn remap(
         &self,
         from: PageRange,
         to: PageRange,
-        lead: PageCount,
+        beside: Beside,
     ) -> Result<(), RemapRefusal> {
         self.remap_by(from, to, &|| {
-            let before = PageRange::new(from.with_lead(lead).start, lead);
-            let lead = match self.lock().first_pinned(before) {
-                None => lead,
-                Some(_) => PageCount::ZERO,
+            let core = self.lock();
+            // What the core had in `from` is in `to` by now.
+            let along = |outside: PageRange, inside: PageRange| {
+                let cheaper = core.leaves_in_use(outside) + CALL < core.leaves_in_use(inside);
+                match cheaper && core.first_pinned(outside).is_none() {
+                    true => outside.len,
+                    false => PageCount::ZERO,
+                }
             };
+            let Beside { lead, trail } = beside;
+            let rest = |pages: PageCount| to.len.min(PageCount(GIGABYTE - pages.0));
+            let before = PageRange::new(from.widened(lead, PageCount::ZERO).start, lead);
+            let lead = along(before, PageRange::new(to.start, rest(lead)));
+            let last = rest(trail);
+            let end = PageIndex(to.end().0 - last.0);
+            let trail = along(PageRange::new(from.end(), trail), PageRange::new(end, last));
+            drop(core);
             // SAFETY: the gate is closed when this is called, so nothing is under way, and the core has found nothing in `to`;
             // the caller's promise for the rest.
-            unsafe { self.mmu.hand_over(from, to, lead) }
+            unsafe { self.mmu.hand_over(from, to, (lead, trail)) }
         })
     }
 
@@ -149,7 +175,7 @@ impl Driver {
         let opened = self.mmu.open(new.1).map_err(RemapRefusal::Memory);
         let front = PageRange::new(new.1.start, old.len);
         // SAFETY: the caller's promise; the new region is nobody's yet.
-        let moved = opened.and_then(|()| unsafe { self.remap(old, front, PageCount::ZERO) });
+        let moved = opened.and_then(|()| unsafe { self.remap(old, front, Beside::default()) });
         let gone = if moved.is_ok() { region } else { new };
         if self.reset(gone.1) {
             self.forget_region(gone);

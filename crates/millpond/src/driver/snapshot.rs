@@ -76,8 +76,11 @@ impl Driver {
             return Err(SnapshotRefusal::Pinned(page));
         }
         // SAFETY: the gate is closed, so nothing is under way; the caller's promise for the rest.
-        unsafe { self.mmu.hand_over(source.1, base.1, PageCount::ZERO) }
-            .map_err(SnapshotRefusal::Memory)?;
+        unsafe {
+            self.mmu
+                .hand_over(source.1, base.1, (PageCount::ZERO, PageCount::ZERO))
+        }
+        .map_err(SnapshotRefusal::Memory)?;
         let event = Event::Snapshot {
             region: source.0,
             base: base.0,
@@ -125,6 +128,13 @@ impl Driver {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
         self.lock().order_of(region)
+    }
+
+    /// Whether a region shares anything with a snapshot.
+    pub(crate) fn inherits(&self, region: RegionId) -> bool {
+        let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
+        self.lock().inherits(region)
     }
 
     pub(crate) fn forget_region(&self, (region, _): Named) {

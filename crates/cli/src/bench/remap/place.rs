@@ -26,11 +26,18 @@ pub enum Place {
 }
 
 /// All of them that `move` measures.
-pub const ALL: [Place; 8] = [
+pub const ALL: [Place; 10] = [
     Place::Ours { offset: 0 },
     Place::Ours { offset: 4096 },
     Place::Ours {
         offset: (1 << 20) + (12 << 10),
+    },
+    // In the middle of a gigabyte, and at its end.
+    Place::Ours {
+        offset: (512 << 20) + 4096,
+    },
+    Place::Ours {
+        offset: (1 << 30) - 4096,
     },
     Place::HalfStored,
     Place::Kernel,

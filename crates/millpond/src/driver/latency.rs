@@ -109,26 +109,30 @@ impl Latency {
 pub(crate) struct Recent {
     path: FaultPath,
     looked: Box<[u64]>,
+    /// Room for what is counted now: whoever looks may not allocate.
+    now: Box<[u64]>,
 }
 
 impl Recent {
     /// Of all that was ever counted.
     pub(crate) fn new(path: FaultPath) -> Self {
-        let looked = vec![0; BUCKETS].into();
-        Self { path, looked }
+        let [looked, now] = [(); 2].map(|()| vec![0; BUCKETS].into());
+        Self { path, looked, now }
     }
 
     /// The median of what came since the last one that was told, in nanoseconds, once that is `least` faults.
     pub(crate) fn median(&mut self, latency: &Latency, least: u64) -> Option<u64> {
         let buckets = &latency.paths[self.path as usize].buckets;
-        let now: Box<[u64]> = buckets.iter().map(|bucket| bucket.load(Relaxed)).collect();
-        let since = |i: usize| now[i].saturating_sub(self.looked[i]);
+        for (now, bucket) in self.now.iter_mut().zip(buckets) {
+            *now = bucket.load(Relaxed);
+        }
+        let since = |i: usize| self.now[i].saturating_sub(self.looked[i]);
         let count = (0..BUCKETS).map(since).sum();
         if count < least {
             return None;
         }
         let median = quantile(count, 50, since);
-        self.looked = now;
+        std::mem::swap(&mut self.looked, &mut self.now);
         median
     }
 }

@@ -87,7 +87,8 @@ pub struct Gather {
     /// The last run, which may become longer.
     last: PageRange,
     inline: ArrayVec<Packed, INLINE>,
-    pages: Vec<[Packed; GATHER_PAGE]>,
+    /// The pages, of packed ones. Memory for a page is taken when it is written.
+    pages: Vec<u64>,
     /// Entries in the pages.
     chained: usize,
 }
@@ -112,7 +113,7 @@ impl Gather {
     #[must_use]
     pub fn with_pages(pages: usize) -> Self {
         Self {
-            pages: vec![[Packed(0); GATHER_PAGE]; pages],
+            pages: vec![0; pages * GATHER_PAGE],
             ..Self::new()
         }
     }
@@ -121,7 +122,7 @@ impl Gather {
     #[must_use]
     pub fn room(&self) -> usize {
         let used = self.len() + usize::from(!self.last.is_empty());
-        INLINE + self.pages.len() * GATHER_PAGE - used
+        INLINE + self.pages.len() - used
     }
 
     /// Entries, but for the last run.
@@ -149,10 +150,11 @@ impl Gather {
 
     /// Slots, frames and runs.
     pub fn items(&self) -> impl Iterator<Item = Gathered> + '_ {
-        let chained = self.pages.iter().flatten().take(self.chained);
+        let chained = self.pages.iter().take(self.chained);
         let last = (!self.last.is_empty()).then_some(Gathered::Run(self.last));
-        let packed = self.inline.iter().chain(chained);
-        packed.map(|packed| packed.unpack()).chain(last)
+        let chained = chained.map(|&packed| Packed(packed));
+        let packed = self.inline.iter().copied().chain(chained);
+        packed.map(Packed::unpack).chain(last)
     }
 
     /// Makes it empty, to be used again.
@@ -165,7 +167,7 @@ impl Gather {
     pub(crate) fn push(&mut self, item: Gathered) {
         let packed = Packed::pack(item);
         if self.inline.try_push(packed).is_err() {
-            self.pages[self.chained / GATHER_PAGE][self.chained % GATHER_PAGE] = packed;
+            self.pages[self.chained] = packed.0;
             self.chained += 1;
         }
     }

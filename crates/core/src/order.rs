@@ -38,6 +38,7 @@
 //! one folio, and advice: *sequential* starts at 64 KiB, *random* stays at one page.
 
 use crate::addr::{LEAF_PAGES, Order, PageIndex, PageRange};
+use crate::sparse::{Sparse, Word};
 use std::fmt;
 use std::str::FromStr;
 
@@ -194,13 +195,41 @@ pub(crate) struct Step {
     pub(crate) run: u16,
 }
 
+impl Word for Trend {
+    fn to_word(self) -> u64 {
+        let [above, below, pages] = [self.above, self.below, self.pages].map(u64::from);
+        let said = u64::from(self.window) | (self.hint as u64) << 4 | u64::from(self.needed) << 6;
+        above | below << 16 | pages << 32 | said << 48
+    }
+
+    fn of_word(word: u64) -> Self {
+        let [above, below, pages, said] = [0, 16, 32, 48].map(|shift| (word >> shift) as u16);
+        Self {
+            above,
+            below,
+            pages,
+            window: said as u8 & 15,
+            hint: [Hint::None, Hint::Sequential, Hint::Random][usize::from(said >> 4 & 3)],
+            needed: said >> 6 & 1 != 0,
+        }
+    }
+}
+
 /// The runs of all leaves.
 #[derive(Debug)]
-pub(crate) struct Trends(Vec<Trend>);
+pub(crate) struct Trends(Sparse<Trend>);
 
 impl Trends {
     pub(crate) fn new(leaves: u32) -> Self {
-        Self(vec![Trend::default(); leaves as usize])
+        Self(Sparse::new(leaves as usize))
+    }
+
+    fn of(&self, leaf: u32) -> Trend {
+        self.0.get(leaf as usize)
+    }
+
+    fn change(&mut self, leaf: u32, by: impl FnOnce(&mut Trend)) {
+        self.0.change(leaf as usize, by);
     }
 
     /// How large a step a fault at `page` asks for. `present` says of a page whether it is in memory.
@@ -213,14 +242,14 @@ impl Trends {
         let continued = self.continued(page, &present);
         let way = continued.map_or(Way::Unknown, |(_, way)| way);
         let continued = continued.map(|(leaf, _)| {
-            let run = self.0[leaf as usize];
+            let run = self.of(leaf);
             // A run that goes on in another leaf is one run, and ends once.
             if leaf != page.leaf() {
-                self.0[leaf as usize].above = 0;
+                self.change(leaf, |run| run.above = 0);
             }
             run
         });
-        let trend = &mut self.0[page.leaf() as usize];
+        let mut trend = self.of(page.leaf());
         let window = match (trend.hint, continued) {
             (Hint::Random, _) => 0,
             (Hint::Sequential, None) => START,
@@ -238,6 +267,7 @@ impl Trends {
             }
         }
         trend.window = window.min(Order::MAX.get());
+        self.change(page.leaf(), |here| *here = trend);
         Step {
             window: Order::new(trend.window).expect("bounded by the largest order"),
             way,
@@ -250,7 +280,7 @@ impl Trends {
         let leaf = page.leaf();
         let near = |n: u32| {
             let leaf = (leaf + n).checked_sub(1);
-            leaf.and_then(|leaf| self.0.get(leaf as usize).copied())
+            leaf.map(|leaf| self.of(leaf))
         };
         Before {
             leaf,
@@ -264,50 +294,54 @@ impl Trends {
         *habit = before.habit;
         for (n, &trend) in (0..).zip(&before.trends) {
             let leaf = (before.leaf + n).checked_sub(1);
-            if let Some(place) = leaf.and_then(|leaf| self.0.get_mut(leaf as usize)) {
-                *place = trend;
+            if let Some(leaf) = leaf.filter(|&leaf| (leaf as usize) < self.0.len()) {
+                self.change(leaf, |here| *here = trend);
             }
         }
     }
 
     /// A fault brought `range` in, which lies in one leaf.
     pub(crate) fn brought(&mut self, range: PageRange) {
-        let trend = &mut self.0[range.start.leaf() as usize];
         let first = (range.start.0 % LEAF_PAGES) as u16;
         let end = first + range.len.0 as u16;
-        trend.pages = trend.pages.saturating_add(range.len.0 as u16);
-        if trend.above == 0 {
-            (trend.below, trend.above) = (first, end + 1);
-        } else {
-            trend.below = trend.below.min(first);
-            trend.above = trend.above.max(end + 1);
-        }
+        self.change(range.start.leaf(), |trend| {
+            trend.pages = trend.pages.saturating_add(range.len.0 as u16);
+            if trend.above == 0 {
+                (trend.below, trend.above) = (first, end + 1);
+            } else {
+                trend.below = trend.below.min(first);
+                trend.above = trend.above.max(end + 1);
+            }
+        });
     }
 
     /// The program has said something about the leaf of `page`.
     pub(crate) fn advise(&mut self, page: PageIndex, hint: Hint) {
-        let trend = &mut self.0[page.leaf() as usize];
-        trend.hint = hint;
-        trend.needed &= hint != Hint::None;
+        self.change(page.leaf(), |trend| {
+            trend.hint = hint;
+            trend.needed &= hint != Hint::None;
+        });
     }
 
     /// What comes into the leaf of `page` will be needed.
     pub(crate) fn will_need(&mut self, page: PageIndex) {
-        self.0[page.leaf() as usize].needed = true;
+        self.change(page.leaf(), |trend| trend.needed = true);
     }
 
     /// Nothing is known of the leaf of `page` any more.
     pub(crate) fn forget(&mut self, page: PageIndex) {
-        self.0[page.leaf() as usize] = Trend::default();
+        self.change(page.leaf(), |trend| *trend = Trend::default());
     }
 
     /// What is known of the leaf of `from` is true of the leaf of `to` from now on.
     pub(crate) fn moved(&mut self, from: PageIndex, to: PageIndex) {
-        self.0[to.leaf() as usize] = std::mem::take(&mut self.0[from.leaf() as usize]);
+        let run = self.of(from.leaf());
+        self.forget(from);
+        self.change(to.leaf(), |trend| *trend = run);
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        (self.0.len() * size_of::<Trend>()) as u64
+        self.0.bytes()
     }
 
     /// The leaf whose run a fault at `page` continues, and which way.
@@ -317,7 +351,7 @@ impl Trends {
         present: &impl Fn(PageIndex) -> bool,
     ) -> Option<(u32, Way)> {
         let leaf = page.leaf();
-        let here = self.0[leaf as usize];
+        let here = self.of(leaf);
         let start = leaf * LEAF_PAGES;
         let steps_over = |from: u32, to: u32| {
             to.wrapping_sub(from) <= STEP_OVER && (from..to).all(|p| present(PageIndex(p)))
@@ -332,19 +366,15 @@ impl Trends {
                 return Some((leaf, if up { Way::Up } else { Way::Down }));
             }
         }
-        let before = leaf.checked_sub(1).map(|l| self.0[l as usize]);
+        let before = leaf.checked_sub(1).map(|leaf| self.of(leaf));
         if let Some(before) = before
             && u32::from(before.above) == LEAF_PAGES + 1
             && steps_over(start, page.0)
         {
             return Some((leaf - 1, Way::Up));
         }
-        let after = self.0.get(leaf as usize + 1).copied();
-        if let Some(after) = after
-            && after.above != 0
-            && after.below == 0
-            && steps_over(page.0 + 1, start + LEAF_PAGES)
-        {
+        let after = self.of(leaf + 1);
+        if after.above != 0 && after.below == 0 && steps_over(page.0 + 1, start + LEAF_PAGES) {
             return Some((leaf + 1, Way::Down));
         }
         None

@@ -26,7 +26,8 @@ pub enum Kind {
 }
 
 const PLACE_BITS: u32 = 20;
-const NO_REGION: u32 = u32::MAX;
+/// So that what belongs to nobody takes no memory, seats are numbered from one in the table of leaves.
+const NO_REGION: u32 = 0;
 /// Leaves of 1 GiB.
 const GIGABYTE: u32 = 512;
 
@@ -61,7 +62,7 @@ pub(crate) struct Regions {
     free_seats: Vec<u32>,
     /// Regions whose pages are a file's.
     of_files: u32,
-    /// Which seat each leaf of the arena belongs to.
+    /// Which seat each leaf of the arena belongs to, plus one.
     leaves: Vec<u32>,
     /// Free runs of leaves (start, length), sorted, never touching.
     gaps: Vec<(u32, u32)>,
@@ -119,7 +120,7 @@ impl Regions {
                 self.seats.len() as u32 - 1
             }
         };
-        self.leaves[first as usize..(first + want) as usize].fill(seat);
+        self.leaves[first as usize..(first + want) as usize].fill(seat + 1);
         self.of_files += u32::from(kind != Kind::Anonymous);
         Some((self.name(seat), range))
     }
@@ -169,7 +170,7 @@ impl Regions {
             let behind = |&(start, len): &(u32, u32)| start == first + old && len >= want - old;
             let gap = self.gaps.iter().position(behind)?;
             self.take(gap, 0, want - old);
-            self.leaves[(first + old) as usize..(first + want) as usize].fill(seat);
+            self.leaves[(first + old) as usize..(first + want) as usize].fill(seat + 1);
         } else if want < old {
             self.leaves[(first + want) as usize..(first + old) as usize].fill(NO_REGION);
             self.give_back(first + want, old - want);
@@ -244,14 +245,14 @@ impl Regions {
 
     /// The region that `page` lies in.
     pub(crate) fn of(&self, page: PageIndex) -> Option<&Region> {
-        let seat = *self.leaves.get(page.leaf() as usize)?;
+        let seat = self.leaves.get(page.leaf() as usize)?.checked_sub(1)?;
         let region = self.seats.get(seat as usize)?.region.as_ref()?;
         region.range.contains(page).then_some(region)
     }
 
     /// The same, to be changed.
     pub(crate) fn of_mut(&mut self, page: PageIndex) -> Option<&mut Region> {
-        let seat = *self.leaves.get(page.leaf() as usize)?;
+        let seat = self.leaves.get(page.leaf() as usize)?.checked_sub(1)?;
         let region = self.seats.get_mut(seat as usize)?.region.as_mut()?;
         region.range.contains(page).then_some(region)
     }

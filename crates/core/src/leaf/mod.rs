@@ -78,7 +78,7 @@ impl LeafTable {
             directory: vec![NO_TABLE; leaves],
             entries: vec![0; arena.0 as usize],
             used: vec![0; leaves],
-            past: vec![Past::default(); leaves],
+            past: Vec::with_capacity(leaves),
             past_lists: vec![PastList::default()],
             serves: vec![0; leaves],
             free: Vec::with_capacity(leaves),
@@ -280,6 +280,7 @@ impl LeafTable {
 
     fn take_table(&mut self, leaf: usize) -> u32 {
         let table = self.free.pop().unwrap_or_else(|| {
+            self.past.push(Past::default());
             self.fresh += 1;
             self.fresh
         });

@@ -55,7 +55,7 @@ impl Driver {
         let mut last_tick = Instant::now();
         let mut last_retry = Instant::now();
         let mut fruitless = false;
-        let mut refault_cost = RefaultCost::new(self.lock().refault_cost());
+        let mut refault_cost = RefaultCost::new(self.lock().refault_cost(), self.delivery);
         self.publish();
         while !self.stop.load(Ordering::SeqCst) {
             let seen = self.kicks.load(Ordering::SeqCst);

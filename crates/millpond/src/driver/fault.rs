@@ -139,10 +139,6 @@ impl Driver {
                     continue;
                 }
                 core = self.lock();
-                if self.purging.load(Ordering::SeqCst) > 0 {
-                    drop(self.wait_settled(core));
-                    continue;
-                }
             }
             let reply = core.handle(
                 Event::Fault {

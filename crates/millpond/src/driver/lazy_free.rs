@@ -20,6 +20,9 @@ pub enum Contents {
     Purged,
 }
 
+/// Times that a thread which reclaims looks whether the book of volatile ranges is free: some microseconds.
+const BOOK_TRIES: u32 = 200;
+
 impl Driver {
     /// Lazily frees all of `ranges`: one round of the lock, as far as the commands fit in one list.
     pub(crate) fn lazy_free(&self, ranges: &[PageRange], mode: FreeMode) -> Result<(), Refusal> {
@@ -165,16 +168,16 @@ impl Driver {
         }
     }
 
-    /// Purges the oldest volatile range. False when there is none, or the book is in use. For threads inside the gate.
+    /// Purges the oldest volatile range, or waits a moment for what other threads are purging: what they free is about to come, and nobody's
+    /// contents should be written out for it. False when there is none of either, or the book is in use. For threads inside the gate.
     pub(crate) fn purge_oldest_volatile(&self) -> bool {
-        let Ok(mut book) = self.volatile.try_lock() else {
-            return false;
+        let Some(mut range) = self.oldest_volatile() else {
+            if self.purging.load(Ordering::SeqCst) == 0 {
+                return false;
+            }
+            drop(self.wait_settled(self.lock()));
+            return true;
         };
-        let Some(mut range) = book.take_oldest() else {
-            return false;
-        };
-        self.purging.fetch_add(1, Ordering::SeqCst);
-        drop(book);
         let mut commands = Commands::new();
         loop {
             let reply = self.lock().handle(Event::Purge { range }, &mut commands);
@@ -190,6 +193,20 @@ impl Driver {
         self.purging.fetch_sub(1, Ordering::SeqCst);
         self.wake_waiters();
         true
+    }
+
+    /// Takes the oldest range from the book, to be purged. Another thread that reclaims has the book for a moment; who marks ranges may
+    /// fault with it in hand, and is not waited for.
+    fn oldest_volatile(&self) -> Option<PageRange> {
+        for _ in 0..BOOK_TRIES {
+            if let Ok(mut book) = self.volatile.try_lock() {
+                let range = book.take_oldest()?;
+                self.purging.fetch_add(1, Ordering::SeqCst);
+                return Some(range);
+            }
+            std::hint::spin_loop();
+        }
+        None
     }
 
     pub(crate) fn volatile(

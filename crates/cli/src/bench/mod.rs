@@ -124,6 +124,11 @@ pub enum BenchError {
     /// The measured process cannot be started.
     #[error("cannot start the measured process: {0}")]
     Start(#[source] io::Error),
+    /// Somebody else killed the measured process.
+    #[error(
+        "the measured process was killed; in a memory cgroup the kernel does so, for want of memory"
+    )]
+    Killed,
     /// The measured process failed.
     #[error("the measured process failed: {0}")]
     Worker(String),

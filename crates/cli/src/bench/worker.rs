@@ -11,7 +11,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -142,6 +142,9 @@ impl Workers {
         self.lock().worker = None;
         self.check()?;
         let output = output.map_err(BenchError::Start)?;
+        if output.status.signal() == Some(libc::SIGKILL) {
+            return Err(BenchError::Killed);
+        }
         if !output.status.success() {
             return Err(BenchError::Worker(output.status.to_string()));
         }

@@ -24,13 +24,15 @@ impl Driver {
         let driver = Arc::clone(self);
         let ready = Arc::new(Barrier::new(2));
         let thread_ready = Arc::clone(&ready);
+        // Made here, so that what a manager takes it has when it is built.
+        let refault_cost = RefaultCost::new(self.lock().refault_cost(), self.delivery);
         let _quiet = crate::signals::SignalsBlocked::new();
         let thread = std::thread::Builder::new()
             .name("millpond-reclaim".into())
             .spawn(move || {
                 driver.isolate();
                 thread_ready.wait();
-                driver.keep_house();
+                driver.keep_house(refault_cost);
             })?;
         ready.wait();
         Ok(thread)
@@ -51,11 +53,10 @@ impl Driver {
         }
     }
 
-    fn keep_house(self: &Arc<Self>) {
+    fn keep_house(self: &Arc<Self>, mut refault_cost: RefaultCost) {
         let mut last_tick = Instant::now();
         let mut last_retry = Instant::now();
         let mut fruitless = false;
-        let mut refault_cost = RefaultCost::new(self.lock().refault_cost(), self.delivery);
         self.publish();
         while !self.stop.load(Ordering::SeqCst) {
             let seen = self.kicks.load(Ordering::SeqCst);

@@ -39,7 +39,10 @@ impl Pond {
     pub(crate) fn start(driver: Arc<Driver>) -> Result<Self, BuildError> {
         driver.adjust_limit();
         driver.mmu.attach(Arc::clone(&driver) as _)?;
-        let housekeeping = driver.start_housekeeping().map_err(BuildError::Thread)?;
+        let refault_cost = driver.lock().refault_cost();
+        let housekeeping = driver
+            .start_housekeeping(refault_cost)
+            .map_err(BuildError::Thread)?;
         Ok(Self {
             driver,
             names: Names::default(),

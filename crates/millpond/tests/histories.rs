@@ -227,7 +227,7 @@ fn race(manager: &Manager, name: String, time: Duration) {
                 let region = race.manager.region(LEN).unwrap();
                 let pages = vec![Page::Zeros; PAGES];
                 let mut own = vec![Known { region, pages }];
-                let mut rng = Rng(seed * 0x9e37_79b9_7f4a_7c15);
+                let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
                 while !race.is_over() {
                     race.act(&mut own, &mut rng);
                 }

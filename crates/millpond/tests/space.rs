@@ -7,7 +7,9 @@ mod common;
 use common::{MIB, PAGE, page_is, write_page};
 use millpond::space::{Space, SpaceOptions};
 use millpond::{OnStoreFull, Order, StoreKind};
+use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitStatus;
 
 const LEN: usize = 64 * MIB;
@@ -29,24 +31,31 @@ fn bytes(space: &Space) -> &'static mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(space.base() as *mut u8, LEN) }
 }
 
-/// Forks as the preloaded library does; the child runs `child` and exits with its answer.
-fn fork(space: &'static Space, child: impl FnOnce() -> i32) -> ExitStatus {
+/// Forks as the preloaded library does; the child runs `child` and exits with its answer, with 99 if it has no memory, and with 101
+/// after a panic (its thread ends with the test, and nobody would end the process).
+fn start_child(space: &'static Space, child: impl FnOnce() -> i32) -> libc::pid_t {
     space.before_fork(&[]);
     // SAFETY: the child sets its memory up before it does anything else, and leaves by _exit.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        let code = match space.after_fork_in_child() {
-            Ok(()) => child(),
-            Err(_) => 99,
-        };
+        let life = AssertUnwindSafe(|| space.after_fork_in_child().map_or(99, |()| child()));
+        let code = catch_unwind(life).unwrap_or(101);
         // SAFETY: nothing of the parent is to be run at exit.
         unsafe { libc::_exit(code) };
     }
     space.after_fork_in_parent();
+    pid
+}
+
+fn wait_for(pid: libc::pid_t) -> ExitStatus {
     let mut status = 0;
     // SAFETY: the status has a place.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     ExitStatus::from_raw(status)
+}
+
+fn fork(space: &'static Space, child: impl FnOnce() -> i32) -> ExitStatus {
+    wait_for(start_child(space, child))
 }
 
 fn all_right(bytes: &[u8], salt: u64) -> bool {
@@ -80,40 +89,27 @@ fn children_see_the_snapshot(space: &'static Space) {
     );
     assert!(all_right(bytes, 0), "the child's writes reached the parent");
     // The parent rewrites everything while a child still reads the old.
-    let (mut go, gone) = std::io::pipe().unwrap();
-    space.before_fork(&[]);
-    // SAFETY: as in `fork`.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
-        let ready = space.after_fork_in_child().is_ok();
+    let (go, gone) = std::io::pipe().unwrap();
+    let mut ends = Some((go, gone));
+    let pid = start_child(space, || {
+        let (mut go, gone) = ends.take().expect("the child's own");
         drop(gone);
-        use std::io::Read;
         let _ = go.read(&mut [0]);
-        let right = ready && all_right(bytes, 0);
+        let right = all_right(bytes, 0);
         // A grandchild sees the same.
         let grandchild = fork(space, || i32::from(!all_right(bytes, 0)));
-        // SAFETY: as in `fork`.
-        unsafe { libc::_exit(i32::from(!right || grandchild.code() != Some(0))) };
-    }
-    space.after_fork_in_parent();
+        i32::from(!right || grandchild.code() != Some(0))
+    });
     fill(bytes, 5);
     assert!(
         all_right(bytes, 5),
         "the parent lost its writes after the fork"
     );
-    drop((go, gone));
-    let mut status = 0;
-    // SAFETY: the status has a place.
-    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-    assert_eq!(
-        ExitStatus::from_raw(status).code(),
-        Some(0),
-        "the child lost its snapshot"
-    );
+    drop(ends);
+    assert_eq!(wait_for(pid).code(), Some(0), "the child lost its snapshot");
 }
 
 fn system_calls_work_on_absent_memory(space: &Space) {
-    use std::io::{Read, Write};
     let bytes = bytes(space);
     fill(bytes, 9);
     space.advise_pageout(space.base(), LEN);
@@ -135,10 +131,7 @@ fn a_raw_fork_dies_loudly(space: &Space) {
         // SAFETY: as above.
         unsafe { libc::_exit(i32::from(zero)) };
     }
-    let mut status = 0;
-    // SAFETY: the status has a place.
-    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-    assert_eq!(ExitStatus::from_raw(status).signal(), Some(libc::SIGSEGV));
+    assert_eq!(wait_for(pid).signal(), Some(libc::SIGSEGV));
 }
 
 /// Most of what moves is in the store, heads and tails do not begin at a leaf, and another thread uses what is beside it meanwhile.

@@ -18,7 +18,7 @@
 use super::Driver;
 use super::closed::Closed;
 use super::free::AtRest;
-use super::lock::{Held, Rank, Ranked};
+use super::lock::{Held, LocksOf, Rank, Ranked};
 use crate::error::ForkError;
 use crate::signals::SignalsBlocked;
 use millpond_core::{Core, PageCount, PageIndex, PageRange, PageState, Store};
@@ -60,6 +60,7 @@ pub(crate) struct Hold<'a> {
     child_number: Option<u64>,
     /// Write end of the new child's pipe.
     lifeline: Option<OwnedFd>,
+    locks: LocksOf,
     _quiet: SignalsBlocked,
 }
 
@@ -214,6 +215,7 @@ impl Driver {
             _housekeeping: housekeeping,
             child_number,
             lifeline,
+            locks: LocksOf::this_thread(),
             _quiet: quiet,
         }
     }
@@ -247,6 +249,7 @@ impl Hold<'_> {
     /// The child must not touch managed memory.
     pub(crate) fn child(mut self) -> Result<(), ForkError> {
         let driver = self.driver;
+        self.locks.inherit();
         driver.forget_deferred();
         driver.children.orphaned(self.lifeline.take());
         driver
@@ -258,7 +261,9 @@ impl Hold<'_> {
         driver.check_untorn(&self.core)?;
         driver.inherit(&self.core);
         self.frees.forget_workers();
-        driver.start_housekeeping().map_err(ForkError::Thread)?;
+        driver
+            .start_housekeeping(self.core.refault_cost())
+            .map_err(ForkError::Thread)?;
         driver.start_freeing().map_err(ForkError::Thread)?;
         if self.child_number.is_none() {
             report::line(format_args!(

@@ -19,13 +19,17 @@ const TICK: Duration = Duration::from_millis(100);
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
 impl Driver {
-    /// Starts the thread, with all signals blocked, and waits until it needs nothing of the program's any more.
-    pub(crate) fn start_housekeeping(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
+    /// Starts the thread, with all signals blocked, and waits until it needs nothing of the program's any more. It takes no lock: a child
+    /// of a fork starts its own while it still holds everything. What the core takes a refault to cost, the caller knows.
+    pub(crate) fn start_housekeeping(
+        self: &Arc<Self>,
+        refault_cost: u32,
+    ) -> std::io::Result<JoinHandle<()>> {
         let driver = Arc::clone(self);
         let ready = Arc::new(Barrier::new(2));
         let thread_ready = Arc::clone(&ready);
         // Made here, so that what a manager takes it has when it is built.
-        let refault_cost = RefaultCost::new(self.lock().refault_cost(), self.delivery);
+        let refault_cost = RefaultCost::new(refault_cost, self.delivery);
         let _quiet = crate::signals::SignalsBlocked::new();
         let thread = std::thread::Builder::new()
             .name("millpond-reclaim".into())

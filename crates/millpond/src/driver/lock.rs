@@ -144,6 +144,21 @@ impl<G> Drop for Passage<G> {
     }
 }
 
+/// Whose locks they are, across a fork: the child has another thread number and holds what the thread held that forked.
+#[derive(Debug)]
+pub(crate) struct LocksOf(u64);
+
+impl LocksOf {
+    pub(crate) fn this_thread() -> Self {
+        Self(witness::me())
+    }
+
+    /// In the child, whose only thread this is: what that thread held is held here, and nobody else holds anything.
+    pub(crate) fn inherit(&self) {
+        witness::inherit(self.0);
+    }
+}
+
 #[cfg(debug_assertions)]
 mod witness {
     use super::Rank;
@@ -154,7 +169,7 @@ mod witness {
     static HELD: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
     const RANKS: u64 = 0xff;
 
-    fn me() -> u64 {
+    pub(super) fn me() -> u64 {
         (rustix::thread::gettid().as_raw_nonzero().get() as u64) << 8
     }
 
@@ -185,6 +200,14 @@ mod witness {
         });
     }
 
+    pub(super) fn inherit(from: u64) {
+        for seat in &HELD {
+            let held = seat.load(Ordering::Relaxed);
+            let held = (held & !RANKS == from).then_some(me() | (held & RANKS));
+            seat.store(held.unwrap_or(0), Ordering::Relaxed);
+        }
+    }
+
     pub(super) fn released(rank: Rank) {
         if let Some(seat) = mine() {
             let left = seat.load(Ordering::Relaxed) & !(1 << rank as u8);
@@ -196,6 +219,10 @@ mod witness {
 #[cfg(not(debug_assertions))]
 mod witness {
     use super::Rank;
+    pub(super) fn me() -> u64 {
+        0
+    }
+    pub(super) fn inherit(_: u64) {}
     pub(super) fn before(_: Rank) {}
     pub(super) fn taken(_: Rank) {}
     pub(super) fn released(_: Rank) {}
@@ -210,6 +237,27 @@ mod tests {
         let (low, high) = (Ranked::new(Rank::Core, 1), Ranked::new(Rank::Figures, 2));
         let low = low.lock();
         assert_eq!(*low + *high.lock(), 3);
+    }
+
+    /// A child of a fork once took the core's lock that it held already, and waited for ever.
+    #[test]
+    #[cfg(debug_assertions)]
+    fn a_forks_child_holds_what_the_forking_thread_held() {
+        let lock = Ranked::new(Rank::Core, 1);
+        let _held = lock.lock();
+        let locks = LocksOf::this_thread();
+        // SAFETY: the child asks the static table and leaves by _exit.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            locks.inherit();
+            let again = std::panic::catch_unwind(|| witness::before(Rank::Core));
+            // SAFETY: nothing of the parent is to be run at exit.
+            unsafe { libc::_exit(i32::from(again.is_ok())) };
+        }
+        let mut status = 0;
+        // SAFETY: the status has a place.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        assert_eq!(status, 0);
     }
 
     #[test]

@@ -191,7 +191,7 @@ impl Driver {
         self.governor.most()
     }
 
-    fn lock(&self) -> Held<'_, Core> {
+    pub(crate) fn lock(&self) -> Held<'_, Core> {
         self.core.lock()
     }
 

@@ -15,6 +15,8 @@ pub const PAGE_SIZE: usize = 1 << PAGE_SHIFT;
 pub const MAX_ORDER: u8 = 9;
 /// Pages under one leaf table.
 pub const LEAF_PAGES: u32 = 1 << MAX_ORDER;
+/// How many pages lie under one entry of the table above the leaves': 1 GiB.
+pub const GIGABYTE_PAGES: u32 = LEAF_PAGES * LEAF_PAGES;
 
 /// The number of a page in the arena; page 0 starts at the arena's first byte.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -145,6 +147,18 @@ impl Order {
 }
 
 impl PageRange {
+    /// Where the leaves begin that the range has pages of, its first leaf's start being before it where it begins inside of one.
+    ///
+    /// ```
+    /// use millpond_core::{LEAF_PAGES, PageCount, PageIndex, PageRange};
+    /// let range = PageRange::new(PageIndex(LEAF_PAGES - 1), PageCount(2));
+    /// assert!(range.leaf_starts().eq([PageIndex(0), PageIndex(LEAF_PAGES)]));
+    /// ```
+    pub fn leaf_starts(self) -> impl Iterator<Item = PageIndex> {
+        let leaves = self.start.leaf()..self.end().0.div_ceil(LEAF_PAGES);
+        leaves.map(|leaf| PageIndex(leaf * LEAF_PAGES))
+    }
+
     /// The run of `len` pages from `start`.
     #[must_use]
     pub const fn new(start: PageIndex, len: PageCount) -> Self {

@@ -169,18 +169,14 @@ impl Frames {
 
     /// A busy frame has lost its pages.
     pub(crate) fn now_hole(&mut self, frame: Frame) {
-        self.set(frame, Place::Busy, Place::Hole);
-        let node = self.node_of(frame);
-        let area = self.area_mut(frame.order(), node);
-        area.holes.put(frame.index() - area.base);
+        let (area, at) = self.set(frame, Place::Busy, Place::Hole);
+        area.holes.put(at);
     }
 
     /// A busy frame has pages that hold nothing.
     pub(crate) fn now_spare(&mut self, frame: Frame) {
-        self.set(frame, Place::Busy, Place::Spare);
-        let node = self.node_of(frame);
-        let area = self.area_mut(frame.order(), node);
-        area.spare.put(frame.index() - area.base);
+        let (area, at) = self.set(frame, Place::Busy, Place::Spare);
+        area.spare.put(at);
         self.spare_pages += frame.order().pages().0;
     }
 
@@ -196,10 +192,8 @@ impl Frames {
             return false;
         }
         self.draining_pages -= frame.order().pages().0;
-        self.set(frame, Place::Draining, Place::Hole);
-        let node = self.node_of(frame);
-        let area = self.area_mut(frame.order(), node);
-        area.holes.put(frame.index() - area.base);
+        let (area, at) = self.set(frame, Place::Draining, Place::Hole);
+        area.holes.put(at);
         true
     }
 
@@ -238,7 +232,8 @@ impl Frames {
             .sum()
     }
 
-    fn set(&mut self, frame: Frame, from: Place, to: Place) {
+    /// Answers where its lists are and what they call it.
+    fn set(&mut self, frame: Frame, from: Place, to: Place) -> (&mut Area, u32) {
         let node = self.node_of(frame);
         let area = self.area_mut(frame.order(), node);
         let place = &mut area.places[(frame.index() - area.first) as usize];
@@ -247,6 +242,8 @@ impl Frames {
             "frame {frame} should be {from:?} to become {to:?}"
         );
         *place = to;
+        let at = frame.index() - area.base;
+        (area, at)
     }
 
     fn area(&self, order: Order, node: NodeId) -> &Area {

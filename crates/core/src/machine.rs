@@ -19,7 +19,7 @@ use crate::fold::Folds;
 use crate::folio::{Folio, FolioId, Folios, ListName, State};
 use crate::frames::Frames;
 use crate::group::{GroupId, GroupLimits, Groups, NodeId};
-use crate::leaf::{Entry, LeafTable, Place};
+use crate::leaf::{LeafTable, Place};
 use crate::limits::DEFERRED_SPLITS;
 use crate::limits::{LARGE, REFAULT_COST_MOST};
 use crate::lru::{ANON, FILE, KINDS, Lruvec, Lruvecs, kind_of};
@@ -343,11 +343,8 @@ impl Core {
     /// How many leaves of `range` hold anything.
     #[must_use]
     pub fn leaves_in_use(&self, range: PageRange) -> u32 {
-        let leaves = range.start.leaf()..range.end().0.div_ceil(LEAF_PAGES);
-        let starts = leaves.map(|leaf| PageIndex(leaf * LEAF_PAGES));
-        starts
-            .filter(|&start| self.leaves.leaf_in_use(start))
-            .count() as u32
+        let in_use = |&start: &PageIndex| self.leaves.leaf_in_use(start);
+        range.leaf_starts().filter(in_use).count() as u32
     }
 
     /// Length of the arena.
@@ -484,16 +481,6 @@ impl Core {
         }
     }
 
-    /// The pages of `range` become `entry`, whatever they were.
-    pub(crate) fn set_entries(&mut self, range: PageRange, entry: Entry) {
-        self.leaves.fill(range, entry);
-    }
-
-    /// The pages of `range` become parts of `slot`, from its page `first` on.
-    pub(crate) fn set_swapped(&mut self, range: PageRange, slot: SlotId, first: u16) {
-        self.leaves.set_swapped(range, slot, first);
-    }
-
     /// Whether `range` is not empty and inside the arena.
     pub(crate) fn range_ok(&self, range: PageRange) -> bool {
         !range.is_empty()
@@ -528,18 +515,15 @@ impl Core {
         if region.base.is_some() || region.heirs > 0 || region.leaving.is_some() {
             return Reply::Refused(Refusal::RegionInUse);
         }
-        let mut leaf = region.range.start;
-        while leaf < region.range.end() {
-            if self.leaves.leaf_in_use(leaf) {
-                return Reply::Refused(Refusal::RegionInUse);
-            }
-            leaf = leaf.plus(LEAF_PAGES);
-        }
         let range = region.range;
+        let in_use = |leaf| self.leaves.leaf_in_use(leaf);
+        if range.leaf_starts().any(in_use) {
+            return Reply::Refused(Refusal::RegionInUse);
+        }
         self.regions.remove(id);
-        for leaf in range.start.leaf()..range.end().0.div_ceil(LEAF_PAGES) {
-            self.trends.forget(PageIndex(leaf * LEAF_PAGES));
-            self.leaves.drop_past(leaf);
+        for leaf in range.leaf_starts() {
+            self.trends.forget(leaf);
+            self.leaves.drop_past(leaf.leaf());
         }
         Reply::Done
     }

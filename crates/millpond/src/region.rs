@@ -4,9 +4,9 @@ use crate::driver::{Driver, fault_error};
 use crate::error::{AdviseError, DiscardError, PinError, PopulateError};
 use crate::manager::Pond;
 use crate::region_builder::RegionBuilder;
-use crate::remap::GIGABYTE_PAGES;
 use millpond_core::{
-    Event, FreeMode, PAGE_SIZE, PageCount, PageIndex, PageRange, PageState, Refusal, RegionId,
+    Event, FreeMode, GIGABYTE_PAGES, PAGE_SIZE, PageCount, PageIndex, PageRange, PageState,
+    Refusal, RegionId,
 };
 use std::fmt;
 use std::ops::Range;

@@ -3,12 +3,8 @@
 use crate::driver::remap::{Beside, RemapRefusal};
 use crate::error::{DiscardError, RemapError};
 use crate::region::Region;
-use millpond_core::{LEAF_PAGES, PAGE_SIZE, PageCount, PageRange, Refusal};
+use millpond_core::{GIGABYTE_PAGES, LEAF_PAGES, PAGE_SIZE, PageCount, PageRange, Refusal};
 use std::ops::Range;
-
-/// What the kernel moves by one pointer at best.
-const GIGABYTE: usize = 1 << 30;
-pub(crate) const GIGABYTE_PAGES: u32 = (GIGABYTE / PAGE_SIZE) as u32;
 
 impl Region {
     /// Makes the region `len` bytes long; what is new reads as zeros. Nothing is copied: if the addresses behind it are
@@ -192,7 +188,7 @@ impl Region {
         // Wherever the source begins in its leaf, or in its gigabyte, the destination can begin alike.
         let pages = self.pages(&range);
         let no_space = RemapError::NoAddressSpace { bytes: len as u64 };
-        if end - start < GIGABYTE {
+        if pages.len.0 < GIGABYTE_PAGES {
             let front = pages.start.0 % LEAF_PAGES;
             let mut target = self.another(front, len).ok_or(no_space)?;
             self.move_with(range, &mut target, 0, Beside::default())?;
@@ -210,17 +206,10 @@ impl Region {
                 && ours.covers(pages.widened(lead, trail))
                 && theirs.covers(there.widened(lead, trail))
         };
+        let whole = |part, reaches| if reaches { part } else { PageCount::ZERO };
         let beside = Beside {
-            lead: if reach(lead, PageCount::ZERO) {
-                lead
-            } else {
-                PageCount::ZERO
-            },
-            trail: if reach(PageCount::ZERO, trail) {
-                trail
-            } else {
-                PageCount::ZERO
-            },
+            lead: whole(lead, reach(lead, PageCount::ZERO)),
+            trail: whole(trail, reach(PageCount::ZERO, trail)),
         };
         self.move_with(range, &mut target, 0, beside)?;
         Ok(target)

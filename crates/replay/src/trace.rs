@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn scattered_numbers_do_not_blow_up_the_arena() {
-        let trace = Trace::of_pages((0..1000).map(|n| n * 0x9e37_79b9_7f4a_7c15));
+        let trace = Trace::of_pages((0..1000u64).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
         assert_eq!((trace.footprint(), trace.arena_pages()), (1000, 1024));
     }
 

@@ -1,7 +1,7 @@
 //! Hints, and news of changed protection: folios change lists, or leave at once.
 
 use super::walk::Step;
-use crate::addr::{LEAF_PAGES, PageIndex, PageRange};
+use crate::addr::{PageIndex, PageRange};
 use crate::command::Commands;
 use crate::event::{Advice, Refusal, Reply};
 use crate::folio::{Errand, FolioId, ListName, State};
@@ -15,27 +15,24 @@ impl Core {
         if !self.range_ok(range) {
             return Reply::Refused(Refusal::BadRange);
         }
-        let hint = match advice {
-            Advice::Cold | Advice::PageOut => None,
-            Advice::Sequential => Some(Hint::Sequential),
-            Advice::Random => Some(Hint::Random),
-            Advice::Normal => Some(Hint::None),
-            Advice::WillNeed => {
-                for leaf in range.start.leaf()..range.end().0.div_ceil(LEAF_PAGES) {
-                    self.trends.will_need(PageIndex(leaf * LEAF_PAGES));
-                }
-                return Reply::Done;
-            }
+        let mut expect = |hint| {
+            let advise = |leaf| self.trends.advise(leaf, hint);
+            range.leaf_starts().for_each(advise);
+            Reply::Done
         };
-        if let Some(hint) = hint {
-            for leaf in range.start.leaf()..range.end().0.div_ceil(LEAF_PAGES) {
-                self.trends.advise(PageIndex(leaf * LEAF_PAGES), hint);
+        match advice {
+            Advice::Sequential => expect(Hint::Sequential),
+            Advice::Random => expect(Hint::Random),
+            Advice::Normal => expect(Hint::None),
+            Advice::WillNeed => {
+                let will_need = |leaf| self.trends.will_need(leaf);
+                range.leaf_starts().for_each(will_need);
+                Reply::Done
             }
-            return Reply::Done;
+            Advice::Cold | Advice::PageOut => self.walk(range, out, |core, page, out| {
+                core.advise_step(page, advice, out)
+            }),
         }
-        self.walk(range, out, |core, page, out| {
-            core.advise_step(page, advice, out)
-        })
     }
 
     fn advise_step(&mut self, page: PageIndex, advice: Advice, out: &mut Commands) -> Step {

@@ -211,13 +211,13 @@ impl Core {
                 let parts = self.folds.take(fold);
                 for (part, at) in parts.places(self.at(id)) {
                     match part.slot {
-                        Some(slot) => self.set_swapped(at, slot, part.first),
+                        Some(slot) => self.leaves.set_swapped(at, slot, part.first),
                         None => self.forget(at),
                     }
                 }
             }
             (Errand::Copy, _) => self.not_copied(id, out),
-            (_, Some(slot)) => self.set_swapped(self.at(id), slot, folio.slot_first),
+            (_, Some(slot)) => self.leaves.set_swapped(self.at(id), slot, folio.slot_first),
             (_, None) => self.forget(self.at(id)),
         }
         self.give_up_filling(id, &folio, frame_kept, out);
@@ -227,7 +227,7 @@ impl Core {
         let folio = *self.folios.get(id);
         self.stat.load_failed += 1;
         let at = self.at(id);
-        self.set_entries(at, Entry::Poisoned);
+        self.leaves.fill(at, Entry::Poisoned);
         if let Some(slot) = folio.slot {
             self.drop_slot_pages(slot, folio.order.pages().0, out);
         }
@@ -325,9 +325,9 @@ impl Core {
     fn evicted(&mut self, id: FolioId, folio: &Folio, to: Option<(SlotId, u16)>) {
         let at = self.at(id);
         match to {
-            Some((slot, first)) => self.set_swapped(at, slot, first),
+            Some((slot, first)) => self.leaves.set_swapped(at, slot, first),
             None => {
-                self.set_entries(at, Entry::Zero);
+                self.leaves.fill(at, Entry::Zero);
                 self.more_zeros(at.start, at.len.0);
             }
         }
@@ -360,7 +360,7 @@ impl Core {
 
     /// The pages of `range` hold nothing any more, and inherit nothing.
     pub(crate) fn forget(&mut self, range: PageRange) {
-        self.set_entries(range, Entry::Empty);
+        self.leaves.fill(range, Entry::Empty);
         let hidden = self.hide_inherited(range);
         self.let_go(range.start, range.len.0 - hidden);
         self.more_zeros(range.start, hidden);

@@ -479,7 +479,7 @@ impl Core {
         self.folios.get_mut(id).frame = frame;
         self.flights += 1;
         self.charge(id);
-        self.set_entries(at, Entry::Folio(id));
+        self.leaves.fill(at, Entry::Folio(id));
         self.trends.brought(at);
         self.demand.brought(at.len.0);
         self.lruvec_of(id).workingset.came_in(at.len.0);

@@ -106,7 +106,7 @@ impl Core {
         debug_assert!(matches!(folio.state, State::Resident | State::Limbo));
         self.unlist(id);
         self.unmark(id);
-        self.set_entries(at, Entry::Empty);
+        self.leaves.fill(at, Entry::Empty);
         self.let_go(at.start, at.len.0);
         self.stat.pgdiscard += u64::from(at.len.0);
         match folio.frame {

@@ -12,7 +12,7 @@
 //! be left where it is: an heir with a base is as right as one without, only slower.
 
 use super::walk::Step;
-use crate::addr::{LEAF_PAGES, PageCount, PageIndex, PageRange};
+use crate::addr::{PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands};
 use crate::event::{Refusal, Reply};
 use crate::folio::{Errand, FolioId, ListName, State};
@@ -69,9 +69,8 @@ impl Core {
 
     /// Where the first leaf of a region begins that holds anything.
     fn first_leaf_in_use(&self, region: PageRange) -> Option<PageIndex> {
-        let leaves = region.start.leaf()..region.end().0.div_ceil(LEAF_PAGES);
-        let mut starts = leaves.map(|leaf| PageIndex(leaf * LEAF_PAGES));
-        starts.find(|&start| self.leaves.leaf_in_use(start))
+        let in_use = |&start: &PageIndex| self.leaves.leaf_in_use(start);
+        region.leaf_starts().find(in_use)
     }
 
     fn merge_step(&mut self, page: PageIndex, offset: &Offset, out: &mut Commands) -> Step {

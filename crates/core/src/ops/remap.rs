@@ -133,10 +133,11 @@ impl Core {
         let at = self.at(id);
         let (old, new) = (self.group_of(at.start), self.group_of(start));
         self.hand_over(at, old, new);
-        self.set_entries(at, Entry::Empty);
+        self.leaves.fill(at, Entry::Empty);
         let place = self.leaves.place_of(start);
         self.folios.get_mut(id).place = place;
-        self.set_entries(PageRange::new(start, at.len), Entry::Folio(id));
+        self.leaves
+            .fill(PageRange::new(start, at.len), Entry::Folio(id));
     }
 
     /// A region that was moved whole goes on at its new place.

@@ -45,12 +45,11 @@ impl Core {
             return Reply::Refused(Refusal::UnknownRegion);
         };
         let new = |region: &crate::region::Region| {
-            let leaves = region.range.start.leaf()..region.range.end().0.div_ceil(LEAF_PAGES);
-            let in_use = |leaf| self.leaves.leaf_in_use(PageIndex(leaf * LEAF_PAGES));
+            let in_use = |leaf| self.leaves.leaf_in_use(leaf);
             region.range.len == from.range.len
                 && region.base.is_none()
                 && region.heirs == 0
-                && !leaves.into_iter().any(in_use)
+                && !region.range.leaf_starts().any(in_use)
         };
         if source == base || source == copy || base == copy || !new(&to) || !new(&other) {
             return Reply::Refused(Refusal::RegionInUse);
@@ -310,7 +309,7 @@ impl Core {
         if let Some(slot) = folio.slot {
             self.drop_slot_pages(slot, at.len.0, out);
         }
-        self.set_entries(at, Entry::Empty);
+        self.leaves.fill(at, Entry::Empty);
         self.let_go(at.start, at.len.0);
         self.given_back(folio.lender(), out);
     }

@@ -54,7 +54,8 @@ impl Core {
             record.lazy = piece.lazy;
             record.slot = piece.slot;
             record.slot_first = piece.slot_first + half_pages as u16;
-            self.set_entries(PageRange::new(middle, half.pages()), Entry::Folio(upper));
+            self.leaves
+                .fill(PageRange::new(middle, half.pages()), Entry::Folio(upper));
             self.pins += u32::from(piece.pins);
             self.stat.folio_split += 1;
             let whole = if page < middle { upper } else { straddling };

@@ -12,12 +12,6 @@
 //! Workers are started by the first job and end with the manager. Those of a space are started with it, as a program's thread
 //! that knows nothing of us cannot start any.
 //!
-//! *What is spare in the pool* beyond the mark, beyond a budget that was lowered, or beyond the cap on lazily freed memory is gathered and
-//! given back in the same batches, by whoever finds it: the tick, the call that lowers the budget, the one that frees lazily.
-//!
-//! *What is discarded while threads may touch it* goes in the same chunks and batches, given back by who discards, inside the gate. One
-//! large batch is kept for that; who finds it in use has an inline one, and asks for the core's lock more often.
-//!
 //! *A part of a space* is moved to addresses behind the space and freed there as a region of its own. Its own addresses are
 //! closed when the call returns. A fork waits for all of this: a child has no worker that has begun something.
 
@@ -26,11 +20,10 @@ use super::remap::{Beside, RemapRefusal};
 use super::snapshot::Named;
 use super::turns::Turns;
 use crate::signals::SignalsBlocked;
-use arrayvec::ArrayVec;
-use millpond_core::gather::{GATHER_PAGE, Gather, Gathered};
+use millpond_core::gather::{GATHER_PAGE, Gather};
 use millpond_core::limits::DISCARD_WALK;
 use millpond_core::{
-    Commands, Frame, GroupId, LEAF_PAGES, Mmu, PAGE_SIZE, PageCount, PageRange, Refusal, Reply,
+    GIGABYTE_PAGES, GroupId, LEAF_PAGES, PAGE_SIZE, PageCount, PageRange, Refusal, Reply,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -42,10 +35,6 @@ use std::time::{Duration, Instant};
 const PAGES: usize = 2 * DISCARD_WALK as usize / GATHER_PAGE + 1;
 /// The same for 8 MiB.
 const DISCARD_PAGES: usize = PAGES / 4;
-/// Pages under one entry of the table above the leaves' in the kernel.
-const GIGABYTE: u32 = LEAF_PAGES * LEAF_PAGES;
-/// Frames, or runs, that are given back by one call.
-const AT_ONCE: usize = 64;
 
 /// How freeing is done; see [`Manager::set_free_tuning`](crate::Manager::set_free_tuning).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,12 +124,24 @@ impl AtRest<'_> {
 
 /// What was given back so far; see [`FreeStats`].
 #[derive(Default)]
-struct Counts {
+pub(super) struct Counts {
     batches: AtomicU64,
     by_workers: AtomicU64,
     pages: AtomicU64,
     slots: AtomicU64,
     nanos: AtomicU64,
+}
+
+impl Counts {
+    /// A batch of `pages` and `slots` was given back, in the time since `begun`.
+    pub(super) fn add(&self, by: Freed, pages: PageCount, slots: u64, begun: Instant) {
+        let add = |count: &AtomicU64, more| count.fetch_add(more, Ordering::Relaxed);
+        add(&self.batches, 1);
+        add(&self.by_workers, u64::from(by == Freed::ByWorker));
+        add(&self.pages, u64::from(pages.0));
+        add(&self.slots, slots);
+        add(&self.nanos, begun.elapsed().as_nanos() as u64);
+    }
 }
 
 /// The queue and what it is tuned by.
@@ -151,13 +152,13 @@ pub(crate) struct Freer {
     workers: AtomicUsize,
     batch_pages: AtomicU32,
     chunk_pages: AtomicU32,
-    counts: Counts,
+    pub(super) counts: Counts,
     /// Workers that give memory back; read without the queue's lock.
     busy: AtomicUsize,
     /// The batch for spare frames, as nobody may allocate where these are given back.
-    spare: Mutex<Gather>,
+    pub(super) spare: Mutex<Gather>,
     /// The same for large discards. Everybody only tries it: who holds it enters the gate.
-    discards: Mutex<Gather>,
+    pub(super) discards: Mutex<Gather>,
     ended: AtomicBool,
 }
 
@@ -325,81 +326,6 @@ impl Driver {
         Ok(wanted)
     }
 
-    /// Lends `f` the large batch for discards, if nobody is using it, in place of the inline one.
-    pub(super) fn with_large_batch<T>(
-        &self,
-        commands: &mut Commands,
-        f: impl FnOnce(&mut Commands) -> T,
-    ) -> T {
-        let Ok(mut large) = self.freer.discards.try_lock() else {
-            return f(commands);
-        };
-        std::mem::swap(commands.batch(), &mut large);
-        let result = f(commands);
-        std::mem::swap(commands.batch(), &mut large);
-        result
-    }
-
-    /// Gives a batch back, and tells the core and who waits.
-    pub(super) fn give_back(&self, gather: &mut Gather, by: Freed) {
-        let since = Instant::now();
-        if let Some(range) = gather.zap() {
-            self.mmu.zap(&[range]);
-        }
-        let mut frames = ArrayVec::<Frame, AT_ONCE>::new();
-        let mut runs = ArrayVec::<PageRange, AT_ONCE>::new();
-        let mut slots = 0;
-        for item in gather.items() {
-            match item {
-                Gathered::Slot(slot) => {
-                    self.store.release(slot);
-                    slots += 1;
-                }
-                Gathered::Frame(frame) => {
-                    if frames.is_full() {
-                        self.mmu.free_frames(&frames);
-                        frames.clear();
-                    }
-                    frames.push(frame);
-                }
-                Gathered::Run(run) => {
-                    if runs.is_full() {
-                        self.mmu.zap(&runs);
-                        runs.clear();
-                    }
-                    runs.push(run);
-                }
-            }
-        }
-        self.mmu.free_frames(&frames);
-        self.mmu.zap(&runs);
-        if let Some(awaited) = self.lock().gathered(gather) {
-            self.mmu.wake(awaited);
-        }
-        let add = |count: &AtomicU64, more| count.fetch_add(more, Ordering::Relaxed);
-        let counts = &self.freer.counts;
-        add(&counts.batches, 1);
-        add(&counts.by_workers, u64::from(by == Freed::ByWorker));
-        add(&counts.pages, u64::from(gather.pages().0));
-        add(&counts.slots, slots);
-        add(&counts.nanos, since.elapsed().as_nanos() as u64);
-        gather.clear();
-        self.wake_waiters();
-    }
-
-    /// What is spare in the pool and not asked for goes to the kernel. For threads inside the gate.
-    pub(super) fn give_spare_frames_back(&self) {
-        let most = self.freer.chunk();
-        let mut gather = (self.freer.spare.lock()).unwrap_or_else(PoisonError::into_inner);
-        loop {
-            self.lock().gather_spare(most, &mut gather);
-            if gather.is_empty() {
-                return;
-            }
-            self.give_back(&mut gather, Freed::ByOwner);
-        }
-    }
-
     /// Frees a region in the background. Its addresses are free at once, if there are as many others for the meantime.
     pub(crate) fn free_async(self: &Arc<Self>, region: Named) {
         let (id, range) = region;
@@ -464,14 +390,14 @@ impl Driver {
             return Err(RemapRefusal::NoAddressSpace);
         }
         // The kernel moves a GiB by one pointer where both places lie alike in theirs.
-        let spare = match range.len.0 >= GIGABYTE {
-            true => GIGABYTE - LEAF_PAGES,
+        let spare = match range.len.0 >= GIGABYTE_PAGES {
+            true => GIGABYTE_PAGES - LEAF_PAGES,
             false => 0,
         };
         let grave = (self.addresses(PageCount(range.len.0 + spare)))
             .or_else(|| self.addresses(range.len))
             .ok_or(RemapRefusal::NoAddressSpace)?;
-        let shift = range.start.0.wrapping_sub(grave.1.start.0) % GIGABYTE;
+        let shift = range.start.0.wrapping_sub(grave.1.start.0) % GIGABYTE_PAGES;
         let shift = shift.min(grave.1.len.0 - range.len.0);
         let to = PageRange::new(grave.1.start.plus(shift), range.len);
         match self.remap_watched(range, to, false) {

@@ -13,6 +13,7 @@ mod fault;
 pub(crate) mod fork;
 pub(crate) mod free;
 mod freed;
+mod give_back;
 mod governor;
 mod group;
 mod housekeeping;

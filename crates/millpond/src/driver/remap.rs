@@ -6,11 +6,10 @@
 use super::Driver;
 use super::snapshot::Named;
 use crate::signals::SignalsBlocked;
-use millpond_core::{Commands, Event, LEAF_PAGES, PageCount, PageIndex, PageRange, Refusal, Reply};
+use millpond_core::{
+    Commands, Event, GIGABYTE_PAGES, PageCount, PageIndex, PageRange, Refusal, Reply,
+};
 use millpond_mmu::MmuError;
-
-/// Pages under one entry of the table above the leaves' in the kernel.
-const GIGABYTE: u32 = LEAF_PAGES * LEAF_PAGES;
 
 /// Leaves whose pointers take as long as the call that brings what was moved along back.
 const CALL: u32 = 64;
@@ -60,7 +59,7 @@ impl Driver {
                 }
             };
             let Beside { lead, trail } = beside;
-            let rest = |pages: PageCount| to.len.min(PageCount(GIGABYTE - pages.0));
+            let rest = |pages: PageCount| to.len.min(PageCount(GIGABYTE_PAGES - pages.0));
             let before = PageRange::new(from.widened(lead, PageCount::ZERO).start, lead);
             let lead = along(before, PageRange::new(to.start, rest(lead)));
             let last = rest(trail);

@@ -130,9 +130,8 @@ pub fn work(setting: Setting<'_>) -> Result<Outcome, Failure> {
     })
 }
 
-/// Resident anonymous bytes of this process, as the kernel counts them: the middle of five looks. (Code that runs for the first time brings 64
-/// KiB of its file in.) A page that moves while one of them walks the
-/// tables is seen twice, or not at all.
+/// Resident anonymous bytes of this process, as the kernel counts them: the middle of five looks, as a page that moves while one of them walks
+/// the tables is seen twice, or not at all. (All resident bytes would not do: code that runs for the first time brings 64 KiB of its file in.)
 fn resident() -> Result<u64, Failure> {
     let mut looks = [0; 5];
     for look in &mut looks {

@@ -1,0 +1,88 @@
+//! Giving a batch back: what [`Core`](millpond_core::Core) unhooked goes to kernel and store outside of its lock.
+//!
+//! A batch comes from a free (`free.rs`), and from two others. *What is spare in the pool* beyond the mark, beyond a budget that was lowered, or
+//! beyond the cap on lazily freed memory is gathered and given back by whoever finds it: the tick, the call that lowers the budget, the
+//! one that frees lazily. *What is discarded while threads may touch it* is given back by who discards, inside the gate. One large batch is
+//! kept for that; who finds it in use has an inline one, and asks for the core's lock more often.
+
+use super::Driver;
+use super::free::Freed;
+use arrayvec::ArrayVec;
+use millpond_core::gather::{Gather, Gathered};
+use millpond_core::{Commands, Frame, Mmu, PageRange};
+use std::sync::PoisonError;
+use std::time::Instant;
+
+/// Frames, or runs, that are given back by one call.
+const AT_ONCE: usize = 64;
+
+impl Driver {
+    /// Lends `f` the large batch for discards, if nobody is using it, in place of the inline one.
+    pub(super) fn with_large_batch<T>(
+        &self,
+        commands: &mut Commands,
+        f: impl FnOnce(&mut Commands) -> T,
+    ) -> T {
+        let Ok(mut large) = self.freer.discards.try_lock() else {
+            return f(commands);
+        };
+        std::mem::swap(commands.batch(), &mut large);
+        let result = f(commands);
+        std::mem::swap(commands.batch(), &mut large);
+        result
+    }
+
+    /// Gives a batch back, and tells the core and who waits.
+    pub(super) fn give_back(&self, gather: &mut Gather, by: Freed) {
+        let begun = Instant::now();
+        if let Some(range) = gather.zap() {
+            self.mmu.zap(&[range]);
+        }
+        let mut frames = ArrayVec::<Frame, AT_ONCE>::new();
+        let mut runs = ArrayVec::<PageRange, AT_ONCE>::new();
+        let mut slots = 0;
+        for item in gather.items() {
+            match item {
+                Gathered::Slot(slot) => {
+                    self.store.release(slot);
+                    slots += 1;
+                }
+                Gathered::Frame(frame) => {
+                    if frames.is_full() {
+                        self.mmu.free_frames(&frames);
+                        frames.clear();
+                    }
+                    frames.push(frame);
+                }
+                Gathered::Run(run) => {
+                    if runs.is_full() {
+                        self.mmu.zap(&runs);
+                        runs.clear();
+                    }
+                    runs.push(run);
+                }
+            }
+        }
+        self.mmu.free_frames(&frames);
+        self.mmu.zap(&runs);
+        if let Some(awaited) = self.lock().gathered(gather) {
+            self.mmu.wake(awaited);
+        }
+        self.freer.counts.add(by, gather.pages(), slots, begun);
+        gather.clear();
+        self.wake_waiters();
+    }
+
+    /// What is spare in the pool and not asked for goes to the kernel. For threads inside the gate.
+    pub(super) fn give_spare_frames_back(&self) {
+        let most = self.freer.chunk();
+        let mut gather = (self.freer.spare.lock()).unwrap_or_else(PoisonError::into_inner);
+        loop {
+            self.lock().gather_spare(most, &mut gather);
+            if gather.is_empty() {
+                return;
+            }
+            self.give_back(&mut gather, Freed::ByOwner);
+        }
+    }
+}

@@ -434,3 +434,31 @@ fn what_leaves_on_a_removed_groups_account_leaves_no_shadow() {
     bench.touch(range);
     assert_eq!(refaults(&bench, GroupId::ROOT), 0);
 }
+
+/// Splitting off what was freed of a folio once took it out of the figures of the group that the region was in by then, and counted it
+/// there anew: a total that only grows went below zero. Found by the simulator with sums checked for overflow (seed 16777217).
+#[test]
+fn what_was_freed_in_one_group_is_not_counted_again_in_another() {
+    let mut bench = Bench::new();
+    let [before, after] = [(); 2].map(|()| bench.group(GroupId::ROOT, GroupLimits::default()));
+    let region = bench.create(16, 4);
+    bench.move_to(region, before);
+    bench.touch(region.1);
+    bench.free(part(region.1, 2..8), FreeMode::Exclusive);
+    bench.move_to(region, after);
+    let freed = |bench: &Bench| {
+        [GroupId::ROOT, before, after].map(|group| {
+            bench
+                .0
+                .group_stat(group)
+                .expect("it is known")
+                .vm
+                .pglazyfree
+        })
+    };
+    let counted = freed(&bench);
+    assert_eq!(counted, [6, 6, 0]);
+    let commands = bench.reclaim_in(after, 6);
+    assert!(!commands.is_empty());
+    assert_eq!(freed(&bench), counted);
+}

@@ -101,7 +101,7 @@ fn tell(run: &Run, args: &Args, total: &mut Coverage) -> bool {
     let option =
         |name, value: Option<u32>| value.map_or(String::new(), |n| format!(" --{name} {n}"));
     println!(
-        "replay: cargo run -p millpond-sim -- {} --events {} --check-every 1{}{}{}",
+        "replay: cargo run --profile checked -p millpond-sim -- {} --events {} --check-every 1{}{}{}",
         run.seed,
         args.events,
         option("freeing", args.freeing),

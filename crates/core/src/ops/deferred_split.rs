@@ -89,8 +89,7 @@ impl Core {
         (folio.state, folio.errand) = (State::Resident, Errand::None);
         if u32::from(pages) == folio.order.pages().0 {
             folio.freed = Part::default();
-            self.count_for(id, |stat| stat.pglazyfree -= u64::from(pages));
-            return self.mark(id);
+            return self.await_use(id);
         }
         let group = folio.group;
         self.lazy_more(group, u32::from(pages));
@@ -142,7 +141,8 @@ impl Core {
         false
     }
 
-    /// Splits a mapped folio around the part that was freed, whose pieces join the lazily freed. False when there are no
+    /// Splits a mapped folio around the part that was freed, whose pieces join the lazily freed: they were counted when they
+    /// were freed, perhaps for the group that the region was in then. False when there are no
     /// records for them: then the part, which is zeros, counts as freed no more.
     pub(crate) fn split_off_freed(&mut self, id: FolioId, out: &mut Commands) -> bool {
         let first = self.folios.get(id).freed.first;
@@ -153,9 +153,7 @@ impl Core {
         }
         self.for_each_folio(part, |core, piece| {
             core.unlist(piece);
-            let pages = u64::from(core.folios.get(piece).order.pages().0);
-            core.count_for(piece, |stat| stat.pglazyfree -= pages);
-            core.mark(piece);
+            core.await_use(piece);
         });
         true
     }

@@ -174,8 +174,15 @@ impl Core {
         }
     }
 
-    /// A folio that is mapped or in limbo, and on no list, waits among the lazily freed from now on.
+    /// A folio that is mapped or in limbo, and on no list, was freed lazily.
     pub(crate) fn mark(&mut self, id: FolioId) {
+        let pages = u64::from(self.folios.get(id).order.pages().0);
+        self.count_for(id, |stat| stat.pglazyfree += pages);
+        self.await_use(id);
+    }
+
+    /// A folio that is mapped or in limbo, and on no list, waits among the lazily freed from now on.
+    pub(crate) fn await_use(&mut self, id: FolioId) {
         let folio = self.folios.get_mut(id);
         let pages = folio.order.pages().0;
         folio.lazy = true;
@@ -188,7 +195,6 @@ impl Core {
             }
         }
         self.lazy_more(group, pages);
-        self.count(group, |stat| stat.pglazyfree += u64::from(pages));
         self.list(id, ListName::LazyFree);
     }
 

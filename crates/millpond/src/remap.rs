@@ -199,6 +199,7 @@ impl Region {
         let mut target = self.another(front, len).ok_or(no_space)?;
         let lead = PageCount(front);
         let trail = PageCount(pages.end().0.next_multiple_of(GIGABYTE_PAGES) - pages.end().0);
+        self.extend_to(pages.end().0 + trail.0);
         let (ours, theirs) = (self.named().1, target.named().1);
         let there = PageRange::new(theirs.start.plus(front), pages.len);
         let reach = |lead: PageCount, trail: PageCount| {
@@ -213,6 +214,17 @@ impl Region {
         };
         self.move_with(range, &mut target, 0, beside)?;
         Ok(target)
+    }
+
+    /// Takes the addresses behind the region, up to page `end`, where they are free: its length is what it was.
+    fn extend_to(&mut self, end: u32) {
+        let (id, range) = self.named();
+        if range.end().0 < end && !self.driver().inherits(id) {
+            let pages = PageCount(end - range.start.0);
+            if let Ok(Some(longer)) = self.driver().grow_in_place((id, range), pages) {
+                self.rename(longer, self.len());
+            }
+        }
     }
 
     fn move_by_copy(

@@ -157,12 +157,18 @@ fn what_lies_behind_a_gigabyte_that_moves_stays() {
     each_way(&[4], |manager, way| {
         for (before, behind, pinned) in [
             (GIB / 2 + PAGE, 2 * PAGE, false),
+            (GIB / 2 + PAGE, 0, false),
             (GIB - PAGE, 3 * MIB, false),
             (GIB / 2 + PAGE, GIB / 2 - PAGE, false),
             (GIB - MIB, MIB, true),
         ] {
             let end = before + GIB;
             let mut from = manager.region(end + behind).unwrap();
+            // Where it has no addresses behind the range it takes free ones; else somebody is there.
+            let mut neighbour = (behind > 0).then(|| manager.region(3 * MIB).unwrap());
+            if let Some(region) = &mut neighbour {
+                fill(region, 0..3 * MIB, 50_000);
+            }
             let near = MIB + 3 * PAGE;
             let edges = [
                 before - MIB.min(before)..before,
@@ -190,6 +196,9 @@ fn what_lies_behind_a_gigabyte_that_moves_stays() {
             assert!(holds(&to, 0..near, 20_000), "{way} {before}");
             assert!(holds(&to, GIB - near..GIB, 30_000), "{way} {before}");
             assert!(is_zero(&to, near..4 * MIB), "{way} {before}");
+            let unharmed = |region| holds(region, 0..3 * MIB, 50_000);
+            assert!(neighbour.as_ref().is_none_or(unharmed), "{way} {before}");
+            assert_eq!(from.len(), end + behind);
             to.grow(GIB + MIB).unwrap();
             assert!(is_zero(&to, GIB..GIB + MIB), "{way} {before}");
             assert!(holds(&to, GIB - near..GIB, 30_000), "{way} {before}");

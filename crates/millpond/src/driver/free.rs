@@ -23,7 +23,7 @@ use crate::signals::SignalsBlocked;
 use millpond_core::gather::{GATHER_PAGE, Gather};
 use millpond_core::limits::DISCARD_WALK;
 use millpond_core::{
-    GIGABYTE_PAGES, GroupId, LEAF_PAGES, PAGE_SIZE, PageCount, PageRange, Refusal, Reply,
+    Commands, GIGABYTE_PAGES, GroupId, LEAF_PAGES, PAGE_SIZE, PageCount, PageRange, Refusal, Reply,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -277,7 +277,7 @@ impl Driver {
         let mut turns = Turns::new();
         while !rest.is_empty() {
             let here = PageRange::new(rest.start, rest.len.min(self.freer.chunk()));
-            if self.recycle(here)? {
+            if self.recycle(here, by)? {
                 rest = rest.tail(here.end());
                 continue;
             }
@@ -314,14 +314,14 @@ impl Driver {
     }
 
     /// As long as demand asks for more frames than are spare, what is freed goes to the pool. Whether it did.
-    fn recycle(&self, here: PageRange) -> Result<bool, Refusal> {
+    fn recycle(&self, here: PageRange, by: Freed) -> Result<bool, Refusal> {
         let wanted = {
             let _inside = self.gate.enter();
             let core = self.lock();
             core.pool_room() >= here.len
         };
         if wanted {
-            self.discard(here)?;
+            self.discard_chunk(&mut Commands::new(), here, by)?;
         }
         Ok(wanted)
     }
@@ -502,10 +502,11 @@ impl Driver {
 
     /// `by` is who gives a batch back. A whole region is always ended as a worker does it, without waiting for others.
     fn do_job(self: &Arc<Self>, job: Job, by: Freed) {
+        let mut waits = None;
         match job {
             Job::Batch(mut gather, owner) => {
                 self.give_back(&mut gather, by);
-                owner.fetch_sub(1, Ordering::SeqCst);
+                waits = Some(owner);
             }
             Job::Region(region) => self.end_region(region, Freed::ByWorker),
             Job::Whole(region) => self.clear_whole(region),
@@ -518,7 +519,13 @@ impl Driver {
             }
             Job::Merge(base) => self.merge(base),
         }
-        self.freer.lock().taken -= 1;
+        let mut queue = self.freer.lock();
+        queue.taken -= 1;
+        // Under the lock: once the owner goes on, nothing of his is queued or taken any more.
+        if let Some(batches) = waits {
+            batches.fetch_sub(1, Ordering::SeqCst);
+        }
+        drop(queue);
         self.freer.changed.notify_all();
     }
 

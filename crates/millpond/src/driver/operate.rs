@@ -23,7 +23,7 @@ impl Driver {
         range: PageRange,
         event: impl Fn(PageRange) -> Event,
     ) -> Result<(), Refusal> {
-        self.operate_with(&mut Commands::new(), range, event)
+        self.operate_with(&mut Commands::new(), range, Freed::ByOwner, event)
     }
 
     /// Forgets what `range` holds, a chunk at a time ([`FreeTuning`](super::free::FreeTuning)).
@@ -33,7 +33,7 @@ impl Driver {
     pub(crate) fn discard(&self, mut rest: PageRange) -> Result<(), Refusal> {
         let chunk = self.freer.chunk();
         if rest.len <= chunk {
-            return self.discard_chunk(&mut Commands::new(), rest);
+            return self.discard_chunk(&mut Commands::new(), rest, Freed::ByOwner);
         }
         let _quiet = SignalsBlocked::new();
         if let Some(page) = self.first_pinned(rest) {
@@ -47,7 +47,7 @@ impl Driver {
                 let end = PageIndex((rest.start.0 + chunk.0) / LEAF_PAGES * LEAF_PAGES);
                 let len = PageCount(end.0 - rest.start.0).min(rest.len);
                 let here = PageRange::new(rest.start, len);
-                self.discard_chunk(commands, here)?;
+                self.discard_chunk(commands, here, Freed::ByOwner)?;
                 rest = rest.tail(here.end());
                 turns.next();
             }
@@ -55,14 +55,21 @@ impl Driver {
         })
     }
 
-    fn discard_chunk(&self, commands: &mut Commands, range: PageRange) -> Result<(), Refusal> {
-        self.operate_with(commands, range, |range| Event::Discard { range })
+    /// The same of one chunk. `by` is who gives back what was gathered.
+    pub(super) fn discard_chunk(
+        &self,
+        commands: &mut Commands,
+        range: PageRange,
+        by: Freed,
+    ) -> Result<(), Refusal> {
+        self.operate_with(commands, range, by, |range| Event::Discard { range })
     }
 
     fn operate_with(
         &self,
         commands: &mut Commands,
         mut range: PageRange,
+        by: Freed,
         event: impl Fn(PageRange) -> Event,
     ) -> Result<(), Refusal> {
         let _quiet = SignalsBlocked::new();
@@ -81,7 +88,7 @@ impl Driver {
             }
             self.carry_out(commands);
             if gathered {
-                self.give_back(commands.batch(), Freed::ByOwner);
+                self.give_back(commands.batch(), by);
             }
             match reply {
                 Reply::Done => return Ok(()),

@@ -158,18 +158,10 @@ impl Driver {
         region: Named,
         pages: PageCount,
     ) -> Result<Named, RemapRefusal> {
-        let (id, old) = region;
-        if let Reply::Region { region, range } = self.tell(Event::Resize { region: id, pages }) {
-            let added = range.tail(old.end());
-            if let Err(error) = self.mmu.open(added) {
-                self.tell(Event::Resize {
-                    region: id,
-                    pages: old.len,
-                });
-                return Err(RemapRefusal::Memory(error));
-            }
-            return Ok((region, range));
+        if let Some(longer) = self.grow_in_place(region, pages)? {
+            return Ok(longer);
         }
+        let old = region.1;
         let new = self.addresses(pages).ok_or(RemapRefusal::NoAddressSpace)?;
         let opened = self.mmu.open(new.1).map_err(RemapRefusal::Memory);
         let front = PageRange::new(new.1.start, old.len);
@@ -180,6 +172,24 @@ impl Driver {
             self.forget_region(gone);
         }
         moved.map(|()| new)
+    }
+
+    /// The same where it is; `None`, and nothing has changed, when the addresses behind it are taken. Threads may go on using it.
+    pub(crate) fn grow_in_place(
+        &self,
+        (id, old): Named,
+        pages: PageCount,
+    ) -> Result<Option<Named>, RemapRefusal> {
+        let Reply::Region { region, range } = self.tell(Event::Resize { region: id, pages }) else {
+            return Ok(None);
+        };
+        let added = range.tail(old.end());
+        if let Err(error) = self.mmu.open(added) {
+            let pages = old.len;
+            self.tell(Event::Resize { region, pages });
+            return Err(RemapRefusal::Memory(error));
+        }
+        Ok(Some((region, range)))
     }
 
     /// Gives back what a region has from `pages` on, which must be discarded. False when the addresses are kept.

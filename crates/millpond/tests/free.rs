@@ -74,19 +74,38 @@ fn for_tuning() -> Manager {
     Manager::builder().ram(128 << 20).build().unwrap()
 }
 
+fn worker_threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let named = |task: &std::fs::DirEntry| {
+        let name = std::fs::read_to_string(task.path().join("comm"));
+        name.is_ok_and(|name| name.trim() == "millpond-free")
+    };
+    tasks.flatten().filter(named).count()
+}
+
+/// Making a thread was half of what the first `free_async` took its caller.
+#[test]
+fn a_worker_is_there_before_much_memory_is_freed() {
+    common::alone("a_worker_is_there_before_much_memory_is_freed", || {
+        let manager = for_tuning();
+        let little = filled(&manager, 8 * MIB);
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        assert_eq!(worker_threads(), 0, "not for so little");
+        let much = filled(&manager, 100 * MIB);
+        assert!(eventually(|| worker_threads() == 1));
+        much.free_async();
+        little.free_async();
+        manager.quiesce();
+        assert_eq!(worker_threads(), 1);
+        nothing_is_left(&manager, "free_async");
+    });
+}
+
 /// Rows 3.1 and 3.2: beyond the threshold batches go to the workers, of which there are as many as were asked for, and the free
 /// is complete when it returns.
 #[test]
 fn the_number_of_workers_can_be_changed_while_it_runs() {
     common::alone("the_number_of_workers_can_be_changed_while_it_runs", || {
-        let threads = || {
-            let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-            let named = |task: &std::fs::DirEntry| {
-                let name = std::fs::read_to_string(task.path().join("comm"));
-                name.is_ok_and(|name| name.trim() == "millpond-free")
-            };
-            tasks.flatten().filter(named).count()
-        };
         let manager = for_tuning();
         for (workers, most) in [(0, 0), (1, 1), (3, 3), (0, 3)] {
             let tuning = FreeTuning {
@@ -97,7 +116,7 @@ fn the_number_of_workers_can_be_changed_while_it_runs() {
             let freed = freed_with(&manager, tuning);
             assert!(freed.batches >= 20, "{freed:?}");
             assert_eq!(freed.by_workers > 0, workers > 0, "{freed:?}");
-            let threads = threads();
+            let threads = worker_threads();
             assert!(
                 threads <= most && threads >= workers.min(1),
                 "{threads} threads for {workers} workers"

@@ -219,6 +219,19 @@ impl Core {
         end
     }
 
+    /// Where a discard of `range` has to begin, exact to a leaf; `None` when there is nothing that it would change. It would be refused at
+    /// the start of a range that is not in the arena.
+    #[must_use]
+    pub fn first_in_use(&self, range: PageRange) -> Option<PageIndex> {
+        if !self.range_ok(range) {
+            return (!range.is_empty()).then_some(range.start);
+        }
+        let in_use =
+            |&leaf: &PageIndex| self.leaves.leaf_in_use(leaf) || self.leaf_is_inherited(leaf);
+        let leaf = range.leaf_starts().find(in_use)?;
+        Some(leaf.max(range.start))
+    }
+
     /// The first page of `range` that is pinned.
     #[must_use]
     pub fn first_pinned(&self, range: PageRange) -> Option<PageIndex> {

@@ -122,6 +122,7 @@ impl Driver {
             self.tick_stalls();
         }
         self.give_kept_back();
+        self.start_worker_ahead();
         {
             let _inside = self.gate.enter();
             self.give_spare_frames_back();

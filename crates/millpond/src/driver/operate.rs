@@ -23,6 +23,7 @@ impl Driver {
         range: PageRange,
         event: impl Fn(PageRange) -> Event,
     ) -> Result<(), Refusal> {
+        let _quiet = SignalsBlocked::new();
         self.operate_with(&mut Commands::new(), range, Freed::ByOwner, event)
     }
 
@@ -31,18 +32,19 @@ impl Driver {
     /// # Errors
     /// The core's refusal. A pinned page refuses before anything is changed, unless the pin came meanwhile.
     pub(crate) fn discard(&self, mut rest: PageRange) -> Result<(), Refusal> {
+        let _quiet = SignalsBlocked::new();
         let chunk = self.freer.chunk();
         if rest.len <= chunk {
             return self.discard_chunk(&mut Commands::new(), rest, Freed::ByOwner);
         }
-        let _quiet = SignalsBlocked::new();
         if let Some(page) = self.first_pinned(rest) {
             return Err(Refusal::Pinned { page });
         }
         let mut commands = Commands::new();
         self.with_large_batch(&mut commands, |commands| {
             let mut turns = Turns::new();
-            while !rest.is_empty() {
+            while let Some(start) = self.first_in_use(rest) {
+                rest = rest.tail(start);
                 // Chunks end where leaves do, so that no folio is split between two.
                 let end = PageIndex((rest.start.0 + chunk.0) / LEAF_PAGES * LEAF_PAGES);
                 let len = PageCount(end.0 - rest.start.0).min(rest.len);
@@ -55,7 +57,7 @@ impl Driver {
         })
     }
 
-    /// The same of one chunk. `by` is who gives back what was gathered.
+    /// The same of one chunk, with signals blocked. `by` is who gives back what was gathered.
     pub(super) fn discard_chunk(
         &self,
         commands: &mut Commands,
@@ -72,7 +74,6 @@ impl Driver {
         by: Freed,
         event: impl Fn(PageRange) -> Event,
     ) -> Result<(), Refusal> {
-        let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
         let mut turns = Turns::new();
         loop {
@@ -149,6 +150,11 @@ impl Driver {
             }
         }
         Ok(())
+    }
+
+    fn first_in_use(&self, range: PageRange) -> Option<PageIndex> {
+        let _inside = self.gate.enter();
+        self.lock().first_in_use(range)
     }
 
     pub(crate) fn first_pinned(&self, range: PageRange) -> Option<PageIndex> {

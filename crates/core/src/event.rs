@@ -248,7 +248,8 @@ pub enum Event {
         /// The range.
         range: PageRange,
     },
-    /// The budget for frames is now `pages` (the driver subtracts what the store and the program use).
+    /// The budget for frames is now `pages` (the driver subtracts what the store and the program use). A few spare frames beyond it are
+    /// given back.
     SetLimit {
         /// The new limit.
         pages: PageCount,

@@ -21,7 +21,7 @@ use crate::frames::Frames;
 use crate::group::{GroupId, GroupLimits, Groups, NodeId};
 use crate::leaf::{LeafTable, Place};
 use crate::limits::DEFERRED_SPLITS;
-use crate::limits::{LARGE, REFAULT_COST_MOST};
+use crate::limits::{LARGE, REFAULT_COST_MOST, TRIM_AT_ONCE};
 use crate::lru::{ANON, FILE, KINDS, Lruvec, Lruvecs, kind_of};
 use crate::ops::free::Demand;
 use crate::ops::lazy_free::Recount;
@@ -195,6 +195,10 @@ impl Core {
             Event::DropRegion { region } => self.drop_region(region),
             Event::SetLimit { pages } => {
                 self.limit = pages.0;
+                // What is more goes by batches ([`Core::gather_spare`]).
+                if self.frames_in_use().saturating_sub(self.limit) <= TRIM_AT_ONCE {
+                    self.trim(out);
+                }
                 Reply::Done
             }
             Event::SetRefaultCost { sixteenths } => {

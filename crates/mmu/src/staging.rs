@@ -21,11 +21,13 @@
 //! *When they are dear.* In a virtual machine the kernel's free memory may be memory that the host has taken back, and clearing a
 //! huge page of it takes 4 ms instead of 0.1, because the host finds it page by page. Small pages come from what was freed a
 //! moment ago and cost 0.4 ms for as much. A page that took longer than that is used, and counts as several failures in a
-//! row: what comes next would be as slow. A stream of 512 MiB asks five times instead of 256.
+//! row: what comes next would be as slow. A stream of 512 MiB asks five times instead of 256. But one slow page among many quick ones is no such sign, and
+//! resting for it would cost more than it did. So there is an account of what huge pages have saved, and a slow one that it covers has no
+//! consequences.
 
 use core::ffi::c_void;
 use core::mem::ManuallyDrop;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::fd::AsFd;
@@ -44,6 +46,8 @@ const SLOTS: u32 = 16;
 const STRIKES: u32 = 8;
 /// As many failures as a page that was slow to get counts for, at least.
 const SLOW_STRIKES: u32 = 4;
+/// What the account holds at most: quick pages of long ago say little about the next.
+const SAVED_MOST: Duration = Duration::from_millis(8);
 
 pub(crate) struct Staging {
     memory: Reservation,
@@ -53,8 +57,10 @@ pub(crate) struct Staging {
     strikes: AtomicU32,
     /// Requests that are still to be refused.
     resting: AtomicU32,
-    /// A page that takes longer is slow.
+    /// A page that takes longer is slow: twice as long as small ones.
     within: Duration,
+    /// Nanoseconds that huge pages have saved.
+    saved: AtomicI64,
 }
 
 impl Staging {
@@ -72,6 +78,7 @@ impl Staging {
             strikes: AtomicU32::new(0),
             resting: AtomicU32::new(0),
             within,
+            saved: AtomicI64::new(0),
         }))
     }
 
@@ -100,7 +107,7 @@ impl Staging {
                 Advice::LinuxPopulateWrite,
             )
         };
-        slot.slow = processor_time().saturating_sub(since) > self.within;
+        slot.took = processor_time().saturating_sub(since);
         page.is_ok().then_some(slot)
     }
 
@@ -116,8 +123,20 @@ impl Staging {
         Some(Slot {
             staging: self,
             index: before.trailing_ones(),
-            slow: false,
+            took: Duration::ZERO,
         })
+    }
+
+    /// A page took so long. Whether that is no more than what others have saved.
+    fn afford(&self, took: Duration) -> bool {
+        let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+        let more = nanos(self.within / 2).saturating_sub(nanos(took));
+        let sum = |saved: i64| saved.saturating_add(more).min(nanos(SAVED_MOST));
+        let settle = |saved: i64| Some(sum(saved).max(0));
+        let before = self
+            .saved
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, settle);
+        before.is_ok_and(|saved| sum(saved) >= 0)
     }
 
     /// One more failure in a row, or as many as `strikes` if that is more.
@@ -137,8 +156,8 @@ impl Staging {
 pub(crate) struct Slot<'a> {
     staging: &'a Staging,
     index: u32,
-    /// The page took longer than small ones.
-    slow: bool,
+    /// Processor time that the page took.
+    took: Duration,
 }
 
 impl Slot<'_> {
@@ -149,7 +168,8 @@ impl Slot<'_> {
     /// The slot's page was moved away as a whole.
     pub(crate) fn gone(self) {
         let this = ManuallyDrop::new(self);
-        if this.slow {
+        let slow = this.took > this.staging.within;
+        if !this.staging.afford(this.took) && slow {
             this.staging.strike(SLOW_STRIKES);
         } else if this.staging.strikes.load(Ordering::Relaxed) > 0 {
             this.staging.strikes.store(0, Ordering::Relaxed);
@@ -220,6 +240,8 @@ pub(crate) fn offer() -> Result<Offer, Errno> {
 mod tests {
     use super::*;
 
+    const WITHIN: Duration = Duration::from_micros(800);
+
     #[test]
     fn each_caller_has_a_slot_of_its_own_and_none_waits() {
         let Some(staging) = Staging::new(Duration::MAX).unwrap() else {
@@ -239,13 +261,13 @@ mod tests {
 
     #[test]
     fn a_slow_page_is_followed_by_a_long_rest() {
-        let Some(staging) = Staging::new(Duration::MAX).unwrap() else {
+        let Some(staging) = Staging::new(WITHIN).unwrap() else {
             eprintln!("skipped: the kernel has no huge pages");
             return;
         };
         for rest in [15, 31, 63, 127, 255, 255] {
             let mut slot = staging.page().unwrap();
-            slot.slow = true;
+            slot.took = 2 * WITHIN;
             slot.gone();
             for n in 0..rest {
                 assert!(staging.page().is_none(), "{n} of {rest}");
@@ -253,6 +275,30 @@ mod tests {
         }
         staging.page().unwrap().gone();
         assert!(staging.page().is_some());
+    }
+
+    /// One in a hundred was slow in a gigabyte of first touches, and each had fifteen others made of small pages.
+    #[test]
+    fn a_slow_page_among_quick_ones_has_no_consequences() {
+        let Some(staging) = Staging::new(WITHIN).unwrap() else {
+            eprintln!("skipped: the kernel has no huge pages");
+            return;
+        };
+        let page = |took| {
+            let mut slot = staging.page()?;
+            slot.took = took;
+            slot.gone();
+            Some(())
+        };
+        for _ in 0..1000 {
+            page(WITHIN / 4).unwrap();
+        }
+        // The account holds 8 ms, ten times as long as a page may take: each of these takes one and a half from it.
+        for n in 0..5 {
+            assert!(page(2 * WITHIN).is_some(), "slow page {n}");
+        }
+        assert!(page(10 * WITHIN).is_some());
+        assert!(page(WITHIN / 4).is_none(), "that was too much");
     }
 
     #[test]

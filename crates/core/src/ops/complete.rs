@@ -195,8 +195,9 @@ impl Core {
         }
     }
 
-    /// Copied folios leave their frames behind; beyond the limit these go back to the kernel.
-    fn trim(&mut self, out: &mut Commands) {
+    /// Copied folios leave their frames behind, and what was stored takes from the limit what it needs there: beyond the limit spare
+    /// frames go back to the kernel.
+    pub(crate) fn trim(&mut self, out: &mut Commands) {
         let over = self.frames_in_use().saturating_sub(self.limit);
         if over > 0 && self.frames.spare_pages() > 0 {
             self.drain(over, out);

@@ -123,6 +123,17 @@ pub fn press(manager: &Manager, bytes: usize) {
     for page in region.as_mut_slice().chunks_mut(PAGE) {
         page[0] = 1;
     }
+    drop(region);
+    // The reclaim thread may have a batch in its hands, so that a folio is neither here nor there.
+    let figures = || {
+        let vm = manager.stats().vm;
+        (vm.nr_mapped, vm.nr_limbo, vm.nr_swapped, vm.pglazyfreed)
+    };
+    let mut last = figures();
+    eventually(|| {
+        std::thread::sleep(Duration::from_millis(5));
+        std::mem::replace(&mut last, figures()) == last
+    });
 }
 
 /// Runs `work` of the test with this name in a process of its own, so that the process's figures are its figures.

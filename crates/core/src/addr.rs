@@ -147,18 +147,6 @@ impl Order {
 }
 
 impl PageRange {
-    /// Where the leaves begin that the range has pages of, its first leaf's start being before it where it begins inside of one.
-    ///
-    /// ```
-    /// use millpond_core::{LEAF_PAGES, PageCount, PageIndex, PageRange};
-    /// let range = PageRange::new(PageIndex(LEAF_PAGES - 1), PageCount(2));
-    /// assert!(range.leaf_starts().eq([PageIndex(0), PageIndex(LEAF_PAGES)]));
-    /// ```
-    pub fn leaf_starts(self) -> impl Iterator<Item = PageIndex> {
-        let leaves = self.start.leaf()..self.end().0.div_ceil(LEAF_PAGES);
-        leaves.map(|leaf| PageIndex(leaf * LEAF_PAGES))
-    }
-
     /// The run of `len` pages from `start`.
     #[must_use]
     pub const fn new(start: PageIndex, len: PageCount) -> Self {
@@ -175,6 +163,18 @@ impl PageRange {
     #[must_use]
     pub fn end(self) -> PageIndex {
         self.start.plus(self.len.0)
+    }
+
+    /// Where the leaves begin that the range has pages of. The first may begin before the range does.
+    ///
+    /// ```
+    /// use millpond_core::{LEAF_PAGES, PageCount, PageIndex, PageRange};
+    /// let range = PageRange::new(PageIndex(LEAF_PAGES - 1), PageCount(2));
+    /// assert!(range.leaf_starts().eq([PageIndex(0), PageIndex(LEAF_PAGES)]));
+    /// ```
+    pub fn leaf_starts(self) -> impl Iterator<Item = PageIndex> {
+        let leaves = self.start.leaf()..self.end().0.div_ceil(LEAF_PAGES);
+        leaves.map(|leaf| PageIndex(leaf * LEAF_PAGES))
     }
 
     /// Whether the run has no page.

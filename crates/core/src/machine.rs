@@ -20,8 +20,7 @@ use crate::folio::{Folio, FolioId, Folios, ListName, State};
 use crate::frames::Frames;
 use crate::group::{GroupId, GroupLimits, Groups, NodeId};
 use crate::leaf::{LeafTable, Place};
-use crate::limits::DEFERRED_SPLITS;
-use crate::limits::{LARGE, REFAULT_COST_MOST, TRIM_AT_ONCE};
+use crate::limits::{DEFERRED_SPLITS, LARGE, REFAULT_COST_MOST, TRIM_AT_ONCE};
 use crate::lru::{ANON, FILE, KINDS, Lruvec, Lruvecs, kind_of};
 use crate::ops::free::Demand;
 use crate::ops::lazy_free::Recount;
@@ -196,7 +195,7 @@ impl Core {
             Event::SetLimit { pages } => {
                 self.limit = pages.0;
                 // What is more goes by batches ([`Core::gather_spare`]).
-                if self.frames_in_use().saturating_sub(self.limit) <= TRIM_AT_ONCE {
+                if self.over_limit() <= TRIM_AT_ONCE {
                     self.trim(out);
                 }
                 Reply::Done

@@ -3,7 +3,9 @@
 use crate::driver::remap::{Beside, RemapRefusal};
 use crate::error::{DiscardError, RemapError};
 use crate::region::Region;
-use millpond_core::{GIGABYTE_PAGES, LEAF_PAGES, PAGE_SIZE, PageCount, PageRange, Refusal};
+use millpond_core::{
+    GIGABYTE_PAGES, LEAF_PAGES, PAGE_SIZE, PageCount, PageIndex, PageRange, Refusal,
+};
 use std::ops::Range;
 
 impl Region {
@@ -199,7 +201,7 @@ impl Region {
         let mut target = self.another(front, len).ok_or(no_space)?;
         let lead = PageCount(front);
         let trail = PageCount(pages.end().0.next_multiple_of(GIGABYTE_PAGES) - pages.end().0);
-        self.extend_to(pages.end().0 + trail.0);
+        self.extend_to(pages.end().plus(trail.0));
         let (ours, theirs) = (self.named().1, target.named().1);
         let there = PageRange::new(theirs.start.plus(front), pages.len);
         let reach = |lead: PageCount, trail: PageCount| {
@@ -217,10 +219,10 @@ impl Region {
     }
 
     /// Takes the addresses behind the region, up to page `end`, where they are free: its length is what it was.
-    fn extend_to(&mut self, end: u32) {
+    fn extend_to(&mut self, end: PageIndex) {
         let (id, range) = self.named();
-        if range.end().0 < end && !self.driver().inherits(id) {
-            let pages = PageCount(end - range.start.0);
+        if range.end() < end && !self.driver().inherits(id) {
+            let pages = PageCount(end.0 - range.start.0);
             if let Ok(Some(longer)) = self.driver().grow_in_place((id, range), pages) {
                 self.rename(longer, self.len());
             }

@@ -89,8 +89,7 @@ fn children_see_the_snapshot(space: &'static Space) {
     );
     assert!(all_right(bytes, 0), "the child's writes reached the parent");
     // The parent rewrites everything while a child still reads the old.
-    let (go, gone) = std::io::pipe().unwrap();
-    let mut ends = Some((go, gone));
+    let mut ends = Some(std::io::pipe().unwrap());
     let pid = start_child(space, || {
         let (mut go, gone) = ends.take().expect("the child's own");
         drop(gone);

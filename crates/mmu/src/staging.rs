@@ -21,9 +21,9 @@
 //! *When they are dear.* In a virtual machine the kernel's free memory may be memory that the host has taken back, and clearing a
 //! huge page of it takes 4 ms instead of 0.1, because the host finds it page by page. Small pages come from what was freed a
 //! moment ago and cost 0.4 ms for as much. A page that took longer than that is used, and counts as several failures in a
-//! row: what comes next would be as slow. A stream of 512 MiB asks five times instead of 256. But one slow page among many quick ones is no such sign, and
-//! resting for it would cost more than it did. So there is an account of what huge pages have saved, and a slow one that it covers has no
-//! consequences.
+//! row: what comes next would be as slow. A stream of 512 MiB asks five times instead of 256. But one slow page among many
+//! quick ones is no such sign, and resting for it would cost more than it did. So there is an account of what huge pages
+//! have saved, and a slow one that it covers has no consequences.
 
 use core::ffi::c_void;
 use core::mem::ManuallyDrop;

@@ -195,10 +195,15 @@ impl Core {
         }
     }
 
+    /// Pages that frames take beyond the limit.
+    pub(crate) fn over_limit(&self) -> u32 {
+        self.frames_in_use().saturating_sub(self.limit)
+    }
+
     /// Copied folios leave their frames behind, and what was stored takes from the limit what it needs there: beyond the limit spare
     /// frames go back to the kernel.
     pub(crate) fn trim(&mut self, out: &mut Commands) {
-        let over = self.frames_in_use().saturating_sub(self.limit);
+        let over = self.over_limit();
         if over > 0 && self.frames.spare_pages() > 0 {
             self.drain(over, out);
         }

@@ -142,8 +142,8 @@ impl Core {
     }
 
     /// Splits a mapped folio around the part that was freed, whose pieces join the lazily freed: they were counted when they
-    /// were freed, perhaps for the group that the region was in then. False when there are no
-    /// records for them: then the part, which is zeros, counts as freed no more.
+    /// were freed, perhaps for the group that the region was in then. False when there are no records for them: then the
+    /// part, which is zeros, counts as freed no more.
     pub(crate) fn split_off_freed(&mut self, id: FolioId, out: &mut Commands) -> bool {
         let first = self.folios.get(id).freed.first;
         let start = self.at(id).start.plus(u32::from(first));

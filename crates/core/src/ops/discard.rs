@@ -226,9 +226,7 @@ impl Core {
         if !self.range_ok(range) {
             return (!range.is_empty()).then_some(range.start);
         }
-        let in_use =
-            |&leaf: &PageIndex| self.leaves.leaf_in_use(leaf) || self.leaf_is_inherited(leaf);
-        let leaf = range.leaf_starts().find(in_use)?;
+        let leaf = range.leaf_starts().find(|&leaf| self.leaf_concerns(leaf))?;
         Some(leaf.max(range.start))
     }
 

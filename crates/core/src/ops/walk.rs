@@ -42,7 +42,7 @@ impl Core {
             if out.room() <= STEP_COMMANDS || out.batch().room() < STEP_ENTRIES {
                 return Reply::More { from: page };
             }
-            if !self.leaves.leaf_in_use(page) && !self.leaf_is_inherited(page) {
+            if !self.leaf_concerns(page) {
                 page = page.next_leaf().min(range.end());
                 continue;
             }
@@ -59,6 +59,11 @@ impl Core {
         } else {
             Reply::Done
         }
+    }
+
+    /// Whether a walk looks into the leaf of `page`: it holds something, or inherits.
+    pub(crate) fn leaf_concerns(&self, page: PageIndex) -> bool {
+        self.leaves.leaf_in_use(page) || self.leaf_is_inherited(page)
     }
 
     /// One page that is in no folio forgets what it holds; its slot is released if that was the last of it.

@@ -9,8 +9,8 @@
 //! background. All three figures can be changed while it runs.
 //!
 //! The queue has a lock of its own, which is held for an insertion or a removal; the first in is the first given back.
-//! Workers are started by the first job, the first of them by the tick that finds much memory, and end with the manager. Those of a space are started with it, as a program's thread
-//! that knows nothing of us cannot start any.
+//! Workers are started by jobs, the first of them before that by the tick that finds much memory, and end with the manager. Those
+//! of a space are started with it, as a program's thread that knows nothing of us cannot start any.
 //!
 //! *A part of a space* is moved to addresses behind the space and freed there as a region of its own. Its own addresses are
 //! closed when the call returns. A fork waits for all of this: a child has no worker that has begun something.
@@ -423,13 +423,7 @@ impl Driver {
     pub(super) fn queue(self: &Arc<Self>, job: Job) {
         let mut queue = self.freer.lock();
         queue.jobs.push_back(job);
-        let wanted = self.freer.workers.load(Ordering::Relaxed);
-        if queue.idle == 0 && queue.threads.len() < wanted && !queue.stop && !queue.complete {
-            // Without a thread somebody does it all the same: who waits for it, or the end of the manager.
-            if let Ok(thread) = self.start_worker(|driver| driver.work()) {
-                queue.threads.push(thread);
-            }
-        }
+        self.start_another(&mut queue);
         if queue.threads.is_empty() {
             let job = queue.jobs.pop_back();
             queue.taken += 1;
@@ -447,11 +441,19 @@ impl Driver {
             return;
         }
         let mut queue = self.freer.lock();
-        let wanted = self.freer.workers.load(Ordering::Relaxed) > 0;
-        if wanted && queue.threads.is_empty() && !queue.stop && !queue.complete {
-            // Without it the first job tries again.
-            let thread = self.start_worker(|driver| driver.work());
-            queue.threads.extend(thread);
+        if queue.threads.is_empty() {
+            self.start_another(&mut queue);
+        }
+    }
+
+    /// Starts one more worker if all of them have something to do and more are allowed.
+    fn start_another(self: &Arc<Self>, queue: &mut Queue) {
+        let most = self.freer.workers.load(Ordering::Relaxed);
+        if queue.idle == 0 && queue.threads.len() < most && !queue.stop && !queue.complete {
+            // Without a thread somebody does it all the same: who waits for it, or the end of the manager.
+            queue
+                .threads
+                .extend(self.start_worker(|driver| driver.work()));
         }
     }
 

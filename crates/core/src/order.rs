@@ -315,6 +315,16 @@ impl Trends {
         });
     }
 
+    /// The run of the leaf of `from`, which is whole, has gone on through all of the leaf of `to`.
+    pub(crate) fn go_on(&mut self, from: PageIndex, to: PageIndex) {
+        let run = self.of(from.leaf());
+        self.change(from.leaf(), |trend| trend.above = 0);
+        self.change(to.leaf(), |trend| {
+            trend.pages = run.pages.saturating_add(LEAF_PAGES as u16);
+            trend.window = run.window;
+        });
+    }
+
     /// The program has said something about the leaf of `page`.
     pub(crate) fn advise(&mut self, page: PageIndex, hint: Hint) {
         self.change(page.leaf(), |trend| {

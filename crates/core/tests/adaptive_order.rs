@@ -182,6 +182,42 @@ fn a_stream_of_first_touches_doubles_its_steps_to_two_mib() {
 }
 
 #[test]
+fn a_long_stream_takes_several_leaves_with_one_fault() {
+    for order in [Order::MAX.into(), OrderPolicy::Adaptive { max: Order::MAX }] {
+        let mut world = World::new(order);
+        let mut leaf = 0;
+        let mut steps = Vec::new();
+        while leaf < 64 {
+            let faults = (0..LEAF_PAGES).map(|n| world.touch(leaf * LEAF_PAGES + n));
+            let orders: Vec<u8> = faults.flatten().collect();
+            let whole = orders.iter().filter(|&&order| order == 9).count();
+            steps.push(whole);
+            leaf += whole.max(1) as u32;
+        }
+        // A run of two leaves is followed by one more than it asks for, one of four by two, and an eighth of memory is left alone.
+        let small = order != Order::MAX.into();
+        assert_eq!(
+            steps[..6],
+            [usize::from(!small), 1, 2, 3, 4, 4],
+            "{order:?}"
+        );
+        assert!(steps.ends_with(&[1, 1, 1, 1, 1, 1]), "{steps:?}");
+    }
+}
+
+/// Its last leaf is the region's last.
+#[test]
+fn several_leaves_end_where_the_region_does_and_pass_over_nothing() {
+    let mut world = World::new(Order::MAX);
+    world.touch(6 * LEAF_PAGES + 3);
+    let mut touch = |leaf: u32| world.touch(leaf * LEAF_PAGES).len();
+    assert_eq!([0, 1, 2].map(&mut touch), [1, 1, 2]);
+    assert_eq!(touch(4), 2, "leaf 6 is there already");
+    // Downwards nothing comes along.
+    assert_eq!([20, 19, 18, 17, 16].map(&mut touch), [1; 5]);
+}
+
+#[test]
 fn a_sparse_toucher_gets_single_pages() {
     let mut world = World::adaptive();
     for n in (0..8192).step_by(16) {

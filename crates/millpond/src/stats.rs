@@ -61,6 +61,8 @@ pub struct Stats {
     pub free: FreeStats,
     /// Bytes of the manager's own tables.
     pub metadata_bytes: u64,
+    /// Bytes of huge pages that stand ready for a stream through new memory. They are within the budget.
+    pub ahead_bytes: u64,
     /// Highest number of bytes that frames, store and tables took at once, as far as the budget counts them.
     pub peak_bytes: u64,
     /// Latency of all faults.

@@ -581,8 +581,8 @@ impl World {
     }
 
     /// What a fault brings in holds the page and obeys both bounds on its order.
-    fn expect_small_enough(&self, given: usize, page: PageIndex, max_order: Order) -> Check {
-        let mut first = true;
+    fn expect_small_enough(&mut self, given: usize, page: PageIndex, max_order: Order) -> Check {
+        let (mut first, mut last) = (true, None::<PageRange>);
         for pending in self.schedule.iter().skip(given) {
             use millpond_core::Command::{Copy, Fold, Load, Read, Rescue, Zero};
             let at = match pending.command {
@@ -612,7 +612,16 @@ impl World {
                 true => at.contains(page),
                 false => PageRange::block(page, window).covers(at),
             };
-            first = false;
+            // A long stream takes whole leaves, one after the other.
+            let goes_on = |leaf: PageRange| {
+                leaf.len.0 == LEAF_PAGES && leaf.len == at.len && leaf.end() == at.start
+            };
+            let next = last.is_some_and(goes_on);
+            if next {
+                Coverage::count(&mut self.coverage.answers, "several leaves at once");
+            }
+            let near = near || next;
+            (first, last) = (false, Some(at));
             if !near || at.len.0 > bound.pages().0 {
                 breach!(at page, "a fault at {page} with order at most {bound:?} gives {:?}", pending.command);
             }

@@ -68,6 +68,16 @@ impl World {
                     kind,
                 });
                 self.fill_file(range, kind);
+                // A long stream, while there is memory for it.
+                if order == Order::MAX && self.actors[i].op.is_none() && self.rng.chance(500) {
+                    self.actors[i].op = Some(Op::Access {
+                        range,
+                        next: range.start,
+                        stride: LEAF_PAGES,
+                        left: pages / LEAF_PAGES,
+                        writes: self.profile.writes,
+                    });
+                }
                 match self.profile.groups > 0 && self.rng.chance(700) {
                     true => self.join_group(i),
                     false => Ok(()),

@@ -142,7 +142,7 @@ pub const INJECTED: [&str; 10] = [
     "no place to drop",
 ];
 /// Every answer of a call that more than the core has a part in.
-pub const ANSWERS: [&str; 11] = [
+pub const ANSWERS: [&str; 12] = [
     "free refused",
     "mark refused",
     "survived",
@@ -154,6 +154,7 @@ pub const ANSWERS: [&str; 11] = [
     "discard gathers a slot",
     "discard gathers a run",
     "a run was waited for",
+    "several leaves at once",
 ];
 
 /// The name of an event's variant.

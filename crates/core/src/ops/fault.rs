@@ -103,6 +103,9 @@ impl Core {
         if asked.step.window > Order::ZERO {
             self.bring_in_rest(page, asked, out);
         }
+        if asked.folio == Order::MAX {
+            self.bring_in_next(page, asked.step, out);
+        }
         reply
     }
 

@@ -1,6 +1,7 @@
 //! What the core does with each kind of event: one file an operation.
 
 mod advise;
+mod ahead;
 mod charge;
 mod complete;
 mod deferred_split;

@@ -159,6 +159,7 @@ impl Driver {
                             Background::Always => true,
                         };
                     let look = self.governor.is_look_due(core.available());
+                    let room = self.has_room_ahead(core.available());
                     let path = Self::path_of(&core, page);
                     drop(core);
                     self.uses(&path);
@@ -170,7 +171,11 @@ impl Driver {
                         self.kick();
                     }
                     commands.iter().filter_map(path_of).for_each(&mut went);
-                    match self.carry_out(&mut commands) {
+                    let installed = self.carry_out(&mut commands);
+                    if room {
+                        self.ask_ahead();
+                    }
+                    match installed {
                         Some(Outcome::Installed { .. }) => return Ok(Resolution::Installed),
                         Some(Outcome::InstallSplit { .. } | Outcome::InstallGone { .. })
                             if max_order > Order::ZERO =>

@@ -153,7 +153,10 @@ impl Driver {
         let others = match seen {
             // Faults go on while the kernel is asked: what they add must not hide what the program has. The store is in it.
             Some((before, resident)) => resident.saturating_sub(frames.min(before)),
-            None => store + core.metadata_bytes() / PAGE_SIZE as u64,
+            None => {
+                let ahead = u64::from(self.mmu.huge_ready().0);
+                store + core.metadata_bytes() / PAGE_SIZE as u64 + ahead
+            }
         };
         let spoken_for = others + seen.map_or(0, |_| headroom(ram));
         let pages = ram.saturating_sub(spoken_for).max(FLOOR.min(ram));
@@ -164,9 +167,11 @@ impl Driver {
             Charge::Process => LOOK_EVERY,
             Charge::Frames | Charge::FramesAndStore => LOOK_AT_TABLES,
         };
-        let next = core.available().0.saturating_sub(every);
+        let available = core.available();
+        let next = available.0.saturating_sub(every);
         self.governor.look_below.store(next, Ordering::Relaxed);
         drop(core);
+        self.spare_ahead(available);
         if self.governor.charge != Charge::Frames {
             let left = ram.saturating_sub(spoken_for.saturating_sub(store));
             let share = left / STORE_SHARE;

@@ -3,6 +3,7 @@
 //! It sleeps on a futex word until a fault finds less than the low mark available, or a tick has passed. It holds
 //! the housekeeping lock while it works, so that a fork finds it between two pieces of work.
 
+use super::ahead::{self, Lookout};
 use super::refault_cost::RefaultCost;
 use super::{Background, Driver};
 use millpond_core::{Commands, Event};
@@ -61,11 +62,12 @@ impl Driver {
         let mut last_tick = Instant::now();
         let mut last_retry = Instant::now();
         let mut fruitless = false;
+        let mut lookout = Lookout::default();
         self.publish();
         while !self.stop.load(Ordering::SeqCst) {
             let seen = self.kicks.load(Ordering::SeqCst);
             self.resting.store(true, Ordering::SeqCst);
-            self.rest(seen, fruitless);
+            self.rest(seen, fruitless, &lookout);
             self.resting.store(false, Ordering::SeqCst);
             let _working = self.housekeeping.lock();
             // A stream asks; of its own accord the thread would go on when something else has followed the stream.
@@ -77,6 +79,7 @@ impl Driver {
                     fruitless = false;
                 }
             }
+            self.make_ahead(&mut lookout);
             if last_tick.elapsed() >= TICK {
                 last_tick = Instant::now();
                 self.tick();
@@ -100,14 +103,15 @@ impl Driver {
     }
 
     /// Sleeps until it is wanted. After a round that could do nothing there is no hurry to try again.
-    fn rest(&self, seen: u32, fruitless: bool) {
+    fn rest(&self, seen: u32, fruitless: bool, lookout: &Lookout) {
         let always = self.background == Background::Always;
         if always && !fruitless && self.lock().below_low_mark() {
             return;
         }
+        let time = if lookout.is_out() { ahead::LOOK } else { TICK };
         let limit = futex::Timespec {
             tv_sec: 0,
-            tv_nsec: i64::from(TICK.subsec_nanos()),
+            tv_nsec: i64::from(time.subsec_nanos()),
         };
         let _ = futex::wait(&self.kicks, futex::Flags::PRIVATE, seen, Some(&limit));
     }
@@ -120,6 +124,7 @@ impl Driver {
             self.adjust_limit();
             self.children.collect(&*self.store);
             self.tick_stalls();
+            self.mmu.settle_huge_ready();
         }
         self.give_kept_back();
         self.start_worker_ahead();

@@ -7,6 +7,7 @@
 //! Nothing below may allocate, touch managed memory, or wait for anything but the core lock, a command in flight on
 //! another thread, and the store: a fault may come from anywhere, the program's allocator included.
 
+mod ahead;
 mod carry_out;
 mod closed;
 mod fault;
@@ -124,6 +125,8 @@ pub(crate) struct Driver {
     kicks: AtomicU32,
     /// Whether the reclaim thread sleeps, so that kicking it costs nothing while it works.
     resting: AtomicBool,
+    /// Whether it looks for a stream by itself; see [`ahead`].
+    looking_ahead: AtomicBool,
     stop: AtomicBool,
     background: Background,
     on_tick: Option<fn()>,
@@ -173,6 +176,7 @@ impl Driver {
             housekeeping: Ranked::new(Rank::Housekeeping, ()),
             kicks: AtomicU32::new(0),
             resting: AtomicBool::new(false),
+            looking_ahead: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             background: parts.background,
             on_tick: parts.on_tick,
@@ -213,6 +217,7 @@ impl Driver {
             ram: self.governor.ram(),
             free: self.freer.stats(),
             metadata_bytes,
+            ahead_bytes: self.mmu.huge_ready().bytes(),
             peak_bytes: self.governor.peak(),
             latency: self.latency.summary(),
             faults: self.latency.by_path(),

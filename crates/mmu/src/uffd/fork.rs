@@ -26,6 +26,8 @@ use crate::sys::ioctl;
 impl Uffd {
     /// Makes the next fork inherit arena and pool. The caller keeps every other operation away until the fork is over.
     pub fn before_fork(&self) {
+        // A page that a child shares cannot be moved to where it is wanted.
+        self.drop_huge_ready();
         self.inherit(true);
     }
 

@@ -35,9 +35,11 @@
 //! meanwhile: a part of a page that a pipe or a device holds is busy until it lets go, because the kernel cannot
 //! split what others count on.
 
+use millpond_core::{LEAF_PAGES, PageCount};
+
 use super::Uffd;
 use crate::reservation::HUGE;
-use crate::staging::Slot;
+use crate::staging::{Slot, Staging};
 use crate::sys::advise::{self, Span};
 use crate::sys::{ioctl, pagemap};
 
@@ -87,6 +89,39 @@ impl Uffd {
             slot.gone();
         }
         moved
+    }
+
+    /// Whether a stream of first touches wants [`make_huge_ready`](Self::make_huge_ready).
+    #[must_use]
+    pub fn wants_huge_ready(&self) -> bool {
+        self.staging.as_ref().is_some_and(Staging::wants_ready)
+    }
+
+    /// Makes one more huge page of zeros ahead of need, for a thread that has nothing better to do. False when none is wanted, or
+    /// none is to be had now.
+    pub fn make_huge_ready(&self) -> bool {
+        self.staging.as_ref().is_some_and(Staging::make_ready)
+    }
+
+    /// What such pages take.
+    #[must_use]
+    pub fn huge_ready(&self) -> PageCount {
+        let pages = self.staging.as_ref().map_or(0, Staging::ready);
+        PageCount(pages * LEAF_PAGES)
+    }
+
+    /// Gives such pages back.
+    pub fn drop_huge_ready(&self) {
+        if let Some(staging) = &self.staging {
+            staging.drop_ready();
+        }
+    }
+
+    /// Time has passed: what is ready goes back if nobody has asked since the last call.
+    pub fn settle_huge_ready(&self) {
+        if let Some(staging) = &self.staging {
+            staging.end_period();
+        }
     }
 
     /// Frees the page table of a leaf of the arena that is held in flight, when the leaf is empty.

@@ -24,6 +24,10 @@
 //! row: what comes next would be as slow. A stream of 512 MiB asks five times instead of 256. But one slow page among many
 //! quick ones is no such sign, and resting for it would cost more than it did. So there is an account of what huge pages
 //! have saved, and a slow one that it covers has no consequences.
+//!
+//! A stream finds its pages made already where another processor has had the time ([`ahead`]).
+
+mod ahead;
 
 use core::ffi::c_void;
 use core::mem::ManuallyDrop;
@@ -39,6 +43,7 @@ use millpond_core::PAGE_SIZE;
 use crate::error::MmuError;
 use crate::reservation::{HUGE, Reservation};
 use crate::sys::pagemap;
+use ahead::Ahead;
 
 /// Callers at once. Each takes a fault's time; more than processors would not help.
 const SLOTS: u32 = 16;
@@ -61,6 +66,7 @@ pub(crate) struct Staging {
     within: Duration,
     /// Nanoseconds that huge pages have saved.
     saved: AtomicI64,
+    ahead: Ahead,
 }
 
 impl Staging {
@@ -79,6 +85,7 @@ impl Staging {
             resting: AtomicU32::new(0),
             within,
             saved: AtomicI64::new(0),
+            ahead: Ahead::new(),
         }))
     }
 
@@ -89,6 +96,9 @@ impl Staging {
     /// A slot with a new page of zeros at its start: the whole slot when the kernel had a huge page, which the caller
     /// finds out. `None` when all slots are taken, during the rest after failures, and when there is no memory.
     pub(crate) fn page(&self) -> Option<Slot<'_>> {
+        if let Some(ready) = self.ready_page() {
+            return Some(ready);
+        }
         let less = |n: u32| n.checked_sub(1);
         if self
             .resting
@@ -97,6 +107,10 @@ impl Staging {
         {
             return None;
         }
+        self.new_page()
+    }
+
+    fn new_page(&self) -> Option<Slot<'_>> {
         let mut slot = self.take()?;
         let since = processor_time();
         // SAFETY: the slot is ours and empty; writing to its first page is what asks for a huge one.
@@ -176,15 +190,17 @@ impl Slot<'_> {
         }
         this.staging.give_back(this.index);
     }
+
+    /// The slot stays taken, with its page.
+    fn keep(self) -> u32 {
+        ManuallyDrop::new(self).index
+    }
 }
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
         self.staging.strike(1);
-        // A slot that cannot be mapped anew stays taken for good.
-        if self.staging.memory.renew_huge(self.addr(), HUGE).is_ok() {
-            self.staging.give_back(self.index);
-        }
+        self.staging.renew(self.index);
     }
 }
 

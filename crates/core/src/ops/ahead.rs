@@ -1,0 +1,57 @@
+//! A long stream through new memory takes several leaves at a time.
+//!
+//! Each costs a fault otherwise: a signal, and a page table that the kernel makes before it asks and that has to be dropped again,
+//! because a huge page needs the place. That is a fifth of what the leaf costs. Leaves that come along see no fault.
+//!
+//! They are no more than half of what the run has brought in, and [`MOST`], because the fault takes the
+//! longer for them. And they come only where there is plenty: an eighth of memory is free, and no spare frame lies about, which
+//! would have to be cleared first. First touch of 1 GiB by folios of 2 MiB: 0.87 of the speed of the kernel's own huge pages, 0.80
+//! without; with a second processor that clears ahead (the driver's affair) 1.13 and 0.91.
+
+use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex, PageRange};
+use crate::command::Commands;
+use crate::event::Reply;
+use crate::leaf::Entry;
+use crate::limits::ANSWER_COMMANDS;
+use crate::machine::Core;
+use crate::order::{Step, Way};
+
+/// Leaves that come along at most.
+const MOST: u32 = 3;
+/// So large a part of the run, as a divisor.
+const SHARE: u32 = 2;
+/// So much of memory must be free, as a divisor.
+const PLENTY: u32 = 8;
+
+impl Core {
+    /// The leaf of `page` comes in as one new folio; what a stream will want next comes along.
+    pub(crate) fn bring_in_next(&mut self, page: PageIndex, step: Step, out: &mut Commands) {
+        let region = self.regions.of(page).expect("a fault is in a region").range;
+        let most = (u32::from(step.run) / LEAF_PAGES / SHARE).min(MOST);
+        let mut leaf = PageRange::block(page, Order::MAX);
+        let whole = matches!(self.leaves.get(page), Entry::Folio(id) if self.at(id) == leaf);
+        if step.way != Way::Up || !whole || self.is_of_file(page) {
+            return;
+        }
+        for _ in 0..most {
+            let next = PageRange::new(leaf.end(), PageCount(LEAF_PAGES));
+            let plenty = self.available().0 > self.limit / PLENTY;
+            let clean = !self.frames.has_spare_on(Order::MAX, self.node_of(page));
+            let fits = region.covers(next) && out.room() > ANSWER_COMMANDS;
+            if !(plenty && clean && fits && self.blank(next).is_some()) {
+                return;
+            }
+            let shadow = self.leaves.shadow(next.start);
+            if self.bring_in_blank(next.start, Order::MAX, false, out) != Reply::Done {
+                return;
+            }
+            self.trends.go_on(leaf.start, next.start);
+            let Entry::Folio(id) = self.leaves.get(next.start) else {
+                unreachable!("{next} was brought in")
+            };
+            self.folios.get_mut(id).ahead = true;
+            self.came_along(id, shadow);
+            leaf = next;
+        }
+    }
+}

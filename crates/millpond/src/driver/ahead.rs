@@ -1,0 +1,75 @@
+//! Huge pages ahead of a stream: who touches new memory by the leaf finds the next leaves cleared already, by the background
+//! thread on another processor (`mmu/src/staging/ahead.rs`).
+//!
+//! Waking a thread costs the waker as much as half of the clearing that is spared, when the other processor has to be woken, too. So a stream
+//! wakes it once. Then the thread looks for work by itself, by a timer, which is at its own processor's expense, until it
+//! has found none for a while.
+//!
+//! The pages are the budget's like any others: they are made only while there is much room, count as overhead from the next look
+//! at the limit on (there is one before faults can take that room), and go back when the room gets small or the stream ends.
+
+use super::Driver;
+use millpond_core::PageCount;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Available memory with which pages are made: the governor looks at the limit several times before it is used up.
+const ROOM: PageCount = PageCount(8192);
+/// Less than this ends it.
+const LITTLE: PageCount = PageCount(ROOM.0 / 2);
+/// How long the thread sleeps between two looks.
+pub(super) const LOOK: Duration = Duration::from_micros(100);
+/// Looks without work before it sleeps until it is woken.
+const LOOKS: u32 = 20;
+
+/// The background thread's patience with a stream.
+#[derive(Default)]
+pub(super) struct Lookout(u32);
+
+impl Lookout {
+    /// Whether the thread is to look again soon.
+    pub(super) fn is_out(&self) -> bool {
+        self.0 > 0
+    }
+}
+
+impl Driver {
+    /// Whether there is so much room that some of it may be taken ahead of need.
+    pub(super) fn has_room_ahead(&self, available: PageCount) -> bool {
+        // The page is made where the thread runs; where memory has its place, that would be another.
+        available >= ROOM && self.nodes.is_empty()
+    }
+
+    /// After a fault in a process that has room: wakes the thread if there is something to be made ahead and it does not look by itself.
+    pub(super) fn ask_ahead(&self) {
+        if self.mmu.wants_huge_ready() && !self.looking_ahead.load(Ordering::Relaxed) {
+            self.kick();
+        }
+    }
+
+    /// Makes what is wanted. The background thread's.
+    pub(super) fn make_ahead(&self, lookout: &mut Lookout) {
+        let mut made = false;
+        while self.mmu.wants_huge_ready() && !self.stop.load(Ordering::Relaxed) {
+            let _inside = self.gate.enter();
+            let available = self.lock().available();
+            if !self.has_room_ahead(available) || !self.mmu.make_huge_ready() {
+                break;
+            }
+            made = true;
+        }
+        lookout.0 = match made {
+            true => LOOKS,
+            false => lookout.0.saturating_sub(1),
+        };
+        self.looking_ahead
+            .store(lookout.is_out(), Ordering::Relaxed);
+    }
+
+    /// With so little room what is ready goes back.
+    pub(super) fn spare_ahead(&self, available: PageCount) {
+        if available < LITTLE {
+            self.mmu.drop_huge_ready();
+        }
+    }
+}

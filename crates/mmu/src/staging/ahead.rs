@@ -1,0 +1,203 @@
+//! Huge pages made ahead of need.
+//!
+//! Of what a stream pays for 2 MiB of new memory, three quarters are the kernel's clearing. Nothing of that depends on where the
+//! page will be, so another thread can do it on another processor while the program uses the page before. It is left in its slot,
+//! *ready*, and the fault that comes for it has only to move it.
+//!
+//! *How many.* None, until the third request of a period says that there is a stream. From then on each request that finds
+//! none ready doubles what is wanted, up to [`MOST`]: more would only be waiting, because a program that writes its memory takes
+//! longer for 2 MiB than the kernel does to clear them, and one that does not empties any number. A period without requests ends it.
+//!
+//! Ready pages are memory that nobody uses yet. Whoever keeps a budget counts them ([`Staging::ready`]) and asks for them
+//! only where there is room.
+
+use super::{SLOTS, Slot, Staging};
+use crate::reservation::HUGE;
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Pages that are ready at most.
+const MOST: u32 = 4;
+/// The request of a period that makes a stream.
+const STREAM: u32 = 3;
+
+/// What is ready, and how much is wanted.
+pub(super) struct Ahead {
+    /// A bit for each slot with a page that is ready; the slot is taken.
+    ready: AtomicU32,
+    /// Microseconds that the page in a slot took.
+    took: [AtomicU32; SLOTS as usize],
+    /// Requests of this period.
+    asked: AtomicU32,
+    /// Pages that should be ready.
+    wanted: AtomicU32,
+}
+
+impl Ahead {
+    pub(super) fn new() -> Self {
+        Self {
+            ready: AtomicU32::new(0),
+            took: [const { AtomicU32::new(0) }; SLOTS as usize],
+            asked: AtomicU32::new(0),
+            wanted: AtomicU32::new(0),
+        }
+    }
+
+    /// Takes a page that is ready: its slot.
+    fn take(&self) -> Option<u32> {
+        let without_first = |ready: u32| (ready != 0).then(|| ready & (ready - 1));
+        let before = self
+            .ready
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, without_first);
+        before.ok().map(u32::trailing_zeros)
+    }
+}
+
+impl Staging {
+    /// A page that is ready, for a request.
+    pub(super) fn ready_page(&self) -> Option<Slot<'_>> {
+        let ahead = &self.ahead;
+        let asked = ahead.asked.fetch_add(1, Ordering::Relaxed) + 1;
+        let Some(index) = ahead.take() else {
+            if asked >= STREAM {
+                let more = (2 * ahead.wanted.load(Ordering::Relaxed)).clamp(1, MOST);
+                ahead.wanted.store(more, Ordering::Relaxed);
+            }
+            return None;
+        };
+        let took = ahead.took[index as usize].load(Ordering::Relaxed);
+        Some(Slot {
+            staging: self,
+            index,
+            took: Duration::from_micros(took.into()),
+        })
+    }
+
+    /// Pages that are ready.
+    pub(crate) fn ready(&self) -> u32 {
+        self.ahead.ready.load(Ordering::Relaxed).count_ones()
+    }
+
+    /// Whether more should be ready than are.
+    pub(crate) fn wants_ready(&self) -> bool {
+        self.ready() < self.ahead.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Makes one more page ready, if it is wanted. False when it is not, or there is none to be had now.
+    pub(crate) fn make_ready(&self) -> bool {
+        if !self.wants_ready() || self.resting.load(Ordering::Relaxed) > 0 {
+            return false;
+        }
+        let Some(slot) = self.new_page() else {
+            return false;
+        };
+        let micros = u32::try_from(slot.took.as_micros()).unwrap_or(u32::MAX);
+        self.ahead.took[slot.index as usize].store(micros, Ordering::Relaxed);
+        let index = slot.keep();
+        self.ahead.ready.fetch_or(1 << index, Ordering::Release);
+        true
+    }
+
+    /// Gives back what is ready.
+    pub(crate) fn drop_ready(&self) {
+        while let Some(index) = self.ahead.take() {
+            self.renew(index);
+        }
+    }
+
+    /// A period ends. One without a request ends the stream, and what is ready goes back.
+    pub(crate) fn end_period(&self) {
+        if self.ahead.asked.swap(0, Ordering::Relaxed) == 0 {
+            self.ahead.wanted.store(0, Ordering::Relaxed);
+            self.drop_ready();
+        }
+    }
+
+    /// Maps a slot anew and gives it back. One that cannot be mapped anew stays taken for good.
+    pub(super) fn renew(&self, index: u32) {
+        let addr = self.memory.base() + index as usize * HUGE;
+        if self.memory.renew_huge(addr, HUGE).is_ok() {
+            self.give_back(index);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn staging() -> Option<Staging> {
+        let staging = Staging::new(Duration::MAX).unwrap();
+        if staging.is_none() {
+            eprintln!("skipped: the kernel has no huge pages");
+        }
+        staging
+    }
+
+    fn ask(staging: &Staging) {
+        staging.page().unwrap().gone();
+    }
+
+    #[test]
+    fn a_stream_has_pages_ready_and_others_have_none() {
+        let Some(staging) = staging() else { return };
+        ask(&staging);
+        ask(&staging);
+        assert!(!staging.make_ready(), "two requests are no stream");
+        ask(&staging);
+        assert!(staging.make_ready());
+        assert!(!staging.make_ready(), "one is wanted");
+        assert_eq!(staging.ready(), 1);
+        ask(&staging);
+        assert_eq!(staging.ready(), 0, "the request took it");
+        for most in [2, MOST, MOST] {
+            ask(&staging);
+            while staging.make_ready() {}
+            assert_eq!(staging.ready(), most);
+            while staging.ready() > 0 {
+                ask(&staging);
+            }
+        }
+    }
+
+    #[test]
+    fn a_period_without_requests_gives_all_of_it_back() {
+        let Some(staging) = staging() else { return };
+        for _ in 0..4 {
+            ask(&staging);
+        }
+        while staging.make_ready() {}
+        assert!(staging.ready() > 0);
+        staging.end_period();
+        assert!(staging.ready() > 0, "there were requests");
+        staging.end_period();
+        assert_eq!(staging.ready(), 0);
+        assert!(!staging.make_ready());
+        let all: Vec<_> = (0..SLOTS).map(|_| staging.page().unwrap()).collect();
+        all.into_iter().for_each(Slot::gone);
+    }
+
+    /// What is ready was made by the kernel and is nobody's: it holds zeros, also after it was given back once.
+    #[test]
+    fn what_is_ready_is_zeros() {
+        let Some(staging) = staging() else { return };
+        for round in 0..3 {
+            for _ in 0..STREAM {
+                ask(&staging);
+            }
+            assert!(staging.make_ready(), "round {round}");
+            let slot = staging.page().unwrap();
+            // SAFETY: the slot is mapped and this test's; its first byte is present.
+            unsafe {
+                let first = slot.addr() as *mut u8;
+                assert_eq!(first.read(), 0);
+                first.write(1);
+            }
+            // Not moved away: it is mapped anew, and requests rest once.
+            drop(slot);
+            assert!(staging.page().is_none());
+            staging.end_period();
+            staging.end_period();
+        }
+    }
+}

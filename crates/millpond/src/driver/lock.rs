@@ -8,7 +8,7 @@
 //! results of a batch go in; a sleep takes longer, and whoever lets go has to wake the sleeper, which on a virtual machine
 //! costs another 30 to 50 µs when the sleeper's processor has halted. It is as often a fault that pays this for the reclaim
 //! thread as the other way round: of the faults beside that thread that took more than 30 µs, half waited for the core or
-//! woke it; with twenty microseconds of patience one in thirty does. It must cover the whole of such a batch: ten did not.
+//! woke it; with patience (fifty microseconds, then) one in thirty. Twenty cover nearly every batch; ten did not.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};

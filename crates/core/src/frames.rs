@@ -88,6 +88,12 @@ impl Frames {
         self.spare_pages
     }
 
+    /// Pages of the spare frames of an order.
+    pub(crate) fn spare_pages_of(&self, order: Order) -> u32 {
+        let spare = |areas: &[Area; 10]| areas[usize::from(order.get())].spare.len();
+        self.areas.iter().map(spare).sum::<u32>() * order.pages().0
+    }
+
     /// Pages on their way back to the kernel.
     pub(crate) fn draining_pages(&self) -> u32 {
         self.draining_pages
@@ -146,7 +152,7 @@ impl Frames {
         let covers = |&order: &Order| self.has_spare(order) && order.pages().0 >= pages;
         let largest = || Order::all().rev().find(|&order| self.has_spare(order));
         let order = Order::all().find(covers).or_else(largest)?;
-        self.drain_one_of(order, self.spare_node(order)?)
+        self.drain_any_of(order)
     }
 
     /// The largest spare frame of at most `pages` pages, or the smallest there is, draining from now on.
@@ -154,6 +160,11 @@ impl Frames {
         let fits = |&order: &Order| self.has_spare(order) && order.pages().0 <= pages;
         let smallest = || Order::all().find(|&order| self.has_spare(order));
         let order = Order::all().rev().find(fits).or_else(smallest)?;
+        self.drain_any_of(order)
+    }
+
+    /// A spare frame of `order`, draining from now on.
+    pub(crate) fn drain_any_of(&mut self, order: Order) -> Option<Frame> {
         self.drain_one_of(order, self.spare_node(order)?)
     }
 

@@ -11,6 +11,8 @@ pub const RECLAIM_BATCH: usize = 32;
 pub const RECLAIM_SCAN: usize = 128;
 /// Frees of spare frames that one event adds to its own work: enough to share one TLB shootdown.
 pub const TRIM_BATCH: usize = 24;
+/// Pages of what copies leave behind that go to the kernel at once: by one call, and enough to share a TLB shootdown.
+pub const LEFT_BATCH: u32 = 64;
 /// Pages beyond a lowered limit that are given back at once, if they are spare: as many as a store takes while one list is carried out. More
 /// is a budget that was lowered.
 pub const TRIM_AT_ONCE: u32 = LEAF_PAGES;

@@ -24,6 +24,7 @@ use crate::limits::{DEFERRED_SPLITS, LARGE, REFAULT_COST_MOST, TRIM_AT_ONCE};
 use crate::lru::{ANON, FILE, KINDS, Lruvec, Lruvecs, kind_of};
 use crate::ops::free::Demand;
 use crate::ops::lazy_free::Recount;
+use crate::ops::left_behind::LeftBehind;
 use crate::ops::reclaim::Spared;
 use crate::order::{OrderPolicy, Trends};
 use crate::region::{Kind, Regions};
@@ -73,6 +74,7 @@ pub struct Core {
     pub(crate) gathered_frames: u32,
     /// What faults bring in.
     pub(crate) demand: Demand,
+    pub(crate) left_behind: LeftBehind,
     /// Commands that name a folio and have not been answered.
     pub(crate) flights: u32,
     /// Slots that the store has been asked to forget.
@@ -133,6 +135,7 @@ impl Core {
             unhooked: 0,
             gathered_frames: 0,
             demand: Demand::default(),
+            left_behind: LeftBehind::default(),
             flights: 0,
             releasing: 0,
             held: 0,
@@ -267,10 +270,12 @@ impl Core {
     /// How many pages background reclaim should free until its high mark; zero when it may rest.
     #[must_use]
     pub fn below_high_mark(&self) -> PageCount {
-        PageCount(
-            self.watermark(self.config.high_mark)
-                .saturating_sub(self.available().0),
-        )
+        PageCount(self.high_mark().0.saturating_sub(self.available().0))
+    }
+
+    /// What background reclaim wants available.
+    pub(crate) fn high_mark(&self) -> PageCount {
+        PageCount(self.watermark(self.config.high_mark))
     }
 
     /// Counters and gauges.

@@ -486,7 +486,8 @@ impl World {
     /// Time passes: frames beyond what faults ask for go back to the kernel.
     pub(crate) fn tick_core(&mut self) -> Check {
         self.expect_done(Event::Tick)?;
-        self.give_spare_back()
+        let left_behind = self.rng.chance(500);
+        self.give_spare_back(left_behind)
     }
 
     fn expect_done(&mut self, event: Event) -> Check {

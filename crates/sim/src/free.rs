@@ -140,7 +140,7 @@ impl World {
     fn step_trim(&mut self, i: usize) -> Check {
         let over = self.core.lazyfree_over();
         if over == PageCount::ZERO {
-            self.give_spare_back()?;
+            self.give_spare_back(false)?;
             self.finish(i);
             return Ok(());
         }
@@ -151,7 +151,7 @@ impl World {
         }
         if self.actors[i].outstanding == 0 && self.core.lazyfree_over() == over {
             // The rest is on its way for somebody else.
-            self.give_spare_back()?;
+            self.give_spare_back(false)?;
             self.finish(i);
         }
         self.settle(i);

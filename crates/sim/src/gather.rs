@@ -142,15 +142,19 @@ impl World {
         })
     }
 
-    /// Gives back what is spare and not asked for, some or all of it.
+    /// Gives back what is spare and not asked for, some or all of it; or what copies have left behind.
     ///
     /// # Errors
     /// A frame holds nothing.
-    pub(crate) fn give_spare_back(&mut self) -> Check {
+    pub(crate) fn give_spare_back(&mut self, left_behind: bool) -> Check {
         let most = PageCount(1 << self.rng.below(12));
         let mut gather = Gather::with_pages(if self.rng.chance(500) { PAGES } else { 0 });
         loop {
-            self.core.gather_spare(most, &mut gather);
+            if left_behind {
+                self.core.gather_left_behind(&mut gather);
+            } else {
+                self.core.gather_spare(most, &mut gather);
+            }
             self.check_state()?;
             for item in gather.items() {
                 let Gathered::Frame(frame) = item else {
@@ -165,7 +169,12 @@ impl World {
             if gather.is_empty() {
                 return Ok(());
             }
-            Coverage::count(&mut self.coverage.answers, "spare frames gathered");
+            let what = if left_behind {
+                "left behind by copies, gathered"
+            } else {
+                "spare frames gathered"
+            };
+            Coverage::count(&mut self.coverage.answers, what);
             gather.clear();
         }
     }

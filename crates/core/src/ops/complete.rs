@@ -114,6 +114,9 @@ impl Core {
         let folio = *self.folios.get(id);
         let pages = folio.order.pages().0;
         self.settle_frame(folio.frame, frame_kept);
+        if folio.frame.is_some() {
+            self.left_behind.came_in(folio.order, frame_kept);
+        }
         let major = match folio.errand {
             Errand::Fold(_) => true,
             Errand::Copy => false,
@@ -159,6 +162,7 @@ impl Core {
         let folio = *self.folios.get(id);
         let pages = folio.order.pages().0;
         self.settle_frame(folio.frame, frame_kept);
+        self.left_behind.came_in(folio.order, frame_kept);
         self.now_mapped(id);
         self.count(folio.group, |stat| {
             stat.pgfault += 1;

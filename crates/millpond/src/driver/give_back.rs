@@ -1,9 +1,9 @@
 //! Giving a batch back: what [`Core`](millpond_core::Core) unhooked goes to kernel and store outside of its lock.
 //!
-//! A batch comes from a free (`free.rs`), and from two others. *What is spare in the pool* beyond the mark, beyond a budget that was lowered, or
+//! A batch comes from a free (`free.rs`), and from three others. *What is spare in the pool* beyond the mark, beyond a budget that was lowered, or
 //! beyond the cap on lazily freed memory is gathered and given back by whoever finds it: the tick, the call that lowers the budget, the
-//! one that frees lazily. *What is discarded while threads may touch it* is given back by who discards, inside the gate. One large batch is
-//! kept for that; who finds it in use has an inline one, and asks for the core's lock more often.
+//! one that frees lazily. *What copies leave behind* is given back by the reclaim thread, ahead of the faults that would have to. *What is
+//! discarded while threads may touch it* is given back by who discards, inside the gate. One large batch is kept for that; who finds it in use has an inline one, and asks for the core's lock more often.
 
 use super::Driver;
 use super::free::Freed;
@@ -71,6 +71,18 @@ impl Driver {
         self.freer.counts.add(by, gather.pages(), slots, begun);
         gather.clear();
         self.wake_waiters();
+    }
+
+    /// What copies have left behind goes to the kernel, so that faults need not see to it. For threads inside the gate.
+    pub(super) fn give_left_behind_back(&self) {
+        let mut gather = (self.freer.spare.lock()).unwrap_or_else(PoisonError::into_inner);
+        loop {
+            self.lock().gather_left_behind(&mut gather);
+            if gather.is_empty() {
+                return;
+            }
+            self.give_back(&mut gather, Freed::ByOwner);
+        }
     }
 
     /// What is spare in the pool and not asked for goes to the kernel. For threads inside the gate.

@@ -4,6 +4,9 @@
 //! workers give memory back, whoever needs some waits for one batch of theirs, a millisecond at most: the pages on the lists may be the
 //! very ones that are being freed, and writing these out is work for nothing.
 //!
+//! The background thread also gives spare frames back that copies leave behind; otherwise faults would, one in 24 of them, and be the slowest hundredth
+//! ([`Core::gather_left_behind`](millpond_core::Core::gather_left_behind)).
+//!
 //! A faulting thread that finds none reclaims by itself (direct); the background thread keeps that rare. Both run
 //! the same batches; the first to see enough available stops.
 
@@ -155,6 +158,7 @@ impl Driver {
         let progress = dropped || !commands.is_empty();
         self.carry_out(&mut commands);
         self.wake_waiters();
+        self.give_left_behind_back();
         self.adjust_limit();
         self.count_reclaim(started, Reclaimer::Background);
         self.poke_shrinkers();

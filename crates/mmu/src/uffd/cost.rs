@@ -11,7 +11,9 @@
 //!
 //! So the break-even is between 4 and 64 KiB and depends on whether other threads run just now and on the machine.
 //! No table would hold everywhere; a moving average for each order does. Every eighth decision is timed, and every
-//! sixty-fourth takes the method that looks worse, so that a change is noticed. A copy leaves a populated
+//! sixty-fourth takes the method that looks worse, so that a change is noticed. When that method costs several times as much, it is tried as many
+//! times more rarely, down to every 1,024th decision: what is tried is a fault that takes longer, and one in sixty-four of these would
+//! be all of the slowest hundredth. A copy leaves a populated
 //! frame behind, which somebody has to give back one day: that price, measured where frames are freed, is added to it.
 //!
 //! Folios of 2 MiB are not measured and always moved. A huge page moves in 1 µs and 512 small pages in 47; no shootdown makes a
@@ -30,8 +32,10 @@ use millpond_core::Order;
 
 /// Decisions between two that are timed.
 const TIMED: u32 = 8;
-/// Decisions between two that try the other method.
+/// Decisions between two that try the other method, when it costs no more …
 const EXPLORED: u32 = 64;
+/// … and so many times as many at most, when it does.
+const RARER: u32 = 16;
 /// Weight of the past in an average: 7/8.
 const PAST: u32 = 8;
 
@@ -101,17 +105,13 @@ impl Costs {
             .free_page
             .load(Ordering::Relaxed)
             .saturating_mul(order.pages().0);
-        let cheaper = if moving <= copying.saturating_add(freeing) {
-            Method::Move
+        let copying = copying.saturating_add(freeing);
+        let (cheaper, other, times) = if moving <= copying {
+            (Method::Move, Method::Copy, copying / moving)
         } else {
-            Method::Copy
+            (Method::Copy, Method::Move, moving / copying)
         };
-        let other = if cheaper == Method::Move {
-            Method::Copy
-        } else {
-            Method::Move
-        };
-        let explore = n.is_multiple_of(EXPLORED);
+        let explore = n.is_multiple_of(EXPLORED * times.clamp(1, RARER));
         Choice {
             method: if explore { other } else { cheaper },
             timed: explore || n.is_multiple_of(TIMED),

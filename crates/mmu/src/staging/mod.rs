@@ -31,8 +31,8 @@ mod ahead;
 
 use core::ffi::c_void;
 use core::mem::ManuallyDrop;
-use core::sync::atomic::{AtomicI64, AtomicU32, Ordering};
-use std::time::Duration;
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -64,6 +64,8 @@ pub(crate) struct Staging {
     resting: AtomicU32,
     /// A page that takes longer is slow: twice as long as small ones.
     within: Duration,
+    /// The last page took long by the clock on the wall: the next is timed by what it takes of a processor, too.
+    suspect: AtomicBool,
     /// Nanoseconds that huge pages have saved.
     saved: AtomicI64,
     ahead: Ahead,
@@ -84,6 +86,7 @@ impl Staging {
             strikes: AtomicU32::new(0),
             resting: AtomicU32::new(0),
             within,
+            suspect: AtomicBool::new(false),
             saved: AtomicI64::new(0),
             ahead: Ahead::new(),
         }))
@@ -112,7 +115,8 @@ impl Staging {
 
     fn new_page(&self) -> Option<Slot<'_>> {
         let mut slot = self.take()?;
-        let since = processor_time();
+        let suspect = self.suspect.load(Ordering::Relaxed);
+        let since = (Instant::now(), suspect.then(processor_time));
         // SAFETY: the slot is ours and empty; writing to its first page is what asks for a huge one.
         let page = unsafe {
             madvise(
@@ -121,7 +125,12 @@ impl Staging {
                 Advice::LinuxPopulateWrite,
             )
         };
-        slot.took = processor_time().saturating_sub(since);
+        let took = since.0.elapsed();
+        self.suspect.store(took > self.within, Ordering::Relaxed);
+        slot.took = match since.1 {
+            Some(since) if took > self.within => processor_time().saturating_sub(since),
+            _ => took.min(self.within),
+        };
         page.is_ok().then_some(slot)
     }
 
@@ -204,7 +213,8 @@ impl Drop for Slot<'_> {
     }
 }
 
-/// What this thread has used of a processor: on a busy machine the time that passes says little about a page.
+/// What this thread has used of a processor: on a busy machine the time that passes says little about a page. Asking costs a system call,
+/// so a page is timed by the wall's clock first, and this is asked after one that was slow by it.
 fn processor_time() -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,

@@ -43,6 +43,9 @@ use crate::staging::{Slot, Staging};
 use crate::sys::advise::{self, Span};
 use crate::sys::{ioctl, pagemap};
 
+/// Leaves of zeros that are put in place together, at most.
+pub(super) const LEAVES: usize = 4;
+
 impl Uffd {
     /// Puts new zeros at a leaf of the arena, which is held in flight, as one huge page. Answers how many bytes from the
     /// start are mapped: all when the kernel has a huge page, a few when it had small ones.
@@ -52,6 +55,25 @@ impl Uffd {
         };
         self.make_room(leaf);
         self.send(slot, leaf, 0)
+    }
+
+    /// As [`place_zeros`](Self::place_zeros), at neighbouring leaves from `first` on: how many bytes are mapped at each. Looking and dropping
+    /// are done for all of them at once, when the pages are there, so that nobody has the time to put a table in the way.
+    pub(super) fn place_zeros_at_all(&self, first: usize, placed: &mut [usize]) {
+        let mut slots = [const { None }; LEAVES];
+        let mut count = 0;
+        for slot in slots.iter_mut().take(placed.len()) {
+            *slot = self.new_page();
+            if slot.is_none() {
+                break;
+            }
+            count += 1;
+        }
+        self.make_room_for(first, count * HUGE);
+        let leaves = (first..).step_by(HUGE);
+        for ((placed, slot), leaf) in placed.iter_mut().zip(slots).zip(leaves) {
+            *placed = slot.map_or(0, |slot| self.send(slot, leaf, 0));
+        }
     }
 
     /// As [`place_zeros`](Self::place_zeros), for a leased frame that is a hole.
@@ -126,10 +148,25 @@ impl Uffd {
 
     /// Frees the page table of a leaf of the arena that is held in flight, when the leaf is empty.
     pub(super) fn make_room(&self, leaf: usize) {
+        self.make_room_for(leaf, HUGE);
+    }
+
+    /// Frees the page tables of leaves of the arena that are held in flight, where they are empty.
+    fn make_room_for(&self, start: usize, len: usize) {
+        if len == 0 {
+            return;
+        }
         let mut empty = true;
-        let looked = pagemap::runs(self.pagemap(), leaf, leaf + HUGE, &mut |_, _| empty = false);
+        let looked = pagemap::runs(self.pagemap(), start, start + len, &mut |_, _| {
+            empty = false;
+        });
         if looked.is_ok() && empty {
-            self.drop_table(leaf);
+            // SAFETY: the caller holds the range, and nothing is there that could be lost.
+            unsafe { advise::discard(None, &[Span { start, len }]) };
+        } else if len > HUGE {
+            for leaf in (start..start + len).step_by(HUGE) {
+                self.make_room_for(leaf, HUGE);
+            }
         }
     }
 

@@ -62,20 +62,24 @@ impl Uffd {
         } else {
             0
         };
-        match self.copy_around(start + huge, self.zeros.addr(), len - huge) {
-            Ok(()) => {
-                if let (Some((frame, choice)), Some(since)) = (timed, since) {
-                    self.costs.took(frame.order(), choice.method, since);
-                }
-                Ok(Placed::Copied)
-            }
-            Err(done) => {
+        let copied = self.copy_zeros(at, huge);
+        if let (Ok(_), Some((frame, choice)), Some(since)) = (copied, timed, since) {
+            self.costs.took(frame.order(), choice.method, since);
+        }
+        copied
+    }
+
+    /// Maps new zeros at `at`, where `done` bytes from the start are mapped already.
+    pub(super) fn copy_zeros(&self, at: PageRange, done: usize) -> Result<Placed, InstallError> {
+        let (start, len) = (self.at(at.start), at.len.bytes() as usize);
+        self.copy_around(start + done, self.zeros.addr(), len - done)
+            .map(|()| Placed::Copied)
+            .map_err(|copied| {
                 // What was mapped before the mapping changed is zeros, or what the program wrote since then into
                 // a page that it was unmapping at the same time.
-                self.drop_pages(start, huge + done);
-                Err(refusal(len))
-            }
-        }
+                self.drop_pages(start, done + copied);
+                refusal(len)
+            })
     }
 
     /// See [`Mmu::install`](millpond_core::Mmu::install).

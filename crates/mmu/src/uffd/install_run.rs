@@ -16,6 +16,7 @@ use millpond_core::{Frame, InstallError, Order, PAGE_SIZE, PageRange, Placed};
 
 use super::Uffd;
 use super::cost::Method;
+use super::huge::LEAVES;
 use crate::reservation::HUGE;
 
 /// Whether the range is one that a huge page can have.
@@ -33,10 +34,45 @@ impl Uffd {
         assert_eq!(work.len(), results.len(), "one result for each folio");
         let mut first = 0;
         while first < work.len() {
-            let count = self.zero_run(&work[first..]);
+            let leaves = self.leaves(&work[first..]);
+            let count = match leaves {
+                0 | 1 => self.zero_run(&work[first..]),
+                _ => leaves,
+            };
             let here = first..first + count;
-            self.install_zero_run(&work[here.clone()], &mut results[here]);
+            let (run, results) = (&work[here.clone()], &mut results[here]);
+            match leaves {
+                0 | 1 => self.install_zero_run(run, results),
+                _ => self.install_zero_leaves(run, results),
+            }
             first += count;
+        }
+    }
+
+    /// How many folios from the start are neighbouring leaves of new zeros.
+    fn leaves(&self, work: &[(PageRange, Option<Frame>)]) -> usize {
+        let from = self.at(work[0].0.start);
+        let next = |&(n, (at, frame)): &(usize, &(PageRange, Option<Frame>))| {
+            let (start, len) = (self.at(at.start), at.len.bytes() as usize);
+            is_leaf(start, len) && frame.is_none() && start == from + n * HUGE
+        };
+        work.iter()
+            .take(LEAVES)
+            .enumerate()
+            .take_while(next)
+            .count()
+    }
+
+    fn install_zero_leaves(
+        &self,
+        run: &[(PageRange, Option<Frame>)],
+        results: &mut [Result<Placed, InstallError>],
+    ) {
+        let mut placed = [0; LEAVES];
+        let placed = &mut placed[..run.len()];
+        self.place_zeros_at_all(self.at(run[0].0.start), placed);
+        for ((&(at, _), &mut huge), result) in run.iter().zip(placed).zip(results) {
+            *result = self.copy_zeros(at, huge);
         }
     }
 

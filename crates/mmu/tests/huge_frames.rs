@@ -80,6 +80,44 @@ fn used_frames_and_loaded_ones_are_mapped_as_huge_pages() {
     assert!(all_zero(&uffd, leaf(2)));
 }
 
+/// A stream's next leaves come with one fault. One of them has held small pages before, and one in the middle is served from elsewhere.
+#[test]
+fn neighbouring_leaves_become_huge_pages_by_one_call() {
+    let Some(uffd) = memory(8) else { return };
+    let small = part(leaf(2), 0, 300);
+    uffd.install_zero(small, None).unwrap();
+    write(&uffd, small, 1 << 33);
+    uffd.zap(&[small]);
+    let all: Vec<_> = (0..8).map(|n| (leaf(n), None)).collect();
+    let mut placed = [Err(InstallError::Gone); 8];
+    uffd.install_zero_all(&all[..6], &mut placed[..6]);
+    assert_eq!(placed[..6], [Ok(Placed::Copied); 6]);
+    for n in 0..6 {
+        assert_huge(&uffd, leaf(n));
+        assert!(all_zero(&uffd, leaf(n)), "leaf {n}");
+        write(&uffd, leaf(n), u64::from(n) << 40);
+    }
+    for n in 0..6 {
+        assert!(reads(&uffd, leaf(n), u64::from(n) << 40), "leaf {n}");
+    }
+
+    uffd.take_out(leaf(4), huge_frame(0)).unwrap();
+    uffd.zap(&[leaf(5)]);
+    let mixed = [
+        (leaf(7), None),
+        (leaf(4), Some(huge_frame(0))),
+        (leaf(5), None),
+        (leaf(6), None),
+    ];
+    uffd.install_zero_all(&mixed, &mut placed[..4]);
+    let [fresh, used] = [Ok(Placed::Copied), Ok(Placed::Moved)];
+    assert_eq!(placed[..4], [fresh, used, fresh, fresh]);
+    for n in 4..8 {
+        assert_huge(&uffd, leaf(n));
+        assert!(all_zero(&uffd, leaf(n)), "leaf {n}");
+    }
+}
+
 /// Folios of 64 KiB that fill a leaf, new or from frames that fill a block of the pool, are one huge page, as long as they travel together.
 #[test]
 fn small_folios_that_fill_a_leaf_are_a_huge_page_together() {

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard};
 use common::huge::*;
 use common::{in_child, wait_for};
 use millpond_core::{
-    LEAF_PAGES, Mmu, PAGE_SIZE, PageCount, PageIndex, PageRange, Placed, TakeOutError,
+    InstallError, LEAF_PAGES, Mmu, PAGE_SIZE, PageCount, PageIndex, PageRange, Placed, TakeOutError,
 };
 
 /// Tests that fork go one after the other: a child that another test forks while memory here may be inherited shares it,
@@ -313,14 +313,16 @@ fn huge_pages_are_used_while_a_child_shares_them() {
 #[test]
 fn what_a_child_wrote_too_early_is_not_dropped_to_make_room() {
     let _one = one_at_a_time();
-    let Some(uffd) = memory(2) else { return };
+    let Some(uffd) = memory(5) else { return };
     uffd.install_zero(leaf(0), None).unwrap();
     write(&uffd, leaf(0), 31);
     uffd.take_out(leaf(0), huge_frame(0)).unwrap();
     let (early, also_early) = (part(leaf(0), 0, 100), part(leaf(1), 0, 200));
+    let among_several = part(leaf(3), 0, 300);
     let child = || {
         write(&uffd, early, 1 << 50);
         write(&uffd, also_early, 1 << 51);
+        write(&uffd, among_several, 1 << 52);
         if uffd.after_fork_in_child().is_err() {
             return 1;
         }
@@ -336,6 +338,19 @@ fn what_a_child_wrote_too_early_is_not_dropped_to_make_room() {
         }
         if uffd.install_zero(leaf(1), None).is_err() || !reads(&uffd, also_early, 1 << 51) {
             return 4;
+        }
+        let several = [2, 3, 4].map(|n| (leaf(n), None));
+        let mut placed = [Err(InstallError::Gone); 3];
+        uffd.install_zero_all(&several, &mut placed);
+        if placed != [Ok(Placed::Copied); 3] || !reads(&uffd, among_several, 1 << 52) {
+            return 5;
+        }
+        let zeros = leaf(3).pages().filter(|&page| page != among_several.start);
+        if zeros
+            .map(|page| PageRange::new(page, PageCount(1)))
+            .any(|page| !all_zero(&uffd, page))
+        {
+            return 6;
         }
         0
     };

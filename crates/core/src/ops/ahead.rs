@@ -6,7 +6,7 @@
 //! They are no more than half of what the run has brought in, and [`MOST`], because the fault takes the
 //! longer for them. And they come only where there is plenty: an eighth of memory is free, and no spare frame lies about, which
 //! would have to be cleared first. First touch of 1 GiB by folios of 2 MiB: 0.87 of the speed of the kernel's own huge pages, 0.80
-//! without; with a second processor that clears ahead (the driver's affair) 1.13 and 0.91.
+//! without; with a second processor that clears ahead (the driver's affair) 1.10 and 0.91.
 
 use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex, PageRange};
 use crate::command::Commands;

@@ -51,8 +51,11 @@ impl Driver {
     pub(super) fn make_ahead(&self, lookout: &mut Lookout) {
         let mut made = false;
         while self.mmu.wants_huge_ready() && !self.stop.load(Ordering::Relaxed) {
-            let _inside = self.gate.enter();
-            let available = self.lock().available();
+            // Made outside of the gate: it touches a slot and nothing else, and whoever closes the gate need not wait for it.
+            let available = {
+                let _inside = self.gate.enter();
+                self.lock().available()
+            };
             if !self.has_room_ahead(available) || !self.mmu.make_huge_ready() {
                 break;
             }

@@ -1,9 +1,10 @@
 //! Giving a batch back: what [`Core`](millpond_core::Core) unhooked goes to kernel and store outside of its lock.
 //!
-//! A batch comes from a free (`free.rs`), and from three others. *What is spare in the pool* beyond the mark, beyond a budget that was lowered, or
-//! beyond the cap on lazily freed memory is gathered and given back by whoever finds it: the tick, the call that lowers the budget, the
-//! one that frees lazily. *What copies leave behind* is given back by the reclaim thread, ahead of the faults that would have to. *What is
-//! discarded while threads may touch it* is given back by who discards, inside the gate. One large batch is kept for that; who finds it in use has an inline one, and asks for the core's lock more often.
+//! A batch comes from a free (`free.rs`), and from three others. *What is spare in the pool* beyond the mark, beyond a budget that was
+//! lowered, or beyond the cap on lazily freed memory is gathered and given back by whoever finds it: the tick, the call that lowers the
+//! budget, the one that frees lazily. *What copies leave behind* is given back by the reclaim thread, ahead of the faults that would have
+//! to. *What is discarded while threads may touch it* is given back by who discards, inside the gate. One large batch is kept for that;
+//! who finds it in use has an inline one, and asks for the core's lock more often.
 
 use super::Driver;
 use super::free::Freed;

@@ -123,7 +123,8 @@ fn first_touch_takes_the_faults_that_the_order_says() {
         assert!(faults("kernel_huge") < faults("kernel") / 2.0);
     }
     assert_eq!(right_sides(touch), sides);
-    assert_eq!(faults("9"), 8.0);
+    // Of eight leaves the third brings one more with it, and the fifth two.
+    assert_eq!(faults("9"), 5.0);
     // Folios of 64 KiB come by the MiB where they come in order, a sixty-fourth of the budget.
     assert!((16.0..32.0).contains(&faults("4")), "{touch}");
     assert!(faults("adaptive") <= 64.0, "{touch}");

@@ -7,10 +7,14 @@
 
 use super::ours;
 use crate::bench::{Failure, rounds, smaps};
-use millpond::{Order, PAGE_SIZE};
+use millpond::{Manager, Order, PAGE_SIZE};
 use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
 
 const LEAF: usize = 2 << 20;
+/// Longer than two ticks of the manager's thread, of which the second ends a stream for which nothing was asked since the first.
+const QUIET: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Sizes of one measurement.
 #[derive(Clone, Debug, Serialize, clap::Args)]
@@ -41,6 +45,22 @@ pub struct Outcome {
     pub wrong_pages: u64,
 }
 
+/// Filling is a stream, for which huge pages stand ready: memory that is reported by itself, and goes back when no stream comes for it.
+/// None for [`QUIET`] says that none will be.
+fn await_streams_end(manager: &Manager) -> Result<(), Failure> {
+    let (begun, mut last) = (Instant::now(), Instant::now());
+    while last.elapsed() < QUIET {
+        if manager.stats().ahead_bytes > 0 {
+            last = Instant::now();
+        }
+        if begun.elapsed() > PATIENCE {
+            return Err("huge pages that nobody wants any more stay ready".into());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
 /// The measured process.
 ///
 /// # Errors
@@ -57,6 +77,7 @@ pub fn work(order: u8, bytes: u64) -> Result<Outcome, Failure> {
         .map(|start| start..(start + LEAF).min(len))
         .collect();
     region.lazy_free_vectored(&freed)?;
+    await_streams_end(&manager)?;
     let (after, stats) = (smaps::resident()?, manager.stats());
 
     let rss_bytes = after.saturating_sub(before);

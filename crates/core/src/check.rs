@@ -341,7 +341,7 @@ impl Core {
             );
             ensure!(
                 !folio.is_in_file()
-                    || folio.slot.is_none() && !folio.lazy && folio.freed.pages == 0,
+                    || folio.slot().is_none() && !folio.lazy && folio.freed.pages == 0,
                 "{id:?} is a file's, yet has a slot or was lazily freed"
             );
             pins += u32::from(folio.pins);
@@ -486,7 +486,7 @@ impl Core {
             folio.list
         );
         ensure!(
-            !folio.lazy || folio.slot.is_none(),
+            !folio.lazy || folio.slot().is_none(),
             "{id:?} was lazily freed, but keeps a slot"
         );
         ensure!(
@@ -656,7 +656,7 @@ impl Core {
         let mut live = by_slot.clone();
         let mut folds = 0;
         for (id, folio) in self.folios.iter() {
-            if let Some(slot) = folio.slot {
+            if let Some(slot) = folio.slot() {
                 *live.entry(slot).or_insert(0) += folio.order.pages().0;
                 let (pages, first) = (folio.order.pages().0, u32::from(folio.slot_first));
                 ensure!(

@@ -11,6 +11,9 @@
 //!   part of a loop that is too long for memory, and lets scans pass; where the past says nothing about the future (a
 //!   growing and shrinking stack, a set that is moving) it holds on to what nobody wants.
 //!
+//! Seats may become fewer, when watched folios leave memory. Then both caches shrink with each reference, hits too: one that holds all
+//! of a loop never misses, and would never learn that memory has become too small for it.
+//!
 //! What is compared with what, and what follows: `workingset.rs`.
 
 use crate::limits::{WATCHED_FOLIOS, WATCHED_MOST};
@@ -194,10 +197,19 @@ impl Duel {
         if self.at(seat).in_recency {
             self.remove(By::Recency, seat);
             self.push(By::Recency, seat);
+            self.shrink_recency(room);
             return false;
         }
+        self.shrink_recency(room - 1);
+        self.at_mut(seat).in_recency = true;
+        self.push(By::Recency, seat);
+        true
+    }
+
+    /// The oldest leave until `most` are left. A hit makes a cache no larger, but its seats may have become fewer.
+    fn shrink_recency(&mut self, most: u32) {
         for _ in 0..EVICT_MOST {
-            if self.recency.len < room {
+            if self.recency.len <= most {
                 break;
             }
             let victim = self.recency.old;
@@ -205,9 +217,6 @@ impl Duel {
             self.at_mut(victim).in_recency = false;
             self.free_if_unknown(victim);
         }
-        self.at_mut(seat).in_recency = true;
-        self.push(By::Recency, seat);
-        true
     }
 
     fn reuse(&mut self, seat: u16, room: u32) -> bool {
@@ -216,6 +225,12 @@ impl Duel {
             Reuse::Kept => {
                 self.put_on_top(seat);
                 self.prune();
+                if self.kept + self.trial.len > room {
+                    if self.trial.len == 0 || self.kept > keep {
+                        self.put_on_trial();
+                    }
+                    self.evict();
+                }
                 false
             }
             Reuse::OnTrial => {
@@ -445,4 +460,25 @@ pub(crate) fn sample_bits(limit: u32, want: u32) -> u32 {
 /// Whether a folio with this `key` is in such a sample. Who is in a smaller one is in the larger ones.
 pub(crate) fn is_sampled(key: u32, bits: u32) -> bool {
     bits == 0 || hash(key) >> (32 - bits) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All of a loop was held; then there is room for half of it, and LRU misses each time.
+    #[test]
+    fn a_cache_that_never_misses_shrinks_with_its_seats() {
+        let mut duel = Duel::new(256);
+        let mut misses = |room: u32| {
+            let rounds = (0..2000).map(|n| duel.reference(n % 200, room).unwrap());
+            let late: Vec<Misses> = rounds.skip(1000).collect();
+            let count = |of: fn(&Misses) -> bool| late.iter().filter(|&would| of(would)).count();
+            (count(|would| would.recency), count(|would| would.reuse))
+        };
+        assert_eq!(misses(200), (0, 0));
+        let (recency, reuse) = misses(100);
+        assert_eq!(recency, 1000);
+        assert!((480..620).contains(&reuse), "{reuse}");
+    }
 }

@@ -111,6 +111,8 @@ pub(crate) struct Part {
 }
 
 const NO_FOLIO: u32 = u32::MAX;
+/// There are fewer slots than that: an arena has fewer pages.
+const NO_SLOT: SlotId = SlotId(u32::MAX);
 
 /// One record. At most 48 bytes, asserted below.
 #[derive(Clone, Copy, Debug)]
@@ -139,8 +141,8 @@ pub(crate) struct Folio {
     pub(crate) errand: Errand,
     /// The part of it that was freed while the rest was not; see `ops/deferred_split.rs`.
     pub(crate) freed: Part,
-    /// The store's copy of these bytes, if there is one. In `Filling`, where they come from.
-    pub(crate) slot: Option<SlotId>,
+    /// The store's copy of these bytes, or [`NO_SLOT`]. In `Filling`, where they come from.
+    slot: SlotId,
     /// The frame in the pool that the state speaks of.
     pub(crate) frame: Option<Frame>,
     /// The one before it on its list; the name for what is being written while it is `Saving`, on no list.
@@ -149,6 +151,8 @@ pub(crate) struct Folio {
     pub(crate) next: u32,
     /// When it was last seen in use, by the clock of its lruvec.
     pub(crate) age: u32,
+    /// In limbo: when it was taken out. From then on it is known to be idle.
+    pub(crate) idle_since: u32,
     /// `ACTIVE`, `REFERENCED`, `WATCHED`, `IN_FILE`, `DIRECT`, `DIRTY`.
     marks: u8,
 }
@@ -213,7 +217,7 @@ impl Folio {
     pub(crate) fn must_be_written(&self) -> bool {
         match self.is_in_file() {
             true => self.marks & DIRTY != 0,
-            false => self.slot.is_none(),
+            false => self.slot().is_none(),
         }
     }
 
@@ -243,7 +247,7 @@ impl Folio {
 
     /// What is known of its use is known of a part of it, too.
     pub(crate) fn used_like(&mut self, whole: &Self) {
-        (self.age, self.marks) = (whole.age, whole.marks);
+        (self.age, self.idle_since, self.marks) = (whole.age, whole.idle_since, whole.marks);
     }
 
     /// Of a folio being copied: what from. It is `Lending` until this one has arrived, or has not.
@@ -268,14 +272,29 @@ impl Folio {
         self.prev = slot.0;
     }
 
-    /// The store's copy of these bytes, if there is one.
+    /// The slot of the store's copy of these bytes, if there is one. In `Filling`, where they come from.
+    pub(crate) fn slot(&self) -> Option<SlotId> {
+        (self.slot != NO_SLOT).then_some(self.slot)
+    }
+
+    pub(crate) fn take_slot(&mut self) -> Option<SlotId> {
+        let slot = self.slot();
+        self.slot = NO_SLOT;
+        slot
+    }
+
+    pub(crate) fn set_slot(&mut self, slot: Option<SlotId>) {
+        self.slot = slot.unwrap_or(NO_SLOT);
+    }
+
+    /// The same, as it may be a part of that slot.
     pub(crate) fn backing(&self) -> Option<SlotPart> {
         let part = |slot| SlotPart {
             slot,
             first: self.slot_first,
             order: self.order,
         };
-        self.slot.map(part)
+        self.slot().map(part)
     }
 
     /// Of a folio being taken out: whether limbo will hold it.
@@ -336,11 +355,12 @@ impl Folios {
             slot_first: 0,
             errand: Errand::None,
             freed: Part::default(),
-            slot: None,
+            slot: NO_SLOT,
             frame: None,
             prev: NO_FOLIO,
             next: NO_FOLIO,
             age: 0,
+            idle_since: 0,
             marks: 0,
         };
         let id = if self.first_free == NO_FOLIO {

@@ -262,7 +262,7 @@ impl Core {
         });
         let is_work = |id| {
             let folio = self.folios.get(id);
-            folio.order >= LARGE && folio.slot.is_none() && !folio.is_in_file()
+            folio.order >= LARGE && folio.slot().is_none() && !folio.is_in_file()
         };
         !self.store_blocked && next.is_some_and(is_work)
     }

@@ -23,14 +23,19 @@
 //! Of a page that comes back we know the time since it was last seen in use: `R = now − age in its shadow`, its *reuse distance*.
 //! Memory should hold what has the shortest ones. The reuse distances of what it does hold are not known, but bounded
 //! from below: a folio that has been idle for a time `I` has at least `I`. The active list holds what has proved itself; its oldest
-//! member has been idle for `now − A`, with `A` its age. So
+//! member that is in limbo was taken out at a time `T`, and has not been wanted since. So
 //!
 //! ```text
-//!     R < now − A        or simply        age in the shadow > A
+//!     R < now − T
 //! ```
 //!
-//! means that the page that comes back is used more often than one that is kept in its place: it is *activated*. Ages are
-//! compared with ages, so that nothing need be assumed about how many of the faults in between were for different pages.
+//! means that the page that comes back is used more often than one that is kept in its place: it is *activated*. Times are
+//! compared with times, so that nothing need be assumed about how many of the faults in between were for different pages.
+//!
+//! With its age in place of `T` the folio would be charged with the time in which its uses were not seen. In memory for nine tenths of a
+//! loop that is most of the time: what is kept is used in each round, nobody sees it, and each page that comes back seems to be used more often.
+//! A loop of 3000 pages in memory for 2700 was missed in 88 of 100 accesses that way; now it is in 15, where LIRS, which sees all, is in 13. What
+//! is mapped is given the benefit of the doubt: where no active folio is in limbo, nothing that comes back is near.
 //! (Linux counts evictions and activations since the page left instead, and compares with the size of the active list:
 //! an estimate of the same inequality, for want of an age of what is resident.) Limbo's place in this follows: it is a part of the
 //! list it belongs to, the part where ages are exact. A rescue of an inactive folio is judged like a refault. It stayed in

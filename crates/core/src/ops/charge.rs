@@ -225,7 +225,7 @@ impl Core {
             .workingset
             .coldest();
         let record = self.folios.get_mut(id);
-        (record.group, record.age) = (to, coldest);
+        (record.group, record.age, record.idle_since) = (to, coldest, coldest);
         self.lruvec_of(id).lazy_limbo += lazy_limbo;
         self.lazy_more(to, lazy);
         if leaves && folio.lazy {

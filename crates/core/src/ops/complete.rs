@@ -58,7 +58,7 @@ impl Core {
             (State::Saving, Outcome::Stored) => {
                 let slot = folio.saved_as();
                 self.slots.saved(slot);
-                if let Some(previous) = folio.slot {
+                if let Some(previous) = folio.slot() {
                     self.drop_slot_pages(previous, folio.order.pages().0, out);
                 }
                 let pages = u64::from(folio.order.pages().0);
@@ -68,12 +68,12 @@ impl Core {
             (State::Saving, Outcome::Unchanged) => {
                 self.cancel_save(&folio);
                 self.stat.pswpout_unchanged += u64::from(folio.order.pages().0);
-                let backing = folio.slot.map(|slot| (slot, folio.slot_first));
+                let backing = folio.slot().map(|slot| (slot, folio.slot_first));
                 self.evicted(id, &folio, backing);
             }
             (State::Saving, Outcome::AllZero) => {
                 self.cancel_save(&folio);
-                if let Some(previous) = folio.slot {
+                if let Some(previous) = folio.slot() {
                     self.drop_slot_pages(previous, folio.order.pages().0, out);
                 }
                 self.stat.pswpout_zero += u64::from(folio.order.pages().0);
@@ -83,7 +83,7 @@ impl Core {
                 self.not_saved(id, &folio, outcome == Outcome::StoreFull, out);
             }
             (State::Zapping, Outcome::Zapped) => {
-                if let Some(slot) = folio.slot {
+                if let Some(slot) = folio.slot() {
                     self.drop_slot_pages(slot, folio.order.pages().0, out);
                 }
                 self.zapped(id, &folio);
@@ -120,7 +120,7 @@ impl Core {
         let major = match folio.errand {
             Errand::Fold(_) => true,
             Errand::Copy => false,
-            _ => folio.slot.is_some() || folio.kind() == Kind::File,
+            _ => folio.slot().is_some() || folio.kind() == Kind::File,
         };
         if !folio.ahead {
             self.count(folio.group, |stat| {
@@ -128,7 +128,7 @@ impl Core {
                 stat.pgmajfault += u64::from(major);
             });
         }
-        match (folio.errand, folio.slot) {
+        match (folio.errand, folio.slot()) {
             (Errand::Copy, _) => {
                 self.stat.snapshot_copy += u64::from(pages);
                 self.given_back(folio.lender(), out);
@@ -216,7 +216,7 @@ impl Core {
     /// What was to be filled goes back to what it was.
     fn not_filled(&mut self, id: FolioId, frame_kept: bool, out: &mut Commands) {
         let folio = *self.folios.get(id);
-        match (folio.errand, folio.slot) {
+        match (folio.errand, folio.slot()) {
             (Errand::Fold(fold), _) => {
                 let parts = self.folds.take(fold);
                 for (part, at) in parts.places(self.at(id)) {
@@ -238,7 +238,7 @@ impl Core {
         self.stat.load_failed += 1;
         let at = self.at(id);
         self.leaves.fill(at, Entry::Poisoned);
-        if let Some(slot) = folio.slot {
+        if let Some(slot) = folio.slot() {
             self.drop_slot_pages(slot, folio.order.pages().0, out);
         }
         out.push(Command::Poison { at, page: at.start });
@@ -267,7 +267,9 @@ impl Core {
             self.lruvec_of(id).taking_out -= pages;
         }
         self.now_limbo(id);
+        let now = self.lruvec_of(id).workingset.now();
         let record = self.folios.get_mut(id);
+        record.idle_since = now;
         record.state = State::Limbo;
         record.errand = Errand::None;
         match folio.errand {
@@ -319,9 +321,9 @@ impl Core {
         self.cancel_save(folio);
         self.store_blocked = true;
         self.stat.store_failed += 1;
-        if let (true, Some(stale)) = (full, folio.slot) {
+        if let (true, Some(stale)) = (full, folio.slot()) {
             self.drop_slot_pages(stale, folio.order.pages().0, out);
-            self.folios.get_mut(id).slot = None;
+            self.folios.get_mut(id).set_slot(None);
         }
         self.folios.get_mut(id).state = State::Limbo;
         self.list_old(id, ListName::Limbo);

@@ -65,7 +65,7 @@ impl Core {
             self.frames.spare_pages() < self.pool_mark() && folio.list != ListName::Unevictable;
         if !(kept && self.start_take_out(id, Errand::Discard, out)) {
             self.begin_zap(id);
-            if let Some(slot) = self.folios.get_mut(id).slot.take() {
+            if let Some(slot) = self.folios.get_mut(id).take_slot() {
                 self.drop_slot_pages(slot, at.len.0, out.batch());
             }
             out.batch().push_run(at);
@@ -168,7 +168,7 @@ impl Core {
         let pages = folio.order.pages().0;
         self.uncharge_limbo(id);
         self.forget(self.at(id));
-        if let Some(slot) = folio.slot {
+        if let Some(slot) = folio.slot() {
             self.drop_slot_pages(slot, pages, out);
         }
         self.folios.release(id);

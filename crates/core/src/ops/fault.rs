@@ -389,7 +389,7 @@ impl Core {
         };
         let (first, order) = ((at.start.0 - slot_start.0) as u16, frame.order());
         let folio = self.folios.get_mut(id);
-        folio.slot = Some(slot);
+        folio.set_slot(Some(slot));
         folio.slot_first = first;
         out.push(Command::Load {
             folio: id,

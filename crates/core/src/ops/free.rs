@@ -129,7 +129,7 @@ impl Core {
             }
         }
         self.folios.release(id);
-        if let Some(slot) = folio.slot {
+        if let Some(slot) = folio.slot() {
             self.drop_slot_pages(slot, at.len.0, gather);
         }
         at.end()

@@ -169,7 +169,7 @@ impl Core {
     pub(crate) fn disown_slot(&mut self, id: FolioId, out: &mut Commands) {
         let folio = self.folios.get_mut(id);
         let pages = folio.order.pages().0;
-        if let Some(slot) = folio.slot.take() {
+        if let Some(slot) = folio.take_slot() {
             self.drop_slot_pages(slot, pages, out);
         }
     }

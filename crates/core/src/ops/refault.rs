@@ -99,13 +99,16 @@ impl Core {
         self.imagine(id, Use::Again);
     }
 
-    /// Whether what was last used `distance` ago was used after the oldest active folio of its kind; without one, whatever was used
-    /// before was.
+    /// Whether what was last used `distance` ago was used after the oldest active folio of its kind began to be idle for all that is known: one
+    /// in limbo. Where none is active, whatever was used before was.
     fn is_near(&self, lists: &Lruvec, kind: usize, distance: u32) -> bool {
-        let oldest = lists
-            .oldest_in(&self.folios, ListName::LimboActive, kind)
-            .or_else(|| lists.oldest_in(&self.folios, ListName::Active, kind));
-        oldest.is_none_or(|id| distance < lists.workingset.since(self.folios.get(id).age))
+        let pages = |name| lists.pages_in(name, kind);
+        if pages(ListName::Active) + pages(ListName::LimboActive) == 0 {
+            return true;
+        }
+        let oldest = lists.oldest_in(&self.folios, ListName::LimboActive, kind);
+        let idle = |id| lists.workingset.since(self.folios.get(id).idle_since);
+        oldest.is_some_and(|id| distance < idle(id))
     }
 
     fn watch(&mut self, vec: VecId, id: FolioId, missed: bool) {

@@ -271,8 +271,8 @@ impl Core {
         self.begin(lender, state);
         let record = self.folios.get_mut(id);
         record.set_lender(lender);
-        if let Some(slot) = folio.slot {
-            record.slot = Some(slot);
+        if let Some(slot) = folio.slot() {
+            record.set_slot(Some(slot));
             record.slot_first = folio.slot_first + offset;
             self.slots.share(slot, at.len.0);
         }
@@ -306,7 +306,7 @@ impl Core {
     /// A copy could not be mapped: the pages are inherited as before.
     pub(crate) fn not_copied(&mut self, id: FolioId, out: &mut Commands) {
         let (folio, at) = (*self.folios.get(id), self.at(id));
-        if let Some(slot) = folio.slot {
+        if let Some(slot) = folio.slot() {
             self.drop_slot_pages(slot, at.len.0, out);
         }
         self.leaves.fill(at, Entry::Empty);

@@ -52,7 +52,7 @@ impl Core {
             record.pins = piece.pins;
             record.immovable = piece.immovable;
             record.lazy = piece.lazy;
-            record.slot = piece.slot;
+            record.set_slot(piece.slot());
             record.slot_first = piece.slot_first + half_pages as u16;
             self.leaves
                 .fill(PageRange::new(middle, half.pages()), Entry::Folio(upper));

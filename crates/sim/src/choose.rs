@@ -68,15 +68,8 @@ impl World {
                     kind,
                 });
                 self.fill_file(range, kind);
-                // A long stream, while there is memory for it.
                 if order == Order::MAX && self.actors[i].op.is_none() && self.rng.chance(500) {
-                    self.actors[i].op = Some(Op::Access {
-                        range,
-                        next: range.start,
-                        stride: LEAF_PAGES,
-                        left: pages / LEAF_PAGES,
-                        writes: self.profile.writes,
-                    });
+                    self.begin_stream(i);
                 }
                 match self.profile.groups > 0 && self.rng.chance(700) {
                     true => self.join_group(i),
@@ -86,6 +79,24 @@ impl World {
             Reply::Refused(Refusal::NoAddressSpace) => Ok(()),
             other => breach!("a region of {pages} pages is answered with {other:?}"),
         }
+    }
+
+    /// Actor `i` goes through the region that was made last by the leaf, while there is memory for it.
+    fn begin_stream(&mut self, i: usize) {
+        let Some(region) = self.regions.last_mut() else {
+            return;
+        };
+        region.users += 1;
+        let region = *region;
+        let stream = Op::Access {
+            range: region.range,
+            next: region.range.start,
+            stride: LEAF_PAGES,
+            left: region.range.len.0 / LEAF_PAGES,
+            writes: self.profile.writes,
+        };
+        self.actors[i].using = Some(region.range.start);
+        self.actors[i].op = Some(self.suit_kind(region, stream));
     }
 
     /// The region that was made last becomes some group's.

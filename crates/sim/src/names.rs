@@ -142,7 +142,7 @@ pub const INJECTED: [&str; 10] = [
     "no place to drop",
 ];
 /// Every answer of a call that more than the core has a part in.
-pub const ANSWERS: [&str; 12] = [
+pub const ANSWERS: [&str; 13] = [
     "free refused",
     "mark refused",
     "survived",
@@ -155,6 +155,7 @@ pub const ANSWERS: [&str; 12] = [
     "discard gathers a run",
     "a run was waited for",
     "several leaves at once",
+    "left behind by copies, gathered",
 ];
 
 /// The name of an event's variant.

@@ -226,10 +226,7 @@ impl Duel {
                 self.put_on_top(seat);
                 self.prune();
                 if self.kept + self.trial.len > room {
-                    if self.trial.len == 0 || self.kept > keep {
-                        self.put_on_trial();
-                    }
-                    self.evict();
+                    self.make_room(keep);
                 }
                 false
             }
@@ -248,10 +245,7 @@ impl Duel {
                     if self.kept + self.trial.len < room {
                         break;
                     }
-                    if self.trial.len == 0 || self.kept > keep {
-                        self.put_on_trial();
-                    }
-                    self.evict();
+                    self.make_room(keep);
                 }
                 if self.at(seat).reuse == Reuse::Remembered {
                     self.forget(seat);
@@ -266,6 +260,14 @@ impl Duel {
                 true
             }
         }
+    }
+
+    /// One that is on trial leaves.
+    fn make_room(&mut self, keep: u32) {
+        if self.trial.len == 0 || self.kept > keep {
+            self.put_on_trial();
+        }
+        self.evict();
     }
 
     /// What was used twice while the oldest kept one was not used is kept; that one goes on trial if there are too many.

@@ -2,12 +2,11 @@
 
 mod common;
 
-use common::{MIB, alone, eventually, is_over, smaps_rollup, stress_time};
+use common::{MIB, PAGE, alone, eventually, is_over, smaps_rollup, stress_time};
 use millpond::{Manager, Order, OrderPolicy, StoreKind};
 use std::time::{Duration, Instant};
 
 const RAM: usize = 512 * MIB;
-const STEP: usize = 4096;
 
 fn manager() -> Manager {
     let settings = Manager::builder().ram(RAM as u64);
@@ -16,16 +15,16 @@ fn manager() -> Manager {
 
 /// Writes a byte of each page, which reads as zeros before.
 fn stream(region: &mut [u8]) {
-    for (number, page) in region.chunks_exact_mut(STEP).enumerate() {
+    for (number, page) in region.chunks_exact_mut(PAGE).enumerate() {
         let zeros = page.chunks_exact(8).all(|word| word == [0; 8]);
         assert!(zeros, "page {number} is not new");
-        page[number % STEP] = 1;
+        page[number % PAGE] = 1;
     }
 }
 
 fn is_marked(region: &[u8]) -> bool {
-    let mut pages = region.chunks_exact(STEP).enumerate();
-    pages.all(|(number, page)| page[number % STEP] == 1)
+    let mut pages = region.chunks_exact(PAGE).enumerate();
+    pages.all(|(number, page)| page[number % PAGE] == 1)
 }
 
 fn is_marked_by(region: &[u8], part: usize) -> bool {

@@ -83,11 +83,10 @@ impl World {
 
     /// Actor `i` goes through the region that was made last by the leaf, while there is memory for it.
     fn begin_stream(&mut self, i: usize) {
-        let Some(region) = self.regions.last_mut() else {
+        let Some(r) = self.regions.len().checked_sub(1) else {
             return;
         };
-        region.users += 1;
-        let region = *region;
+        let region = self.regions[r];
         let stream = Op::Access {
             range: region.range,
             next: region.range.start,
@@ -95,8 +94,19 @@ impl World {
             left: region.range.len.0 / LEAF_PAGES,
             writes: self.profile.writes,
         };
+        self.begin(i, r, stream);
+    }
+
+    /// Actor `i` begins something in a region, which is not dropped before it ends.
+    fn begin(&mut self, i: usize, r: usize, op: Op) {
+        let region = self.regions[r];
+        let op = self.suit_kind(region, op);
+        if let Op::Discard { range, .. } = op {
+            self.oracle.discard_begins(i, range);
+        }
+        self.regions[r].users += 1;
         self.actors[i].using = Some(region.range.start);
-        self.actors[i].op = Some(self.suit_kind(region, stream));
+        self.actors[i].op = Some(op);
     }
 
     /// The region that was made last becomes some group's.
@@ -202,13 +212,7 @@ impl World {
         } else {
             self.draw_op(region)
         };
-        let op = self.suit_kind(region, op);
-        if let Op::Discard { range, .. } = op {
-            self.oracle.discard_begins(i, range);
-        }
-        self.regions[r].users += 1;
-        self.actors[i].using = Some(region.range.start);
-        self.actors[i].op = Some(op);
+        self.begin(i, r, op);
         Ok(())
     }
 

@@ -46,12 +46,7 @@ impl Core {
                 return;
             }
             self.trends.go_on(leaf.start, next.start);
-            let Entry::Folio(id) = self.leaves.get(next.start) else {
-                unreachable!("{next} was brought in")
-            };
-            self.folios.get_mut(id).ahead = true;
-            self.came_along(id, shadow);
-            leaf = next;
+            leaf = self.came_along(next.start, shadow);
         }
     }
 }

@@ -186,12 +186,7 @@ impl Core {
                     folios += 1;
                     let zeros = |command| matches!(command, Command::Zero { .. });
                     loads += usize::from(!out.iter().skip(given).all(zeros));
-                    let Entry::Folio(id) = self.leaves.get(at) else {
-                        unreachable!("{at} was brought in")
-                    };
-                    self.folios.get_mut(id).ahead = true;
-                    self.came_along(id, shadow);
-                    self.at(id).end()
+                    self.came_along(at, shadow).end()
                 }
             };
         }

@@ -10,7 +10,7 @@
 //! times the price. Who carries the core out keeps a book of such ranges, tells how much is in it ([`Core::keep`]), which
 //! the pool then keeps less, and gives back what is beyond the mark ([`Event::GiveFreedBack`](crate::Event::GiveFreedBack)).
 
-use crate::addr::{PageCount, PageIndex, PageRange};
+use crate::addr::{Frame, PageCount, PageIndex, PageRange};
 use crate::event::{Refusal, Reply};
 use crate::folio::{FolioId, State};
 use crate::gather::{Gather, Gathered};
@@ -117,9 +117,7 @@ impl Core {
                 } else {
                     // Given back with thousands of others: until then it is memory.
                     self.frames.drain_busy(frame);
-                    self.gathered_frames += at.len.0;
-                    gather.frames += at.len.0;
-                    gather.push(Gathered::Frame(frame));
+                    self.gather_frame(frame, gather);
                 }
             }
             None => {
@@ -231,8 +229,8 @@ impl Core {
             "a batch is given back before it is used again"
         );
         while gather.room() > 0 && gather.frames < most.0 {
-            // After the budget was lowered the limit may ask for more than the mark. What is being given back is on its way.
-            let beyond = (self.frames_in_use() - self.gathered_frames).saturating_sub(self.limit);
+            // After the budget was lowered the limit may ask for more than the mark.
+            let beyond = self.frames_that_stay().saturating_sub(self.limit);
             let over = self
                 .frames
                 .spare_pages()
@@ -250,9 +248,20 @@ impl Core {
             };
             let pages = frame.order().pages().0;
             self.demand.unwanted = self.demand.unwanted.saturating_sub(pages);
-            self.gathered_frames += pages;
-            gather.frames += pages;
-            gather.push(Gathered::Frame(frame));
+            self.gather_frame(frame, gather);
         }
+    }
+
+    /// A draining frame is to be given back with others.
+    pub(crate) fn gather_frame(&mut self, frame: Frame, gather: &mut Gather) {
+        let pages = frame.order().pages().0;
+        self.gathered_frames += pages;
+        gather.frames += pages;
+        gather.push(Gathered::Frame(frame));
+    }
+
+    /// Frames that are in use and not gathered: what is being given back is on its way.
+    pub(crate) fn frames_that_stay(&self) -> u32 {
+        self.frames_in_use() - self.gathered_frames
     }
 }

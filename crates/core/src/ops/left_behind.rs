@@ -14,7 +14,7 @@
 //! copied on trial.
 
 use crate::addr::Order;
-use crate::gather::{Gather, Gathered};
+use crate::gather::Gather;
 use crate::limits::LEFT_BATCH;
 use crate::machine::Core;
 
@@ -59,8 +59,7 @@ impl Core {
         let spare: u32 = copied()
             .map(|order| self.frames.spare_pages_of(order))
             .sum();
-        // What is being given back is on its way.
-        let used = self.frames_in_use() - self.gathered_frames;
+        let used = self.frames_that_stay();
         if spare.min((used + self.high_mark().0).saturating_sub(self.limit)) < LEFT_BATCH {
             return;
         }
@@ -69,9 +68,7 @@ impl Core {
                 && gather.frames < LEFT_BATCH
                 && let Some(frame) = self.frames.drain_any_of(order)
             {
-                self.gathered_frames += order.pages().0;
-                gather.frames += order.pages().0;
-                gather.push(Gathered::Frame(frame));
+                self.gather_frame(frame, gather);
             }
         }
     }

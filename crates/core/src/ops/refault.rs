@@ -63,10 +63,16 @@ impl Core {
         passes
     }
 
-    /// A folio has come in with one that was wanted. It is expected to be used next, so that a larger memory would have it.
-    pub(crate) fn came_along(&mut self, id: FolioId, shadow: u32) {
+    /// The folio at `page` has come in with one that was wanted. It is expected to be used next, so that a larger memory would have it.
+    /// Answers where it is.
+    pub(crate) fn came_along(&mut self, page: PageIndex, shadow: u32) -> PageRange {
+        let Entry::Folio(id) = self.leaves.get(page) else {
+            unreachable!("{page} was brought in")
+        };
+        self.folios.get_mut(id).ahead = true;
         let what = Self::use_of(self.folios.get(id), shadow);
         self.imagine(id, what);
+        self.at(id)
     }
 
     /// A region that was handed over has lost its shadows, not what it had in the store.

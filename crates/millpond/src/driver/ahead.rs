@@ -22,17 +22,6 @@ pub(super) const LOOK: Duration = Duration::from_micros(100);
 /// Looks without work before it sleeps until it is woken.
 const LOOKS: u32 = 20;
 
-/// The background thread's patience with a stream.
-#[derive(Default)]
-pub(super) struct Lookout(u32);
-
-impl Lookout {
-    /// Whether the thread is to look again soon.
-    pub(super) fn is_out(&self) -> bool {
-        self.0 > 0
-    }
-}
-
 impl Driver {
     /// Whether there is so much room that some of it may be taken ahead of need.
     pub(super) fn has_room_ahead(&self, available: PageCount) -> bool {
@@ -42,13 +31,18 @@ impl Driver {
 
     /// After a fault in a process that has room: wakes the thread if there is something to be made ahead and it does not look by itself.
     pub(super) fn ask_ahead(&self) {
-        if self.mmu.wants_huge_ready() && !self.looking_ahead.load(Ordering::Relaxed) {
+        if self.mmu.wants_huge_ready() && !self.looks_again_soon() {
             self.kick();
         }
     }
 
+    /// Whether the thread looks by itself, after [`LOOK`].
+    pub(super) fn looks_again_soon(&self) -> bool {
+        self.looks_ahead.load(Ordering::Relaxed) > 0
+    }
+
     /// Makes what is wanted. The background thread's.
-    pub(super) fn make_ahead(&self, lookout: &mut Lookout) {
+    pub(super) fn make_ahead(&self) {
         let mut made = false;
         while self.mmu.wants_huge_ready() && !self.stop.load(Ordering::Relaxed) {
             // Made outside of the gate: it touches a slot and nothing else, and whoever closes the gate need not wait for it.
@@ -61,12 +55,11 @@ impl Driver {
             }
             made = true;
         }
-        lookout.0 = match made {
+        let left = match made {
             true => LOOKS,
-            false => lookout.0.saturating_sub(1),
+            false => self.looks_ahead.load(Ordering::Relaxed).saturating_sub(1),
         };
-        self.looking_ahead
-            .store(lookout.is_out(), Ordering::Relaxed);
+        self.looks_ahead.store(left, Ordering::Relaxed);
     }
 
     /// With so little room what is ready goes back.

@@ -10,7 +10,7 @@ use super::Driver;
 use super::free::Freed;
 use arrayvec::ArrayVec;
 use millpond_core::gather::{Gather, Gathered};
-use millpond_core::{Commands, Frame, Mmu, PageRange};
+use millpond_core::{Commands, Core, Frame, Mmu, PageRange};
 use std::sync::PoisonError;
 use std::time::Instant;
 
@@ -76,22 +76,20 @@ impl Driver {
 
     /// What copies have left behind goes to the kernel, so that faults need not see to it. For threads inside the gate.
     pub(super) fn give_left_behind_back(&self) {
-        let mut gather = (self.freer.spare.lock()).unwrap_or_else(PoisonError::into_inner);
-        loop {
-            self.lock().gather_left_behind(&mut gather);
-            if gather.is_empty() {
-                return;
-            }
-            self.give_back(&mut gather, Freed::ByOwner);
-        }
+        self.give_back_while(Core::gather_left_behind);
     }
 
     /// What is spare in the pool and not asked for goes to the kernel. For threads inside the gate.
     pub(super) fn give_spare_frames_back(&self) {
         let most = self.freer.chunk();
+        self.give_back_while(|core, gather| core.gather_spare(most, gather));
+    }
+
+    /// Gives back what `collect` finds, batch by batch, until it finds nothing.
+    fn give_back_while(&self, collect: impl Fn(&mut Core, &mut Gather)) {
         let mut gather = (self.freer.spare.lock()).unwrap_or_else(PoisonError::into_inner);
         loop {
-            self.lock().gather_spare(most, &mut gather);
+            collect(&mut self.lock(), &mut gather);
             if gather.is_empty() {
                 return;
             }

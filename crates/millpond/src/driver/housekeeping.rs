@@ -3,9 +3,8 @@
 //! It sleeps on a futex word until a fault finds less than the low mark available, or a tick has passed. It holds
 //! the housekeeping lock while it works, so that a fork finds it between two pieces of work.
 
-use super::ahead::{self, Lookout};
 use super::refault_cost::RefaultCost;
-use super::{Background, Driver};
+use super::{Background, Driver, ahead};
 use millpond_core::{Commands, Event};
 use millpond_mmu::Delivery;
 use rustix::thread::futex;
@@ -62,12 +61,11 @@ impl Driver {
         let mut last_tick = Instant::now();
         let mut last_retry = Instant::now();
         let mut fruitless = false;
-        let mut lookout = Lookout::default();
         self.publish();
         while !self.stop.load(Ordering::SeqCst) {
             let seen = self.kicks.load(Ordering::SeqCst);
             self.resting.store(true, Ordering::SeqCst);
-            self.rest(seen, fruitless, &lookout);
+            self.rest(seen, fruitless);
             self.resting.store(false, Ordering::SeqCst);
             let _working = self.housekeeping.lock();
             // A stream asks; of its own accord the thread would go on when something else has followed the stream.
@@ -79,7 +77,7 @@ impl Driver {
                     fruitless = false;
                 }
             }
-            self.make_ahead(&mut lookout);
+            self.make_ahead();
             if last_tick.elapsed() >= TICK {
                 last_tick = Instant::now();
                 self.tick();
@@ -103,12 +101,16 @@ impl Driver {
     }
 
     /// Sleeps until it is wanted. After a round that could do nothing there is no hurry to try again.
-    fn rest(&self, seen: u32, fruitless: bool, lookout: &Lookout) {
+    fn rest(&self, seen: u32, fruitless: bool) {
         let always = self.background == Background::Always;
         if always && !fruitless && self.lock().below_low_mark() {
             return;
         }
-        let time = if lookout.is_out() { ahead::LOOK } else { TICK };
+        let time = if self.looks_again_soon() {
+            ahead::LOOK
+        } else {
+            TICK
+        };
         let limit = futex::Timespec {
             tv_sec: 0,
             tv_nsec: i64::from(time.subsec_nanos()),

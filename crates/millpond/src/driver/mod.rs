@@ -125,8 +125,8 @@ pub(crate) struct Driver {
     kicks: AtomicU32,
     /// Whether the reclaim thread sleeps, so that kicking it costs nothing while it works.
     resting: AtomicBool,
-    /// Whether it looks for a stream by itself; see [`ahead`].
-    looking_ahead: AtomicBool,
+    /// How often it still looks for a stream by itself; see [`ahead`].
+    looks_ahead: AtomicU32,
     stop: AtomicBool,
     background: Background,
     on_tick: Option<fn()>,
@@ -176,7 +176,7 @@ impl Driver {
             housekeeping: Ranked::new(Rank::Housekeeping, ()),
             kicks: AtomicU32::new(0),
             resting: AtomicBool::new(false),
-            looking_ahead: AtomicBool::new(false),
+            looks_ahead: AtomicU32::new(0),
             stop: AtomicBool::new(false),
             background: parts.background,
             on_tick: parts.on_tick,

@@ -115,8 +115,7 @@ impl Staging {
 
     /// Maps a slot anew and gives it back. One that cannot be mapped anew stays taken for good.
     pub(super) fn renew(&self, index: u32) {
-        let addr = self.memory.base() + index as usize * HUGE;
-        if self.memory.renew_huge(addr, HUGE).is_ok() {
+        if self.memory.renew_huge(self.addr_of(index), HUGE).is_ok() {
             self.give_back(index);
         }
     }
@@ -127,11 +126,7 @@ mod tests {
     use super::*;
 
     fn staging() -> Option<Staging> {
-        let staging = Staging::new(Duration::MAX).unwrap();
-        if staging.is_none() {
-            eprintln!("skipped: the kernel has no huge pages");
-        }
-        staging
+        crate::staging::tests::staging(Duration::MAX)
     }
 
     fn ask(staging: &Staging) {

@@ -113,6 +113,10 @@ impl Staging {
         self.new_page()
     }
 
+    fn addr_of(&self, index: u32) -> usize {
+        self.memory.base() + index as usize * HUGE
+    }
+
     fn new_page(&self) -> Option<Slot<'_>> {
         let mut slot = self.take()?;
         let suspect = self.suspect.load(Ordering::Relaxed);
@@ -185,7 +189,7 @@ pub(crate) struct Slot<'a> {
 
 impl Slot<'_> {
     pub(crate) fn addr(&self) -> usize {
-        self.staging.memory.base() + self.index as usize * HUGE
+        self.staging.addr_of(self.index)
     }
 
     /// The slot's page was moved away as a whole.
@@ -268,10 +272,18 @@ mod tests {
 
     const WITHIN: Duration = Duration::from_micros(800);
 
+    /// Slots where a page that takes longer is slow; none where there are no huge pages to test with.
+    pub(super) fn staging(within: Duration) -> Option<Staging> {
+        let staging = Staging::new(within).unwrap();
+        if staging.is_none() {
+            eprintln!("skipped: the kernel has no huge pages");
+        }
+        staging
+    }
+
     #[test]
     fn each_caller_has_a_slot_of_its_own_and_none_waits() {
-        let Some(staging) = Staging::new(Duration::MAX).unwrap() else {
-            eprintln!("skipped: the kernel has no huge pages");
+        let Some(staging) = staging(Duration::MAX) else {
             return;
         };
         let slots: Vec<_> = (0..SLOTS).map(|_| staging.page().unwrap()).collect();
@@ -287,8 +299,7 @@ mod tests {
 
     #[test]
     fn a_slow_page_is_followed_by_a_long_rest() {
-        let Some(staging) = Staging::new(WITHIN).unwrap() else {
-            eprintln!("skipped: the kernel has no huge pages");
+        let Some(staging) = staging(WITHIN) else {
             return;
         };
         for rest in [15, 31, 63, 127, 255, 255] {
@@ -306,8 +317,7 @@ mod tests {
     /// One in a hundred was slow in a gigabyte of first touches, and each had fifteen others made of small pages.
     #[test]
     fn a_slow_page_among_quick_ones_has_no_consequences() {
-        let Some(staging) = Staging::new(WITHIN).unwrap() else {
-            eprintln!("skipped: the kernel has no huge pages");
+        let Some(staging) = staging(WITHIN) else {
             return;
         };
         let page = |took| {
@@ -329,8 +339,7 @@ mod tests {
 
     #[test]
     fn failures_are_followed_by_longer_rests_and_a_success_by_none() {
-        let Some(staging) = Staging::new(Duration::MAX).unwrap() else {
-            eprintln!("skipped: the kernel has no huge pages");
+        let Some(staging) = staging(Duration::MAX) else {
             return;
         };
         for rest in [1, 3, 7, 15, 31, 63, 127, 255, 255] {

@@ -50,26 +50,22 @@ impl Uffd {
     /// Puts new zeros at a leaf of the arena, which is held in flight, as one huge page. Answers how many bytes from the
     /// start are mapped: all when the kernel has a huge page, a few when it had small ones.
     pub(super) fn place_zeros(&self, leaf: usize) -> usize {
-        let Some(slot) = self.new_page() else {
-            return 0;
-        };
-        self.make_room(leaf);
-        self.send(slot, leaf, 0)
+        let mut placed = [0];
+        self.place_zeros_at_all(leaf, &mut placed);
+        placed[0]
     }
 
     /// As [`place_zeros`](Self::place_zeros), at neighbouring leaves from `first` on: how many bytes are mapped at each. Looking and dropping
     /// are done for all of them at once, when the pages are there, so that nobody has the time to put a table in the way.
     pub(super) fn place_zeros_at_all(&self, first: usize, placed: &mut [usize]) {
         let mut slots = [const { None }; LEAVES];
-        let mut count = 0;
         for slot in slots.iter_mut().take(placed.len()) {
             *slot = self.new_page();
             if slot.is_none() {
                 break;
             }
-            count += 1;
         }
-        self.make_room_for(first, count * HUGE);
+        self.make_room(first, slots.iter().flatten().count() * HUGE);
         let leaves = (first..).step_by(HUGE);
         for ((placed, slot), leaf) in placed.iter_mut().zip(slots).zip(leaves) {
             *placed = slot.map_or(0, |slot| self.send(slot, leaf, 0));
@@ -81,7 +77,7 @@ impl Uffd {
         let Some(slot) = self.new_page() else {
             return 0;
         };
-        self.drop_table(frame);
+        self.drop_tables(frame, HUGE);
         self.send(slot, frame, ioctl::DONT_WAKE)
     }
 
@@ -97,7 +93,7 @@ impl Uffd {
         }
         // SAFETY: the slot is ours and mapped whole, the frame is leased and populated (caller), and they are two mappings.
         unsafe { core::ptr::copy_nonoverlapping(from, to as *mut u8, HUGE) };
-        self.make_room(leaf);
+        self.make_room(leaf, HUGE);
         self.send(slot, leaf, 0)
     }
 
@@ -146,13 +142,8 @@ impl Uffd {
         }
     }
 
-    /// Frees the page table of a leaf of the arena that is held in flight, when the leaf is empty.
-    pub(super) fn make_room(&self, leaf: usize) {
-        self.make_room_for(leaf, HUGE);
-    }
-
     /// Frees the page tables of leaves of the arena that are held in flight, where they are empty.
-    fn make_room_for(&self, start: usize, len: usize) {
+    pub(super) fn make_room(&self, start: usize, len: usize) {
         if len == 0 {
             return;
         }
@@ -161,18 +152,17 @@ impl Uffd {
             empty = false;
         });
         if looked.is_ok() && empty {
-            // SAFETY: the caller holds the range, and nothing is there that could be lost.
-            unsafe { advise::discard(None, &[Span { start, len }]) };
+            self.drop_tables(start, len);
         } else if len > HUGE {
             for leaf in (start..start + len).step_by(HUGE) {
-                self.make_room_for(leaf, HUGE);
+                self.make_room(leaf, HUGE);
             }
         }
     }
 
-    /// Frees the page table of 2 MiB that hold nothing, if the kernel does that.
-    pub(super) fn drop_table(&self, start: usize) {
+    /// Frees the page tables of leaves that hold nothing, if the kernel does that.
+    pub(super) fn drop_tables(&self, start: usize, len: usize) {
         // SAFETY: the caller holds the range, and nothing is there that could be lost.
-        unsafe { advise::discard(None, &[Span { start, len: HUGE }]) };
+        unsafe { advise::discard(None, &[Span { start, len }]) };
     }
 }

@@ -194,7 +194,7 @@ impl Uffd {
 
         // Phase 1: move what can be moved.
         if len == HUGE {
-            self.make_room(dst);
+            self.make_room(dst, HUGE);
         }
         let (moved, error) = match choice.method {
             Method::Move => self.move_some(dst, src, len, 0),

@@ -34,17 +34,12 @@ impl Uffd {
         assert_eq!(work.len(), results.len(), "one result for each folio");
         let mut first = 0;
         while first < work.len() {
-            let leaves = self.leaves(&work[first..]);
-            let count = match leaves {
-                0 | 1 => self.zero_run(&work[first..]),
-                _ => leaves,
+            let rest = &work[first..];
+            let (count, install): (_, fn(&Self, &[_], &mut [_])) = match self.leaves(rest) {
+                0 => (self.zero_run(rest), Self::install_zero_run),
+                leaves => (leaves, Self::install_zero_leaves),
             };
-            let here = first..first + count;
-            let (run, results) = (&work[here.clone()], &mut results[here]);
-            match leaves {
-                0 | 1 => self.install_zero_run(run, results),
-                _ => self.install_zero_leaves(run, results),
-            }
+            install(self, &rest[..count], &mut results[first..first + count]);
             first += count;
         }
     }
@@ -155,7 +150,7 @@ impl Uffd {
             unsafe { lease.bytes_mut() }.fill(0);
         }
         if is_leaf(dst, len) && is_leaf(src, len) {
-            self.make_room(dst);
+            self.make_room(dst, HUGE);
         }
         self.move_some(dst, src, len, 0).0
     }

@@ -88,7 +88,7 @@ impl Uffd {
             }
             let len = run.iter().map(|(at, _)| at.len.bytes() as usize).sum();
             if is_leaf(src, len) && is_leaf(dst, len) {
-                self.drop_table(dst);
+                self.drop_tables(dst, HUGE);
             }
             moved = self.move_some(dst, src, len, ioctl::DONT_WAKE).0;
         }
@@ -115,7 +115,7 @@ impl Uffd {
         mut done: usize,
     ) -> Result<(), TakeOutError> {
         if len == HUGE && done == 0 {
-            self.drop_table(dst);
+            self.drop_tables(dst, HUGE);
         }
         let mut unshared = false;
         loop {

@@ -148,6 +148,8 @@ fields! {
     PgDeactivate = "pgdeactivate",
     /// Pages given back by discards.
     PgDiscard = "pgdiscard",
+    /// Pages taken out with their leaf, by its table.
+    TakeOutLeaf = "takeout_leaf",
     /// Take-outs that the kernel refused because a page was in use for I/O.
     TakeOutBusy = "takeout_busy",
     /// Folios found immovable because of their mapping.

@@ -84,6 +84,7 @@ fn settle(core: &mut Core, out: &mut Commands) -> Duration {
                     folio,
                     outcome: Outcome::Installed { frame_kept: false },
                 },
+                Command::TakeOutLeaf { .. } => unreachable!("nobody has allowed it"),
                 Command::TakeOut { folio, .. } => Event::Completed {
                     folio,
                     outcome: Outcome::TakenOut,

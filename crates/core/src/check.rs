@@ -68,6 +68,21 @@ impl Core {
         }
     }
 
+    /// Whether faults at `page` wait because its leaf leaves as a whole.
+    #[must_use]
+    pub fn is_leaving(&self, page: PageIndex) -> bool {
+        self.leaving.holds_up(page)
+    }
+
+    /// The folio that `page` is in.
+    #[must_use]
+    pub fn folio_of(&self, page: PageIndex) -> Option<FolioId> {
+        match self.leaves.get(page) {
+            Entry::Folio(id) => Some(id),
+            _ => None,
+        }
+    }
+
     /// Pages of folios that are in flight now: by as much the frames may exceed the limit.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
@@ -644,7 +659,7 @@ impl Core {
         }
         for frame in self.frames.busy() {
             ensure!(
-                named.contains_key(&frame),
+                named.contains_key(&frame) || self.leaves_to(frame),
                 "frame {frame} is busy for nobody"
             );
         }

@@ -8,6 +8,7 @@ use crate::event::SlotPart;
 use crate::fold::FoldPart;
 use crate::folio::FolioId;
 use crate::gather::{Gather, Gathered};
+use crate::leaf_pages::LeafPages;
 use crate::limits::{MAX_COMMANDS, MAX_PARTS};
 use crate::swap::SlotId;
 use arrayvec::ArrayVec;
@@ -83,6 +84,15 @@ pub enum Command {
         /// Where from.
         at: PageRange,
         /// A hole of the same order.
+        frame: Frame,
+    },
+    /// [`Command::TakeOut`] of all that is mapped of a leaf, by its table: the pages that [`Commands::leaf_pages`] tells, each into the place
+    /// of the block that it has in the leaf. At most one in a list.
+    /// Answer: [`Event::LeafTakenOut`](crate::Event::LeafTakenOut).
+    TakeOutLeaf {
+        /// The leaf.
+        at: PageRange,
+        /// The first place of a block of holes of order 0.
         frame: Frame,
     },
     /// Zero the mapped pages of `part` in place. Nothing else is under way there, and they stay mapped. Answer: `Cleared`.
@@ -206,6 +216,7 @@ pub struct PartsOf {
 pub struct Commands {
     list: ArrayVec<Command, MAX_COMMANDS>,
     parts: ArrayVec<FoldPart, MAX_PARTS>,
+    leaf: LeafPages,
     batch: Gather,
 }
 
@@ -233,6 +244,7 @@ impl Commands {
         Self {
             list: ArrayVec::new_const(),
             parts: ArrayVec::new_const(),
+            leaf: LeafPages::NONE,
             batch: Gather::new(),
         }
     }
@@ -265,6 +277,7 @@ impl Commands {
     pub fn clear(&mut self) {
         self.list.clear();
         self.parts.clear();
+        self.leaf = LeafPages::NONE;
     }
 
     /// The commands, in the order given.
@@ -276,6 +289,18 @@ impl Commands {
     #[must_use]
     pub fn parts(&self, of: PartsOf) -> &[FoldPart] {
         &self.parts[usize::from(of.first)..][..usize::from(of.len)]
+    }
+
+    /// The pages that the [`Command::TakeOutLeaf`] of this list is about; none without one.
+    #[must_use]
+    pub fn leaf_pages(&self) -> &LeafPages {
+        &self.leaf
+    }
+
+    pub(crate) fn push_leaf(&mut self, at: PageRange, frame: Frame, pages: LeafPages) {
+        debug_assert!(self.leaf.is_empty(), "a list has one leaf");
+        self.leaf = pages;
+        self.push(Command::TakeOutLeaf { at, frame });
     }
 
     /// How many more parts fit.

@@ -164,6 +164,19 @@ pub enum Event {
         /// How it went.
         outcome: Outcome,
     },
+    /// [`Command::TakeOutLeaf`] has been carried out, or could not be: then all is mapped as before. [`Reply::More`] asks for the same
+    /// event again.
+    LeafTakenOut {
+        /// The leaf that the command named.
+        at: PageRange,
+        /// Whether its pages are in the block.
+        taken: bool,
+    },
+    /// From now on a leaf of small folios may leave by its table, or may not; see `ops/leaf_out.rs`. At first it may not.
+    TakeLeaves {
+        /// Whether it may.
+        on: bool,
+    },
     /// The place of a frame that [`Command::FreeFrame`](crate::Command::FreeFrame) named is a hole now.
     FrameFreed {
         /// The frame.

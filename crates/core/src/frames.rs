@@ -16,7 +16,7 @@
 use crate::addr::{Frame, Order, PageIndex};
 use crate::config::PoolLayout;
 use crate::group::NodeId;
-use crate::places::{Places, block_of};
+use crate::places::{End, Places, block_of};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
@@ -45,7 +45,7 @@ impl Area {
             places: vec![Place::Hole; len as usize],
             base,
             holes: Places::full(order, first - base..first - base + len),
-            spare: Places::new(order, first - base + len),
+            spare: Places::new(order, first - base + len, End::Last),
         }
     }
 
@@ -131,6 +131,19 @@ impl Frames {
         let index = area.base + area.holes.take_for(page)?;
         area.is_now(index, Place::Busy);
         Some(Frame::new(order, index))
+    }
+
+    /// All holes of a block of order 0 on a node, busy from now on: the first of them. So many others are left at least.
+    pub(crate) fn take_block(&mut self, node: NodeId, left: usize) -> Option<Frame> {
+        let block = block_of(Order::ZERO);
+        if self.holes(Order::ZERO, node) < block + left {
+            return None;
+        }
+        let area = self.area_mut(Order::ZERO, node);
+        let first = area.base + area.holes.take_block()?;
+        let at = (first - area.first) as usize;
+        area.places[at..at + block].fill(Place::Busy);
+        Some(Frame::new(Order::ZERO, first))
     }
 
     /// A spare frame of `order` on a node for the folio at `page`, busy from now on.

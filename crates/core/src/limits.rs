@@ -7,6 +7,16 @@ pub const MAX_COMMANDS: usize = 96;
 /// Victims that one reclaim batch takes out, and saves that it starts: each at most this many. Folios of 64 KiB fill a leaf with as
 /// many, and leave it by one call.
 pub const RECLAIM_BATCH: usize = 32;
+/// Leaves that leave by their tables at once.
+pub const LEAVING_LEAVES: usize = 4;
+/// Folios of such a leaf that one event goes on by.
+pub const LEAF_STEP: u32 = 32;
+/// Folios that a leaf must have to leave so.
+pub const LEAF_OUT_LEAST: u32 = 32;
+/// Of all memory it is no more than this part.
+pub const LEAF_OUT_SHARE: u32 = 32;
+/// Folios up to this order (64 KiB) are split for it, though the store does not hold them.
+pub const LEAF_OUT_SPLITS: Order = Order::new(4).expect("4 is an order");
 /// List entries that one reclaim batch looks at before it answers with what it has.
 pub const RECLAIM_SCAN: usize = 128;
 /// Frees of spare frames that one event adds to its own work: enough to share one TLB shootdown.

@@ -391,6 +391,11 @@ impl Lruvecs {
         GroupId((vec.0 / u32::from(self.nodes)) as u16)
     }
 
+    /// Where the memory on these lists is.
+    pub(crate) fn node(&self, vec: VecId) -> NodeId {
+        NodeId((vec.0 % u32::from(self.nodes)) as u8)
+    }
+
     /// The one after `vec`, and then the first again.
     pub(crate) fn after(&self, vec: VecId) -> VecId {
         VecId((vec.0 + 1) % self.vecs.len() as u32)

@@ -24,6 +24,7 @@ use crate::limits::{DEFERRED_SPLITS, LARGE, REFAULT_COST_MOST, TRIM_AT_ONCE};
 use crate::lru::{ANON, FILE, KINDS, Lruvec, Lruvecs, kind_of};
 use crate::ops::free::Demand;
 use crate::ops::lazy_free::Recount;
+use crate::ops::leaf_out::Leaving;
 use crate::ops::left_behind::LeftBehind;
 use crate::ops::reclaim::Spared;
 use crate::order::{OrderPolicy, Trends};
@@ -75,6 +76,8 @@ pub struct Core {
     /// What faults bring in.
     pub(crate) demand: Demand,
     pub(crate) left_behind: LeftBehind,
+    /// Leaves that leave by their tables.
+    pub(crate) leaving: Leaving,
     /// Commands that name a folio and have not been answered.
     pub(crate) flights: u32,
     /// Slots that the store has been asked to forget.
@@ -136,6 +139,7 @@ impl Core {
             gathered_frames: 0,
             demand: Demand::default(),
             left_behind: LeftBehind::default(),
+            leaving: Leaving::default(),
             flights: 0,
             releasing: 0,
             held: 0,
@@ -166,6 +170,11 @@ impl Core {
                 max_order,
             } => self.fault(page, max_order, out),
             Event::Completed { folio, outcome } => self.complete(folio, outcome, out),
+            Event::LeafTakenOut { at, taken } => self.leaf_taken_out(at, taken, out),
+            Event::TakeLeaves { on } => {
+                self.leaving.allowed = on;
+                Reply::Done
+            }
             Event::FrameFreed { frame } => self.frame_freed(frame),
             Event::SlotReleased { slot } => self.slot_released(slot),
             Event::Reclaim { pages, by } => self.reclaim(pages, by, GroupId::ROOT, out),
@@ -365,7 +374,8 @@ impl Core {
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         let given_back = self.releasing == 0 && self.unhooked == 0 && self.gathered_frames == 0;
-        self.flights == 0 && given_back && self.frames.draining_pages() == 0
+        let leaving = self.leaving.is_busy();
+        self.flights == 0 && given_back && self.frames.draining_pages() == 0 && !leaving
     }
 
     /// Slots that are in use, or on their way to be forgotten.

@@ -38,6 +38,7 @@
 //! one folio, and advice: *sequential* starts at 64 KiB, *random* stays at one page.
 
 use crate::addr::{LEAF_PAGES, Order, PageIndex, PageRange};
+use crate::limits::PASSING_RUN;
 use crate::sparse::{Sparse, Word};
 use std::fmt;
 use std::str::FromStr;
@@ -348,6 +349,13 @@ impl Trends {
         let run = self.of(from.leaf());
         self.forget(from);
         self.change(to.leaf(), |trend| *trend = run);
+    }
+
+    /// Whether the last run of the leaf of `page` has got to somewhere inside of it, and may go on.
+    pub(crate) fn stands_in(&self, page: PageIndex) -> bool {
+        let run = self.of(page.leaf());
+        let through = run.below == 0 && u32::from(run.above) > LEAF_PAGES;
+        run.pages >= PASSING_RUN && run.above != 0 && !through
     }
 
     pub(crate) fn bytes(&self) -> u64 {

@@ -9,9 +9,9 @@
 //!    first rule;
 //! 3. all else gets the next place of a block that is broken anyway.
 //!
-//! Next is by number, from the last one taken on, and round. So what was taken out in the order of addresses lies in that order and
+//! Next is by number, from the last one taken on, within its block. So what was taken out in the order of addresses lies in that order and
 //! stays so as it goes round. The last one used first, as a stack would have it, turns the order round each time: 1.8 folios a call
-//! instead of 6.
+//! instead of 6. Behind the end of a block the [`End`] of the area comes next.
 
 use crate::addr::{LEAF_PAGES, Order, PageIndex};
 use std::ops::Range;
@@ -79,9 +79,28 @@ impl Bits {
         None
     }
 
+    /// The last number.
+    fn last(&self) -> Option<usize> {
+        let top = self.0.last().filter(|top| top[0] != 0)?;
+        let down = |at: usize, words: &Vec<u64>| {
+            let from_top = words[at].leading_zeros() as usize;
+            at * 64 + 63 - from_top
+        };
+        let lower = &self.0[..self.0.len() - 1];
+        Some(lower.iter().rev().fold(down(0, top), down))
+    }
+
     fn bytes(&self) -> u64 {
         self.0.iter().map(|words| 8 * words.len() as u64).sum()
     }
+}
+
+/// Where broken blocks are used first. Holes are filled from one end and spare frames used up from the other, so that blocks come to be
+/// holes as a whole: these are what a leaf leaves to by its table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    First,
+    Last,
 }
 
 /// The places of one kind. Numbers are counted from the start of a block.
@@ -95,6 +114,7 @@ pub(crate) struct Places {
     here: Vec<u16>,
     count: u32,
     order: Order,
+    from: End,
     /// Behind the last one taken.
     next: usize,
     /// Behind the folio that it was for.
@@ -103,7 +123,7 @@ pub(crate) struct Places {
 
 impl Places {
     /// None of `len` places for frames of `order`.
-    pub(crate) fn new(order: Order, len: u32) -> Self {
+    pub(crate) fn new(order: Order, len: u32, from: End) -> Self {
         let (len, block) = (len as usize, block_of(order));
         Self {
             loose: Bits::new(len),
@@ -111,6 +131,7 @@ impl Places {
             here: vec![0; len.div_ceil(block)],
             count: 0,
             order,
+            from,
             next: 0,
             page: None,
         }
@@ -118,7 +139,7 @@ impl Places {
 
     /// All places of `places`, and none before them.
     pub(crate) fn full(order: Order, places: Range<u32>) -> Self {
-        let mut all = Self::new(order, places.end);
+        let mut all = Self::new(order, places.end, End::First);
         let (mut place, size) = (places.start, block_of(order) as u32);
         while place < places.end {
             if place.is_multiple_of(size) && places.end - place >= size {
@@ -174,9 +195,7 @@ impl Places {
             Some(block * size)
         } else {
             // The rest of a leaf lies in a block as it does in the leaf, if a block has to be broken for it.
-            self.loose
-                .next(self.next)
-                .or_else(|| Some(block()? * size + at))
+            self.next_loose().or_else(|| Some(block()? * size + at))
         };
         let place = place?;
         self.take(place);
@@ -184,14 +203,37 @@ impl Places {
         Some(place as u32)
     }
 
+    /// All places of a block that is here as a whole: the number of the first.
+    pub(crate) fn take_block(&mut self) -> Option<u32> {
+        let size = block_of(self.order);
+        let block = self.whole.next(self.next.div_ceil(size))?;
+        self.whole.set(block, 1, false);
+        self.here[block] = 0;
+        self.count -= size as u32;
+        Some((block * size) as u32)
+    }
+
     /// A place for nothing that would have neighbours: of a whole block only if there is no other.
     pub(crate) fn take_any(&mut self) -> Option<u32> {
         let size = block_of(self.order);
         let whole = || Some(self.whole.next(self.next / size)? * size);
-        let place = self.loose.next(self.next).or_else(whole)?;
+        let place = self.next_loose().or_else(whole)?;
         self.take(place);
         self.page = None;
         Some(place as u32)
+    }
+
+    /// The next place of a broken block: of the one that was used last, then of the first or the last there is.
+    fn next_loose(&self) -> Option<usize> {
+        let size = block_of(self.order);
+        let here = self.next.saturating_sub(1) / size;
+        let next = self.loose.next_up(self.next);
+        next.filter(|place| place / size == here)
+            .or_else(|| match self.from {
+                End::First => self.loose.next(0),
+                End::Last => Some(self.loose.last()? / size * size)
+                    .and_then(|block| self.loose.next_up(block)),
+            })
     }
 
     fn take(&mut self, place: usize) {
@@ -258,6 +300,7 @@ mod tests {
             let from = (state >> 20) as usize % len;
             let next = naive.range(from..).next().or_else(|| naive.first());
             assert_eq!(bits.next(from), next.copied());
+            assert_eq!(bits.last(), naive.last().copied());
             assert_eq!(bits.has(from), naive.contains(&from));
         }
     }

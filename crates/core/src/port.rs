@@ -6,6 +6,7 @@
 use crate::addr::{Frame, PageRange};
 use crate::command::CopyFrom;
 use crate::event::SlotPart;
+use crate::leaf_pages::LeafPages;
 use crate::swap::SlotId;
 
 /// How a frame came to be mapped.
@@ -139,6 +140,19 @@ pub trait Mmu: Send + Sync {
             *result = self.take_out(*at, *frame);
         }
     }
+
+    /// Captures the pages of the leaf `at` by its table: those of `pages`, each into the place of the block of order 0 from `frame` on
+    /// that it has in the leaf. Nothing else is mapped in `at`, every place of the block is a hole, and nobody else uses either
+    /// meanwhile. As atomic as [`Mmu::take_out`], and the price does not depend on how many pages there are.
+    ///
+    /// # Errors
+    /// All of `at` is mapped as before and the places are holes. It may be the leaf, the block or the process that does not allow it.
+    fn take_out_leaf(
+        &self,
+        at: PageRange,
+        frame: Frame,
+        pages: &LeafPages,
+    ) -> Result<(), TakeOutError>;
 
     /// Zeroes the mapped, writable pages of `at` in place. The program does not use them meanwhile.
     fn clear(&self, at: PageRange);

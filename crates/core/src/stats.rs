@@ -56,6 +56,8 @@ pub struct VmStat {
     pub pglazyfreed: u64,
     /// Lazily freed pages that were used again before that.
     pub pglazyfree_reused: u64,
+    /// Pages taken out with their leaf, by its table.
+    pub takeout_leaf: u64,
     /// Take-outs that the kernel refused because a page was in use for I/O.
     pub takeout_busy: u64,
     /// Folios found immovable because of their mapping.
@@ -158,6 +160,7 @@ macro_rules! each_counter {
         $change!(pglazyfree);
         $change!(pglazyfreed);
         $change!(pglazyfree_reused);
+        $change!(takeout_leaf);
         $change!(takeout_busy);
         $change!(takeout_immovable);
         $change!(store_failed);

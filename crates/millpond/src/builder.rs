@@ -7,7 +7,8 @@ use crate::manager::{Manager, Pond};
 use crate::publish::Publisher;
 use millpond_core::limits::MAX_NODES;
 use millpond_core::{
-    Config, ConfigError, Core, LEAF_PAGES, Order, OrderPolicy, PAGE_SIZE, PageCount, Store,
+    Commands, Config, ConfigError, Core, Event, LEAF_PAGES, Order, OrderPolicy, PAGE_SIZE,
+    PageCount, Store,
 };
 use millpond_mmu::{Delivery, HUGE_WITHIN, TakeOutMethod, Uffd, UffdConfig, online_nodes};
 use millpond_store::{
@@ -356,7 +357,7 @@ impl ManagerBuilder {
             ..usual
         };
         check_tables(&config, space)?;
-        let core = Core::new(config).map_err(|error| match error {
+        let mut core = Core::new(config).map_err(|error| match error {
             ConfigError::BadArena { .. } => BuildError::BadAddressSpace { bytes: space },
             _ => BuildError::BudgetTooSmall { ram },
         })?;
@@ -367,6 +368,9 @@ impl ManagerBuilder {
             take_out: self.take_out,
             huge_within: HUGE_WITHIN,
         })?;
+        // Handler delivery is for programs that do not say which pages the kernel works on (`mmu/src/uffd/leaf.rs`).
+        let on = self.delivery == Delivery::InThread;
+        core.handle(Event::TakeLeaves { on }, &mut Commands::new());
         for (part, &node) in nodes.iter().enumerate() {
             // Where it is refused memory is used as it comes.
             let _ = mmu.place_pool(part as u8, config.nodes, node);

@@ -169,6 +169,7 @@ pub fn fields(stats: &Stats, peaks: &StorePeaks) -> Fields {
         (Field::PgActivate, vm.pgactivate),
         (Field::PgDeactivate, vm.pgdeactivate),
         (Field::PgDiscard, vm.pgdiscard),
+        (Field::TakeOutLeaf, vm.takeout_leaf),
         (Field::TakeOutBusy, vm.takeout_busy),
         (Field::TakeOutImmovable, vm.takeout_immovable),
         (Field::FolioSplit, vm.folio_split),

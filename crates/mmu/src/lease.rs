@@ -8,7 +8,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use millpond_core::Frame;
+use millpond_core::{Frame, LEAF_PAGES};
 
 pub(crate) struct Leases {
     bits: [Box<[AtomicU64]>; 10],
@@ -35,6 +35,35 @@ impl Leases {
     pub(crate) fn give_back(&self, frame: Frame) {
         let (word, bit) = self.place(frame);
         word.fetch_and(!bit, Ordering::Release);
+    }
+
+    /// Takes the 512 places of order 0 from `first` on, which begins a block of as many.
+    ///
+    /// # Panics
+    /// When one of them is in use.
+    pub(crate) fn take_block(&self, first: Frame) {
+        for (n, word) in self.block(first).iter().enumerate() {
+            let before = word.swap(u64::MAX, Ordering::Acquire);
+            assert!(
+                before == 0,
+                "frame {} is used by two operations at once",
+                Frame::new(
+                    first.order(),
+                    first.index() + n as u32 * 64 + before.trailing_zeros()
+                )
+            );
+        }
+    }
+
+    pub(crate) fn give_back_block(&self, first: Frame) {
+        for word in self.block(first) {
+            word.store(0, Ordering::Release);
+        }
+    }
+
+    fn block(&self, first: Frame) -> &[AtomicU64] {
+        let word = first.index() as usize / 64;
+        &self.bits[0][word..word + LEAF_PAGES as usize / 64]
     }
 
     pub(crate) fn clear(&self) {
@@ -65,6 +94,26 @@ mod tests {
         leases.take(Frame::new(Order::ZERO, 64));
         leases.give_back(frame);
         leases.take(frame);
+    }
+
+    #[test]
+    fn a_block_is_taken_whole_and_returned_whole() {
+        let leases = Leases::new(&[1536; 10]);
+        let first = Frame::new(Order::ZERO, 512);
+        leases.take_block(first);
+        for outside in [511, 1024] {
+            leases.take(Frame::new(Order::ZERO, outside));
+        }
+        leases.give_back_block(first);
+        leases.take(Frame::new(Order::ZERO, 1023));
+    }
+
+    #[test]
+    #[should_panic(expected = "f0:777 is used by two operations")]
+    fn a_block_with_a_place_in_use_panics() {
+        let leases = Leases::new(&[1536; 10]);
+        leases.take(Frame::new(Order::ZERO, 777));
+        leases.take_block(Frame::new(Order::ZERO, 512));
     }
 
     #[test]

@@ -4,18 +4,32 @@
 //! file only knows addresses. The pool is registered with userfaultfd because the target of `UFFDIO_MOVE` must
 //! be, so a hole is given pages by `UFFDIO_COPY` from zeros, or by moving a huge page in, and never by touching it: a
 //! touch would be a fault of our own making that nobody serves.
+//!
+//! A *block* is 512 places of order 0 that fill an aligned 2 MiB. One that a leaf was moved to by its table is a mapping of its own
+//! from then on (`uffd/leaf.rs`), and no call of `UFFDIO_MOVE` may cross its border. So runs of places of order 0 end where their block
+//! does, moved to or not. The process has a limited number of mappings, hence such blocks are counted.
 
-use millpond_core::{Frame, Order, PoolLayout};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use millpond_core::{Frame, LEAF_PAGES, Order, PoolLayout};
 
 use crate::error::MmuError;
 use crate::lease::Leases;
 use crate::reservation::{HUGE, Reservation};
+
+/// Blocks that may become mappings of their own: 16 GiB of places. Each makes two more mappings at most, and a process has 65,530 of
+/// them unless its administrator says otherwise.
+const MOST_SEPARATE: u32 = 8192;
 
 pub(crate) struct Pool {
     memory: Reservation,
     offset: [usize; 10],
     frames: [u32; 10],
     leases: Leases,
+    /// One bit for each block: a mapping of its own.
+    separate: Box<[AtomicU64]>,
+    /// How many bits are set.
+    separated: AtomicU32,
 }
 
 impl Pool {
@@ -41,6 +55,10 @@ impl Pool {
             offset,
             frames: layout.frames,
             leases: Leases::new(&layout.frames),
+            separate: (0..layout.frames[0].div_ceil(LEAF_PAGES * 64))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
+            separated: AtomicU32::new(0),
         })
     }
 
@@ -88,6 +106,44 @@ impl Pool {
         }
     }
 
+    /// Takes the block whose first place is `first` for one operation. `None` where no block begins, or when it would be one mapping too
+    /// many.
+    pub(crate) fn lease_block(&self, first: Frame) -> Option<BlockLease<'_>> {
+        let whole = first.order() == Order::ZERO
+            && first.index().is_multiple_of(LEAF_PAGES)
+            && first.index() + LEAF_PAGES <= self.frames[0];
+        if !whole || !self.may_separate(first.index() / LEAF_PAGES) {
+            return None;
+        }
+        let addr = self.addr(first);
+        debug_assert!(addr.is_multiple_of(HUGE));
+        self.leases.take_block(first);
+        Some(BlockLease {
+            pool: self,
+            first,
+            addr,
+        })
+    }
+
+    /// Whether the block is, or may become, a mapping of its own; it counts as one from now on.
+    fn may_separate(&self, block: u32) -> bool {
+        let (word, bit) = (&self.separate[block as usize / 64], 1 << (block % 64));
+        if word.load(Ordering::Relaxed) & bit != 0 {
+            return true;
+        }
+        if self.separated.fetch_add(1, Ordering::Relaxed) >= MOST_SEPARATE {
+            self.separated.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        word.fetch_or(bit, Ordering::Relaxed);
+        true
+    }
+
+    /// Whether a run of neighbours that begins with `first` may go on with `next` in one call.
+    pub(crate) fn same_mapping(first: Frame, next: Frame) -> bool {
+        first.order() > Order::ZERO || first.index() / LEAF_PAGES == next.index() / LEAF_PAGES
+    }
+
     /// Forgets all leases: in a new child, where the threads that held them do not exist.
     pub(crate) fn forget_leases(&self) {
         self.leases.clear();
@@ -133,5 +189,48 @@ impl Lease<'_> {
 impl Drop for Lease<'_> {
     fn drop(&mut self) {
         self.pool.leases.give_back(self.frame);
+    }
+}
+
+/// The right to use all places of a block, exclusively, until dropped.
+pub(crate) struct BlockLease<'a> {
+    pool: &'a Pool,
+    first: Frame,
+    addr: usize,
+}
+
+impl BlockLease<'_> {
+    pub(crate) fn addr(&self) -> usize {
+        self.addr
+    }
+}
+
+impl Drop for BlockLease<'_> {
+    fn drop(&mut self) {
+        self.pool.leases.give_back_block(self.first);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_so_many_blocks_become_mappings_of_their_own() {
+        let mut frames = [4; 10];
+        frames[0] = (MOST_SEPARATE + 1) * LEAF_PAGES + 7;
+        let pool = Pool::new(&PoolLayout { frames }).unwrap();
+        let first = |block| Frame::new(Order::ZERO, block * LEAF_PAGES);
+        for block in 0..MOST_SEPARATE {
+            assert!(pool.lease_block(first(block)).is_some());
+        }
+        assert!(pool.lease_block(first(MOST_SEPARATE)).is_none());
+        assert!(pool.lease_block(first(77)).is_some());
+        // Not a whole block, not the start of one.
+        for wrong in [first(MOST_SEPARATE + 1), Frame::new(Order::ZERO, 64)] {
+            assert!(pool.lease_block(wrong).is_none());
+        }
+        assert!(Pool::same_mapping(first(1), Frame::new(Order::ZERO, 1023)));
+        assert!(!Pool::same_mapping(first(1), first(2)));
     }
 }

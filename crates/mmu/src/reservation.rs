@@ -11,7 +11,7 @@ use core::ffi::c_void;
 
 use rustix::io::Errno;
 use rustix::mm::{
-    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
+    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munlock, munmap,
 };
 
 use crate::error::MmuError;
@@ -107,6 +107,38 @@ impl Reservation {
         unsafe { madvise(start as *mut c_void, len, Advice::LinuxHugepage) }?;
         // SAFETY: the advice changes what fork copies, not memory.
         unsafe { madvise(start as *mut c_void, len, Advice::LinuxDontFork) }
+    }
+
+    /// Maps a part in which nothing may be mapped now: empty, readable and writable. [`Errno::EXIST`] when something is.
+    pub(crate) fn refill(&self, start: usize, len: usize) -> Result<(), Errno> {
+        assert!(
+            start >= self.base && start + len <= self.base + self.len,
+            "refill outside the reservation"
+        );
+        // SAFETY: the kernel puts the mapping there and only if nothing is in its way.
+        unsafe {
+            mmap_anonymous(
+                start as *mut c_void,
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                FLAGS | MapFlags::FIXED_NOREPLACE,
+            )
+        }?;
+        self.advise_new(start, len)
+    }
+
+    /// Undoes what a part that replaced another by `mremap` may have brought along of what its program asked for: protection, a lock,
+    /// `MADV_WIPEONFORK`. And marks it as read at random, which nothing looks at where there is no file, but which keeps mappings apart: the kernel
+    /// would make the next part that comes the same way one mapping with its neighbour, and take both out of userfaultfd.
+    pub(crate) fn adopt(&self, start: usize, len: usize) -> Result<(), Errno> {
+        self.protect(start, len, true)?;
+        // SAFETY: a lock changes what the kernel may swap out, not contents.
+        unsafe { munlock(start as *mut c_void, len) }?;
+        for advice in [Advice::LinuxKeepOnFork, Advice::Random] {
+            // SAFETY: the one changes what a child finds, the other nothing, and neither contents.
+            unsafe { madvise(start as *mut c_void, len, advice) }?;
+        }
+        Ok(())
     }
 
     /// Sets the protection of a part.

@@ -347,6 +347,7 @@ impl CorePolicy {
                 self.taken_out(folio, at);
                 (folio, Outcome::TakenOut)
             }
+            Command::TakeOutLeaf { .. } => unreachable!("nobody has allowed it"),
             Command::Save {
                 folio, previous, ..
             } => (folio, self.save(folio, previous.is_some())),

@@ -319,6 +319,8 @@ pub struct Actor {
     pub reclaim: Option<PageCount>,
     /// Whose.
     pub reclaim_in: GroupId,
+    /// A leaf has begun to leave, and it has to go on with that.
+    pub leaf: bool,
     /// It has reclaimed because of its fault's group's high.
     pub throttled: bool,
     /// The purge that it is in the middle of, before anything else.
@@ -426,6 +428,14 @@ impl World {
         };
         match self.send(i, event)? {
             Reply::Done => {}
+            // A leaf is to leave: it goes on at the next step.
+            Reply::More { .. } => {
+                let actor = &mut self.actors[i];
+                (actor.reclaim, actor.reclaim_in) = (Some(pages), group);
+                actor.leaf = true;
+                self.settle(i);
+                return Ok(());
+            }
             // It was removed meanwhile.
             Reply::Refused(Refusal::UnknownGroup) if group != GroupId::ROOT => {}
             reply => breach!("reclaim is answered with {reply:?}"),

@@ -462,6 +462,10 @@ impl World {
                 self.give_freed_back()?;
                 self.tick_core()
             }
+            3 if self.profile.takes_leaves && self.rng.chance(200) => {
+                let on = self.rng.chance(800);
+                self.expect_done(Event::TakeLeaves { on })
+            }
             3..5 => self.expect_done(Event::RetryStore),
             5..8 => {
                 let storm = self.rng.chance(self.profile.storms);

@@ -1,6 +1,8 @@
 //! What commands do to the simulated memory and store, and what goes wrong with it.
 
-use millpond_core::{Command, FoldPart, InstallError, Outcome, PageRange, Placed, TakeOutError};
+use millpond_core::{
+    Command, FoldPart, InstallError, LeafPages, Outcome, PageRange, Placed, TakeOutError,
+};
 
 use crate::actor::Ear;
 use crate::mmu::{BLANK, Content};
@@ -13,6 +15,7 @@ impl World {
         &mut self,
         command: Command,
         parts: &[FoldPart],
+        leaf: &LeafPages,
     ) -> Check<Option<Outcome>> {
         let outcome = match command {
             Command::Zero { at, frame, .. } => {
@@ -90,6 +93,13 @@ impl World {
                     Ok(()) => Outcome::TakenOut,
                     Err(TakeOutError::Busy) => Outcome::TakeOutBusy,
                     Err(TakeOutError::Immovable) => Outcome::TakeOutImmovable,
+                }
+            }
+            Command::TakeOutLeaf { at, frame } => {
+                let busy = self.inject(self.profile.busy, "busy");
+                match self.mmu.take_out_leaf(at, frame, leaf, busy)? {
+                    Ok(()) => Outcome::TakenOut,
+                    Err(_) => Outcome::TakeOutBusy,
                 }
             }
             Command::Save {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use millpond_core::gather::{Gather, Gathered};
-use millpond_core::{Command, Event, FolioId, PageCount, PageIndex, PageRange, Reply};
+use millpond_core::{Command, Event, FolioId, LeafPages, PageCount, PageIndex, PageRange, Reply};
 
 use crate::actor::{DropStage, Ear};
 use crate::profile::Sabotage;
@@ -208,6 +208,7 @@ impl World {
             self.log.push(self.step, Entry::Asked(command));
             let not_before = self.step + self.delay();
             self.schedule.add(Pending {
+                leaf: LeafPages::NONE,
                 command,
                 parts: Vec::new(),
                 lenders: Vec::new(),

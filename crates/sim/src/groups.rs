@@ -379,6 +379,7 @@ impl World {
             return Ok(());
         }
         for command in given {
+            // A leaf may have been chosen when its group was not safe yet.
             if !matches!(command, Command::Save { .. } | Command::TakeOut { .. }) {
                 continue;
             }

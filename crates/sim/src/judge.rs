@@ -123,8 +123,14 @@ impl World {
         let now = self.core.stats();
         match *event {
             Event::Reclaim { .. } => {
-                let others =
-                    |c: &Command| matches!(c, Command::Save { .. } | Command::TakeOut { .. });
+                let others = |c: &Command| {
+                    matches!(
+                        c,
+                        Command::Save { .. }
+                            | Command::TakeOut { .. }
+                            | Command::TakeOutLeaf { .. }
+                    )
+                };
                 let freed = |c: &Command| matches!(c, Command::TakeOutIfBlank { .. });
                 let drops = now.pglazyfreed > before.pglazyfreed || given.iter().any(freed);
                 if let (true, Some(other)) = (drops, given.iter().find(|c| others(c)))

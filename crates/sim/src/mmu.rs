@@ -11,7 +11,8 @@
 use std::collections::BTreeMap;
 
 use millpond_core::{
-    Frame, InstallError, Order, PageCount, PageIndex, PageRange, Placed, PoolLayout, TakeOutError,
+    Frame, InstallError, LeafPages, Order, PageCount, PageIndex, PageRange, Placed, PoolLayout,
+    TakeOutError,
 };
 
 use crate::report::{Check, breach};
@@ -304,6 +305,48 @@ impl SimMmu {
         self.mapped -= u64::from(at.len.0);
         self.populated += u64::from(at.len.0);
         self.frames.insert(frame, contents);
+        Ok(Ok(()))
+    }
+
+    /// See [`millpond_core::Mmu::take_out_leaf`]; `busy` says that it cannot be done now.
+    ///
+    /// # Errors
+    /// The contract is broken.
+    pub fn take_out_leaf(
+        &mut self,
+        at: PageRange,
+        frame: Frame,
+        pages: &LeafPages,
+        busy: bool,
+    ) -> Check<Result<(), TakeOutError>> {
+        self.expect_folio(at, Some(Order::MAX))?;
+        let place = |n: u32| Frame::new(Order::ZERO, frame.index() + n);
+        if frame.order() > Order::ZERO || !frame.index().is_multiple_of(at.len.0) {
+            breach!(at at.start, "{frame} begins no block for {at}");
+        }
+        for (n, page) in (0..).zip(at.pages()) {
+            self.expect_place(place(n))?;
+            if self.frames.contains_key(&place(n)) {
+                breach!(at page, "{at} leaves to a block of which {} is populated", place(n));
+            }
+            let fits = match self.page(page) {
+                Slot::Mapped(_) => pages.has(n) && !self.is_pinned(page),
+                Slot::Empty => !pages.has(n),
+                Slot::Poisoned => false,
+            };
+            if !fits {
+                breach!(at page, "{at} leaves by its table, with {page} {:?}, which was not said", self.page(page));
+            }
+        }
+        if busy || self.protections.iter().any(|p| overlap(p.range, at)) {
+            return Ok(Err(TakeOutError::Busy));
+        }
+        for n in pages.iter() {
+            let page = PageRange::new(at.start.plus(n), PageCount(1));
+            if self.take_out(page, place(n), false)?.is_err() {
+                breach!(at page.start, "{page} stays though its leaf leaves");
+            }
+        }
         Ok(Ok(()))
     }
 

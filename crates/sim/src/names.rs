@@ -6,7 +6,7 @@
 use millpond_core::{Command, Event, FreeMode, Outcome, Refusal, Reply};
 
 /// Every command, by name.
-pub const COMMANDS: [&str; 17] = [
+pub const COMMANDS: [&str; 18] = [
     "Zero",
     "Load",
     "Fold",
@@ -15,6 +15,7 @@ pub const COMMANDS: [&str; 17] = [
     "WriteBack",
     "Rescue",
     "TakeOut",
+    "TakeOutLeaf",
     "Clear",
     "Look",
     "TakeOutIfBlank",
@@ -46,7 +47,7 @@ pub const OUTCOMES: [&str; 17] = [
     "Zapped",
 ];
 /// Every event, by name.
-pub const EVENTS: [&str; 36] = [
+pub const EVENTS: [&str; 39] = [
     "CreateGroup",
     "SetGroupLimits",
     "RemoveGroup",
@@ -61,6 +62,9 @@ pub const EVENTS: [&str; 36] = [
     "Merge",
     "Fault",
     "Completed",
+    "LeafTakenOut",
+    "LeafTakenOut, not",
+    "TakeLeaves",
     "FrameFreed",
     "SlotReleased",
     "Reclaim",
@@ -171,6 +175,9 @@ pub fn event(event: &Event) -> &'static str {
         Event::Merge { .. } => "Merge",
         Event::Fault { .. } => "Fault",
         Event::Completed { .. } => "Completed",
+        Event::LeafTakenOut { taken: true, .. } => "LeafTakenOut",
+        Event::LeafTakenOut { taken: false, .. } => "LeafTakenOut, not",
+        Event::TakeLeaves { .. } => "TakeLeaves",
         Event::FrameFreed { .. } => "FrameFreed",
         Event::SlotReleased { .. } => "SlotReleased",
         Event::CreateGroup { .. } => "CreateGroup",
@@ -253,6 +260,7 @@ pub fn command(command: &Command) -> &'static str {
         Command::WriteBack { .. } => "WriteBack",
         Command::Rescue { .. } => "Rescue",
         Command::TakeOut { .. } => "TakeOut",
+        Command::TakeOutLeaf { .. } => "TakeOutLeaf",
         Command::Clear { .. } => "Clear",
         Command::Look { .. } => "Look",
         Command::TakeOutIfBlank { .. } => "TakeOutIfBlank",

@@ -61,6 +61,8 @@ pub struct Profile {
     pub groups: u32,
     /// Regions that are a file's.
     pub files: u32,
+    /// Leaves of small folios may leave by their tables.
+    pub takes_leaves: bool,
     /// The pool has few places.
     pub is_cramped: bool,
     /// Threads hear only what the contract promises: faults of installs and `Wake`, other calls of `Wake`. Otherwise
@@ -135,6 +137,7 @@ impl Profile {
             snapshots: rng.pick(&[0, 0, 10, 25]),
             strict_wake: rng.chance(500),
             is_cramped,
+            takes_leaves: Rng::new(rng.clone().word() ^ 3).chance(500),
             groups: 0,
             files: 0,
             remaps: Rng::new(rng.clone().word()).pick(&[0, 10, 25]),

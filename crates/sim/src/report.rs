@@ -89,6 +89,7 @@ pub fn command_range(command: &Command) -> Option<PageRange> {
         | Command::Rescue { at, .. }
         | Command::TakeOut { at, .. }
         | Command::TakeOutIfBlank { at, .. }
+        | Command::TakeOutLeaf { at, .. }
         | Command::Clear { at, .. }
         | Command::Look { at, .. }
         | Command::Zap { at, .. }
@@ -131,7 +132,8 @@ pub fn event_range(event: &Event) -> Option<PageRange> {
         | Event::Pin { range }
         | Event::Unpin { range }
         | Event::Advise { range, .. }
-        | Event::Protected { range } => Some(range),
+        | Event::Protected { range }
+        | Event::LeafTakenOut { at: range, .. } => Some(range),
         _ => None,
     }
 }

@@ -105,6 +105,8 @@ impl World {
 
     /// The first regions.
     fn settle_down(&mut self) -> Check {
+        let on = self.profile.takes_leaves;
+        self.expect(Event::TakeLeaves { on }, Reply::Done)?;
         self.make_groups()?;
         let mut pages = 0;
         while pages < self.profile.footprint && self.regions.len() < 6 {

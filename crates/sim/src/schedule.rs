@@ -7,7 +7,9 @@
 //! The rules that do not depend on what the world does are checked when a command comes in: one command a folio at a time, no
 //! frame and no page in two commands at once.
 
-use millpond_core::{Command, CopyFrom, Event, FoldPart, Frame, Outcome, PageRange, SlotId};
+use millpond_core::{
+    Command, CopyFrom, Event, FoldPart, Frame, LeafPages, Outcome, PageRange, SlotId,
+};
 
 use crate::mmu::overlap;
 use crate::report::{Check, breach, command_folio, command_range};
@@ -20,6 +22,8 @@ pub struct Pending {
     pub command: Command,
     /// The parts of a fold.
     pub parts: Vec<FoldPart>,
+    /// The pages of a leaf that is taken out.
+    pub leaf: LeafPages,
     /// Where the folio lies that is copied from: somewhere in one of these.
     pub lenders: Vec<PageRange>,
     /// The actor whose event it came with.
@@ -47,6 +51,10 @@ pub fn answer(command: &Command, outcome: Option<Outcome>) -> Event {
     match (*command, command_folio(command), outcome) {
         (Command::FreeFrame { frame }, ..) => Event::FrameFreed { frame },
         (Command::Release { slot }, ..) => Event::SlotReleased { slot },
+        (Command::TakeOutLeaf { at, .. }, _, Some(outcome)) => Event::LeafTakenOut {
+            at,
+            taken: outcome == Outcome::TakenOut,
+        },
         (_, Some(folio), Some(outcome)) => Event::Completed { folio, outcome },
         _ => panic!("{command:?} with {outcome:?} has no answer"),
     }
@@ -65,8 +73,12 @@ fn pages(command: &Command) -> impl Iterator<Item = PageRange> {
     command_range(command).into_iter().chain(source)
 }
 
-/// The frames that a command works on.
-fn frames(command: &Command) -> impl Iterator<Item = Frame> {
+/// The frames that a command works on, each with the number of those that follow it.
+fn frames(command: &Command) -> impl Iterator<Item = (Frame, u32)> {
+    let len = match command {
+        Command::TakeOutLeaf { at, .. } => at.len.0,
+        _ => 1,
+    };
     let source = match *command {
         Command::Copy {
             from: CopyFrom::Frame { frame, .. },
@@ -74,7 +86,14 @@ fn frames(command: &Command) -> impl Iterator<Item = Frame> {
         } => Some(frame),
         _ => None,
     };
-    command_frame(command).into_iter().chain(source)
+    let all = command_frame(command).into_iter().chain(source);
+    all.map(move |frame| (frame, len))
+}
+
+/// Whether two runs of frames have one in common.
+fn meet(a: (Frame, u32), b: (Frame, u32)) -> bool {
+    let end = |(first, len): (Frame, u32)| first.index() + len;
+    a.0.order() == b.0.order() && a.0.index() < end(b) && b.0.index() < end(a)
 }
 
 /// The frame that a command fills, empties or saves.
@@ -87,6 +106,7 @@ pub fn command_frame(command: &Command) -> Option<Frame> {
         | Command::Rescue { frame, .. }
         | Command::TakeOut { frame, .. }
         | Command::TakeOutIfBlank { frame, .. }
+        | Command::TakeOutLeaf { frame, .. }
         | Command::Read { frame, .. }
         | Command::WriteBack { frame, .. }
         | Command::Save { frame, .. }
@@ -136,7 +156,7 @@ impl Schedule {
     pub fn expect_no_clash(&self, command: &Command, parts: &[FoldPart]) -> Check {
         let is_wake = matches!(command, Command::Wake { .. });
         for other in &self.pending {
-            if frames(command).any(|frame| frames(&other.command).any(|f| f == frame)) {
+            if frames(command).any(|a| frames(&other.command).any(|b| meet(a, b))) {
                 breach!(
                     "{command:?} while {:?} is not answered: same frame",
                     other.command
@@ -241,6 +261,7 @@ impl Schedule {
     #[must_use]
     pub fn pages(&self) -> u64 {
         let of = |p: &Pending| match (command_range(&p.command), p.command) {
+            (_, Command::TakeOutLeaf { .. }) => u64::from(p.leaf.len()),
             (Some(at), _) => u64::from(at.len.0),
             (None, Command::Save { frame, .. }) => u64::from(frame.order().pages().0),
             _ => 0,
@@ -260,6 +281,7 @@ mod tests {
         let command = Command::Zap { folio, at };
         Pending {
             parts: Vec::new(),
+            leaf: LeafPages::NONE,
             lenders: Vec::new(),
             command,
             owner: 0,
@@ -287,6 +309,7 @@ mod tests {
         schedule
             .add(Pending {
                 parts: Vec::new(),
+                leaf: LeafPages::NONE,
                 lenders: Vec::new(),
                 command,
                 owner: 0,

@@ -176,7 +176,8 @@ impl World {
     /// # Errors
     /// A rule is broken.
     pub(crate) fn reclaim_directly(&mut self, i: usize, pages: PageCount) -> Check {
-        if self.actors[i].reclaim_in != GroupId::ROOT {
+        let leaf = std::mem::take(&mut self.actors[i].leaf);
+        if self.actors[i].reclaim_in != GroupId::ROOT || leaf {
             return self.reclaim(i, pages, Reclaimer::Direct);
         }
         let enough = self.core.available().0 >= pages.0.max(DIRECT_BATCH);

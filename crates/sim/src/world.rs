@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use millpond_core::volatile::VolatileBook;
 use millpond_core::{
-    Command, Commands, Core, Event, FoldPart, FolioId, GroupId, Kind, Outcome, PageIndex,
-    PageRange, RegionId, Reply, Rule, VmStat,
+    Command, Commands, Core, Event, FoldPart, FolioId, GroupId, Kind, LeafPages, Outcome,
+    PageCount, PageIndex, PageRange, RegionId, Reply, Rule, VmStat,
 };
 
 use crate::actor::{Actor, Blocked, Ear};
@@ -273,9 +273,10 @@ impl World {
             _ => Vec::new(),
         };
         let commands: Vec<_> = self.commands.iter().map(|c| (c, parts(&c))).collect();
+        let leaf = *self.commands.leaf_pages();
         self.commands.clear();
         for (command, parts) in commands {
-            self.take_in(by, command, parts)?;
+            self.take_in(by, command, parts, leaf)?;
         }
         self.take_batch(by)?;
         self.check_state()
@@ -284,7 +285,13 @@ impl World {
     /// Puts a command under way, or carries it out when it needs no answer.
     ///
     /// A freed frame is freed at once, for the commands that follow it may need the room; only the answer is late.
-    fn take_in(&mut self, owner: usize, command: Command, parts: Vec<FoldPart>) -> Check {
+    fn take_in(
+        &mut self,
+        owner: usize,
+        command: Command,
+        parts: Vec<FoldPart>,
+        leaf: LeafPages,
+    ) -> Check {
         let mut answer = None;
         match command {
             Command::Wake { at } => {
@@ -318,6 +325,7 @@ impl World {
             | Command::Rescue { at, .. } => self.expect_in_region(at)?,
             Command::TakeOut { at, .. }
             | Command::TakeOutIfBlank { at, .. }
+            | Command::TakeOutLeaf { at, .. }
             | Command::Clear { at, .. }
             | Command::Look { at, .. }
             | Command::Zap { at, .. } => self.expect_in_region_or_base(at)?,
@@ -325,6 +333,15 @@ impl World {
         }
         if let (Some(folio), Some(at)) = (command_folio(&command), command_range(&command)) {
             self.folio_at.insert(folio, at);
+        }
+        if let Command::TakeOutLeaf { at, .. } = command {
+            for place in leaf.iter() {
+                let page = at.start.plus(place);
+                if let Some(folio) = self.core.folio_of(page) {
+                    self.folio_at
+                        .insert(folio, PageRange::new(page, PageCount(1)));
+                }
+            }
         }
         let not_before = self.step + self.delay();
         let lenders = match command {
@@ -334,6 +351,7 @@ impl World {
         self.schedule.add(Pending {
             command,
             parts,
+            leaf,
             lenders,
             owner,
             answer,
@@ -370,7 +388,7 @@ impl World {
             self.tell(pending, answer)?;
             return Ok(true);
         }
-        let outcome = self.carry_out(pending.command, &pending.parts)?;
+        let outcome = self.carry_out(pending.command, &pending.parts, &pending.leaf)?;
         self.log
             .push(self.step, Entry::CarriedOut(pending.command, outcome));
         let not_before = self.step + self.delay();
@@ -400,7 +418,13 @@ impl World {
             let pages = at.start.0 as usize..at.end().0 as usize;
             self.cleared[pages].fill(self.events);
         }
-        let reply = self.send(owner, answer)?;
+        let mut reply = self.send(owner, answer)?;
+        while matches!(
+            (answer, reply),
+            (Event::LeafTakenOut { .. }, Reply::More { .. })
+        ) {
+            reply = self.send(owner, answer)?;
+        }
         if reply != Reply::Done {
             breach!("{answer:?} is answered with {reply:?}");
         }
@@ -444,7 +468,7 @@ impl World {
     pub fn is_under_way(&self, page: PageIndex) -> bool {
         let here = |command| self.place_of(command).is_some_and(|at| at.contains(page));
         let lent = |p: &Pending| p.lenders.iter().any(|at| at.contains(page));
-        self.schedule.iter().any(|p| here(&p.command) || lent(p))
+        self.core.is_leaving(page) || self.schedule.iter().any(|p| here(&p.command) || lent(p))
     }
 
     /// Lets those who wait at a page of `at` try again, if they hear of what happened.

@@ -174,7 +174,7 @@ impl Core {
     }
 
     /// Where a folio belongs once it is mapped.
-    fn list_of(&self, id: FolioId) -> ListName {
+    pub(crate) fn list_of(&self, id: FolioId) -> ListName {
         match self.folios.get(id).is_active() {
             true => ListName::Active,
             false => ListName::Inactive,

@@ -53,6 +53,9 @@ impl Core {
         if self.regions.of(page).is_none() {
             return Reply::Refused(Refusal::OutsideRegion);
         }
+        if self.waits_for_leaf(page) {
+            return Reply::Wait { page };
+        }
         match self.leaves.get(page) {
             Entry::Empty | Entry::Zero | Entry::Swapped { .. } => {
                 self.fault_absent(page, max_order, out)

@@ -12,6 +12,7 @@ mod file;
 pub(crate) mod free;
 mod group;
 pub(crate) mod lazy_free;
+pub(crate) mod leaf_out;
 pub(crate) mod left_behind;
 mod merge;
 mod pin;

@@ -53,6 +53,10 @@ impl Core {
         scope: GroupId,
         out: &mut Commands,
     ) -> Reply {
+        // Whoever comes first goes on with what anybody has begun.
+        if let Some(reply) = self.go_on_with_leaf(by, out) {
+            return reply;
+        }
         if !self.groups.is_live(scope) {
             return Reply::Refused(Refusal::UnknownGroup);
         }
@@ -69,6 +73,10 @@ impl Core {
             let mut tried = None;
             while let Some(victim) = self.next_victim(scope, spared, tried) {
                 let taken = self.shrink_lruvec(victim.vec, pages, by, out);
+                if let Some(from) = self.leaf_to_look_at() {
+                    self.put_forward(victim, scope, taken, spared);
+                    return Reply::More { from };
+                }
                 if taken > 0 || out.len() > given {
                     self.put_forward(victim, scope, taken, spared);
                     return Reply::Done;
@@ -222,7 +230,7 @@ impl Core {
             self.lru.get_mut(vec).workingset.spend(more, watched);
             taken += more;
         }
-        if saved + taken == 0 {
+        if saved + taken == 0 && self.leaf_to_look_at().is_none() {
             return self.save_oldest(vec, pages.0, RECLAIM_BATCH as u32, by, out);
         }
         saved + taken
@@ -431,6 +439,12 @@ impl Core {
     ) -> u32 {
         let mut started = 0;
         let mut last = None;
+        if pages > 0
+            && let Some(id) = self.next_for_limbo(vec, parts)
+            && self.consider_leaf(id)
+        {
+            return 0;
+        }
         while out.len() < 2 * RECLAIM_BATCH {
             let Some(id) = self.next_for_limbo(vec, parts) else {
                 break;

@@ -67,6 +67,16 @@ pub trait Driven {
                 | Command::Rescue { folio, .. } => self.tell(folio, install),
                 Command::TakeOut { folio, .. } => self.tell(folio, Outcome::TakenOut),
                 Command::TakeOutIfBlank { folio, .. } => self.tell(folio, Outcome::TakenOutBlank),
+                Command::TakeOutLeaf { at, .. } => {
+                    let mut next = Vec::new();
+                    loop {
+                        let (reply, more) = self.send(Event::LeafTakenOut { at, taken: true });
+                        next.extend(more);
+                        if reply == Reply::Done {
+                            break next;
+                        }
+                    }
+                }
                 Command::Clear { folio, .. } => self.tell(folio, Outcome::Cleared),
                 Command::Look { folio, .. } => self.tell(folio, Outcome::Blank),
                 Command::Save { folio, .. } | Command::WriteBack { folio, .. } => {

@@ -8,12 +8,13 @@
 //! 4. all results go to the core under one lock, as far as its answers fit in the list.
 
 use super::Driver;
+use super::reclaim::give_way;
 use crate::builder::OnStoreFull;
 use arrayvec::ArrayVec;
 use millpond_core::limits::{ANSWER_COMMANDS, MAX_COMMANDS};
 use millpond_core::{
     BringError, Brought, Command, Commands, Event, FoldPart, FolioId, Frame, InstallError,
-    LoadError, Mmu, Outcome, PAGE_SIZE, PageRange, Placed, SaveError, Saved, SlotPart,
+    LoadError, Mmu, Outcome, PAGE_SIZE, PageRange, Placed, Reply, SaveError, Saved, SlotPart,
     TakeOutError,
 };
 use millpond_mmu::report;
@@ -61,6 +62,9 @@ impl Driver {
             }) {
                 self.take_out(commands, &mut results);
             }
+            if !commands.leaf_pages().is_empty() {
+                self.take_out_leaf(commands, &mut results);
+            }
             if any(|command| matches!(command, Command::Zap { .. })) {
                 self.zap(commands, &mut results);
             }
@@ -92,7 +96,12 @@ impl Driver {
                 self.carry_out(commands);
                 core = self.lock();
             }
-            core.handle(*event, commands);
+            while let Reply::More { .. } = core.handle(*event, commands) {
+                drop(core);
+                self.carry_out(commands);
+                give_way();
+                core = self.lock();
+            }
         }
     }
 
@@ -144,6 +153,18 @@ impl Driver {
                     Err(TakeOutError::Immovable) => Outcome::TakeOutImmovable,
                 },
             );
+        }
+    }
+
+    /// A leaf by its table.
+    fn take_out_leaf(&self, commands: &Commands, results: &mut Results) {
+        for command in commands.iter() {
+            let Command::TakeOutLeaf { at, frame } = command else {
+                continue;
+            };
+            let taken = self.mmu.take_out_leaf(at, frame, commands.leaf_pages());
+            let taken = taken.is_ok();
+            results.push(Event::LeafTakenOut { at, taken });
         }
     }
 
@@ -293,6 +314,7 @@ impl Driver {
             Command::FreeFrame { .. }
             | Command::TakeOut { .. }
             | Command::TakeOutIfBlank { .. }
+            | Command::TakeOutLeaf { .. }
             | Command::Zap { .. } => {
                 return None;
             }

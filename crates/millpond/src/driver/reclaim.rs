@@ -11,7 +11,7 @@
 //! the same batches; the first to see enough available stops.
 
 use super::{Background, Driver};
-use millpond_core::{Commands, Event, GroupId, PageCount, Reclaimer};
+use millpond_core::{Commands, Event, GroupId, PageCount, Reclaimer, Reply};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -55,24 +55,22 @@ impl Driver {
                 }
                 core = self.lock();
             }
-            let before = core.available();
-            if !enough {
-                core.handle(Event::Reclaim { pages: want, by }, &mut commands);
-            }
-            // What was lazily freed and captured is dropped without a command.
-            if commands.is_empty() && core.available() > before {
+            drop(core);
+            let event = Event::Reclaim { pages: want, by };
+            let done = !enough && self.batch(event, &mut commands);
+            if commands.is_empty() && done {
                 progress = true;
                 continue;
             }
             if commands.is_empty() {
                 // Nothing was done here, so what is missing is in flight elsewhere.
+                let core = self.lock();
                 if !progress && !core.is_quiet() {
                     drop(self.wait_settled(core));
                 }
                 break;
             }
             progress = true;
-            drop(core);
             self.carry_out(&mut commands);
             self.wake_waiters();
             // What went into compressed RAM is still memory: only now is known how much came free.
@@ -103,13 +101,9 @@ impl Driver {
         let started = Instant::now();
         let mut commands = Commands::new();
         let by = Reclaimer::Direct;
-        let dropped = {
-            let mut core = self.lock();
-            let before = core.available();
-            // A group that was removed meanwhile has no marks any more.
-            core.handle(Event::ReclaimGroup { group, pages, by }, &mut commands);
-            core.available() > before
-        };
+        // A group that was removed meanwhile has no marks any more.
+        let event = Event::ReclaimGroup { group, pages, by };
+        let dropped = self.batch(event, &mut commands);
         let progress = dropped || !commands.is_empty();
         self.carry_out(&mut commands);
         self.wake_waiters();
@@ -124,7 +118,7 @@ impl Driver {
         let _inside = self.gate.enter();
         let started = Instant::now();
         let mut commands = Commands::new();
-        let dropped = {
+        let pages = {
             let mut core = self.lock();
             let pages = core.below_high_mark();
             let due = match self.background {
@@ -143,18 +137,11 @@ impl Driver {
                 if self.purge_oldest_volatile() {
                     return true;
                 }
-                core = self.lock();
             }
-            let before = core.available();
-            core.handle(
-                Event::Reclaim {
-                    pages,
-                    by: Reclaimer::Background,
-                },
-                &mut commands,
-            );
-            core.available() > before
+            pages
         };
+        let by = Reclaimer::Background;
+        let dropped = self.batch(Event::Reclaim { pages, by }, &mut commands);
         let progress = dropped || !commands.is_empty();
         self.carry_out(&mut commands);
         self.wake_waiters();
@@ -165,11 +152,38 @@ impl Driver {
         progress
     }
 
+    /// Sends one event of reclaim, as often as it asks to be sent; the last commands are still to be carried out. Whether something came free, or
+    /// was done, without a command.
+    fn batch(&self, event: Event, commands: &mut Commands) -> bool {
+        let mut progress = false;
+        loop {
+            let mut core = self.lock();
+            let before = core.available();
+            let reply = core.handle(event, commands);
+            // What was lazily freed and captured is dropped without a command.
+            progress |= core.available() > before;
+            drop(core);
+            let Reply::More { .. } = reply else {
+                return progress;
+            };
+            progress = true;
+            self.carry_out(commands);
+            give_way();
+        }
+    }
+
     fn count_reclaim(&self, started: Instant, by: Reclaimer) {
         let sum = match by {
             Reclaimer::Background => &self.reclaim_ns,
             Reclaimer::Direct => &self.direct_ns,
         };
         sum.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    }
+}
+
+/// Half a microsecond in which a fault that waits for the core can have it: who lets go of a lock and takes it again is always the first.
+pub(super) fn give_way() {
+    for _ in 0..16 {
+        std::hint::spin_loop();
     }
 }

@@ -125,7 +125,7 @@ unsafe fn process_discard(pidfd: BorrowedFd<'_>, spans: &[Span]) -> Result<usize
 /// # Safety
 /// What the system call does to memory is the caller's to know.
 #[cfg(target_arch = "x86_64")]
-unsafe fn raw_syscall(number: usize, args: [usize; 5]) -> isize {
+pub(super) unsafe fn raw_syscall(number: usize, args: [usize; 5]) -> isize {
     let answer;
     // SAFETY: the kernel's calling convention; rcx and r11 are declared lost.
     unsafe {
@@ -139,7 +139,7 @@ unsafe fn raw_syscall(number: usize, args: [usize; 5]) -> isize {
 /// # Safety
 /// What the system call does to memory is the caller's to know.
 #[cfg(target_arch = "aarch64")]
-unsafe fn raw_syscall(number: usize, args: [usize; 5]) -> isize {
+pub(super) unsafe fn raw_syscall(number: usize, args: [usize; 5]) -> isize {
     let answer;
     // SAFETY: the kernel's calling convention.
     unsafe {
@@ -152,6 +152,6 @@ unsafe fn raw_syscall(number: usize, args: [usize; 5]) -> isize {
 /// # Safety
 /// None needed: nothing is called.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-unsafe fn raw_syscall(_: usize, _: [usize; 5]) -> isize {
+pub(super) unsafe fn raw_syscall(_: usize, _: [usize; 5]) -> isize {
     -(linux_raw_sys::errno::ENOSYS as isize)
 }

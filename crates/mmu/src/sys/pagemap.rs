@@ -12,6 +12,8 @@ use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
 
 use millpond_core::PAGE_SIZE;
 
+use super::advise;
+
 const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
 /// `PAGE_IS_PRESENT | PAGE_IS_SWAPPED` of `PAGEMAP_SCAN`.
 const SCAN_THERE: u64 = (1 << 3) | (1 << 4);
@@ -45,6 +47,18 @@ pub(crate) fn runs(
     match scan(pagemap, start, end, SCAN_THERE, visit) {
         Err(Errno::NOTTY | Errno::INVAL) => read_entries(pagemap, start, end, visit),
         other => other,
+    }
+}
+
+/// Sets bit 0 of each byte whose page from `start` on is in memory, and not swapped out. For a leaf that takes 2 µs however its pages
+/// lie, where [`runs`] takes 5 for 256 single ones.
+pub(crate) fn resident(start: usize, pages: &mut [u8]) -> Result<(), Errno> {
+    const NR: usize = linux_raw_sys::general::__NR_mincore as usize;
+    let (len, seen) = (pages.len() * PAGE_SIZE, pages.as_mut_ptr() as usize);
+    // SAFETY: the kernel writes one byte for each page, which the slice has.
+    match unsafe { advise::raw_syscall(NR, [start, len, seen, 0, 0]) } {
+        0 => Ok(()),
+        error => Err(Errno::from_raw_os_error(-error as i32)),
     }
 }
 

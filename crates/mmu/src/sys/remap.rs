@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 
 use rustix::io::Errno;
-use rustix::mm::{MremapFlags, mremap, mremap_fixed};
+use rustix::mm::{MremapFlags, MsyncFlags, mremap, mremap_fixed, msync};
 
 use millpond_core::PAGE_SIZE;
 
@@ -17,6 +17,13 @@ pub(crate) unsafe fn move_tables(src: usize, dst: usize, len: usize) -> Result<(
     let at = unsafe { mremap_fixed(src as *mut c_void, len, len, flags, dst as *mut c_void) }?;
     debug_assert_eq!(at as usize, dst);
     Ok(())
+}
+
+/// Whether the addresses are mapped without a gap, and nothing of it is locked in memory: POSIX forbids `MS_INVALIDATE` for locked pages,
+/// and for memory without a file Linux does nothing else.
+pub(crate) fn is_mapped_unlocked(at: usize, len: usize) -> bool {
+    // SAFETY: changes nothing.
+    unsafe { msync(at as *mut c_void, len, MsyncFlags::INVALIDATE) }.is_ok()
 }
 
 /// How many bytes from `at` on, of `len`, are one mapping of the kernel's; at least a page. Something must be mapped behind

@@ -169,7 +169,7 @@ impl Uffd {
     }
 
     /// Addresses that nobody watches read as zeros: that must not be found out later.
-    fn watched(&self, result: Result<(), MmuError>) {
+    pub(super) fn watched(&self, result: Result<(), MmuError>) {
         result.unwrap_or_else(|error| {
             crate::report::stop(format_args!(
                 "memory cannot be watched any more ({error}): stopped, to lose nothing silently"

@@ -315,7 +315,7 @@ impl Uffd {
         }
     }
 
-    fn say_surprise(&self, addr: usize) {
+    pub(super) fn say_surprise(&self, addr: usize) {
         if !self.surprised.swap(true, Ordering::Relaxed) {
             report::line(format_args!(
                 "the page at {addr:#x} was mapped behind millpond's back (touched in a forked child before its memory \

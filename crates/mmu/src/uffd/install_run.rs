@@ -17,6 +17,7 @@ use millpond_core::{Frame, InstallError, Order, PAGE_SIZE, PageRange, Placed};
 use super::Uffd;
 use super::cost::Method;
 use super::huge::LEAVES;
+use crate::pool::Pool;
 use crate::reservation::HUGE;
 
 /// Whether the range is one that a huge page can have.
@@ -71,19 +72,22 @@ impl Uffd {
         }
     }
 
-    /// How many folios from the start are neighbours, up to 2 MiB.
+    /// How many folios from the start are neighbours, up to 2 MiB and within a block of the pool.
     fn zero_run(&self, work: &[(PageRange, Option<Frame>)]) -> usize {
-        let (at, frame) = work[0];
+        let (at, first) = work[0];
         let end = |at: PageRange| self.at(at.start) + at.len.bytes() as usize;
         let mut next = (
             end(at),
-            frame.map(|frame| self.pool.addr(frame) + frame.order().bytes()),
+            first.map(|frame| self.pool.addr(frame) + frame.order().bytes()),
         );
         let mut bytes = at.len.bytes() as usize;
         for (n, &(at, frame)) in work.iter().enumerate().skip(1) {
             bytes += at.len.bytes() as usize;
             let here = (self.at(at.start), frame.map(|frame| self.pool.addr(frame)));
-            if here != next || bytes > HUGE {
+            let apart = first
+                .zip(frame)
+                .is_some_and(|(first, frame)| !Pool::same_mapping(first, frame));
+            if here != next || bytes > HUGE || apart {
                 return n;
             }
             next = (

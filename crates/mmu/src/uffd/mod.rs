@@ -4,7 +4,7 @@
 //!
 //! | | same folio or frame | other folios |
 //! | --- | --- | --- |
-//! | install, copy, take_out, fill, read_frame, free_frames | never (in flight; frames are leased, a slip panics) | freely |
+//! | install, copy, take_out, take_out_leaf (all of leaf and block), fill, read_frame, free_frames | never (in flight; frames are leased, a slip panics) | freely |
 //! | clear, is_blank | never beside an operation that maps or unmaps | freely |
 //! | zap, poison | never beside install or take_out | freely |
 //! | the program's reads, writes, system calls | any time: they see the old page, the new page, or fault | freely |
@@ -21,6 +21,7 @@ mod hand_over;
 mod huge;
 mod install;
 mod install_run;
+mod leaf;
 mod take_out;
 mod transfer;
 mod zap;
@@ -39,8 +40,8 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
 use millpond_core::{
-    Brought, CopyFrom, Frame, InstallError, LEAF_PAGES, LoadError, Mmu, PAGE_SHIFT, PageCount,
-    PageIndex, PageRange, Placed, PoolLayout, TakeOutError,
+    Brought, CopyFrom, Frame, InstallError, LEAF_PAGES, LeafPages, LoadError, Mmu, PAGE_SHIFT,
+    PageCount, PageIndex, PageRange, Placed, PoolLayout, TakeOutError,
 };
 
 use crate::bounce::Bounce;
@@ -440,6 +441,15 @@ impl Mmu for Uffd {
 
     fn take_out_all(&self, work: &[(PageRange, Frame)], results: &mut [Result<(), TakeOutError>]) {
         self.capture_all(work, results);
+    }
+
+    fn take_out_leaf(
+        &self,
+        at: PageRange,
+        frame: Frame,
+        pages: &LeafPages,
+    ) -> Result<(), TakeOutError> {
+        self.capture_leaf(at, frame, pages)
     }
 
     fn clear(&self, at: PageRange) {

@@ -15,7 +15,7 @@
 //! step), so memory that the program made unreadable is an answer and not a crash.
 //!
 //! Several folios that lie next to each other both in the arena and in the pool go in one call with one TLB
-//! shootdown, up to 2 MiB. A call that fails is finished folio by folio. A folio of 2 MiB is a call of its own, so that a
+//! shootdown, up to 2 MiB and within a block of the pool (`pool.rs`). A call that fails is finished folio by folio. A folio of 2 MiB is a call of its own, so that a
 //! huge page is moved whole (`huge.rs`).
 
 use core::ffi::c_void;
@@ -27,6 +27,7 @@ use millpond_core::{Frame, PAGE_SIZE, PageRange, TakeOutError};
 
 use super::Uffd;
 use super::install_run::is_leaf;
+use crate::pool::Pool;
 use crate::reservation::HUGE;
 use crate::sys::{ioctl, pagemap};
 
@@ -68,7 +69,8 @@ impl Uffd {
         let (mut src, mut dst) = (self.at(work[0].0.start), self.pool.addr(work[0].1));
         for (n, &(at, frame)) in work.iter().enumerate() {
             let (start, len) = self.folio(at, frame);
-            if start != src || self.pool.addr(frame) != dst || bytes + len > HUGE {
+            let neighbour = start == src && self.pool.addr(frame) == dst;
+            if !neighbour || bytes + len > HUGE || !Pool::same_mapping(work[0].1, frame) {
                 return n.max(1);
             }
             src += len;
@@ -162,7 +164,7 @@ impl Uffd {
     }
 
     /// Undoes a capture: maps the first `done` bytes again and wakes who faulted on them meanwhile.
-    fn put_back(&self, src: usize, dst: usize, done: usize) {
+    pub(super) fn put_back(&self, src: usize, dst: usize, done: usize) {
         let mut back = self.move_some(src, dst, done, 0).0;
         while back < done {
             // Shared by a fork in between, or gone with its mapping: a copy serves the first, and drops the second.

@@ -1,0 +1,462 @@
+//! Small folios leave by the leaf.
+//!
+//! A take-out interrupts every processor that runs the program: 10 µs for one page or for a run of neighbours. What random accesses have
+//! brought in has no neighbours, so a batch of single pages is an interruption each, and where two threads run
+//! that is more than all the rest together. But the kernel can move all entries of a page table at once to
+//! another place: 256 pages of a leaf in a hundredth of the time of 256 moves (`mmu/src/uffd/leaf.rs`).
+//!
+//! So when the next victim is a folio in a leaf that has many of them, the leaf leaves as a whole: one command, one answer, and a
+//! frame for each page, at the place in a block of frames that the page has in the leaf. Larger folios among them are split first.
+//!
+//! # What may leave so
+//! All that is mapped in the leaf comes along, so nothing of it may have a reason to stay: no pins, nothing that was lazily freed or cannot
+//! move, nothing in flight, no page that stands for a lost one, nothing that a snapshot shares. And most of it should be due. The
+//! victim is the oldest folio, or a watched one that is to be looked at; of the others half at least have been in memory for a quarter of its time, and three of four are
+//! inactive. No stream stands in the leaf, which would ask for the rest of it next. What was taken
+//! along too early shows in limbo, where it is rescued, as everything does that goes there.
+//!
+//! # In steps
+//! A leaf has up to 512 folios, and to look at one and to take it off its list is a tenth of a microsecond each. A fault that waits for
+//! the core should not wait for all of them, so each event goes on by [`LEAF_STEP`] folios and asks to be sent again: the leaf is *looked at*, then its
+//! folios *begin* to leave, then the command goes out, and when that is answered they are *told*. What was seen while looking may be
+//! wrong by the time they begin, so each is asked once more, and one that has to stay sends all back.
+//!
+//! # While it is under way
+//! From the first that begins, nobody else asks for any of them: they are [`TakingOut`](crate::folio::State::TakingOut). What is *not* in memory must
+//! stay away, too: a page that were mapped in the meantime would be moved along, and nobody would know. Faults in the leaf wait
+//! ([`Core::waits_for_leaf`]), which is all there is to it, because everything that maps a page begins with one.
+
+use crate::addr::{Frame, LEAF_PAGES, Order, PageIndex, PageRange};
+use crate::command::{Command, Commands};
+use crate::event::{Outcome, Reclaimer, Reply};
+use crate::folio::{Errand, Folio, FolioId, ListName, State};
+use crate::leaf::Entry;
+use crate::leaf_pages::LeafPages;
+use crate::limits::{
+    ANSWER_COMMANDS, LEAF_OUT_LEAST, LEAF_OUT_SHARE, LEAF_OUT_SPLITS, LEAF_STEP, LEAVING_LEAVES,
+    LOAD_RESERVE,
+};
+use crate::lru::VecId;
+use crate::machine::Core;
+use crate::region::Kind;
+use arrayvec::ArrayVec;
+
+/// Younger than this part of the victim's time is young.
+const YOUNG: u32 = 4;
+/// So many leaves that had to stay are remembered, and not looked at again.
+const REFUSED: usize = 8;
+/// When so many take-outs in a row have failed, no more are tried.
+const FAILURES: u32 = 8;
+
+/// What is known of leaves that leave by their tables.
+#[derive(Debug, Default)]
+pub(crate) struct Leaving {
+    /// Whether there may be any.
+    pub(crate) allowed: bool,
+    leaves: ArrayVec<LeavingLeaf, LEAVING_LEAVES>,
+    /// Leaves that had to stay, the last one behind `refusals`.
+    refused: [u32; REFUSED],
+    refusals: usize,
+    /// Take-outs that have failed since the last that did not.
+    failures: u32,
+}
+
+/// A leaf that leaves, or may.
+#[derive(Clone, Copy, Debug)]
+struct LeavingLeaf {
+    start: PageIndex,
+    /// Whose folios there.
+    vec: VecId,
+    /// The first place of its block, from `Begins` on.
+    frame: Frame,
+    pages: LeafPages,
+    /// Those whose folios have not been told how it went.
+    left: LeafPages,
+    /// A fault waits for it.
+    waited_for: bool,
+    stage: Stage,
+}
+
+/// How far it has come.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// It is looked at from this place on.
+    IsLookedAt(u32, Seen),
+    /// What is mapped from this place on begins to leave.
+    Begins(u32),
+    /// The command is out.
+    Out,
+    /// It has left, or stays: its folios are told.
+    Ends(bool),
+}
+
+/// What was seen of a leaf.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// Age below which a folio is young.
+    young_below: u32,
+    folios: u32,
+    pages: u32,
+    active: u32,
+    young: u32,
+}
+
+/// What is at a place of a leaf that is to leave.
+enum Found {
+    /// Nothing that is mapped.
+    Absent(u32),
+    /// A folio that may leave.
+    Folio(FolioId, PageRange),
+    /// Something that has to stay.
+    Stays,
+}
+
+impl Leaving {
+    fn refuse(&mut self, leaf: PageIndex) {
+        self.refused[self.refusals % REFUSED] = leaf.leaf();
+        self.refusals += 1;
+    }
+
+    fn is_refused(&self, leaf: PageIndex) -> bool {
+        let known = self.refusals.min(REFUSED);
+        self.refused[..known].contains(&leaf.leaf())
+    }
+
+    /// Whether faults at `page` wait for one of them.
+    pub(crate) fn holds_up(&self, page: PageIndex) -> bool {
+        let holds = |leaf: &LeavingLeaf| leaf.start.leaf() == page.leaf() && leaf.has_begun();
+        self.leaves.iter().any(holds)
+    }
+
+    /// Whether some of them hold up what else is done in their leaves.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.leaves.iter().any(LeavingLeaf::has_begun)
+    }
+}
+
+impl LeavingLeaf {
+    /// The place for the page at this place of the leaf.
+    fn frame(&self, place: u32) -> Frame {
+        Frame::new(Order::ZERO, self.frame.index() + place)
+    }
+
+    fn has_begun(&self) -> bool {
+        !matches!(self.stage, Stage::IsLookedAt(..))
+    }
+}
+
+impl Core {
+    /// The victim's leaf is looked at next, if it may be worth it.
+    pub(crate) fn consider_leaf(&mut self, victim: FolioId) -> bool {
+        if !self.leaving.allowed || self.leaving.leaves.is_full() {
+            return false;
+        }
+        let oldest = *self.folios.get(victim);
+        let start = PageRange::block(self.at(victim).start, Order::MAX).start;
+        let known = |leaf: &LeavingLeaf| leaf.start == start;
+        if !may_leave(&oldest)
+            || self.leaving.is_refused(start)
+            || self.leaving.leaves.iter().any(known)
+            || !self.stands_alone(start)
+            || self.trends.stands_in(start)
+        {
+            return false;
+        }
+        let vec = self.lru.of(&oldest);
+        let now = self.lru.get(vec).workingset.now();
+        let seen = Seen {
+            young_below: now.wrapping_sub(oldest.age) / YOUNG,
+            ..Seen::default()
+        };
+        self.leaving.leaves.push(LeavingLeaf {
+            start,
+            vec,
+            frame: Frame::new(Order::ZERO, 0),
+            pages: LeafPages::NONE,
+            left: LeafPages::NONE,
+            waited_for: false,
+            stage: Stage::IsLookedAt(0, seen),
+        });
+        true
+    }
+
+    /// The start of the leaf that is looked at now.
+    pub(crate) fn leaf_to_look_at(&self) -> Option<PageIndex> {
+        let leaf = self.leaving.leaves.iter().find(|leaf| !leaf.has_begun());
+        leaf.map(|leaf| leaf.start)
+    }
+
+    /// Goes on with a leaf that was begun with. `None`: there is none. [`Reply::More`] asks for the event again.
+    pub(crate) fn go_on_with_leaf(&mut self, by: Reclaimer, out: &mut Commands) -> Option<Reply> {
+        let waits = |leaf: &LeavingLeaf| matches!(leaf.stage, Stage::Out | Stage::Ends(true));
+        let number = self.leaving.leaves.iter().position(|leaf| !waits(leaf))?;
+        let leaf = self.leaving.leaves[number];
+        let more = Reply::More { from: leaf.start };
+        match leaf.stage {
+            Stage::IsLookedAt(place, seen) => self.look_at_leaf(number, place, seen),
+            Stage::Begins(place) => {
+                if self.begin_leaf(number, place, by, out) {
+                    return Some(Reply::Done);
+                }
+            }
+            Stage::Out | Stage::Ends(_) => {
+                self.end_leaf(number, out);
+            }
+        }
+        Some(more)
+    }
+
+    /// Looks at some more of a leaf. When all was seen it begins to leave, or stays.
+    fn look_at_leaf(&mut self, number: usize, mut place: u32, mut seen: Seen) {
+        let leaf = self.leaving.leaves[number];
+        let workingset = &self.lru.get(leaf.vec).workingset;
+        let mut stays = false;
+        for _ in 0..LEAF_STEP {
+            match self.found(&leaf, place) {
+                Found::Absent(next) => place = next,
+                Found::Stays => {
+                    stays = true;
+                    break;
+                }
+                Found::Folio(id, at) => {
+                    let folio = self.folios.get(id);
+                    let idle = workingset.now().wrapping_sub(folio.age);
+                    let is_young = !workingset.is_coldest(folio.age) && idle < seen.young_below;
+                    seen.folios += 1;
+                    seen.pages += at.len.0;
+                    seen.active += if folio.is_active() { at.len.0 } else { 0 };
+                    seen.young += if is_young { at.len.0 } else { 0 };
+                    place = at.end().0 - leaf.start.0;
+                }
+            }
+        }
+        if !stays && place < LEAF_PAGES {
+            self.leaving.leaves[number].stage = Stage::IsLookedAt(place, seen);
+            return;
+        }
+        let due = 4 * seen.active <= seen.pages && 2 * seen.young <= seen.pages;
+        let worth = seen.folios >= LEAF_OUT_LEAST && seen.pages <= self.limit / LEAF_OUT_SHARE;
+        let node = self.lru.node(leaf.vec);
+        let frame = (!stays && due && worth)
+            .then(|| self.frames.take_block(node, LOAD_RESERVE))
+            .flatten();
+        match frame {
+            Some(frame) => {
+                let leaf = &mut self.leaving.leaves[number];
+                (leaf.frame, leaf.stage) = (frame, Stage::Begins(0));
+            }
+            None => {
+                self.leaving.leaves.swap_remove(number);
+                self.leaving.refuse(leaf.start);
+            }
+        }
+    }
+
+    /// Some more of a leaf begins to leave. True when that was all of it, and the command is out.
+    fn begin_leaf(
+        &mut self,
+        number: usize,
+        mut place: u32,
+        by: Reclaimer,
+        out: &mut Commands,
+    ) -> bool {
+        let mut leaf = self.leaving.leaves[number];
+        let mut stays = !self.stands_alone(leaf.start);
+        for _ in 0..LEAF_STEP {
+            if stays || place >= LEAF_PAGES {
+                break;
+            }
+            match self.found(&leaf, place) {
+                Found::Absent(next) => place = next,
+                Found::Folio(_, at) if self.folios.room(at.len.0) => {
+                    for page in at.pages() {
+                        self.begin_page(&mut leaf, page, by, out);
+                    }
+                    place = at.end().0 - leaf.start.0;
+                }
+                Found::Folio(..) | Found::Stays => stays = true,
+            }
+        }
+        leaf.stage = match () {
+            () if stays => Stage::Ends(false),
+            () if place < LEAF_PAGES => Stage::Begins(place),
+            () if leaf.pages.is_empty() => Stage::Ends(false),
+            () => Stage::Out,
+        };
+        self.leaving.leaves[number] = leaf;
+        if !matches!(leaf.stage, Stage::Out) {
+            return false;
+        }
+        out.push_leaf(
+            PageRange::block(leaf.start, Order::MAX),
+            leaf.frame,
+            leaf.pages,
+        );
+        true
+    }
+
+    /// A page of a folio that may leave begins to, by itself.
+    fn begin_page(
+        &mut self,
+        leaf: &mut LeavingLeaf,
+        page: PageIndex,
+        by: Reclaimer,
+        out: &mut Commands,
+    ) {
+        // The first page of a folio splits nothing; the others, the folio down to themselves.
+        if let Some(next) = self.folio_of(page)
+            && self.folios.get(next).order > Order::ZERO
+        {
+            let split = self.split_at(next, page.plus(1), out);
+            debug_assert!(split, "there was room for all pieces");
+        }
+        let Entry::Folio(id) = self.leaves.get(page) else {
+            unreachable!("{page} is mapped");
+        };
+        leaf.pages.add(page);
+        leaf.left.add(page);
+        self.count_scan(id, by);
+        self.unlist(id);
+        self.begin(id, State::TakingOut);
+        self.folios.get_mut(id).frame = Some(leaf.frame(page.0 % LEAF_PAGES));
+        self.lruvec_of(id).taking_out += 1;
+    }
+
+    /// What is at a place of the leaf.
+    fn found(&self, leaf: &LeavingLeaf, place: u32) -> Found {
+        let end = (place + LEAF_STEP).min(LEAF_PAGES);
+        for place in place..end {
+            let id = match self.leaves.get(leaf.start.plus(place)) {
+                Entry::Empty | Entry::Zero | Entry::Swapped { .. } => continue,
+                Entry::Poisoned => return Found::Stays,
+                Entry::Folio(id) => id,
+            };
+            let (folio, at) = (self.folios.get(id), self.at(id));
+            return match folio.state {
+                State::Limbo | State::Saving => Found::Absent(place + at.len.0),
+                _ if place > 0 && at.start != leaf.start.plus(place) => Found::Stays,
+                State::Resident if may_leave(folio) && self.lru.of(folio) == leaf.vec => {
+                    Found::Folio(id, at)
+                }
+                _ => Found::Stays,
+            };
+        }
+        Found::Absent(end)
+    }
+
+    /// Whether a leaf lies in a region of memory that nothing is shared of.
+    fn stands_alone(&self, start: PageIndex) -> bool {
+        let leaf = PageRange::block(start, Order::MAX);
+        self.regions.of(start).is_some_and(|region| {
+            let shared = region.base.is_some() || region.heirs > 0;
+            let moves = region.leaving.is_some();
+            !shared && !moves && region.kind == Kind::Anonymous && region.range.covers(leaf)
+        })
+    }
+
+    /// How the take-out of a leaf went.
+    pub(crate) fn leaf_taken_out(
+        &mut self,
+        at: PageRange,
+        taken: bool,
+        out: &mut Commands,
+    ) -> Reply {
+        let is_it = |leaf: &LeavingLeaf| leaf.start == at.start && leaf.has_begun();
+        let number = self.leaving.leaves.iter().position(is_it);
+        let number = number.expect("the driver answers for a leaf that is leaving");
+        if let Stage::Out = self.leaving.leaves[number].stage {
+            self.leaving.leaves[number].stage = Stage::Ends(taken);
+            let failures = &mut self.leaving.failures;
+            *failures = if taken { 0 } else { *failures + 1 };
+            self.leaving.allowed &= *failures < FAILURES;
+        }
+        match self.end_leaf(number, out) {
+            true => Reply::Done,
+            false => Reply::More { from: at.start },
+        }
+    }
+
+    /// Tells some more of a leaf's folios how it went. True when all know.
+    fn end_leaf(&mut self, number: usize, out: &mut Commands) -> bool {
+        let leaf = self.leaving.leaves[number];
+        let Stage::Ends(taken) = leaf.stage else {
+            unreachable!("the leaf at {} has not been answered for", leaf.start);
+        };
+        for place in leaf.left.iter().take(LEAF_STEP as usize) {
+            let page = leaf.start.plus(place);
+            if out.room() <= ANSWER_COMMANDS {
+                return false;
+            }
+            self.leaving.leaves[number].left.remove(page);
+            let Entry::Folio(id) = self.leaves.get(page) else {
+                unreachable!("{page} is being taken out");
+            };
+            match taken {
+                true => {
+                    self.complete(id, Outcome::TakenOut, out);
+                }
+                false => self.comes_back(id, out),
+            }
+        }
+        let leaf = self.leaving.leaves[number];
+        if !leaf.left.is_empty() || out.room() <= ANSWER_COMMANDS {
+            return false;
+        }
+        for place in (0..LEAF_PAGES).filter(|&place| !leaf.pages.has(place)) {
+            self.frames.now_hole(leaf.frame(place));
+        }
+        match taken {
+            true => self.stat.takeout_leaf += u64::from(leaf.pages.len()),
+            false => self.leaving.refuse(leaf.start),
+        }
+        self.leaving.leaves.swap_remove(number);
+        if leaf.waited_for {
+            let at = PageRange::block(leaf.start, Order::MAX);
+            out.push(Command::Wake { at });
+        }
+        true
+    }
+
+    /// A folio that had begun to leave does not: it is where it was, and nothing is known of its use.
+    fn comes_back(&mut self, id: FolioId, out: &mut Commands) {
+        let folio = *self.folios.get(id);
+        if folio.errand != Errand::None {
+            self.complete(id, Outcome::TakeOutBusy, out);
+            return;
+        }
+        self.flights -= 1;
+        self.stays(id, self.list_of(id));
+        if std::mem::take(&mut self.folios.get_mut(id).waited_for) {
+            out.push(Command::Wake { at: self.at(id) });
+        }
+    }
+
+    /// Whether a fault at `page` has to wait, because its leaf is leaving.
+    pub(crate) fn waits_for_leaf(&mut self, page: PageIndex) -> bool {
+        let mut leaves = self.leaving.leaves.iter_mut();
+        let leaf = leaves.find(|leaf| leaf.start.leaf() == page.leaf() && leaf.has_begun());
+        leaf.map(|leaf| leaf.waited_for = true).is_some()
+    }
+
+    /// Whether a place of the pool is in the block of a leaf that is leaving.
+    pub(crate) fn leaves_to(&self, frame: Frame) -> bool {
+        let begun = |leaf: &&LeavingLeaf| leaf.has_begun();
+        self.leaving.leaves.iter().filter(begun).any(|leaf| {
+            let places = leaf.frame.index()..leaf.frame.index() + LEAF_PAGES;
+            frame.order() == Order::ZERO && places.contains(&frame.index())
+        })
+    }
+}
+
+/// Whether a resident folio has nothing that keeps it, and may be split: what the store holds as a whole stays one there.
+fn may_leave(folio: &Folio) -> bool {
+    let listed = matches!(folio.list, ListName::Active | ListName::Inactive);
+    let whole = folio.order > LEAF_OUT_SPLITS && folio.slot().is_none();
+    listed
+        && folio.pins == 0
+        && !folio.immovable
+        && !folio.lazy
+        && folio.freed.pages == 0
+        && !whole
+        && folio.order < Order::MAX
+}

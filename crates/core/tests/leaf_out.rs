@@ -1,0 +1,207 @@
+//! A leaf of scattered small folios leaves by its table: one command, in steps that faults need not wait for.
+
+mod common;
+
+use common::{Bench, Driven};
+use millpond_core::{
+    Command, Event, LEAF_PAGES, PageCount, PageIndex, PageRange, PageState, Reclaimer, Reply,
+};
+
+/// Every fifth page of a leaf: 103 of 512.
+const APART: u32 = 5;
+
+fn scattered(allowed: bool) -> (Bench, PageRange) {
+    let mut bench = Bench::new();
+    bench.send(Event::TakeLeaves { on: allowed });
+    let leaf = bench.region(LEAF_PAGES, 0);
+    for page in mapped(leaf) {
+        let commands = bench.fault(page).1;
+        bench.work(commands);
+    }
+    (bench, leaf)
+}
+
+fn mapped(leaf: PageRange) -> impl Iterator<Item = PageIndex> {
+    leaf.pages().step_by(APART as usize)
+}
+
+fn step(bench: &mut Bench) -> (Reply, Vec<Command>) {
+    let (pages, by) = (PageCount(64), Reclaimer::Direct);
+    bench.send(Event::Reclaim { pages, by })
+}
+
+/// Steps until a command is given, and how many that were.
+fn until_command(bench: &mut Bench) -> (Vec<Command>, u32) {
+    for steps in 1..100 {
+        match step(bench) {
+            (Reply::More { .. }, commands) if commands.is_empty() => {}
+            (reply, commands) => {
+                assert_eq!(reply, Reply::Done);
+                return (commands, steps);
+            }
+        }
+    }
+    panic!("a hundred steps and no command");
+}
+
+/// Answers for the leaf until all of its folios know.
+fn answer(bench: &mut Bench, at: PageRange, taken: bool) -> Vec<Command> {
+    let mut given = Vec::new();
+    loop {
+        let (reply, commands) = bench.send(Event::LeafTakenOut { at, taken });
+        given.extend(commands);
+        match reply {
+            Reply::More { .. } => {}
+            reply => {
+                assert_eq!(reply, Reply::Done);
+                return given;
+            }
+        }
+    }
+}
+
+fn states(bench: &Bench, leaf: PageRange) -> Vec<PageState> {
+    mapped(leaf).map(|page| bench.0.page_state(page)).collect()
+}
+
+fn all(bench: &Bench, leaf: PageRange, state: PageState) -> bool {
+    states(bench, leaf).iter().all(|&found| found == state)
+}
+
+#[test]
+fn a_leaf_leaves_by_one_command_and_comes_back_page_by_page() {
+    let (mut bench, leaf) = scattered(true);
+    let (commands, steps) = until_command(&mut bench);
+    let [Command::TakeOutLeaf { at, frame }] = commands[..] else {
+        panic!("{commands:?}");
+    };
+    assert_eq!(at, leaf);
+    assert!(frame.index().is_multiple_of(LEAF_PAGES));
+    // Twice past 103 folios, by 32 at most.
+    assert!(steps >= 2 * 4, "{steps} steps");
+    assert!(all(&bench, leaf, PageState::InFlight));
+    assert_eq!(answer(&mut bench, leaf, true), []);
+    assert!(all(&bench, leaf, PageState::Limbo));
+    assert_eq!(bench.0.stats().takeout_leaf, 103);
+    for page in mapped(leaf) {
+        let (reply, commands) = bench.fault(page);
+        assert_eq!(reply, Reply::Done);
+        let place = page.0 % LEAF_PAGES;
+        let rescued = matches!(commands[..], [Command::Rescue { frame: from, .. }] if from.index() == frame.index() + place);
+        assert!(rescued, "{commands:?}");
+        bench.work(commands);
+    }
+    assert!(all(&bench, leaf, PageState::Resident));
+}
+
+#[test]
+fn faults_in_a_leaf_that_leaves_wait_and_are_woken() {
+    let (mut bench, leaf) = scattered(true);
+    let absent = leaf.start.plus(1);
+    // While it is looked at nobody waits.
+    assert!(matches!(step(&mut bench).0, Reply::More { .. }));
+    let (reply, commands) = bench.fault(leaf.start.plus(2));
+    assert_eq!(reply, Reply::Done);
+    bench.work(commands);
+    until_command(&mut bench);
+    for page in [absent, leaf.start] {
+        assert!(matches!(bench.fault(page), (Reply::Wait { .. }, none) if none.is_empty()));
+    }
+    let woken = answer(&mut bench, leaf, true);
+    assert!(woken.contains(&Command::Wake { at: leaf }), "{woken:?}");
+    assert_eq!(bench.fault(absent).0, Reply::Done);
+}
+
+/// The last page of the leaf is pinned when the first ones have begun to leave.
+#[test]
+fn one_that_has_to_stay_brings_the_others_back() {
+    let (mut bench, leaf) = scattered(true);
+    let last = PageRange::new(leaf.start.plus(510), PageCount(1));
+    while bench.0.page_state(leaf.start) == PageState::Resident {
+        assert!(matches!(step(&mut bench).0, Reply::More { .. }));
+    }
+    assert_eq!(bench.send(Event::Pin { range: last }).0, Reply::Done);
+    assert!(matches!(bench.fault(leaf.start).0, Reply::Wait { .. }));
+    let (commands, _) = until_done(&mut bench);
+    assert!(
+        !commands
+            .iter()
+            .any(|c| matches!(c, Command::TakeOutLeaf { .. })),
+        "{commands:?}"
+    );
+    assert!(commands.contains(&Command::Wake { at: leaf }));
+    assert_eq!(bench.0.page_state(last.start), PageState::Resident);
+}
+
+/// Steps until nothing more is to be asked for.
+fn until_done(bench: &mut Bench) -> (Vec<Command>, u32) {
+    let mut given = Vec::new();
+    for steps in 1..100 {
+        let (reply, commands) = step(bench);
+        given.extend(commands);
+        if reply == Reply::Done {
+            return (given, steps);
+        }
+    }
+    panic!("a hundred steps and no end");
+}
+
+#[test]
+fn a_leaf_that_could_not_be_taken_is_as_it_was_and_goes_page_by_page() {
+    let (mut bench, leaf) = scattered(true);
+    until_command(&mut bench);
+    answer(&mut bench, leaf, false);
+    assert!(all(&bench, leaf, PageState::Resident));
+    let (commands, _) = until_command(&mut bench);
+    assert!(commands.len() > 1);
+    for command in &commands {
+        assert!(matches!(command, Command::TakeOut { .. }), "{command:?}");
+    }
+}
+
+#[test]
+fn what_fails_again_and_again_is_not_tried_any_more() {
+    let mut bench = Bench::new();
+    bench.send(Event::TakeLeaves { on: true });
+    let region = bench.region(16 * LEAF_PAGES, 0);
+    for page in region.pages().step_by(APART as usize) {
+        let commands = bench.fault(page).1;
+        bench.work(commands);
+    }
+    let mut tried = 0;
+    for _ in 0..200 {
+        let (commands, _) = until_done(&mut bench);
+        for command in commands {
+            match command {
+                Command::TakeOutLeaf { at, .. } => {
+                    tried += 1;
+                    answer(&mut bench, at, false);
+                }
+                command => bench.work(vec![command]),
+            }
+        }
+    }
+    assert_eq!(tried, 8);
+}
+
+#[test]
+fn where_it_is_not_allowed_pages_leave_one_by_one() {
+    let (mut bench, _) = scattered(false);
+    let (commands, steps) = until_command(&mut bench);
+    assert_eq!(steps, 1);
+    let single = |command: &Command| matches!(command, Command::TakeOut { .. });
+    assert!(commands.iter().all(single), "{commands:?}");
+}
+
+/// Discards of what is leaving wait for it, as for everything that is in flight, and are not forgotten.
+#[test]
+fn what_is_discarded_while_its_leaf_leaves_is_gone_afterwards() {
+    let (mut bench, leaf) = scattered(true);
+    until_command(&mut bench);
+    let reply = bench.send(Event::Discard { range: leaf }).0;
+    answer(&mut bench, leaf, true);
+    if reply != Reply::Done {
+        bench.all(leaf, |range| Event::Discard { range });
+    }
+    assert!(all(&bench, leaf, PageState::Empty));
+}

@@ -64,8 +64,9 @@ fn cleared_pages_are_written_without_a_fault() {
             assert!(!tiny.uffd.is_blank(all, false));
             (faults() - before.0, tiny.faults.load(Relaxed) - before.1)
         };
-        round();
-        assert_eq!(round(), (0, 0), "{delivery:?} {method:?}");
+        // Another test that forks at this moment makes this thread's stack pages shared ones, which costs a fault each.
+        let least = (0..8).map(|_| round()).min();
+        assert_eq!(least, Some((0, 0)), "{delivery:?} {method:?}");
         tiny.end();
     });
 }

@@ -5,8 +5,8 @@
 //! 512, and a huge page stays one. So
 //!
 //! 1. a folio that follows the one which got the last place gets the next place, if that is here;
-//! 2. the first folio of a leaf gets the first place of a block that is here as a whole, and the others of the leaf follow by the
-//!    first rule;
+//! 2. the first folio of a leaf, if as many as fill it leave together, gets the first place of a block that is here as a whole, and the
+//!    others of the leaf follow by the first rule;
 //! 3. all else gets the next place of a block that is broken anyway.
 //!
 //! Next is by number, from the last one taken on, within its block. So what was taken out in the order of addresses lies in that order and
@@ -14,6 +14,7 @@
 //! instead of 6. Behind the end of a block the [`End`] of the area comes next.
 
 use crate::addr::{LEAF_PAGES, Order, PageIndex};
+use crate::limits::RECLAIM_BATCH;
 use std::ops::Range;
 
 /// Numbers below a bound. Above the bits for the numbers lie bits for words that are not zero, and so on up to one word.
@@ -190,6 +191,7 @@ impl Places {
         let place = if at > 0 && follows {
             Some(self.next)
         } else if at == 0
+            && size <= RECLAIM_BATCH
             && let Some(block) = block()
         {
             Some(block * size)

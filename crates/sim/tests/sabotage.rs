@@ -194,5 +194,7 @@ fn a_region_left_between_two_groups_is_noticed() {
 #[test]
 fn limits_that_are_not_passed_on_are_noticed() {
     let what = verdict_of_groups(Sabotage::KeepLimits);
-    assert!(what.contains("is charged with"), "{what}");
+    // The cap on what is lazily freed is a limit, too: the core trims to the one that it knows.
+    let ways = ["is charged with", "a trim to"];
+    assert!(ways.iter().any(|way| what.contains(way)), "{what}");
 }

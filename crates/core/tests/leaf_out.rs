@@ -205,3 +205,19 @@ fn what_is_discarded_while_its_leaf_leaves_is_gone_afterwards() {
     }
     assert!(all(&bench, leaf, PageState::Empty));
 }
+
+/// Folios of four pages that had been split came back from the store as single pages, though the region had asked for four: 113 of 2,057 in the
+/// run of `bench folio --order 2` that showed it.
+#[test]
+fn folios_of_a_size_that_was_asked_for_are_not_split() {
+    let mut bench = Bench::new();
+    bench.send(Event::TakeLeaves { on: true });
+    let leaf = bench.region(LEAF_PAGES, 1);
+    for page in leaf.pages().step_by(12) {
+        let commands = bench.fault(page).1;
+        bench.work(commands);
+    }
+    let (commands, _) = until_command(&mut bench);
+    let whole = |command: &Command| matches!(command, Command::TakeOut { at, .. } if at.len.0 == 2);
+    assert!(commands.iter().all(whole), "{commands:?}");
+}

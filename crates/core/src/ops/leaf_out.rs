@@ -6,7 +6,8 @@
 //! another place: 256 pages of a leaf in a hundredth of the time of 256 moves (`mmu/src/uffd/leaf.rs`).
 //!
 //! So when the next victim is a folio in a leaf that has many of them, the leaf leaves as a whole: one command, one answer, and a
-//! frame for each page, at the place in a block of frames that the page has in the leaf. Larger folios among them are split first.
+//! frame for each page, at the place in a block of frames that the page has in the leaf. Larger folios among them are split first, where
+//! the region's orders are adaptive; in one whose folios all have the size that the program has asked for they stay, and their leaf with them.
 //!
 //! # What may leave so
 //! All that is mapped in the leaf comes along, so nothing of it may have a reason to stay: no pins, nothing that was lazily freed or cannot
@@ -38,6 +39,7 @@ use crate::limits::{
 };
 use crate::lru::VecId;
 use crate::machine::Core;
+use crate::order::OrderPolicy;
 use crate::region::Kind;
 use arrayvec::ArrayVec;
 
@@ -67,6 +69,8 @@ struct LeavingLeaf {
     start: PageIndex,
     /// Whose folios there.
     vec: VecId,
+    /// Whether they may be split: not where the program has said how large they are.
+    splits: bool,
     /// The first place of its block, from `Begins` on.
     frame: Frame,
     pages: LeafPages,
@@ -143,6 +147,11 @@ impl LeavingLeaf {
     fn has_begun(&self) -> bool {
         !matches!(self.stage, Stage::IsLookedAt(..))
     }
+
+    /// Whether a resident folio may leave with it.
+    fn takes(&self, folio: &Folio) -> bool {
+        may_leave(folio) && (self.splits || folio.order == Order::ZERO)
+    }
 }
 
 impl Core {
@@ -154,7 +163,11 @@ impl Core {
         let oldest = *self.folios.get(victim);
         let start = PageRange::block(self.at(victim).start, Order::MAX).start;
         let known = |leaf: &LeavingLeaf| leaf.start == start;
+        let region = self.regions.of(start);
+        let splits =
+            region.is_some_and(|region| matches!(region.order, OrderPolicy::Adaptive { .. }));
         if !may_leave(&oldest)
+            || !splits && oldest.order > Order::ZERO
             || self.leaving.is_refused(start)
             || self.leaving.leaves.iter().any(known)
             || !self.stands_alone(start)
@@ -171,6 +184,7 @@ impl Core {
         self.leaving.leaves.push(LeavingLeaf {
             start,
             vec,
+            splits,
             frame: Frame::new(Order::ZERO, 0),
             pages: LeafPages::NONE,
             left: LeafPages::NONE,
@@ -335,7 +349,7 @@ impl Core {
             return match folio.state {
                 State::Limbo | State::Saving => Found::Absent(place + at.len.0),
                 _ if place > 0 && at.start != leaf.start.plus(place) => Found::Stays,
-                State::Resident if may_leave(folio) && self.lru.of(folio) == leaf.vec => {
+                State::Resident if leaf.takes(folio) && self.lru.of(folio) == leaf.vec => {
                     Found::Folio(id, at)
                 }
                 _ => Found::Stays,

@@ -128,8 +128,7 @@ impl Leaving {
 
     /// Whether faults at `page` wait for one of them.
     pub(crate) fn holds_up(&self, page: PageIndex) -> bool {
-        let holds = |leaf: &LeavingLeaf| leaf.start.leaf() == page.leaf() && leaf.has_begun();
-        self.leaves.iter().any(holds)
+        self.leaves.iter().any(|leaf| leaf.holds_up(page))
     }
 
     /// Whether some of them hold up what else is done in their leaves.
@@ -139,6 +138,11 @@ impl Leaving {
 }
 
 impl LeavingLeaf {
+    /// Whether what is done at `page` waits for it.
+    fn holds_up(&self, page: PageIndex) -> bool {
+        self.start.leaf() == page.leaf() && self.has_begun()
+    }
+
     /// The place for the page at this place of the leaf.
     fn frame(&self, place: u32) -> Frame {
         Frame::new(Order::ZERO, self.frame.index() + place)
@@ -324,9 +328,7 @@ impl Core {
             let split = self.split_at(next, page.plus(1), out);
             debug_assert!(split, "there was room for all pieces");
         }
-        let Entry::Folio(id) = self.leaves.get(page) else {
-            unreachable!("{page} is mapped");
-        };
+        let id = self.folio_of(page).expect("a page that leaves is mapped");
         leaf.pages.add(page);
         leaf.left.add(page);
         self.count_scan(id, by);
@@ -402,9 +404,7 @@ impl Core {
                 return false;
             }
             self.leaving.leaves[number].left.remove(page);
-            let Entry::Folio(id) = self.leaves.get(page) else {
-                unreachable!("{page} is being taken out");
-            };
+            let id = self.folio_of(page).expect("a page that leaves has a folio");
             match taken {
                 true => {
                     self.complete(id, Outcome::TakenOut, out);
@@ -448,7 +448,7 @@ impl Core {
     /// Whether a fault at `page` has to wait, because its leaf is leaving.
     pub(crate) fn waits_for_leaf(&mut self, page: PageIndex) -> bool {
         let mut leaves = self.leaving.leaves.iter_mut();
-        let leaf = leaves.find(|leaf| leaf.start.leaf() == page.leaf() && leaf.has_begun());
+        let leaf = leaves.find(|leaf| leaf.holds_up(page));
         leaf.map(|leaf| leaf.waited_for = true).is_some()
     }
 

@@ -40,22 +40,19 @@ impl Driver {
         let mut progress = false;
         let mut may_wait = true;
         loop {
-            let mut core = self.lock();
+            let core = self.lock();
             let enough = core.available() >= want;
             if !enough && may_wait && self.freer.is_busy() {
                 may_wait = false;
                 drop(self.wait_settled(core));
                 continue;
             }
-            if !enough && core.lazyfree_pages() == PageCount::ZERO {
-                drop(core);
-                if self.purge_oldest_volatile() {
-                    progress = true;
-                    continue;
-                }
-                core = self.lock();
-            }
+            let nothing_lazy = core.lazyfree_pages() == PageCount::ZERO;
             drop(core);
+            if !enough && nothing_lazy && self.purge_oldest_volatile() {
+                progress = true;
+                continue;
+            }
             let event = Event::Reclaim { pages: want, by };
             let done = !enough && self.batch(event, &mut commands);
             if commands.is_empty() && done {

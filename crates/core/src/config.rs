@@ -93,8 +93,9 @@ impl PoolLayout {
         Self { frames }
     }
 
-    /// Room for all of `limit` in any one order (lazily freed memory waits there), and for a few folios of the largest.
-    /// Places are addresses, not memory: unused ones cost a byte each in the core's book.
+    /// Room for all of `limit` in any one order (lazily freed memory waits there), and for a few folios of the largest. Of single pages twice as
+    /// many, so that there are blocks of holes for leaves that leave by their tables, even when limbo is most of memory.
+    /// Places are addresses, not memory: unused ones cost half a byte each in the core's book.
     #[must_use]
     pub fn for_limit(limit: PageCount) -> Self {
         let share = limit.0.max(8 * LEAF_PAGES);
@@ -102,6 +103,7 @@ impl PoolLayout {
         for order in Order::all() {
             frames[usize::from(order.get())] = share / order.pages().0;
         }
+        frames[0] *= 2;
         Self { frames }
     }
 }

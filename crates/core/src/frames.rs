@@ -11,12 +11,14 @@
 //! Each node has an area of its own for each order, so that what was taken out on a node, and the frames that are used for what
 //! comes in there, are that node's memory. The budget is one: where a node has no spare frame, others' are given back for new pages.
 //!
-//! Which of several places is used is chosen so that neighbours can be moved by one system call ([`places`](crate::places)).
+//! Which of several places is used is chosen so that neighbours can be moved by one system call ([`places`](crate::places)). Holes, spare
+//! and draining places are three sets of bits, and what is in none of them is busy: a place costs 3½ bits, so that there can be
+//! more of them than there is memory.
 
 use crate::addr::{Frame, Order, PageIndex};
 use crate::config::PoolLayout;
 use crate::group::NodeId;
-use crate::places::{End, Places, block_of};
+use crate::places::{Bits, End, Places, block_of};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
@@ -30,27 +32,40 @@ pub(crate) enum Place {
 struct Area {
     /// The number of its first place.
     first: u32,
-    places: Vec<Place>,
-    /// The number from which holes and spare places are counted: where the block begins that the first place is in.
+    len: u32,
+    /// The number from which those of each kind are counted: where the block begins that the first place is in.
     base: u32,
     holes: Places,
     spare: Places,
+    draining: Bits,
 }
 
 impl Area {
     fn new(order: Order, first: u32, len: u32) -> Self {
         let base = first - first % block_of(order) as u32;
+        let end = first - base + len;
         Self {
             first,
-            places: vec![Place::Hole; len as usize],
+            len,
             base,
-            holes: Places::full(order, first - base..first - base + len),
-            spare: Places::new(order, first - base + len, End::Last),
+            holes: Places::full(order, first - base..end),
+            spare: Places::new(order, end, End::Last),
+            draining: Bits::new(end as usize),
         }
     }
 
-    fn is_now(&mut self, index: u32, place: Place) {
-        self.places[(index - self.first) as usize] = place;
+    /// What a place is; `None` outside the area.
+    fn place(&self, index: u32) -> Option<Place> {
+        if !(self.first..self.first + self.len).contains(&index) {
+            return None;
+        }
+        let at = index - self.base;
+        Some(match () {
+            () if self.holes.has(at) => Place::Hole,
+            () if self.spare.has(at) => Place::Spare,
+            () if self.draining.has(at as usize) => Place::Draining,
+            () => Place::Busy,
+        })
     }
 }
 
@@ -129,20 +144,16 @@ impl Frames {
     ) -> Option<Frame> {
         let area = self.area_mut(order, node);
         let index = area.base + area.holes.take_for(page)?;
-        area.is_now(index, Place::Busy);
         Some(Frame::new(order, index))
     }
 
     /// All holes of a block of order 0 on a node, busy from now on: the first of them. So many others are left at least.
     pub(crate) fn take_block(&mut self, node: NodeId, left: usize) -> Option<Frame> {
-        let block = block_of(Order::ZERO);
-        if self.holes(Order::ZERO, node) < block + left {
+        if self.holes(Order::ZERO, node) < block_of(Order::ZERO) + left {
             return None;
         }
         let area = self.area_mut(Order::ZERO, node);
         let first = area.base + area.holes.take_block()?;
-        let at = (first - area.first) as usize;
-        area.places[at..at + block].fill(Place::Busy);
         Some(Frame::new(Order::ZERO, first))
     }
 
@@ -155,7 +166,6 @@ impl Frames {
     ) -> Option<Frame> {
         let area = self.area_mut(order, node);
         let index = area.base + area.spare.take_for(page)?;
-        area.is_now(index, Place::Busy);
         self.spare_pages -= order.pages().0;
         Some(Frame::new(order, index))
     }
@@ -184,8 +194,9 @@ impl Frames {
     /// A spare frame of `order` on a node, draining from now on.
     pub(crate) fn drain_one_of(&mut self, order: Order, node: NodeId) -> Option<Frame> {
         let area = self.area_mut(order, node);
-        let index = area.base + area.spare.take_any()?;
-        area.is_now(index, Place::Draining);
+        let at = area.spare.take_any()?;
+        let index = area.base + at;
+        area.draining.set(at as usize, 1, true);
         self.spare_pages -= order.pages().0;
         self.draining_pages += order.pages().0;
         Some(Frame::new(order, index))
@@ -193,20 +204,21 @@ impl Frames {
 
     /// A busy frame has lost its pages.
     pub(crate) fn now_hole(&mut self, frame: Frame) {
-        let (area, at) = self.set(frame, Place::Busy, Place::Hole);
+        let (area, at) = self.was(frame, Place::Busy);
         area.holes.put(at);
     }
 
     /// A busy frame has pages that hold nothing.
     pub(crate) fn now_spare(&mut self, frame: Frame) {
-        let (area, at) = self.set(frame, Place::Busy, Place::Spare);
+        let (area, at) = self.was(frame, Place::Busy);
         area.spare.put(at);
         self.spare_pages += frame.order().pages().0;
     }
 
     /// A busy frame is given back, draining from now on.
     pub(crate) fn drain_busy(&mut self, frame: Frame) {
-        self.set(frame, Place::Busy, Place::Draining);
+        let (area, at) = self.was(frame, Place::Busy);
+        area.draining.set(at as usize, 1, true);
         self.draining_pages += frame.order().pages().0;
     }
 
@@ -216,7 +228,8 @@ impl Frames {
             return false;
         }
         self.draining_pages -= frame.order().pages().0;
-        let (area, at) = self.set(frame, Place::Draining, Place::Hole);
+        let (area, at) = self.was(frame, Place::Draining);
+        area.draining.set(at as usize, 1, false);
         area.holes.put(at);
         true
     }
@@ -225,9 +238,7 @@ impl Frames {
     pub(crate) fn place(&self, frame: Frame) -> Option<Place> {
         let node = self.node_of(frame);
         let area = self.areas.get(usize::from(node.0))?;
-        let area = &area[usize::from(frame.order().get())];
-        let at = (frame.index() - area.first) as usize;
-        area.places.get(at).copied()
+        area[usize::from(frame.order().get())].place(frame.index())
     }
 
     /// The node whose area a frame is in.
@@ -240,10 +251,10 @@ impl Frames {
     pub(crate) fn busy(&self) -> impl Iterator<Item = Frame> + '_ {
         let areas = self.areas.iter().flat_map(|areas| Order::all().zip(areas));
         areas.flat_map(|(order, area)| {
-            let places = area.places.iter().enumerate();
+            let places = area.first..area.first + area.len;
             places
-                .filter(|(_, place)| **place == Place::Busy)
-                .map(move |(i, _)| Frame::new(order, area.first + i as u32))
+                .filter(|&index| area.place(index) == Some(Place::Busy))
+                .map(move |index| Frame::new(order, index))
         })
     }
 
@@ -252,20 +263,16 @@ impl Frames {
         self.areas
             .iter()
             .flatten()
-            .map(|area| area.places.len() as u64 + area.holes.bytes() + area.spare.bytes())
+            .map(|area| area.holes.bytes() + area.spare.bytes() + area.draining.bytes())
             .sum()
     }
 
-    /// Answers where its lists are and what they call it.
-    fn set(&mut self, frame: Frame, from: Place, to: Place) -> (&mut Area, u32) {
+    /// The area of a frame that was `place` until now, and what its sets call it.
+    fn was(&mut self, frame: Frame, place: Place) -> (&mut Area, u32) {
         let node = self.node_of(frame);
         let area = self.area_mut(frame.order(), node);
-        let place = &mut area.places[(frame.index() - area.first) as usize];
-        assert_eq!(
-            *place, from,
-            "frame {frame} should be {from:?} to become {to:?}"
-        );
-        *place = to;
+        let is = area.place(frame.index());
+        assert_eq!(is, Some(place), "frame {frame} should be {place:?}");
         let at = frame.index() - area.base;
         (area, at)
     }

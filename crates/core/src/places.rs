@@ -19,11 +19,11 @@ use std::ops::Range;
 
 /// Numbers below a bound. Above the bits for the numbers lie bits for words that are not zero, and so on up to one word.
 #[derive(Debug)]
-struct Bits(Vec<Vec<u64>>);
+pub(crate) struct Bits(Vec<Vec<u64>>);
 
 impl Bits {
     /// None of `len` numbers.
-    fn new(len: usize) -> Self {
+    pub(crate) fn new(len: usize) -> Self {
         let mut levels = vec![vec![0; len.div_ceil(64).max(1)]];
         while let Some(last) = levels.last().filter(|last| last.len() > 1) {
             let len = last.len().div_ceil(64);
@@ -32,7 +32,7 @@ impl Bits {
         Self(levels)
     }
 
-    fn has(&self, number: usize) -> bool {
+    pub(crate) fn has(&self, number: usize) -> bool {
         let words = &self.0[0];
         words
             .get(number / 64)
@@ -40,7 +40,7 @@ impl Bits {
     }
 
     /// Puts `len` numbers in, or takes them out: a power of two, from a multiple of it on.
-    fn set(&mut self, first: usize, len: usize, is_in: bool) {
+    pub(crate) fn set(&mut self, first: usize, len: usize, is_in: bool) {
         let mask = u64::MAX >> (64 - len.min(64)) << (first % 64);
         for word in first / 64..(first + len).div_ceil(64) {
             self.set_in_word(word, mask, is_in);
@@ -91,7 +91,7 @@ impl Bits {
         Some(lower.iter().rev().fold(down(0, top), down))
     }
 
-    fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.0.iter().map(|words| 8 * words.len() as u64).sum()
     }
 }
@@ -233,8 +233,7 @@ impl Places {
         next.filter(|place| place / size == here)
             .or_else(|| match self.from {
                 End::First => self.loose.next(0),
-                End::Last => Some(self.loose.last()? / size * size)
-                    .and_then(|block| self.loose.next_up(block)),
+                End::Last => self.loose.next_up(self.loose.last()? / size * size),
             })
     }
 

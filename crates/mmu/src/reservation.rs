@@ -127,18 +127,19 @@ impl Reservation {
         self.advise_new(start, len)
     }
 
-    /// Undoes what a part that replaced another by `mremap` may have brought along of what its program asked for: protection, a lock,
-    /// `MADV_WIPEONFORK`. And marks it as read at random, which nothing looks at where there is no file, but which keeps mappings apart: the kernel
-    /// would make the next part that comes the same way one mapping with its neighbour, and take both out of userfaultfd.
+    /// Undoes what a part that replaced another by `mremap` may have brought along of what its program asked for: protection and a lock.
     pub(crate) fn adopt(&self, start: usize, len: usize) -> Result<(), Errno> {
         self.protect(start, len, true)?;
         // SAFETY: a lock changes what the kernel may swap out, not contents.
-        unsafe { munlock(start as *mut c_void, len) }?;
-        for advice in [Advice::LinuxKeepOnFork, Advice::Random] {
-            // SAFETY: the one changes what a child finds, the other nothing, and neither contents.
-            unsafe { madvise(start as *mut c_void, len, advice) }?;
-        }
-        Ok(())
+        unsafe { munlock(start as *mut c_void, len) }
+    }
+
+    /// A child of a fork that inherits the mapping finds what is in it, whatever was asked for of parts that were moved here.
+    pub(crate) fn keep_on_fork(&self) {
+        let advice = Advice::LinuxKeepOnFork;
+        // SAFETY: the advice changes what a child finds.
+        let kept = unsafe { madvise(self.base as *mut c_void, self.len, advice) };
+        debug_assert_eq!(kept, Ok(()));
     }
 
     /// Sets the protection of a part.

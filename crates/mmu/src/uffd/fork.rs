@@ -28,6 +28,8 @@ impl Uffd {
     pub fn before_fork(&self) {
         // A page that a child shares cannot be moved to where it is wanted.
         self.drop_huge_ready();
+        // A leaf may have brought along that its program wants it wiped in children.
+        self.pool.memory().keep_on_fork();
         self.inherit(true);
     }
 
@@ -57,10 +59,16 @@ impl Uffd {
     /// Registers the frame pool with the present descriptor.
     pub(super) fn register_pool(&self) -> Result<(), MmuError> {
         let pool = self.pool.memory();
-        ioctl::register(self.fd(), pool.base(), pool.len(), false).map_err(|errno| {
+        self.register_in_pool(pool.base(), pool.len())
+    }
+
+    /// Registers a part of the pool. For write protection, too, which nobody asks for there: it tells the mappings of the pool
+    /// from a leaf that comes by its table, and so keeps the kernel from making one of neighbours (`leaf.rs`).
+    pub(super) fn register_in_pool(&self, start: usize, len: usize) -> Result<(), MmuError> {
+        ioctl::register(self.fd(), start, len, self.features.protect).map_err(|errno| {
             MmuError::Register {
-                start: pool.base(),
-                bytes: pool.len(),
+                start,
+                bytes: len,
                 errno,
             }
         })

@@ -24,8 +24,9 @@
 //! is refused because the block is empty (or the leaf is not), but not before the kernel has seen that each of the two is part of
 //! one mapping, that the leaf is registered here, and that protections and locks of the two are alike. What changes between the questions and the
 //! move: a change to a part of the leaf makes two mappings of it, which `mremap` refuses; one to all of a larger part comes as if it
-//! were made after the pages had gone, and what the block has inherited of it is undone. The same holds for `MADV_WIPEONFORK`, which no
-//! question shows, and which would empty frames in children. `MADV_DONTFORK` and `MADV_NOHUGEPAGE` are alike in arena and pool from
+//! were made after the pages had gone. The block is asked whether it is like the rest of the pool, in the same way, and what it has
+//! inherited is undone if it is not. `MADV_WIPEONFORK` no question shows; it would empty frames in children, so it is undone for the whole pool
+//! before each fork that inherits it (`fork.rs`). `MADV_DONTFORK` and `MADV_NOHUGEPAGE` are alike in arena and pool from
 //! the start. The memory policy that comes along is the leaf's: a preference for later pages of these places, until the
 //! next leaf.
 //!
@@ -37,7 +38,12 @@
 //! *Shared with a child* after a fork: the entries move as they are. Coming back, such a page is busy, and is copied like any other.
 //!
 //! *The block is a mapping of its own from then on*, as it keeps the offsets of the leaf. It is not registered any more, and that is
-//! made good before anybody else may use it. No call may cross its border (`pool.rs`).
+//! made good before anybody else may use it. No call may cross its border (`pool.rs`). Neighbouring leaves in neighbouring blocks could be
+//! one mapping, and the kernel would make them one on the way, and take both out of userfaultfd. It does so only with mappings that are
+//! registered alike. The pool is registered for write protection, too, and the arena is not.
+//!
+//! *Who waits.* The move, and registering the block, have the process's map to themselves; the questions share it with faults. A fault on
+//! another thread that meets one of the two sleeps, which takes 50 µs and more.
 //!
 //! *When the move fails*, the block may be unmapped already: the kernel makes room before it looks closer. It is mapped again, or the
 //! process stops; nobody else's mapping that came to be there meanwhile is touched. The one foreseeable reason why it could not be mapped
@@ -69,7 +75,7 @@ impl Uffd {
             at.len.0 == LEAF_PAGES && at.start.0.is_multiple_of(LEAF_PAGES),
             "{at} is not a leaf"
         );
-        if !self.can_move || self.delivery != Delivery::InThread {
+        if !self.can_move || !self.features.protect || self.delivery != Delivery::InThread {
             return Err(TakeOutError::Immovable);
         }
         let lease = self.pool.lease_block(frame);
@@ -112,14 +118,23 @@ impl Uffd {
                 TakeOutError::Immovable
             });
         }
-        let pool = self.pool.memory();
-        let adopted = pool.adopt(block, HUGE).map_err(|errno| MmuError::Reserve {
+        self.watched(self.adopt(block));
+        Ok(())
+    }
+
+    /// Makes a block part of the pool. What a program changed of the leaf after the questions came along, which is rare: the
+    /// calls that undo it are made when the block is found unlike the pool.
+    fn adopt(&self, block: usize) -> Result<(), MmuError> {
+        self.register_in_pool(block, HUGE)?;
+        if self.is_registered(block) {
+            return Ok(());
+        }
+        let adopted = self.pool.memory().adopt(block, HUGE);
+        adopted.map_err(|errno| MmuError::Reserve {
             what: "frame pool",
             bytes: HUGE,
             errno,
-        });
-        self.watched(adopted.and_then(|()| self.register_block(block)));
-        Ok(())
+        })
     }
 
     /// Makes the block part of the pool again after a move that failed: the kernel unmaps what is in the way before it looks
@@ -131,14 +146,14 @@ impl Uffd {
             errno,
         };
         match self.pool.memory().refill(block, HUGE) {
-            Ok(()) => self.watched(self.register_block(block)),
+            Ok(()) => self.watched(self.register_in_pool(block, HUGE)),
             // Not unmapped at all, or somebody else was quicker.
             Err(Errno::EXIST) if self.is_registered(block) => {}
             Err(errno) => self.watched(Err(failed(errno))),
         }
     }
 
-    /// Whether what is mapped at the block is the pool's. Asked as in [`may_move`](Self::may_move), by a page of the pool that never
+    /// Whether what is mapped at the block is the pool's, and like it. Asked as in [`may_move`](Self::may_move), by a page of the pool that never
     /// is there.
     fn is_registered(&self, block: usize) -> bool {
         let never = self.pool.bell();
@@ -146,14 +161,6 @@ impl Uffd {
         let answer =
             unsafe { ioctl::move_pages(self.fd(), block, never, PAGE_SIZE, ioctl::DONT_WAKE) };
         matches!(answer, (0, Some(Errno::EXIST | Errno::NOENT)))
-    }
-
-    fn register_block(&self, block: usize) -> Result<(), MmuError> {
-        ioctl::register(self.fd(), block, HUGE, false).map_err(|errno| MmuError::Register {
-            start: block,
-            bytes: HUGE,
-            errno,
-        })
     }
 
     /// Gives zeros to places whose page was not there, and sends back pages that nobody named.
@@ -209,25 +216,55 @@ mod tests {
     use crate::uffd::{TakeOutMethod, UffdConfig};
     use millpond_core::{Mmu, Order, PageCount, PoolLayout};
 
-    #[test]
-    fn a_block_that_was_unmapped_is_made_again() {
+    /// One open leaf, and three blocks; `None`, with a line that says why, when this kernel cannot move pages.
+    fn memory() -> Option<Uffd> {
         let leaf = PageRange::new(PageIndex(0), PageCount(LEAF_PAGES));
         let mut frames = [4; 10];
         frames[0] = 3 * LEAF_PAGES;
-        let uffd = match Uffd::new(UffdConfig {
+        let uffd = Uffd::new(UffdConfig {
             arena: leaf.len,
             pool: PoolLayout { frames },
             delivery: Delivery::InThread,
             take_out: TakeOutMethod::Move,
             huge_within: crate::HUGE_WITHIN,
-        }) {
-            Ok(uffd) => uffd,
-            Err(error) => {
-                eprintln!("skipped: {error}");
-                return;
-            }
-        };
+        });
+        let uffd = uffd
+            .inspect_err(|error| eprintln!("skipped: {error}"))
+            .ok()?;
         uffd.open(leaf).unwrap();
+        Some(uffd)
+    }
+
+    /// Protections and locks that came along with a leaf, because they were set after the questions.
+    #[test]
+    fn what_a_block_has_inherited_is_undone() {
+        let Some(uffd) = memory() else { return };
+        let seat = Frame::new(Order::ZERO, LEAF_PAGES + 3);
+        let block = uffd.pool.addr(Frame::new(Order::ZERO, LEAF_PAGES));
+        let at = block as *mut core::ffi::c_void;
+        for locked in [false, true] {
+            // SAFETY: a part of the pool in which nothing is and which no one else uses.
+            unsafe {
+                rustix::mm::mprotect(at, HUGE, rustix::mm::MprotectFlags::READ).unwrap();
+                if locked {
+                    rustix::mm::mlock_with(at, HUGE, rustix::mm::MlockFlags::ONFAULT).unwrap();
+                }
+            }
+            assert!(!uffd.is_registered(block), "it is not seen");
+            uffd.adopt(block).unwrap();
+            assert!(uffd.is_registered(block));
+            uffd.fill(seat, true, &mut |bytes| {
+                bytes.fill(1);
+                Ok(())
+            })
+            .unwrap();
+            uffd.free_frames(&[seat]);
+        }
+    }
+
+    #[test]
+    fn a_block_that_was_unmapped_is_made_again() {
+        let Some(uffd) = memory() else { return };
         let seat = Frame::new(Order::ZERO, LEAF_PAGES + 3);
         let block = uffd.pool.addr(Frame::new(Order::ZERO, LEAF_PAGES));
         assert!(uffd.is_registered(block));

@@ -536,6 +536,8 @@ fn supported_features(delivery: Delivery) -> Result<u64, MmuError> {
 /// What a descriptor can do that not every kernel's can.
 #[derive(Clone, Copy, Debug, Default)]
 struct Features {
+    /// Mappings can be registered for write protection.
+    protect: bool,
     /// Lost pages can be marked.
     poison: bool,
     /// Registration goes along when a mapping is moved, and whoever reads faults is told.
@@ -563,7 +565,10 @@ fn open_uffd(delivery: Delivery, can_move: bool) -> Result<(OwnedFd, Features), 
             "use Linux 5.7 or later",
         )?;
     }
-    let mut features = Features::default();
+    let mut features = Features {
+        protect: has & bit(UFFD_FEATURE_PAGEFAULT_FLAG_WP) != 0,
+        ..Features::default()
+    };
     match delivery {
         Delivery::InThread => {
             wanted |= need(
@@ -576,10 +581,8 @@ fn open_uffd(delivery: Delivery, can_move: bool) -> Result<(OwnedFd, Features), 
         }
         Delivery::Handler => {
             let extra = has & (bit(UFFD_FEATURE_POISON) | bit(UFFD_FEATURE_EVENT_REMAP));
-            features = Features {
-                poison: extra & bit(UFFD_FEATURE_POISON) != 0,
-                remap: extra & bit(UFFD_FEATURE_EVENT_REMAP) != 0,
-            };
+            features.poison = extra & bit(UFFD_FEATURE_POISON) != 0;
+            features.remap = extra & bit(UFFD_FEATURE_EVENT_REMAP) != 0;
             wanted |= extra;
         }
     }

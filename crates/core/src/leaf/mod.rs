@@ -282,11 +282,19 @@ impl LeafTable {
         let table = self.free.pop().unwrap_or_else(|| {
             self.past.push(Past::default());
             self.fresh += 1;
+            // Written before it is read: reading memory that was never written maps the kernel's page of zeros, which the first write
+            // replaces, and that interrupts all processors that run the program.
+            self.entries[Self::of_table(self.fresh)].fill(EMPTY);
             self.fresh
         });
         self.directory[leaf] = table;
         self.serves[table as usize - 1] = leaf as u32;
         table
+    }
+
+    fn of_table(table: u32) -> Range<usize> {
+        let first = (table - 1) as usize * LEAF_PAGES as usize;
+        first..first + LEAF_PAGES as usize
     }
 
     fn place(table: u32, page: PageIndex) -> usize {

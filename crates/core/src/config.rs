@@ -4,6 +4,7 @@ use crate::addr::{LEAF_PAGES, Order, PageCount};
 use crate::folio::Folio;
 use crate::limits::{
     MAX_ARENA_PAGES, MAX_NODES, MIN_LIMIT_PAGES, REFAULT_COST_MOST, SHADOW_BITS_LEAST,
+    SINGLE_PLACES, SINGLE_PLACES_MOST,
 };
 use crate::swap::Slot;
 
@@ -93,8 +94,9 @@ impl PoolLayout {
         Self { frames }
     }
 
-    /// Room for all of `limit` in any one order (lazily freed memory waits there), and for a few folios of the largest. Of single pages twice as
-    /// many, so that there are blocks of holes for leaves that leave by their tables, even when limbo is most of memory.
+    /// Room for all of `limit` in any one order (lazily freed memory waits there), and for a few folios of the largest. Of single pages
+    /// [`SINGLE_PLACES`] times as many, so that there are blocks of holes for leaves that leave by their tables, even when limbo is most of
+    /// memory and a leaf has left with a third of its pages; but not beyond [`SINGLE_PLACES_MOST`].
     /// Places are addresses, not memory: unused ones cost half a byte each in the core's book.
     #[must_use]
     pub fn for_limit(limit: PageCount) -> Self {
@@ -103,7 +105,7 @@ impl PoolLayout {
         for order in Order::all() {
             frames[usize::from(order.get())] = share / order.pages().0;
         }
-        frames[0] *= 2;
+        frames[0] = share.max(share.saturating_mul(SINGLE_PLACES).min(SINGLE_PLACES_MOST));
         Self { frames }
     }
 }

@@ -21,8 +21,12 @@ pub const LEAF_OUT_SPLITS: Order = Order::new(4).expect("4 is an order");
 pub const RECLAIM_SCAN: usize = 128;
 /// Frees of spare frames that one event adds to its own work: enough to share one TLB shootdown.
 pub const TRIM_BATCH: usize = 24;
-/// Pages of what copies leave behind that go to the kernel at once: by one call, and enough to share a TLB shootdown.
+/// Pages of what copies leave behind that go to the kernel at once, by one call that interrupts the other processors once: at least, …
 pub const LEFT_BATCH: u32 = 64;
+/// … at most, and as a part of what reclaim in the background keeps available.
+pub const LEFT_BATCH_MOST: u32 = 256;
+/// See [`LEFT_BATCH_MOST`].
+pub const LEFT_SHARE: u32 = 4;
 /// Pages beyond a lowered limit that are given back at once, if they are spare: as many as a store takes while one list is carried out. More
 /// is a budget that was lowered.
 pub const TRIM_AT_ONCE: u32 = LEAF_PAGES;
@@ -48,6 +52,10 @@ pub const FOLIO_SHARE: u32 = 64;
 /// Largest folio that is zeroed in place when it is lazily freed, in pages: beyond 64 KiB, capturing it and one fault
 /// when it is wanted again cost less than writing it.
 pub const CLEAR_PAGES: u32 = 16;
+/// The pool has so many places for single pages for each page of memory, …
+pub const SINGLE_PLACES: u32 = 4;
+/// … up to so many (32 GiB).
+pub const SINGLE_PLACES_MOST: u32 = 1 << 23;
 /// Pages of frames that are kept for the next faults at most (256 MiB), however much goes round.
 pub const POOL_MARK: u32 = 64 << 10;
 /// Folios that wait to be split because a part of them was freed; more are split at once.

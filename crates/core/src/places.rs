@@ -14,8 +14,11 @@
 //! instead of 6. Behind the end of a block the [`End`] of the area comes next.
 
 use crate::addr::{LEAF_PAGES, Order, PageIndex};
-use crate::limits::RECLAIM_BATCH;
+use crate::limits::{RECLAIM_BATCH, SINGLE_PLACES_MOST};
 use std::ops::Range;
+
+/// Blocks that are taken as a whole: each may become a mapping of its own, of which a process has a limited number.
+const MOST_BLOCKS: usize = (SINGLE_PLACES_MOST / LEAF_PAGES) as usize;
 
 /// Numbers below a bound. Above the bits for the numbers lie bits for words that are not zero, and so on up to one word.
 #[derive(Debug)]
@@ -205,10 +208,13 @@ impl Places {
         Some(place as u32)
     }
 
-    /// All places of a block that is here as a whole: the number of the first.
+    /// All places of a block that is here as a whole, one of the first [`MOST_BLOCKS`]: the number of the first.
     pub(crate) fn take_block(&mut self) -> Option<u32> {
         let size = block_of(self.order);
-        let block = self.whole.next(self.next.div_ceil(size))?;
+        let from = self.next.div_ceil(size) % MOST_BLOCKS;
+        let of_these = |&block: &usize| block < MOST_BLOCKS;
+        let next = self.whole.next(from).filter(of_these);
+        let block = next.or_else(|| self.whole.next(0).filter(of_these))?;
         self.whole.set(block, 1, false);
         self.here[block] = 0;
         self.count -= size as u32;
@@ -345,6 +351,20 @@ mod tests {
         assert!(places.whole.has(0));
         assert_eq!(places.len(), 32);
         assert_eq!(take(&mut places, 64, 1), [0]);
+    }
+
+    #[test]
+    fn blocks_beyond_the_number_of_mappings_are_not_taken_as_a_whole() {
+        let size = LEAF_PAGES;
+        let mut places = Places::full(Order::ZERO, 0..SINGLE_PLACES_MOST + 2 * size);
+        for block in 0..MOST_BLOCKS as u32 {
+            assert_eq!(places.take_block(), Some(block * size));
+        }
+        assert_eq!(places.take_block(), None);
+        for place in 3 * size..4 * size {
+            places.put(place);
+        }
+        assert_eq!(places.take_block(), Some(3 * size));
     }
 
     #[test]

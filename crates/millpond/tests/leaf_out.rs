@@ -59,3 +59,56 @@ fn no_increment_is_lost_with_a_leaf() {
         eprintln!("skipped in part: leaves leave by their tables where the kernel can move pages");
     }
 }
+
+/// Leaves that leave cut the region into several mappings of the kernel's. What is handed over by tables goes as one: a region that is
+/// copied or grows must be one again, and is cut anew afterwards.
+#[test]
+fn a_region_that_leaves_have_left_is_copied_and_grows() {
+    let manager = Manager::builder()
+        .ram(32 << 20)
+        .store(StoreKind::compressed_ram())
+        .delivery(Delivery::InThread)
+        .build()
+        .unwrap();
+    let moves = manager.capabilities().moves_pages;
+    let mut region = manager.region_with(PAGES * PAGE, Order::ZERO).unwrap();
+    let mut values = vec![0u64; PAGES];
+    let mut rng = Rng(0xc0b1);
+    for round in 1..=3 {
+        let before = manager.stats().vm.takeout_leaf;
+        let left = |manager: &Manager| !moves || manager.stats().vm.takeout_leaf > before;
+        for n in 0.. {
+            let page = rng.below(PAGES);
+            values[page] += round;
+            region.as_mut_slice()[page * PAGE..][..8].copy_from_slice(&values[page].to_le_bytes());
+            if n % 1000 == 999 && n > PAGES && left(&manager) {
+                break;
+            }
+        }
+        let copied = values.clone();
+        let mut copy = region.snapshot().unwrap();
+        for page in (0..PAGES).step_by(7) {
+            values[page] += 1;
+            region.as_mut_slice()[page * PAGE] = values[page].to_le_bytes()[0];
+            values[page] = first_word(region.as_slice(), page);
+        }
+        region.grow(region.len() + (4 << 20)).unwrap();
+        for page in 0..PAGES {
+            assert_eq!(
+                first_word(region.as_slice(), page),
+                values[page],
+                "page {page}"
+            );
+            assert_eq!(
+                first_word(copy.as_slice(), page),
+                copied[page],
+                "page {page}"
+            );
+        }
+        copy.as_mut_slice()[0] = 1;
+    }
+}
+
+fn first_word(memory: &[u8], page: usize) -> u64 {
+    u64::from_le_bytes(memory[page * PAGE..][..8].try_into().unwrap())
+}

@@ -11,15 +11,18 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use millpond_core::limits::SINGLE_PLACES_MOST;
 use millpond_core::{Frame, LEAF_PAGES, Order, PoolLayout};
 
 use crate::error::MmuError;
 use crate::lease::Leases;
 use crate::reservation::{HUGE, Reservation};
 
-/// Blocks that may become mappings of their own: 16 GiB of places. Each makes two more mappings at most, and a process has 65,530 of
+/// Blocks that may become mappings of their own: 32 GiB of places. Each makes two more mappings at most, and a process has 65,530 of
 /// them unless its administrator says otherwise.
-const MOST_SEPARATE: u32 = 8192;
+const MOST_SEPARATE: u32 = 16_384;
+
+const _: () = assert!(SINGLE_PLACES_MOST == MOST_SEPARATE * LEAF_PAGES);
 
 pub(crate) struct Pool {
     memory: Reservation,

@@ -15,7 +15,7 @@
 
 use crate::addr::Order;
 use crate::gather::Gather;
-use crate::limits::LEFT_BATCH;
+use crate::limits::{LEFT_BATCH, LEFT_BATCH_MOST, LEFT_SHARE};
 use crate::machine::Core;
 
 /// A copy weighs as much as so many folios that left no frame.
@@ -60,12 +60,14 @@ impl Core {
             .map(|order| self.frames.spare_pages_of(order))
             .sum();
         let used = self.frames_that_stay();
-        if spare.min((used + self.high_mark().0).saturating_sub(self.limit)) < LEFT_BATCH {
+        let high = self.high_mark().0;
+        let batch = (high / LEFT_SHARE).clamp(LEFT_BATCH, LEFT_BATCH_MOST);
+        if spare.min((used + high).saturating_sub(self.limit)) < batch {
             return;
         }
         for order in copied() {
             while gather.room() > 0
-                && gather.frames < LEFT_BATCH
+                && gather.frames < batch
                 && let Some(frame) = self.frames.drain_any_of(order)
             {
                 self.gather_frame(frame, gather);

@@ -43,7 +43,7 @@ impl Uffd {
     ///
     /// # Safety
     /// Nothing else is under way in either range, no thread of the program touches `from` meanwhile, and `to` is
-    /// nobody's; the same for the pages beside them.
+    /// nobody's; the same for the pages beside them. No leaf of any range is taken out meanwhile.
     ///
     /// # Errors
     /// [`MmuError::OutsideArena`], [`MmuError::HandOver`]: all is where it was.
@@ -57,6 +57,9 @@ impl Uffd {
         let (dst, other) = self.span(to.widened(lead, trail))?;
         assert_eq!(len, other, "{from} and {to} differ in length");
         let fail = |errno| MmuError::HandOver { range: from, errno };
+        for start in [src, dst] {
+            self.parts.join(&self.arena, start, len);
+        }
         ioctl::unregister(self.fd(), src, len).map_err(fail)?;
         let (lead, trail) = (lead.bytes() as usize, trail.bytes() as usize);
         // SAFETY: both ranges are inside the arena; the caller's word for the rest.

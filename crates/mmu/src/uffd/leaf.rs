@@ -42,8 +42,8 @@
 //! one mapping, and the kernel would make them one on the way, and take both out of userfaultfd. It does so only with mappings that are
 //! registered alike. The pool is registered for write protection, too, and the arena is not.
 //!
-//! *Who waits.* The move, and registering the block, have the process's map to themselves; the questions share it with faults. A fault on
-//! another thread that meets one of the two sleeps, which takes 50 µs and more.
+//! *Who waits.* The move, and registering the block, have the process's map to themselves; the questions share it with faults. A fault in the
+//! mapping of the leaf sleeps meanwhile, which takes 50 µs and more, so that mapping is a small part of the arena (`parts.rs`).
 //!
 //! *When the move fails*, the block may be unmapped already: the kernel makes room before it looks closer. It is mapped again, or the
 //! process stops; nobody else's mapping that came to be there meanwhile is touched. The one foreseeable reason why it could not be mapped
@@ -87,6 +87,7 @@ impl Uffd {
         }
         self.may_move(leaf, block)?;
         // Phase 2: the entries change places.
+        self.parts.part_off(&self.arena, leaf);
         self.move_leaf(leaf, block)?;
         // Phase 3: what the block should hold, against what it holds.
         self.compare(leaf, block, pages);

@@ -22,6 +22,7 @@ mod huge;
 mod install;
 mod install_run;
 mod leaf;
+mod parts;
 mod take_out;
 mod transfer;
 mod zap;
@@ -53,6 +54,7 @@ use crate::pool::Pool;
 use crate::reservation::{HUGE, Reservation};
 use crate::staging::Staging;
 use crate::sys::{FdCell, advise, descriptor, ioctl, mempolicy, pagemap};
+use parts::Parts;
 
 /// How pages are captured on their way out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -89,6 +91,7 @@ pub struct UffdConfig {
 /// Real memory behind [`Mmu`]. See the crate's documentation.
 pub struct Uffd {
     arena: Reservation,
+    parts: Parts,
     pool: Pool,
     zeros: Zeros,
     bounce: Bounce,
@@ -133,6 +136,7 @@ impl Uffd {
         let (uffd, features) = open_uffd(config.delivery, can_move)?;
         let arena = Reservation::new("arena", config.arena.bytes() as usize)?;
         let uffd = Self {
+            parts: Parts::new(&arena),
             arena,
             pool: Pool::new(&config.pool)?,
             zeros: Zeros::new()?,

@@ -1,0 +1,152 @@
+//! The arena falls into mappings where leaves leave it by their tables, and is one again where pages are handed over.
+
+mod common;
+
+use common::config;
+use common::huge::{frame, install, leaf};
+use common::usable;
+use millpond_core::{Frame, LEAF_PAGES, LeafPages, Mmu, PageCount, PageIndex, PageRange};
+use millpond_mmu::{Delivery, TakeOutMethod, Uffd};
+
+/// Leaves of a part.
+const PART: u32 = 8;
+
+/// Open leaves, without delivery; `None`, with a line that says why, when this kernel cannot move pages.
+fn memory(leaves: u32) -> Option<Uffd> {
+    if !usable(Delivery::InThread, TakeOutMethod::Move) {
+        return None;
+    }
+    let uffd = Uffd::new(config(Delivery::InThread, TakeOutMethod::Move, leaves)).unwrap();
+    uffd.open(leaves_of(0, leaves)).unwrap();
+    Some(uffd)
+}
+
+fn leaves_of(first: u32, count: u32) -> PageRange {
+    PageRange::new(PageIndex(first * LEAF_PAGES), PageCount(count * LEAF_PAGES))
+}
+
+fn page(number: u32) -> PageRange {
+    PageRange::new(PageIndex(number), PageCount(1))
+}
+
+fn seat(place: u32) -> Frame {
+    frame(0, place)
+}
+
+fn write(uffd: &Uffd, number: u32, value: u32) {
+    // SAFETY: the page is mapped, and this thread is the only one.
+    unsafe { uffd.addr_of(PageIndex(number)).cast::<u32>().write(value) };
+}
+
+fn read(uffd: &Uffd, number: u32) -> u32 {
+    // SAFETY: as above.
+    unsafe { uffd.addr_of(PageIndex(number)).cast::<u32>().read() }
+}
+
+/// Mappings that begin in a range of the arena.
+fn mappings(uffd: &Uffd, range: PageRange) -> usize {
+    let start = uffd.addr_of(range.start) as usize;
+    let end = start + range.len.bytes() as usize;
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let first = |line: &str| usize::from_str_radix(line.split('-').next()?, 16).ok();
+    maps.lines()
+        .filter_map(first)
+        .filter(|at| (start..end).contains(at))
+        .count()
+}
+
+/// The leaf's pages, one in four, go out to the first block and come back.
+fn goes_out_and_comes_back(uffd: &Uffd, n: u32) {
+    let mut pages = LeafPages::default();
+    for place in (0..LEAF_PAGES).step_by(4) {
+        pages.add(PageIndex(place));
+    }
+    uffd.take_out_leaf(leaf(n), seat(0), &pages).unwrap();
+    for place in pages.iter() {
+        install(uffd, seat(place), page(n * LEAF_PAGES + place));
+    }
+}
+
+fn fill(uffd: &Uffd, leaves: impl Iterator<Item = u32>) {
+    for n in leaves {
+        for number in (n * LEAF_PAGES..(n + 1) * LEAF_PAGES).step_by(4) {
+            uffd.install_zero(page(number), None).unwrap();
+            write(uffd, number, number + 1);
+        }
+    }
+}
+
+#[test]
+fn a_leaf_that_leaves_parts_its_surroundings_off_and_no_more() {
+    let Some(uffd) = memory(8 * PART) else { return };
+    let all = leaves_of(0, 8 * PART);
+    fill(&uffd, [0, 3 * PART + 1, 3 * PART + 2, 6 * PART].into_iter());
+    assert_eq!(mappings(&uffd, all), 1);
+    goes_out_and_comes_back(&uffd, 0);
+    // The second part is told apart from the first and the third, which goes on to the end.
+    assert_eq!(mappings(&uffd, all), 3);
+    goes_out_and_comes_back(&uffd, 3 * PART + 1);
+    assert_eq!(mappings(&uffd, all), 5);
+    goes_out_and_comes_back(&uffd, 3 * PART + 2);
+    assert_eq!(mappings(&uffd, all), 5);
+    goes_out_and_comes_back(&uffd, 6 * PART);
+    assert_eq!(mappings(&uffd, all), 8, "each is a mapping, and the last");
+}
+
+#[test]
+fn what_was_in_parts_is_handed_over_as_one_and_back_again() {
+    let Some(uffd) = memory(8 * PART) else { return };
+    let mut at = [0, 5, PART, 2 * PART + 3, 4 * PART - 1];
+    fill(&uffd, at.into_iter());
+    let (mut from, mut to) = (leaves_of(0, 4 * PART), leaves_of(4 * PART, 4 * PART));
+    for round in 0..6 {
+        for n in at {
+            goes_out_and_comes_back(&uffd, n);
+        }
+        assert!(mappings(&uffd, from) > 2);
+        // SAFETY: nobody else is there, and nothing is in the other half.
+        unsafe { uffd.hand_over(from, to, (PageCount(0), PageCount(0))) }.unwrap();
+        // Kernels before Linux 6.17 refuse several.
+        assert_eq!(mappings(&uffd, to), 1);
+        let moved = to.start.0.wrapping_sub(from.start.0);
+        for n in &mut at {
+            let before = *n * LEAF_PAGES;
+            *n = n.wrapping_add(moved / LEAF_PAGES) % (8 * PART);
+            for offset in (0..LEAF_PAGES).step_by(4) {
+                let first = match round % 2 {
+                    0 => before + offset,
+                    _ => before + offset - 4 * PART * LEAF_PAGES,
+                };
+                assert_eq!(read(&uffd, *n * LEAF_PAGES + offset), first + 1);
+            }
+        }
+        std::mem::swap(&mut from, &mut to);
+    }
+}
+
+/// Neighbours of both sides of a border go by one call where they lie in one mapping. Here it is refused, and they go one by one.
+#[test]
+fn a_run_across_the_border_of_a_part_loses_nothing() {
+    let Some(uffd) = memory(2 * PART) else { return };
+    let border = PART * LEAF_PAGES;
+    fill(&uffd, [0].into_iter());
+    goes_out_and_comes_back(&uffd, 0);
+    let run = border - 6..border + 6;
+    for number in run.clone() {
+        uffd.install_zero(page(number), None).unwrap();
+        write(&uffd, number, number);
+    }
+    let work: Vec<_> = run
+        .clone()
+        .map(|n| (page(n), seat(n - border + 600)))
+        .collect();
+    let mut results = vec![Ok(()); work.len()];
+    uffd.take_out_all(&work, &mut results);
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    for &(at, seat) in &work {
+        install(&uffd, seat, at);
+    }
+    for number in run {
+        assert_eq!(read(&uffd, number), number);
+    }
+}

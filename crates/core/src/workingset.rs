@@ -77,6 +77,9 @@
 //! What a stream longer than memory leaves behind is taken for older than all others, and the rules do not hear of it: see
 //! [`drop_behind`](crate::drop_behind).
 //!
+//! # When memory fills
+//! What came while nothing left was never looked at, and may leave by either end: see [`unproven`](crate::unproven).
+//!
 //! # How long limbo is
 //! A rescue costs 4 to 6 µs, a major fault from compressed RAM 6, from a file 60 to 100. What does a rescue buy? That one folio, known to
 //! have been used since it came in, stays in place of the next in line. That is worth something if such a folio is more likely to be used again than
@@ -128,6 +131,7 @@ use crate::limits::{
     LIMBO_MOST, MAX_GROUP_DEPTH, MAX_NODES, RESCUES_LEAST, RESCUES_MOST, SHADOW_BITS_LEAST,
     WATCHED_FOLIOS, WATCHED_LEAST, WATCHED_MOST, WATCHED_SHARE,
 };
+use crate::unproven::Unproven;
 use std::fmt;
 
 /// A sixteenth of a take-out, or of a rescue: what costs and credits are counted in.
@@ -279,6 +283,7 @@ pub(crate) struct Workingset {
     /// Take-outs that have been earned, in sixteenths, by part.
     credit: [u32; 2],
     pub(crate) streams: Streams,
+    pub(crate) unproven: Unproven,
 }
 
 impl Workingset {
@@ -296,6 +301,7 @@ impl Workingset {
             exits: [Exits::default(); 2],
             credit: [0; 2],
             streams: Streams::default(),
+            unproven: Unproven::default(),
         }
     }
 

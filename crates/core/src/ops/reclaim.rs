@@ -23,6 +23,7 @@ use crate::limits::{BALANCE_BATCH, FOLIO_SHARE, LOAD_RESERVE, RECLAIM_BATCH, REC
 use crate::lru::{ANON, FILE, UNWATCHED, VecId, WATCHED, kind_of};
 use crate::machine::Core;
 use crate::places::block_of;
+use crate::unproven::End;
 use crate::workingset::{Rule, SIXTEENTH, pace};
 
 /// What reclaim leaves alone.
@@ -205,6 +206,11 @@ impl Core {
                 self.balance(vec, kind);
             }
         }
+        if self.config.workingset {
+            let lists = self.lru.get_mut(vec);
+            let (now, folios) = (lists.workingset.now(), lists.folios());
+            lists.workingset.unproven.pressed(now, folios);
+        }
         let least = self.limbo_least(vec);
         let behind = [UNWATCHED, WATCHED].map(|part| self.limbo_behind(vec, part));
         let costs = self.lru.get(vec).kinds().iter();
@@ -316,6 +322,7 @@ impl Core {
             let sizes = lists.sizes();
             lists.balance.gave(kind_of(&folio), n, sizes);
             let workingset = &mut lists.workingset;
+            workingset.unproven.left(folio.age, workingset.now());
             workingset.earn(n, false, cost);
             if watched {
                 workingset.earn(n, true, cost);
@@ -341,6 +348,12 @@ impl Core {
 
     fn next_evicted_of(&self, vec: VecId, kind: usize) -> Option<FolioId> {
         let lists = self.lru.get(vec);
+        if lists.workingset.unproven.next() == End::Young
+            && let Some(young) = lists.youngest_unproven(&self.folios, kind)
+            && !self.is_by_leaf(self.folios.get(young).order)
+        {
+            return Some(young);
+        }
         let inactive = lists.oldest_in(&self.folios, ListName::Limbo, kind);
         let active = || lists.oldest_in(&self.folios, ListName::LimboActive, kind);
         match lists.workingset.rule() {

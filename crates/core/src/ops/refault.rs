@@ -27,6 +27,8 @@ impl Core {
         if let Some(shadow) = found {
             let lists = self.lru.get_mut(vec);
             let distance = self.shadows.distance(shadow, lists.workingset.now());
+            let age = lists.workingset.now().wrapping_sub(distance);
+            lists.workingset.unproven.came_back(age);
             passes = lists.stream_passes(page, folio.order, step, shadow, distance);
             near = !passes && self.is_near(self.lru.get(vec), kind, distance);
             let price = self.cost_of(&folio);
@@ -52,7 +54,9 @@ impl Core {
                 stat.workingset_restore_anon += restored;
             }
         });
-        let age = self.lru.get_mut(vec).workingset.tick();
+        let workingset = &mut self.lru.get_mut(vec).workingset;
+        workingset.unproven.arrived();
+        let age = workingset.tick();
         let record = self.folios.get_mut(id);
         record.set_active(near);
         record.age = age;
@@ -70,6 +74,7 @@ impl Core {
             unreachable!("{page} was brought in")
         };
         self.folios.get_mut(id).ahead = true;
+        self.lruvec_of(id).workingset.unproven.arrived();
         let what = Self::use_of(self.folios.get(id), shadow);
         self.imagine(id, what);
         self.at(id)

@@ -90,12 +90,23 @@
 //!     C · (h₁ − h₀) > 1
 //! ```
 //!
-//! says that limbo is worth its rescues. If it holds, limbo's share of memory grows by a quarter, up to nine tenths; if not, it shrinks by a fifth,
-//! down to [`Config::limbo_share`]. It is asked again after so many rescues, not after so much time: limbo that nobody rescues
-//! from costs nothing, and a scan that passes proves nothing. Random use of everything has `h₁ = h₀`, and limbo becomes short.
+//! says that limbo is worth its rescues. It is not all that they buy: of a sweep up and down each folio is as likely to be rescued as any other, and
+//! yet a memory that does not see the uses throws out by arrival what is wanted next. What looking spares as a whole is known from the watched folios:
+//! beside the two rules a cache of the same seats that goes by arrival is simulated, and with `b` its misses beyond those
+//! of the rule in force, and `r` the rescues of watched folios (both of late: two for each of them),
 //!
-//! The inequality is about averages. In any case limbo may cost no more than a quarter of what major faults cost: each page that
-//! leaves memory earns the right to take out `1 + C/4` others, and without it nobody is taken out to fill limbo. So
+//! ```text
+//!     C · b > r
+//! ```
+//!
+//! says that limbo is worth it, too. If either holds, limbo's share of memory grows by a quarter, up to nine tenths; if not, it shrinks by a fifth,
+//! down to [`Config::limbo_share`]. It is asked again after so many rescues, not after so much time: limbo that nobody rescues
+//! from costs nothing, and a scan that passes proves nothing. Random use of everything has `h₁ = h₀` and `b = 0`, and limbo becomes short.
+//!
+//! These are averages. In any case limbo may cost no more than a quarter of what major faults cost: each page that
+//! leaves memory earns the right to take out `1 + C/4` others, and without it nobody is taken out to fill limbo. Watched folios have
+//! an account of their own, of 20 for each time that as many pages have left as there is one of them among. Not for each of them that has left: in memory
+//! for 99 % of a sweep none of them ever did, so nobody looked at them, they stayed for that reason, and all others made room for them. So
 //! where nothing is evicted nothing is taken out either, and a loop inside of memory costs nothing.
 //!
 //! # Shadows
@@ -124,7 +135,7 @@
 
 use crate::curve::Curve;
 use crate::drop_behind::Streams;
-use crate::duel::{Duel, is_sampled, sample_bits};
+use crate::duel::{Duel, Misses, is_sampled, sample_bits};
 use crate::folio::Folio;
 use crate::group::NodeId;
 use crate::limits::{
@@ -136,8 +147,8 @@ use std::fmt;
 
 /// A sixteenth of a take-out, or of a rescue: what costs and credits are counted in.
 pub const SIXTEENTH: u32 = 16;
-/// Take-outs that the eviction of a watched folio earns for others of them, in sixteenths.
-const WATCHED_PACE: u32 = 8 * SIXTEENTH;
+/// Take-outs of watched pages that are earned when as many pages have left as one of them is watched among.
+const WATCHED_PACE: u32 = 20;
 /// Credit for more take-outs than this is forgotten, in sixteenths.
 const CREDIT_MOST: u32 = 64 * SIXTEENTH;
 /// Real misses are counted in 1/1024, and this much is allowed for each of LRU's.
@@ -145,6 +156,8 @@ const ALLOWED: i32 = 20;
 const UNIT: i32 = 1024;
 /// Of each miss that the rule of reuse promises to spare while it is not in force, so much is allowed, too.
 const PROMISED: i32 = 64;
+/// So many rescues a watched folio are of late.
+const LATELY: i32 = 2;
 /// How long ago a folio is taken to have been used that advice says is not needed.
 const COLDEST: u32 = 1 << 30;
 /// How many uses are of late.
@@ -280,8 +293,14 @@ pub(crate) struct Workingset {
     share: u32,
     /// Of watched folios: those not referenced before, those referenced.
     exits: [Exits; 2],
+    /// Misses of watched folios in a cache that never looks, beyond those of the rule in force.
+    blind: i32,
+    /// What looking at them has cost: rescues.
+    looked: i32,
     /// Take-outs that have been earned, in sixteenths, by part.
     credit: [u32; 2],
+    /// Parts of a watched page's take-out that have been earned.
+    owed: u32,
     pub(crate) streams: Streams,
     pub(crate) unproven: Unproven,
 }
@@ -291,7 +310,7 @@ impl Workingset {
         Self {
             clock: 0,
             recent: [0; 2],
-            duel: Duel::new(WATCHED_MOST),
+            duel: Duel::new(WATCHED_MOST).with_arrival(),
             curve: Curve::new(),
             rule: Rule::Recency,
             score: 0,
@@ -299,7 +318,10 @@ impl Workingset {
             recovering: 0,
             share: LIMBO_MOST,
             exits: [Exits::default(); 2],
+            blind: 0,
+            looked: 0,
             credit: [0; 2],
+            owed: 0,
             streams: Streams::default(),
             unproven: Unproven::default(),
         }
@@ -368,6 +390,7 @@ impl Workingset {
         };
         let seats = room as i32;
         let recency = would.recency;
+        self.look(would, room, missed);
         let (bound, ahead) = (Duel::bound(room), Duel::ahead(room));
         self.score = would.score(self.score, room);
         if self.rule == Rule::Reuse || self.recovering > 0 {
@@ -394,6 +417,19 @@ impl Workingset {
         }
     }
 
+    /// Keeps the account of what looking at the watched folios costs, and what it spares.
+    fn look(&mut self, would: Misses, room: u32, missed: bool) {
+        let sees = match self.rule {
+            Rule::Recency => would.recency,
+            Rule::Reuse => would.reuse,
+        };
+        self.blind += i32::from(would.arrival) - i32::from(sees);
+        self.looked += i32::from(!missed);
+        if self.looked > LATELY * room as i32 {
+            (self.blind, self.looked) = (self.blind / 2, self.looked / 2);
+        }
+    }
+
     /// A watched folio left limbo. `cost` is that of a major fault, in sixteenths of a rescue's.
     pub(crate) fn left_limbo(
         &mut self,
@@ -412,7 +448,9 @@ impl Workingset {
         }
         let all = |exits: Exits| i64::from(exits.rescued + exits.evicted).max(1);
         let gain = i64::from(known.rescued) * all(new) - i64::from(new.rescued) * all(known);
-        let worth = gain * i64::from(cost) > i64::from(SIXTEENTH) * all(new) * all(known);
+        let known_stay = gain * i64::from(cost) > i64::from(SIXTEENTH) * all(new) * all(known);
+        let spared = i64::from(self.blind) * i64::from(cost);
+        let worth = known_stay || spared > i64::from(SIXTEENTH) * i64::from(self.looked);
         self.share = match worth {
             true => (self.share * 5 / 4 + 1).min(LIMBO_MOST),
             false => (self.share * 4 / 5).max(least),
@@ -424,12 +462,22 @@ impl Workingset {
     }
 
     /// Pages are leaving memory: others may be taken out.
-    pub(crate) fn earn(&mut self, pages: u32, watched: bool, cost: u32) {
-        let pace = pace(watched, cost);
+    pub(crate) fn earn(&mut self, pages: u32, cost: u32) {
+        self.add_credit(pages.saturating_mul(pace(cost)), false);
+    }
+
+    /// The same for watched ones, in a budget of `limit` pages. Whoever leaves earns their part of it: were it only the watched ones, they would
+    /// not be looked at while others leave, and these would be known better.
+    pub(crate) fn earn_watched(&mut self, pages: u32, limit: u32) {
+        let bits = watched_bits(limit);
+        self.owed = self.owed.saturating_add(pages.saturating_mul(WATCHED_PACE));
+        self.add_credit((self.owed >> bits).saturating_mul(SIXTEENTH), true);
+        self.owed &= (1 << bits) - 1;
+    }
+
+    fn add_credit(&mut self, sixteenths: u32, watched: bool) {
         let credit = &mut self.credit[usize::from(watched)];
-        *credit = credit
-            .saturating_add(pages.saturating_mul(pace))
-            .min(CREDIT_MOST);
+        *credit = credit.saturating_add(sixteenths).min(CREDIT_MOST);
     }
 
     /// How many pages may be taken out.
@@ -443,18 +491,20 @@ impl Workingset {
     }
 }
 
-/// How many pages may be taken out for each that leaves memory, in sixteenths.
-pub(crate) fn pace(watched: bool, cost: u32) -> u32 {
-    match watched {
-        true => WATCHED_PACE,
-        false => SIXTEENTH + cost / 4,
-    }
+/// How many pages may be taken out for each that leaves memory, in sixteenths; `cost` is that of a major fault.
+pub(crate) fn pace(cost: u32) -> u32 {
+    SIXTEENTH + cost / 4
 }
 
 /// Whether a folio whose first page's entry has this number is watched, in a budget of `limit` pages.
 pub(crate) fn is_watched(key: u32, limit: u32) -> bool {
+    is_sampled(key, watched_bits(limit))
+}
+
+/// One folio in two to the power of this is watched.
+fn watched_bits(limit: u32) -> u32 {
     let want = (limit / WATCHED_SHARE).clamp(WATCHED_LEAST, WATCHED_FOLIOS);
-    is_sampled(key, sample_bits(limit, want))
+    sample_bits(limit, want)
 }
 
 #[cfg(test)]
@@ -556,6 +606,26 @@ mod tests {
         assert_eq!(go(5, 2), LIMBO_MOST);
         // Nobody is rescued: nothing is known, and nothing is spent.
         assert_eq!(go(0, 0), LIMBO_MOST);
+    }
+
+    /// Who was rescued is rescued again as often as others are, but by arrival half of the hits would be lost.
+    #[test]
+    fn limbo_is_long_where_the_order_of_uses_tells_what_is_wanted() {
+        let share = |key: &dyn Fn(u32) -> u32| {
+            let (cost, least, room) = (256, 32, 1000);
+            let mut workingset = Workingset::new();
+            for n in 0..40_000 {
+                workingset.watched_use(key(n), room, n % 2 == 0);
+                workingset.left_limbo(&folio(0, false), n % 2 == 0, room, cost, least);
+            }
+            workingset.limbo_share(false, least)
+        };
+        let zigzag = |n: u32| match (n / 1500).is_multiple_of(2) {
+            true => n % 1500,
+            false => 1499 - n % 1500,
+        };
+        assert_eq!(share(&zigzag), LIMBO_MOST);
+        assert_eq!(share(&|n| crate::duel::hash(n) % 1500), 32);
     }
 
     #[test]

@@ -219,7 +219,7 @@ impl Core {
         // What is earned must fit into the batch: where limbo is to grow, less is saved in one.
         let most = match behind {
             [0, 0] => RECLAIM_BATCH as u32,
-            _ => (RECLAIM_BATCH as u32 * SIXTEENTH / pace(false, dearest)).max(1),
+            _ => (RECLAIM_BATCH as u32 * SIXTEENTH / pace(dearest)).max(1),
         };
         let surplus = self.in_limbo(vec).saturating_sub(least);
         let saved = self.save_oldest(vec, pages.0.min(surplus), most, by, out);
@@ -317,16 +317,14 @@ impl Core {
                 break;
             }
             self.folios.get_mut(id).errand = Errand::For(by);
-            let (watched, cost) = (folio.part() == WATCHED, self.cost_of(&folio));
+            let (cost, limit) = (self.cost_of(&folio), self.limit);
             let lists = self.lru.get_mut(vec);
             let sizes = lists.sizes();
             lists.balance.gave(kind_of(&folio), n, sizes);
             let workingset = &mut lists.workingset;
             workingset.unproven.left(folio.age, workingset.now());
-            workingset.earn(n, false, cost);
-            if watched {
-                workingset.earn(n, true, cost);
-            }
+            workingset.earn(n, cost);
+            workingset.earn_watched(n, limit);
             started += n;
             saves += 1;
         }

@@ -350,6 +350,11 @@ impl Workingset {
         self.rule
     }
 
+    /// Whether the rule of reuse has kept what it promised.
+    pub(crate) fn trusts_reuse(&self) -> bool {
+        self.regret <= 0
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         self.duel.bytes() + self.curve.bytes()
     }

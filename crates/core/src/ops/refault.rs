@@ -146,8 +146,9 @@ impl Core {
         if !lists.workingset.curve.follows(key, what, self.limit) {
             return;
         }
-        let folios = lists.folios() + 1;
-        let Some(missed) = lists.workingset.curve.used(key, what, folios) else {
+        let (folios, trusted) = (lists.folios() + 1, lists.workingset.trusts_reuse());
+        let curve = &mut lists.workingset.curve;
+        let Some(missed) = curve.used(key, what, folios, trusted) else {
             return;
         };
         self.count(folio.group, |stat| {

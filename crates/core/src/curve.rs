@@ -37,7 +37,7 @@
 //!
 //! # What it costs
 //! 128 to 256 of the folios that memory has room for are sampled. (Four times as many made 134 of 162 predictions come within a tenth,
-//! this made 137 then, and 145 now.) A reference to one of these goes through five miniatures; each has up to four seats of 24 bytes for each folio that it has
+//! this made 137 then, and 144 now.) A reference to one of these goes through five miniatures; each has up to four seats of 24 bytes for each folio that it has
 //! room for, so all of them take 270 KB: those of the root group from the beginning, so that a budget is not eaten into later, those of
 //! other groups as folios come. The budget may change: the sample is chosen anew when it would be twice as large as it should be, or less than half, and the
 //! miniatures begin empty; what they miss until they have filled is not counted.

@@ -1,6 +1,6 @@
 //! Uses that were seen, and departures: where [`workingset`](crate::workingset) meets folios, entries and lists.
 
-use crate::addr::{PageIndex, PageRange};
+use crate::addr::{Order, PageIndex, PageRange};
 use crate::curve::Use;
 use crate::folio::{Folio, FolioId, ListName};
 use crate::leaf::Entry;
@@ -56,6 +56,9 @@ impl Core {
         });
         let workingset = &mut self.lru.get_mut(vec).workingset;
         workingset.unproven.arrived();
+        if step.window == Order::ZERO {
+            workingset.came_alone();
+        }
         let age = workingset.tick();
         let record = self.folios.get_mut(id);
         record.set_active(near);

@@ -105,7 +105,8 @@
 //!
 //! These are averages. In any case limbo may cost no more than seven sixteenths of what major faults cost: each page that
 //! leaves memory earns the right to take out `1 + 7C/16` others, and without it nobody is taken out to fill limbo. Watched folios have
-//! an account of their own, of 18 for each time that as many pages have left as there is one of them among. Not for each of them that has left: in memory
+//! an account of their own, of 18 for each time that as many pages have left as there is one of them among, and less where major faults are cheap: to
+//! 6 if one costs no more than a rescue, for beside other threads a page that is taken out by itself costs as much as three of these. Not for each of them that has left: in memory
 //! for 99 % of a sweep none of them ever did, so nobody looked at them, they stayed for that reason, and all others made room for them.
 //! And each is paid for in full, in advance if need be: with take-outs of 64 pages at most in the account, four watched folios of 2 MiB in memory for 256 MiB were
 //! always in limbo, for whoever is taken out with one page earned costs 511 more. In use as they were, they said of all others that these
@@ -157,7 +158,11 @@ use std::fmt;
 /// A sixteenth of a take-out, or of a rescue: what costs and credits are counted in.
 pub const SIXTEENTH: u32 = 16;
 /// Take-outs of watched pages that are earned when as many pages have left as one of them is watched among.
-const WATCHED_PACE: u32 = 18;
+/// The least, where a major fault is as cheap as a rescue, …
+const WATCHED_PACE: u32 = 6;
+/// … and how many more where one costs as much as [`WATCHED_COST`], in sixteenths of a rescue.
+const WATCHED_MORE: u32 = 12;
+const WATCHED_COST: u32 = 16 * SIXTEENTH;
 /// Pages wanted by themselves that are remembered, until so many have left.
 const ALONE_MOST: u32 = 128;
 /// What limbo may cost, in sixteenths of what major faults do.
@@ -494,11 +499,11 @@ impl Workingset {
 
     /// The same for watched ones, in a budget of `limit` pages. Whoever leaves earns their part of it: were it only the watched ones, they would
     /// not be looked at while others leave, and these would be known better.
-    pub(crate) fn earn_watched(&mut self, pages: u32, limit: u32) {
+    pub(crate) fn earn_watched(&mut self, pages: u32, limit: u32, cost: u32) {
         let bits = watched_bits(limit);
         let pages = pages.min(self.alone);
         self.alone -= pages;
-        self.owed += pages * WATCHED_PACE * SIXTEENTH;
+        self.owed += pages * watched_pace(cost);
         self.add_credit(self.owed >> bits, true);
         self.owed &= (1 << bits) - 1;
     }
@@ -524,6 +529,12 @@ impl Workingset {
 /// How many pages may be taken out for each that leaves memory, in sixteenths; `cost` is that of a major fault.
 pub(crate) fn pace(cost: u32) -> u32 {
     SIXTEENTH + LIMBO_COST * cost / 16
+}
+
+/// The same for watched ones, each time that as many pages have left as one of them is watched among.
+fn watched_pace(cost: u32) -> u32 {
+    let dear = cost.min(WATCHED_COST);
+    WATCHED_PACE * SIXTEENTH + WATCHED_MORE * SIXTEENTH * dear / WATCHED_COST
 }
 
 /// Whether a folio whose first page's entry has this number is watched, in a budget of `limit` pages.
@@ -686,7 +697,7 @@ mod tests {
         let earn_one = |workingset: &mut Workingset| {
             let evictions = (1..100_000_u32).find(|_| {
                 workingset.came_alone();
-                workingset.earn_watched(1, limit);
+                workingset.earn_watched(1, limit, WATCHED_COST);
                 workingset.earned(true) > 0
             });
             evictions.unwrap()
@@ -705,17 +716,18 @@ mod tests {
     fn what_leaves_for_a_window_earns_no_look_at_others() {
         let limit = 1 << 16;
         let mut workingset = Workingset::new();
-        workingset.earn_watched(1 << 20, limit);
+        workingset.earn_watched(1 << 20, limit, WATCHED_COST);
         assert_eq!(workingset.earned(true), 0);
         workingset.came_alone();
         workingset.came_alone();
-        workingset.earn_watched(1 << 20, limit);
-        assert_eq!(workingset.earned(true), 2 * WATCHED_PACE / 32);
+        workingset.earn_watched(1 << 20, limit, WATCHED_COST);
+        let looks = 2 * (WATCHED_PACE + WATCHED_MORE) / 32;
+        assert_eq!(workingset.earned(true), looks);
         // What filled memory does not pay for all that leaves later.
         (0..1 << 20).for_each(|_| workingset.came_alone());
-        workingset.earn_watched(1 << 20, limit);
+        workingset.earn_watched(1 << 20, limit, WATCHED_COST);
         workingset.spend(workingset.earned(true), true);
-        workingset.earn_watched(1 << 20, limit);
+        workingset.earn_watched(1 << 20, limit, WATCHED_COST);
         assert_eq!(workingset.earned(true), 0);
     }
 

@@ -324,7 +324,7 @@ impl Core {
             let workingset = &mut lists.workingset;
             workingset.unproven.left(folio.age, workingset.now());
             workingset.earn(n, cost);
-            workingset.earn_watched(n, limit);
+            workingset.earn_watched(n, limit, cost);
             started += n;
             saves += 1;
         }

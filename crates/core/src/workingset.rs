@@ -103,10 +103,11 @@
 //! down to [`Config::limbo_share`]. It is asked again after so many rescues, not after so much time: limbo that nobody rescues
 //! from costs nothing, and a scan that passes proves nothing. Random use of everything has `h₁ = h₀` and `b = 0`, and limbo becomes short.
 //!
-//! These are averages. In any case limbo may cost no more than seven sixteenths of what major faults cost: each page that
-//! leaves memory earns the right to take out `1 + 7C/16` others, and without it nobody is taken out to fill limbo. Watched folios have
-//! an account of their own, of 18 for each time that as many pages have left as there is one of them among, and less where major faults are cheap: to
-//! 6 if one costs no more than a rescue, for beside other threads a page that is taken out by itself costs as much as three of these. Not for each of them that has left: in memory
+//! These are averages. In any case limbo may cost no more than a part of what major faults cost, a quarter where one is as cheap as a rescue and seven
+//! sixteenths where it costs 16: each page that leaves memory earns the right to take out `1 + C/4` to `1 + 7C/16` others, and without it nobody is taken
+//! out to fill limbo. Watched folios have an account of their own, of 18 for each time that as many pages have left as there is one of them among, and less
+//! where major faults are cheap: to 3 if one costs no more than a rescue, for beside other threads a page that is taken out by itself costs as much
+//! as three of these. Not for each of them that has left: in memory
 //! for 99 % of a sweep none of them ever did, so nobody looked at them, they stayed for that reason, and all others made room for them.
 //! And each is paid for in full, in advance if need be: with take-outs of 64 pages at most in the account, four watched folios of 2 MiB in memory for 256 MiB were
 //! always in limbo, for whoever is taken out with one page earned costs 511 more. In use as they were, they said of all others that these
@@ -114,7 +115,7 @@
 //! for a window: 500 of them stand for one fault, and watched folios that were taken out one by one would break the windows of the next lap. As many pay as have come in
 //! by themselves.
 //!
-//! (With a quarter for seven sixteenths limbo ran dry where memory holds nearly all that is used: few evictions, and more rescues than these pay for; then all
+//! (With a quarter in any case limbo ran dry where memory holds nearly all that is used: few evictions, and more rescues than these pay for; then all
 //! was mapped and went by arrival, until a whole loop had been missed and paid for another while. Zipf beside a loop, in memory for nine
 //! tenths: 1.70 times what LRU misses, now 1.07. A half buys no more.) So
 //! where nothing is evicted nothing is taken out either, and a loop inside of memory costs nothing.
@@ -159,14 +160,17 @@ use std::fmt;
 pub const SIXTEENTH: u32 = 16;
 /// Take-outs of watched pages that are earned when as many pages have left as one of them is watched among.
 /// The least, where a major fault is as cheap as a rescue, …
-const WATCHED_PACE: u32 = 6;
-/// … and how many more where one costs as much as [`WATCHED_COST`], in sixteenths of a rescue.
-const WATCHED_MORE: u32 = 12;
-const WATCHED_COST: u32 = 16 * SIXTEENTH;
+const WATCHED_PACE: u32 = 3;
+/// … and how many more where one costs as much as [`DEAR`].
+const WATCHED_MORE: u32 = 15;
 /// Pages wanted by themselves that are remembered, until so many have left.
 const ALONE_MOST: u32 = 128;
-/// What limbo may cost, in sixteenths of what major faults do.
-const LIMBO_COST: u32 = 7;
+/// What limbo may cost, in sixteenths of what major faults do: the least, …
+const LIMBO_COST: u32 = 4;
+/// … and how many more where one costs as much as [`DEAR`].
+const LIMBO_MORE: u32 = 3;
+/// A major fault that is dear, in sixteenths of a rescue.
+const DEAR: u32 = 16 * SIXTEENTH;
 /// Credit for more take-outs than this is forgotten, in sixteenths.
 const CREDIT_MOST: i32 = 64 * SIXTEENTH as i32;
 /// Real misses are counted in 1/1024, and this much is allowed for each of LRU's.
@@ -528,13 +532,14 @@ impl Workingset {
 
 /// How many pages may be taken out for each that leaves memory, in sixteenths; `cost` is that of a major fault.
 pub(crate) fn pace(cost: u32) -> u32 {
-    SIXTEENTH + LIMBO_COST * cost / 16
+    let share = LIMBO_COST * DEAR + LIMBO_MORE * cost.min(DEAR);
+    SIXTEENTH + share * cost / (16 * DEAR)
 }
 
 /// The same for watched ones, each time that as many pages have left as one of them is watched among.
 fn watched_pace(cost: u32) -> u32 {
-    let dear = cost.min(WATCHED_COST);
-    WATCHED_PACE * SIXTEENTH + WATCHED_MORE * SIXTEENTH * dear / WATCHED_COST
+    let dear = cost.min(DEAR);
+    WATCHED_PACE * SIXTEENTH + WATCHED_MORE * SIXTEENTH * dear / DEAR
 }
 
 /// Whether a folio whose first page's entry has this number is watched, in a budget of `limit` pages.
@@ -697,7 +702,7 @@ mod tests {
         let earn_one = |workingset: &mut Workingset| {
             let evictions = (1..100_000_u32).find(|_| {
                 workingset.came_alone();
-                workingset.earn_watched(1, limit, WATCHED_COST);
+                workingset.earn_watched(1, limit, DEAR);
                 workingset.earned(true) > 0
             });
             evictions.unwrap()
@@ -716,18 +721,18 @@ mod tests {
     fn what_leaves_for_a_window_earns_no_look_at_others() {
         let limit = 1 << 16;
         let mut workingset = Workingset::new();
-        workingset.earn_watched(1 << 20, limit, WATCHED_COST);
+        workingset.earn_watched(1 << 20, limit, DEAR);
         assert_eq!(workingset.earned(true), 0);
         workingset.came_alone();
         workingset.came_alone();
-        workingset.earn_watched(1 << 20, limit, WATCHED_COST);
+        workingset.earn_watched(1 << 20, limit, DEAR);
         let looks = 2 * (WATCHED_PACE + WATCHED_MORE) / 32;
         assert_eq!(workingset.earned(true), looks);
         // What filled memory does not pay for all that leaves later.
         (0..1 << 20).for_each(|_| workingset.came_alone());
-        workingset.earn_watched(1 << 20, limit, WATCHED_COST);
+        workingset.earn_watched(1 << 20, limit, DEAR);
         workingset.spend(workingset.earned(true), true);
-        workingset.earn_watched(1 << 20, limit, WATCHED_COST);
+        workingset.earn_watched(1 << 20, limit, DEAR);
         assert_eq!(workingset.earned(true), 0);
     }
 

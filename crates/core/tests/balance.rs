@@ -277,5 +277,5 @@ fn a_kind_that_is_not_there_does_not_shorten_batches() {
     let saves = commands
         .iter()
         .filter(|c| matches!(c, Command::Save { .. }));
-    assert_eq!(saves.count(), 21);
+    assert_eq!(saves.count(), 24);
 }

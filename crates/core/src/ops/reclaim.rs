@@ -361,7 +361,7 @@ impl Core {
     }
 
     /// Who is taken out next, of these parts: of the kind of which less is in limbo, as both should have the same share there.
-    fn next_for_limbo(&self, vec: VecId, parts: &[u8]) -> Option<FolioId> {
+    pub(crate) fn next_for_limbo(&self, vec: VecId, parts: &[u8]) -> Option<FolioId> {
         let lists = self.lru.get(vec);
         let next = |kind| self.next_for_limbo_of(vec, kind, parts);
         if let [kind] = *lists.kinds() {
@@ -450,7 +450,9 @@ impl Core {
     ) -> u32 {
         let mut started = 0;
         let mut last = None;
+        let due = parts != [WATCHED];
         if pages > 0
+            && due
             && let Some(id) = self.next_for_limbo(vec, parts)
             && self.consider_leaf(id)
         {

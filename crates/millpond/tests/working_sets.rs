@@ -16,7 +16,7 @@ const TURNS: usize = 8;
 
 /// A set of nine tenths of memory is given up for another, and a scan goes past. When leaves began to leave by their tables, a watched folio
 /// of the new set that was to be looked at took all of its leaf along, into a limbo that was short: the set was missed 13
-/// times a page in 20 turns, and never stayed. One fault a page has to be; 1.0 to 1.4 it is, by the order of uses.
+/// times a page in 20 turns, and never stayed. One fault a page has to be.
 #[test]
 fn another_working_set_stays_beside_a_scan() {
     let manager = Manager::builder()
@@ -61,7 +61,7 @@ fn another_working_set_stays_beside_a_scan() {
     }
     let all: u64 = missed.iter().sum();
     assert!(
-        all <= 2 * SET as u64,
+        all <= SET as u64 * 6 / 5,
         "of {SET} pages these were missed in each turn: {missed:?}"
     );
 }

@@ -19,8 +19,7 @@
 //! But limbo is short where it buys nothing, and who is not wanted there soon is gone. So a watched folio, which is looked at long before it is due, takes
 //! nobody along. When it did, and half of a leaf could be young and a quarter active, it was a set that had just come in that left: one of
 //! nine tenths of memory in place of another, a scan beside it, never stayed, and was missed 13 times a page in 20 turns
-//! (`millpond/tests/working_sets.rs`). Now it costs 1.0 to 1.3 major faults a page in eight turns, and 1.0 to 1.4 if no leaf leaves so. The price is two
-//! threads of which one reads in order, 13.9 µs a page for 11.9, as watched pages go one by one; random reads beside a thread that reclaims gain, 4.8 for 5.5.
+//! (`millpond/tests/working_sets.rs`). Now it stays at once, with a fault a page. The price: watched pages go one by one again.
 //!
 //! # In steps
 //! A leaf has up to 512 folios, and to look at one and to take it off its list is a tenth of a microsecond each. A fault that waits for

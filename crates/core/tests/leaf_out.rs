@@ -159,6 +159,28 @@ fn a_leaf_that_could_not_be_taken_is_as_it_was_and_goes_page_by_page() {
     }
 }
 
+/// Between the parts of an answer others reclaim. Whoever did went on with every leaf that had to stay, one that the driver was
+/// answering for, too: its folios were told, the leaf forgotten, and the rest of the answer met none. (Four threads that counted in a region of
+/// three times their memory, on a machine where a page of a leaf was busy, stopped with "the driver answers for a leaf that is leaving".)
+#[test]
+fn who_reclaims_between_the_parts_of_an_answer_leaves_the_rest_to_who_answers() {
+    for taken in [false, true] {
+        let (mut bench, leaf) = scattered(true);
+        until_command(&mut bench);
+        let event = Event::LeafTakenOut { at: leaf, taken };
+        let mut parts = 1;
+        while bench.send(event).0 != Reply::Done {
+            for _ in 0..8 {
+                let commands = step(&mut bench).1;
+                bench.work(commands);
+            }
+            parts += 1;
+        }
+        assert_eq!(parts, 4, "of 32 folios each, for 103");
+        assert!(!states(&bench, leaf).contains(&PageState::InFlight));
+    }
+}
+
 #[test]
 fn what_fails_again_and_again_is_not_tried_any_more() {
     let mut bench = Bench::new();

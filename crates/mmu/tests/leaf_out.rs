@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use common::huge::{frame, install, leaf, present};
-use common::{Random, State, Tiny, config, in_child, stress_time, usable};
+use common::{Random, State, Tiny, config, in_child, open_leaves, stress_time, usable};
 use millpond_core::{
     Frame, InstallError, LEAF_PAGES, LeafPages, Mmu, Order, PAGE_SIZE, PageCount, PageIndex,
     PageRange, Placed, TakeOutError,
@@ -14,17 +14,6 @@ use millpond_core::{
 use millpond_mmu::{Delivery, TakeOutMethod, Uffd};
 
 const HUGE: usize = 2 << 20;
-
-/// Open leaves, without delivery; `None`, with a line that says why, when this kernel cannot move pages.
-fn memory(leaves: u32) -> Option<Uffd> {
-    if !usable(Delivery::InThread, TakeOutMethod::Move) {
-        return None;
-    }
-    let uffd = Uffd::new(config(Delivery::InThread, TakeOutMethod::Move, leaves)).unwrap();
-    uffd.open(PageRange::new(PageIndex(0), PageCount(leaves * LEAF_PAGES)))
-        .unwrap();
-    Some(uffd)
-}
 
 fn page(leaf: u32, place: u32) -> PageRange {
     PageRange::new(PageIndex(leaf * LEAF_PAGES + place), PageCount(1))
@@ -93,7 +82,7 @@ fn assert_untouched(uffd: &Uffd, n: u32, block: u32, pages: &LeafPages, seed: u8
 
 #[test]
 fn a_half_full_leaf_goes_out_and_comes_back_byte_for_byte() {
-    let Some(uffd) = memory(3) else { return };
+    let Some(uffd) = open_leaves(3) else { return };
     let mut random = Random(0x1EAF);
     for round in 0..60u8 {
         let pages = match round % 4 {
@@ -131,7 +120,7 @@ fn a_half_full_leaf_goes_out_and_comes_back_byte_for_byte() {
 
 #[test]
 fn pages_that_the_program_dropped_are_zeros() {
-    let Some(uffd) = memory(1) else { return };
+    let Some(uffd) = open_leaves(1) else { return };
     let pages = named((0..512).step_by(3));
     map(&uffd, 0, &pages, 1);
     let dropped = [0, 300, 303, 510];
@@ -154,7 +143,7 @@ fn pages_that_the_program_dropped_are_zeros() {
 
 #[test]
 fn a_page_that_nobody_named_stays() {
-    let Some(uffd) = memory(1) else { return };
+    let Some(uffd) = open_leaves(1) else { return };
     let pages = named(10..20);
     map(&uffd, 0, &pages, 1);
     map(&uffd, 0, &named([40]), 2);
@@ -197,7 +186,7 @@ fn change(uffd: &Uffd, first: u32, pages: usize, how: Change) {
 
 #[test]
 fn a_leaf_that_the_program_changed_stays_whole() {
-    let Some(uffd) = memory(4) else { return };
+    let Some(uffd) = open_leaves(4) else { return };
     let pages = named((0..512).step_by(5).chain([511]));
     map(&uffd, 1, &pages, 3);
     // One block is a mapping of its own from the start.
@@ -234,7 +223,7 @@ fn a_leaf_that_the_program_changed_stays_whole() {
 
 #[test]
 fn a_leaf_with_a_hole_or_a_foreign_part_stays_whole() {
-    let Some(uffd) = memory(2) else { return };
+    let Some(uffd) = open_leaves(2) else { return };
     let pages = named(1..400);
     map(&uffd, 1, &pages, 3);
     let first: *mut libc::c_void = uffd.addr_of(page(1, 0).start).cast();
@@ -284,14 +273,14 @@ fn a_leaf_that_is_one_huge_page_goes_too() {
 
 #[test]
 fn a_program_that_locks_everything_keeps_its_pages() {
-    if memory(1).is_none() {
+    if open_leaves(1).is_none() {
         return;
     }
     let status = in_child(
         || {},
         || {},
         || {
-            let uffd = memory(2).unwrap();
+            let uffd = open_leaves(2).unwrap();
             let pages = named(0..300);
             map(&uffd, 1, &pages, 4);
             // SAFETY: changes nothing but what may leave memory. Absent pages make it fail after it has locked.
@@ -307,7 +296,7 @@ fn a_program_that_locks_everything_keeps_its_pages() {
 /// Whoever has less address space than is in use could not map again what the kernel unmaps on the way.
 #[test]
 fn a_program_that_limits_its_memory_keeps_its_pages() {
-    if memory(1).is_none() {
+    if open_leaves(1).is_none() {
         return;
     }
     for resource in [libc::RLIMIT_AS, libc::RLIMIT_DATA] {
@@ -315,7 +304,7 @@ fn a_program_that_limits_its_memory_keeps_its_pages() {
             || {},
             || {},
             || {
-                let uffd = memory(2).unwrap();
+                let uffd = open_leaves(2).unwrap();
                 let pages = named(0..100);
                 map(&uffd, 0, &pages, 4);
                 let limit = libc::rlimit {
@@ -338,7 +327,7 @@ fn a_program_that_limits_its_memory_keeps_its_pages() {
 /// A sealed mapping cannot be moved, which the kernel may find out after it has unmapped what is in the way.
 #[test]
 fn a_block_is_a_part_of_the_pool_after_a_move_that_failed() {
-    let Some(uffd) = memory(2) else { return };
+    let Some(uffd) = open_leaves(2) else { return };
     let pages = named((0..512).step_by(7));
     map(&uffd, 0, &pages, 5);
     // SAFETY: the seal forbids changes of the test's own mapping; nothing is changed now.
@@ -360,7 +349,7 @@ fn a_block_is_a_part_of_the_pool_after_a_move_that_failed() {
 
 #[test]
 fn what_cannot_be_a_block_is_refused() {
-    let Some(uffd) = memory(1) else { return };
+    let Some(uffd) = open_leaves(1) else { return };
     let pages = named(0..8);
     map(&uffd, 0, &pages, 6);
     for wrong in [
@@ -393,7 +382,7 @@ fn what_cannot_be_a_block_is_refused() {
 /// Neighbouring places whose blocks are two mappings take and give pages by the run.
 #[test]
 fn runs_across_two_blocks_go_as_any_others() {
-    let Some(uffd) = memory(4) else { return };
+    let Some(uffd) = open_leaves(4) else { return };
     for block in 0..4 {
         map(&uffd, 3 - block, &named([block]), 1);
         uffd.take_out_leaf(leaf(3 - block), seat(block, 0), &named([block]))
@@ -435,7 +424,7 @@ fn runs_across_two_blocks_go_as_any_others() {
 /// immovable and kept in memory for good: 4,524 of 78,000 in the run that showed it.
 #[test]
 fn a_neighbour_does_not_take_a_block_out_of_userfaultfd() {
-    let Some(uffd) = memory(4) else { return };
+    let Some(uffd) = open_leaves(4) else { return };
     let pages = named((0..512).step_by(2));
     for block in [0, 1, 2, 3, 2, 1, 0] {
         map(&uffd, block, &pages, 1);
@@ -497,7 +486,7 @@ const WRITERS: usize = 4;
 /// takes out and brings back single pages.
 #[test]
 fn no_increment_is_lost() {
-    if memory(1).is_none() {
+    if open_leaves(1).is_none() {
         return;
     }
     let tiny = Tiny::new(Delivery::InThread, TakeOutMethod::Move, 2, 0);
@@ -550,7 +539,7 @@ fn no_increment_is_lost() {
 /// Parent and child share the pages, mapped and in blocks of their own, and go on apart from them.
 #[test]
 fn leaves_are_shared_with_a_child_and_go_out_on_both_sides() {
-    if memory(1).is_none() {
+    if open_leaves(1).is_none() {
         return;
     }
     let tiny = Tiny::new(Delivery::InThread, TakeOutMethod::Move, 3, 0);
@@ -591,7 +580,7 @@ fn leaves_are_shared_with_a_child_and_go_out_on_both_sides() {
 /// `MADV_WIPEONFORK` is about what the program has mapped. Pages that are out are in a block, which must not have learned it.
 #[test]
 fn what_a_program_wants_wiped_in_children_does_not_wipe_frames() {
-    if memory(1).is_none() {
+    if open_leaves(1).is_none() {
         return;
     }
     let tiny = Tiny::new(Delivery::InThread, TakeOutMethod::Move, 1, 0);
@@ -619,7 +608,7 @@ fn what_a_program_wants_wiped_in_children_does_not_wipe_frames() {
 /// The program changes protections and locks while the leaf goes and comes: whatever comes first, nothing is lost.
 #[test]
 fn protections_change_while_a_leaf_goes() {
-    let Some(uffd) = memory(3) else { return };
+    let Some(uffd) = open_leaves(3) else { return };
     let pages = named((0..512).step_by(11));
     map(&uffd, 1, &pages, 7);
     let stop = AtomicBool::new(false);

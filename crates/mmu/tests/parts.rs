@@ -2,24 +2,13 @@
 
 mod common;
 
-use common::config;
 use common::huge::{frame, install, leaf};
-use common::usable;
+use common::open_leaves;
 use millpond_core::{Frame, LEAF_PAGES, LeafPages, Mmu, PageCount, PageIndex, PageRange};
-use millpond_mmu::{Delivery, TakeOutMethod, Uffd};
+use millpond_mmu::Uffd;
 
 /// Leaves of a part.
 const PART: u32 = 8;
-
-/// Open leaves, without delivery; `None`, with a line that says why, when this kernel cannot move pages.
-fn memory(leaves: u32) -> Option<Uffd> {
-    if !usable(Delivery::InThread, TakeOutMethod::Move) {
-        return None;
-    }
-    let uffd = Uffd::new(config(Delivery::InThread, TakeOutMethod::Move, leaves)).unwrap();
-    uffd.open(leaves_of(0, leaves)).unwrap();
-    Some(uffd)
-}
 
 fn leaves_of(first: u32, count: u32) -> PageRange {
     PageRange::new(PageIndex(first * LEAF_PAGES), PageCount(count * LEAF_PAGES))
@@ -78,7 +67,9 @@ fn fill(uffd: &Uffd, leaves: impl Iterator<Item = u32>) {
 
 #[test]
 fn a_leaf_that_leaves_parts_its_surroundings_off_and_no_more() {
-    let Some(uffd) = memory(8 * PART) else { return };
+    let Some(uffd) = open_leaves(8 * PART) else {
+        return;
+    };
     let all = leaves_of(0, 8 * PART);
     fill(&uffd, [0, 3 * PART + 1, 3 * PART + 2, 6 * PART].into_iter());
     assert_eq!(mappings(&uffd, all), 1);
@@ -95,7 +86,9 @@ fn a_leaf_that_leaves_parts_its_surroundings_off_and_no_more() {
 
 #[test]
 fn what_was_in_parts_is_handed_over_as_one_and_back_again() {
-    let Some(uffd) = memory(8 * PART) else { return };
+    let Some(uffd) = open_leaves(8 * PART) else {
+        return;
+    };
     let mut at = [0, 5, PART, 2 * PART + 3, 4 * PART - 1];
     fill(&uffd, at.into_iter());
     let (mut from, mut to) = (leaves_of(0, 4 * PART), leaves_of(4 * PART, 4 * PART));
@@ -127,7 +120,9 @@ fn what_was_in_parts_is_handed_over_as_one_and_back_again() {
 /// Neighbours of both sides of a border go by one call where they lie in one mapping. Here it is refused, and they go one by one.
 #[test]
 fn a_run_across_the_border_of_a_part_loses_nothing() {
-    let Some(uffd) = memory(2 * PART) else { return };
+    let Some(uffd) = open_leaves(2 * PART) else {
+        return;
+    };
     let border = PART * LEAF_PAGES;
     fill(&uffd, [0].into_iter());
     goes_out_and_comes_back(&uffd, 0);

@@ -5,7 +5,6 @@
 //! stride of a folio (which brings much memory in with few events), and regions have orders from single pages to
 //! whole leaves.
 
-use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
     Advice, Event, FreeMode, GroupId, Kind, LEAF_PAGES, Order, OrderPolicy, PageCount, PageIndex,
     PageRange, Refusal, RegionId, Reply,
@@ -132,6 +131,12 @@ impl World {
         // Longer than one event of a move goes.
         if self.profile.groups > 0 && self.rng.chance(100) {
             return (self.rng.between(9000, 12_000), self.rng.between(2, 9) as u8);
+        }
+        if self.profile.is_scattered && self.rng.chance(900) {
+            return (
+                self.rng.between(1500, 3000),
+                self.rng.pick(&[0, 0, 1, 2, 4]),
+            );
         }
         match self.rng.below(4) {
             0 => (self.rng.between(200, 1200), self.rng.below(2) as u8),
@@ -332,6 +337,16 @@ impl World {
     fn draw_op(&mut self, region: SimRegion) -> Op {
         let folio = 1 << region.order;
         let writes = self.profile.writes;
+        if self.profile.is_scattered && self.rng.chance(800) {
+            // Many pages of a leaf or two, none of them neighbours.
+            return Op::Access {
+                range: region.range,
+                next: self.page_of(region.range),
+                stride: folio * self.rng.between(3, 12),
+                left: self.rng.between(50, 200),
+                writes,
+            };
+        }
         let home = self.draw_home(region);
         match self.rng.below(100) {
             0..45 => {
@@ -453,7 +468,8 @@ impl World {
                 }
             }
             1 => {
-                let pages = MIN_LIMIT_PAGES + self.rng.below(MIN_LIMIT_PAGES / 2);
+                let least = self.profile.config.limit.0;
+                let pages = least + self.rng.below(least / 2);
                 self.expect_done(Event::SetLimit {
                     pages: PageCount(pages),
                 })

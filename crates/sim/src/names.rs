@@ -146,7 +146,7 @@ pub const INJECTED: [&str; 10] = [
     "no place to drop",
 ];
 /// Every answer of a call that more than the core has a part in.
-pub const ANSWERS: [&str; 13] = [
+pub const ANSWERS: [&str; 15] = [
     "free refused",
     "mark refused",
     "survived",
@@ -154,6 +154,8 @@ pub const ANSWERS: [&str; 13] = [
     "purged, but pinned",
     "gather waits",
     "gathered in parts",
+    "a leaf was told in parts",
+    "a leaf that could not leave was told in parts",
     "spare frames gathered",
     "discard gathers a slot",
     "discard gathers a run",

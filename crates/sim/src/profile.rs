@@ -20,6 +20,9 @@ pub const WITH_GROUPS: u64 = 1 << 24;
 /// The first seed whose world has files, beside groups.
 pub const WITH_FILES: u64 = 1 << 25;
 
+/// The first seed whose world is of small folios, in leaves that may leave by their tables; it has neither groups nor files.
+pub const WITH_LEAVES: u64 = 3 << 24;
+
 /// The settings of one run; chances are per mille.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
@@ -63,6 +66,8 @@ pub struct Profile {
     pub files: u32,
     /// Leaves of small folios may leave by their tables.
     pub takes_leaves: bool,
+    /// Regions are of small folios, and swept with strides: most leaves could leave so.
+    pub is_scattered: bool,
     /// The pool has few places.
     pub is_cramped: bool,
     /// Threads hear only what the contract promises: faults of installs and `Wake`, other calls of `Wake`. Otherwise
@@ -72,10 +77,27 @@ pub struct Profile {
 
 impl Profile {
     /// The profile of a seed. Those from [`WITH_GROUPS`] on have groups, and some of them several nodes; those from [`WITH_FILES`]
-    /// on files, too.
+    /// on files, too. Those from [`WITH_LEAVES`] on have leaves of small folios instead, little of what keeps a leaf where it is, and no groups.
     pub fn of(seed: u64, rng: &mut Rng) -> Self {
         let mut profile = Self::draw(rng);
-        if seed >= WITH_GROUPS {
+        if seed >= WITH_LEAVES {
+            let mut rng = Rng::new(!seed);
+            (profile.takes_leaves, profile.is_scattered) = (true, true);
+            // A leaf that leaves is a small part of memory.
+            let limit = PageCount(2 * MIN_LIMIT_PAGES);
+            let pool = Config::new(PageCount(ARENA_PAGES), limit).pool;
+            if !profile.is_cramped {
+                profile.config.pool = pool;
+            }
+            profile.config.limit = limit;
+            profile.config.workingset = rng.chance(500);
+            profile.footprint = rng.between(3 * MIN_LIMIT_PAGES, 5 * MIN_LIMIT_PAGES);
+            profile.freeing = rng.pick(&[0, 0, 20]);
+            profile.snapshots = rng.pick(&[0, 0, 10]);
+            profile.busy = rng.pick(&[0, 200, 500]);
+            profile.crowding = rng.pick(&[0, 100, 300]);
+            profile.config.lazyfree_max = PageCount(0);
+        } else if seed >= WITH_GROUPS {
             let mut rng = Rng::new(!seed);
             profile.groups = rng.pick(&[10, 30, 80]);
             profile.config.nodes = rng.pick(&[1, 1, 2, 4]);
@@ -138,6 +160,7 @@ impl Profile {
             strict_wake: rng.chance(500),
             is_cramped,
             takes_leaves: Rng::new(rng.clone().word() ^ 3).chance(500),
+            is_scattered: false,
             groups: 0,
             files: 0,
             remaps: Rng::new(rng.clone().word()).pick(&[0, 10, 25]),

@@ -40,6 +40,8 @@ pub struct Pending {
 #[derive(Debug, Default)]
 pub struct Schedule {
     pending: Vec<Pending>,
+    /// Answers that the core has heard a part of. Their commands are over, and clash with none.
+    half_told: Vec<Pending>,
 }
 
 /// What the core is told when `command` has had its effect, with `outcome` where it names a folio.
@@ -195,7 +197,20 @@ impl Schedule {
     /// The earliest step at which one may go on.
     #[must_use]
     pub fn next_step(&self) -> Option<u64> {
-        self.pending.iter().map(|p| p.not_before).min()
+        let all = self.pending.iter().chain(&self.half_told);
+        all.map(|p| p.not_before).min()
+    }
+
+    /// The core asks for the answer to this one again, and will be told later: anything may come between.
+    pub fn told_in_part(&mut self, pending: Pending) {
+        self.half_told.push(pending);
+    }
+
+    /// Takes out one whose answer may be told again at `step`.
+    pub fn tell_again(&mut self, step: u64) -> Option<Pending> {
+        let due = |p: &Pending| p.not_before <= step;
+        let place = self.half_told.iter().position(due)?;
+        Some(self.half_told.swap_remove(place))
     }
 
     /// The one at `place`.
@@ -237,17 +252,19 @@ impl Schedule {
         self.pending.len()
     }
 
-    /// Whether one of them names a folio.
+    /// Whether one of them is about folios.
     #[must_use]
     pub fn has_flights(&self) -> bool {
-        let names_one = |p: &Pending| command_folio(&p.command).is_some();
-        self.pending.iter().any(names_one)
+        let about_folios = |p: &Pending| {
+            command_folio(&p.command).is_some() || matches!(p.command, Command::TakeOutLeaf { .. })
+        };
+        self.pending.iter().chain(&self.half_told).any(about_folios)
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.pending.is_empty()
+        self.pending.is_empty() && self.half_told.is_empty()
     }
 
     /// Whether one that unmaps or maps touches `range`.

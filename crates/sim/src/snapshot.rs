@@ -138,7 +138,13 @@ impl World {
     /// # Errors
     /// A rule is broken.
     pub(crate) fn become_quiet(&mut self, i: usize) -> Check {
-        if !self.schedule.has_flights() {
+        // Who has begun with a leaf is in the middle of something: it goes on until the command is out.
+        let begun = |&j: &usize| self.actors[j].leaf;
+        let mut with_a_leaf = (0..self.actors.len()).filter(begun);
+        if let Some(j) = with_a_leaf.clone().find(|&j| self.is_ready(j)) {
+            return self.step_actor(j);
+        }
+        if !self.schedule.has_flights() && with_a_leaf.next().is_none() {
             return self.step_actor(i);
         }
         if self.advance()? {

@@ -375,6 +375,11 @@ impl World {
     /// # Errors
     /// A rule is broken.
     pub fn advance(&mut self) -> Check<bool> {
+        if let Some(pending) = self.schedule.tell_again(self.step) {
+            let answer = pending.answer.expect("a part of it was told");
+            self.tell(pending, answer)?;
+            return Ok(true);
+        }
         let Some(place) = self.schedule.choose(self.step, &mut self.rng) else {
             return Ok(false);
         };
@@ -404,30 +409,33 @@ impl World {
         Ok(true)
     }
 
-    fn tell(&mut self, pending: Pending, answer: Event) -> Check {
+    fn tell(&mut self, mut pending: Pending, answer: Event) -> Check {
         let Pending { owner, command, .. } = pending;
-        let actor = &mut self.actors[owner];
-        actor.outstanding -= 1;
         if let Event::Completed { outcome, .. } = answer {
             Coverage::count(&mut self.coverage.outcomes, names::outcome(&outcome));
             if matches!(outcome, Outcome::InstallSplit { .. }) {
-                actor.split = true;
+                self.actors[owner].split = true;
             }
         }
         if let Command::Clear { part: at, .. } = command {
             let pages = at.start.0 as usize..at.end().0 as usize;
             self.cleared[pages].fill(self.events);
         }
-        let mut reply = self.send(owner, answer)?;
-        while matches!(
-            (answer, reply),
-            (Event::LeafTakenOut { .. }, Reply::More { .. })
-        ) {
-            reply = self.send(owner, answer)?;
+        match (answer, self.send(owner, answer)?) {
+            (_, Reply::Done) => {}
+            (Event::LeafTakenOut { taken, .. }, Reply::More { .. }) => {
+                let what = match taken {
+                    true => "a leaf was told in parts",
+                    false => "a leaf that could not leave was told in parts",
+                };
+                Coverage::count(&mut self.coverage.answers, what);
+                pending.not_before = self.step + 1 + self.delay();
+                self.schedule.told_in_part(pending);
+                return Ok(());
+            }
+            (_, reply) => breach!("{answer:?} is answered with {reply:?}"),
         }
-        if reply != Reply::Done {
-            breach!("{answer:?} is answered with {reply:?}");
-        }
+        self.actors[owner].outstanding -= 1;
         if let Some(at) = self.place_of(&command)
             && !self.swallows_wake(at)
         {

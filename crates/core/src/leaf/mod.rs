@@ -298,7 +298,7 @@ impl LeafTable {
     }
 
     fn place(table: u32, page: PageIndex) -> usize {
-        (table - 1) as usize * LEAF_PAGES as usize + (page.0 % LEAF_PAGES) as usize
+        Self::of_table(table).start + (page.0 % LEAF_PAGES) as usize
     }
 
     fn places(table: u32, part: PageRange) -> Range<usize> {

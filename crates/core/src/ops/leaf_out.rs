@@ -95,10 +95,13 @@ enum Stage {
     IsLookedAt(u32, Seen),
     /// What is mapped from this place on begins to leave.
     Begins(u32),
+    /// One of them has to stay. Those that had begun are told, by whoever reclaims.
+    GoesBack,
     /// The command is out.
     Out,
-    /// It has left, or stays: its folios are told.
-    Ends(bool),
+    /// It has left, or not. Its folios are told, by nobody but who has answered: the answer is given until all know, and must find
+    /// the leaf as it was.
+    Answered,
 }
 
 /// What was seen of a leaf.
@@ -157,6 +160,11 @@ impl LeavingLeaf {
 
     fn has_begun(&self) -> bool {
         !matches!(self.stage, Stage::IsLookedAt(..))
+    }
+
+    /// Whether it goes on when the driver says how it went, and no sooner.
+    fn is_the_drivers(&self) -> bool {
+        matches!(self.stage, Stage::Out | Stage::Answered)
     }
 
     /// Whether a resident folio may leave with it.
@@ -222,8 +230,8 @@ impl Core {
 
     /// Goes on with a leaf that was begun with. `None`: there is none. [`Reply::More`] asks for the event again.
     pub(crate) fn go_on_with_leaf(&mut self, by: Reclaimer, out: &mut Commands) -> Option<Reply> {
-        let waits = |leaf: &LeavingLeaf| matches!(leaf.stage, Stage::Out | Stage::Ends(true));
-        let number = self.leaving.leaves.iter().position(|leaf| !waits(leaf))?;
+        let own = |leaf: &LeavingLeaf| !leaf.is_the_drivers();
+        let number = self.leaving.leaves.iter().position(own)?;
         let leaf = self.leaving.leaves[number];
         let more = Reply::More { from: leaf.start };
         match leaf.stage {
@@ -233,9 +241,10 @@ impl Core {
                     return Some(Reply::Done);
                 }
             }
-            Stage::Out | Stage::Ends(_) => {
-                self.end_leaf(number, out);
+            Stage::GoesBack => {
+                self.end_leaf(number, false, out);
             }
+            Stage::Out | Stage::Answered => unreachable!("the driver goes on with it"),
         }
         Some(more)
     }
@@ -312,9 +321,9 @@ impl Core {
             }
         }
         leaf.stage = match () {
-            () if stays => Stage::Ends(false),
+            () if stays => Stage::GoesBack,
             () if place < LEAF_PAGES => Stage::Begins(place),
-            () if leaf.pages.is_empty() => Stage::Ends(false),
+            () if leaf.pages.is_empty() => Stage::GoesBack,
             () => Stage::Out,
         };
         self.leaving.leaves[number] = leaf;
@@ -393,27 +402,24 @@ impl Core {
         taken: bool,
         out: &mut Commands,
     ) -> Reply {
-        let is_it = |leaf: &LeavingLeaf| leaf.start == at.start && leaf.has_begun();
+        let is_it = |leaf: &LeavingLeaf| leaf.start == at.start && leaf.is_the_drivers();
         let number = self.leaving.leaves.iter().position(is_it);
         let number = number.expect("the driver answers for a leaf that is leaving");
         if let Stage::Out = self.leaving.leaves[number].stage {
-            self.leaving.leaves[number].stage = Stage::Ends(taken);
+            self.leaving.leaves[number].stage = Stage::Answered;
             let failures = &mut self.leaving.failures;
             *failures = if taken { 0 } else { *failures + 1 };
             self.leaving.allowed &= *failures < FAILURES;
         }
-        match self.end_leaf(number, out) {
+        match self.end_leaf(number, taken, out) {
             true => Reply::Done,
             false => Reply::More { from: at.start },
         }
     }
 
     /// Tells some more of a leaf's folios how it went. True when all know.
-    fn end_leaf(&mut self, number: usize, out: &mut Commands) -> bool {
+    fn end_leaf(&mut self, number: usize, taken: bool, out: &mut Commands) -> bool {
         let leaf = self.leaving.leaves[number];
-        let Stage::Ends(taken) = leaf.stage else {
-            unreachable!("the leaf at {} has not been answered for", leaf.start);
-        };
         for place in leaf.left.iter().take(LEAF_STEP as usize) {
             let page = leaf.start.plus(place);
             if out.room() <= ANSWER_COMMANDS {

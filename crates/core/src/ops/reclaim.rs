@@ -439,9 +439,10 @@ impl Core {
     ) -> u32 {
         let mut started = 0;
         let mut last = None;
-        let due = parts != [WATCHED];
+        // What is watched is not due yet: it is looked at.
+        let are_due = parts != [WATCHED];
         if pages > 0
-            && due
+            && are_due
             && let Some(id) = self.next_for_limbo(vec, parts)
             && self.consider_leaf(id)
         {

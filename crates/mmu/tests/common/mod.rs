@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use millpond_core::{
-    Access, Frame, Mmu, Order, PageCount, PageIndex, PageRange, Placed, PoolLayout,
+    Access, Frame, LEAF_PAGES, Mmu, Order, PageCount, PageIndex, PageRange, Placed, PoolLayout,
 };
 use millpond_mmu::{Delivery, FaultSink, Resolution, TakeOutMethod, Uffd, UffdConfig};
 
@@ -46,6 +46,17 @@ pub fn config(delivery: Delivery, take_out: TakeOutMethod, leaves: u32) -> UffdC
         // What the tests look at must not depend on how busy the machine is.
         huge_within: std::time::Duration::MAX,
     }
+}
+
+/// Open leaves, without delivery; `None`, with a line that says why, when this kernel cannot move pages.
+pub fn open_leaves(leaves: u32) -> Option<Uffd> {
+    if !usable(Delivery::InThread, TakeOutMethod::Move) {
+        return None;
+    }
+    let uffd = Uffd::new(config(Delivery::InThread, TakeOutMethod::Move, leaves)).unwrap();
+    let pages = PageCount(leaves * LEAF_PAGES);
+    uffd.open(PageRange::new(PageIndex(0), pages)).unwrap();
+    Some(uffd)
 }
 
 impl Tiny {

@@ -150,6 +150,8 @@ fields! {
     PgDiscard = "pgdiscard",
     /// Pages taken out with their leaf, by its table.
     TakeOutLeaf = "takeout_leaf",
+    /// Pages that were to go out so and stayed, because one of their leaf had to.
+    TakeOutLeafStayed = "takeout_leaf_stayed",
     /// Take-outs that the kernel refused because a page was in use for I/O.
     TakeOutBusy = "takeout_busy",
     /// Folios found immovable because of their mapping.

@@ -15,7 +15,7 @@ pub const SLOTS: usize = 512;
 pub const NAME_BYTES: usize = 64;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"MillBord");
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 /// Rounds to wait for a writer. A writer needs a microsecond; one that was killed never ends.
 const PATIENCE: u32 = 100_000;

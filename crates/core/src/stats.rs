@@ -58,6 +58,8 @@ pub struct VmStat {
     pub pglazyfree_reused: u64,
     /// Pages taken out with their leaf, by its table.
     pub takeout_leaf: u64,
+    /// Pages that were to go out so and stayed, because one of their leaf had to.
+    pub takeout_leaf_stayed: u64,
     /// Take-outs that the kernel refused because a page was in use for I/O.
     pub takeout_busy: u64,
     /// Folios found immovable because of their mapping.
@@ -161,6 +163,7 @@ macro_rules! each_counter {
         $change!(pglazyfreed);
         $change!(pglazyfree_reused);
         $change!(takeout_leaf);
+        $change!(takeout_leaf_stayed);
         $change!(takeout_busy);
         $change!(takeout_immovable);
         $change!(store_failed);

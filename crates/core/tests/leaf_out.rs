@@ -177,6 +177,9 @@ fn who_reclaims_between_the_parts_of_an_answer_leaves_the_rest_to_who_answers() 
             parts += 1;
         }
         assert_eq!(parts, 4, "of 32 folios each, for 103");
+        let vm = bench.0.stats();
+        let counted = (vm.takeout_leaf, vm.takeout_leaf_stayed);
+        assert_eq!(counted, if taken { (103, 0) } else { (0, 103) });
         assert!(!states(&bench, leaf).contains(&PageState::InFlight));
     }
 }

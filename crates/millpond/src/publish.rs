@@ -170,6 +170,7 @@ pub fn fields(stats: &Stats, peaks: &StorePeaks) -> Fields {
         (Field::PgDeactivate, vm.pgdeactivate),
         (Field::PgDiscard, vm.pgdiscard),
         (Field::TakeOutLeaf, vm.takeout_leaf),
+        (Field::TakeOutLeafStayed, vm.takeout_leaf_stayed),
         (Field::TakeOutBusy, vm.takeout_busy),
         (Field::TakeOutImmovable, vm.takeout_immovable),
         (Field::FolioSplit, vm.folio_split),

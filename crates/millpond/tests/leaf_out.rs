@@ -5,8 +5,9 @@ mod common;
 use common::page_model::word;
 use common::{PAGE, Rng, is_over, stress_time};
 use millpond::{Delivery, Manager, Order, StoreKind};
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 const THREADS: usize = 3;
 const PAGES: usize = 24 << 10;
@@ -54,6 +55,65 @@ fn no_increment_is_lost_with_a_leaf() {
                 }
             });
         }
+    });
+    if !moves {
+        eprintln!("skipped in part: leaves leave by their tables where the kernel can move pages");
+    }
+}
+
+/// Pages that are locked at one time: in every fourth leaf. When more leaves stay, soon no more are tried.
+const LOCKED: usize = 12;
+
+/// A page of a leaf that leaves is locked now and then, so the leaf stays. Others reclaim while the answer is told in parts: one that went on with
+/// it stopped the program.
+#[test]
+fn leaves_that_stay_lose_nothing_while_others_reclaim() {
+    let manager = Manager::builder()
+        .ram(32 << 20)
+        .store(StoreKind::compressed_ram())
+        .delivery(Delivery::InThread)
+        .background_reclaim(true)
+        .build()
+        .unwrap();
+    let region = manager.region_with(PAGES * PAGE, Order::ZERO).unwrap();
+    let base = region.as_ptr() as usize;
+    let end = Instant::now() + stress_time();
+    let moves = manager.capabilities().moves_pages;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let stop = &stop;
+            scope.spawn(move || {
+                let mut rng = Rng(0x57a5 + thread as u64);
+                let mut counts = vec![0u64; PAGES];
+                while !stop.load(Relaxed) {
+                    let page = rng.below(PAGES);
+                    let before = word(base, page, thread).fetch_add(1, Relaxed);
+                    assert_eq!(before, counts[page], "page {page}");
+                    counts[page] += 1;
+                }
+            });
+        }
+        let mut rng = Rng(0x10c);
+        let mut locked = VecDeque::new();
+        loop {
+            let page = (base + rng.below(PAGES) * PAGE) as *mut libc::c_void;
+            // SAFETY: a page of the region, which outlives the call; locking changes nothing that anyone relies on.
+            unsafe { libc::mlock2(page, PAGE, libc::MLOCK_ONFAULT as libc::c_uint) };
+            locked.push_back(page);
+            if locked.len() > LOCKED {
+                let page = locked.pop_front().unwrap();
+                // SAFETY: as above.
+                unsafe { libc::munlock(page, PAGE) };
+            }
+            std::thread::sleep(Duration::from_micros(500));
+            let vm = manager.stats().vm;
+            let shown = vm.takeout_leaf > 0 && vm.takeout_leaf_stayed > 0;
+            if is_over(end, shown || !moves) {
+                break;
+            }
+        }
+        stop.store(true, Relaxed);
     });
     if !moves {
         eprintln!("skipped in part: leaves leave by their tables where the kernel can move pages");

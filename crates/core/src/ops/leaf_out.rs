@@ -443,7 +443,10 @@ impl Core {
         }
         match taken {
             true => self.stat.takeout_leaf += u64::from(leaf.pages.len()),
-            false => self.leaving.refuse(leaf.start),
+            false => {
+                self.stat.takeout_leaf_stayed += u64::from(leaf.pages.len());
+                self.leaving.refuse(leaf.start);
+            }
         }
         self.leaving.leaves.swap_remove(number);
         if leaf.waited_for {

@@ -218,6 +218,60 @@ fn where_it_is_not_allowed_pages_leave_one_by_one() {
     assert!(commands.iter().all(single), "{commands:?}");
 }
 
+/// The next victim lies in another leaf than the one before: whether a leaf may leave was asked for the first of a batch, and the other 63 went
+/// by themselves, out of leaves that were left as a whole later. Half the time of a reclaiming thread beside random reads.
+#[test]
+fn a_leaf_that_has_to_stay_does_not_make_the_next_victims_go_one_by_one() {
+    let mut bench = Bench::new();
+    bench.send(Event::TakeLeaves { on: true });
+    let few = bench.region(LEAF_PAGES, 0);
+    let many = bench.region(LEAF_PAGES, 0);
+    // Too few for a leaf to leave, and each of them is older than those of the other leaf that come next.
+    for (n, page) in mapped(many).enumerate() {
+        if n % 5 == 0 {
+            let commands = bench.fault(few.start.plus(n as u32)).1;
+            bench.work(commands);
+        }
+        let commands = bench.fault(page).1;
+        bench.work(commands);
+    }
+    let mut alone = Vec::new();
+    for _ in 0..100 {
+        for command in step(&mut bench).1 {
+            match command {
+                Command::TakeOutLeaf { at, .. } => {
+                    assert_eq!(at, many);
+                    let others = alone.iter().filter(|&&page| !few.contains(page));
+                    assert_eq!(others.count(), 0, "{alone:?}");
+                    return;
+                }
+                Command::TakeOut { at, .. } => alone.push(at.start),
+                _ => {}
+            }
+            bench.work(vec![command]);
+        }
+    }
+    panic!("no leaf left, {} pages did", alone.len());
+}
+
+/// A leaf that had to stay was followed by a batch and a look at the next one, within one event that asked to be sent again until no leaf was
+/// left: for a fault that wanted a page, thousands left.
+#[test]
+fn leaves_that_stay_are_no_reason_to_reclaim_more_than_is_wanted() {
+    let mut bench = Bench::new();
+    bench.send(Event::TakeLeaves { on: true });
+    let region = bench.region(24 * LEAF_PAGES, 0);
+    // Twenty pages of each leaf, and each page in another leaf than the one before.
+    for n in 0..20 {
+        for page in region.pages().skip(3 * n).step_by(LEAF_PAGES as usize) {
+            let commands = bench.fault(page).1;
+            bench.work(commands);
+        }
+    }
+    let (commands, _) = until_done(&mut bench);
+    assert!(commands.len() <= 2 * 64, "{} commands", commands.len());
+}
+
 /// Discards of what is leaving wait for it, as for everything that is in flight, and are not forgotten.
 #[test]
 fn what_is_discarded_while_its_leaf_leaves_is_gone_afterwards() {

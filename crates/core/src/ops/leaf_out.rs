@@ -11,10 +11,16 @@
 //!
 //! # What may leave so
 //! All that is mapped in the leaf comes along, so nothing of it may have a reason to stay: no pins, nothing that was lazily freed or cannot
-//! move, nothing in flight, no page that stands for a lost one, nothing that a snapshot shares. And most of it should be due. The
-//! victim is the oldest folio; of the others three of four have been in memory for a quarter of the oldest one's time, and
-//! fifteen of sixteen are inactive. No stream stands in the leaf, which would ask for the rest of it next. What was taken
-//! along too early shows in limbo, where it is rescued, as everything does that goes there.
+//! move, nothing in flight, no page that stands for a lost one, nothing that a snapshot shares. No stream stands in the leaf,
+//! which would ask for the rest of it next. And some of it should be due: the victim is the oldest folio; of the others one in four has
+//! been in memory for a quarter of the oldest one's time, and half are inactive. That much is enough, because what was
+//! taken along too early shows in limbo, where it is rescued at half the price of a take-out by itself, and then is young: a leaf of
+//! pages that are all in use leaves once, and stays for as long as that is remembered.
+//!
+//! Each victim is asked for its leaf, not the first of a batch only: by their ages the next one lies in another leaf. And when a leaf that was
+//! looked at has to stay, the event ends, and whoever reclaims looks whether more is wanted. It once went on with a batch and
+//! the next leaf, and the next, until none was left to be looked at; thousands of pages went for one that was wanted, and
+//! the working set with them.
 //!
 //! But limbo is short where it buys nothing, and who is not wanted there soon is gone. So a watched folio, which is looked at long before it is due, takes
 //! nobody along. When it did, and half of a leaf could be young and a quarter active, it was a set that had just come in that left: one of
@@ -48,10 +54,8 @@ use crate::order::OrderPolicy;
 use crate::region::Kind;
 use arrayvec::ArrayVec;
 
-/// Younger than this part of the victim's time is young, and no more than this part of a leaf that leaves.
+/// Younger than this part of the oldest one's time is young.
 const YOUNG: u32 = 4;
-/// No more than this part of it is active.
-const ACTIVE: u32 = 16;
 /// So many leaves that had to stay are remembered, and not looked at again.
 const REFUSED: usize = 8;
 /// When so many take-outs in a row have failed, no more are tried.
@@ -235,7 +239,11 @@ impl Core {
         let leaf = self.leaving.leaves[number];
         let more = Reply::More { from: leaf.start };
         match leaf.stage {
-            Stage::IsLookedAt(place, seen) => self.look_at_leaf(number, place, seen),
+            Stage::IsLookedAt(place, seen) => {
+                if !self.look_at_leaf(number, place, seen) {
+                    return Some(Reply::Done);
+                }
+            }
             Stage::Begins(place) => {
                 if self.begin_leaf(number, place, by, out) {
                     return Some(Reply::Done);
@@ -249,8 +257,8 @@ impl Core {
         Some(more)
     }
 
-    /// Looks at some more of a leaf. When all was seen it begins to leave, or stays.
-    fn look_at_leaf(&mut self, number: usize, mut place: u32, mut seen: Seen) {
+    /// Looks at some more of a leaf. When all was seen it begins to leave, or stays. False when it stays.
+    fn look_at_leaf(&mut self, number: usize, mut place: u32, mut seen: Seen) -> bool {
         let leaf = self.leaving.leaves[number];
         let workingset = &self.lru.get(leaf.vec).workingset;
         let mut stays = false;
@@ -275,9 +283,9 @@ impl Core {
         }
         if !stays && place < LEAF_PAGES {
             self.leaving.leaves[number].stage = Stage::IsLookedAt(place, seen);
-            return;
+            return true;
         }
-        let due = ACTIVE * seen.active <= seen.pages && YOUNG * seen.young <= seen.pages;
+        let due = 2 * seen.active <= seen.pages && 4 * seen.young <= 3 * seen.pages;
         let worth = seen.folios >= LEAF_OUT_LEAST && seen.pages <= self.limit / LEAF_OUT_SHARE;
         let node = self.lru.node(leaf.vec);
         let frame = (!stays && due && worth)
@@ -293,6 +301,7 @@ impl Core {
                 self.leaving.refuse(leaf.start);
             }
         }
+        frame.is_some()
     }
 
     /// Some more of a leaf begins to leave. True when that was all of it, and the command is out.

@@ -441,13 +441,6 @@ impl Core {
         let mut last = None;
         // What is watched is not due yet: it is looked at.
         let are_due = parts != [WATCHED];
-        if pages > 0
-            && are_due
-            && let Some(id) = self.next_for_limbo(vec, parts)
-            && self.consider_leaf(id)
-        {
-            return 0;
-        }
         while out.len() < 2 * RECLAIM_BATCH {
             let Some(id) = self.next_for_limbo(vec, parts) else {
                 break;
@@ -456,6 +449,10 @@ impl Core {
             let room = 2 * RECLAIM_BATCH - out.len();
             let enough = started >= pages || self.is_by_leaf(order) && room < block_of(order);
             if enough && !self.ends_leaf(last, at, order) {
+                break;
+            }
+            // Each victim is asked for its leaf: the next one lies elsewhere, and is not to go by itself because this one had to.
+            if are_due && self.consider_leaf(id) {
                 break;
             }
             last = Some(at.end());

@@ -21,12 +21,8 @@ pub const LEAF_OUT_SPLITS: Order = Order::new(4).expect("4 is an order");
 pub const RECLAIM_SCAN: usize = 128;
 /// Frees of spare frames that one event adds to its own work: enough to share one TLB shootdown.
 pub const TRIM_BATCH: usize = 24;
-/// Pages of what copies leave behind that go to the kernel at once, by one call that interrupts the other processors once: at least, …
+/// Pages of what copies leave behind that go to the kernel at once, by one call that interrupts the other processors once.
 pub const LEFT_BATCH: u32 = 64;
-/// … at most, and as a part of what reclaim in the background keeps available.
-pub const LEFT_BATCH_MOST: u32 = 256;
-/// See [`LEFT_BATCH_MOST`].
-pub const LEFT_SHARE: u32 = 4;
 /// Pages beyond a lowered limit that are given back at once, if they are spare: as many as a store takes while one list is carried out. More
 /// is a budget that was lowered.
 pub const TRIM_AT_ONCE: u32 = LEAF_PAGES;

@@ -15,7 +15,7 @@
 
 use crate::addr::Order;
 use crate::gather::Gather;
-use crate::limits::{LEFT_BATCH, LEFT_BATCH_MOST, LEFT_SHARE};
+use crate::limits::LEFT_BATCH;
 use crate::machine::Core;
 
 /// A copy weighs as much as so many folios that left no frame.
@@ -61,13 +61,12 @@ impl Core {
             .sum();
         let used = self.frames_that_stay();
         let high = self.high_mark().0;
-        let batch = (high / LEFT_SHARE).clamp(LEFT_BATCH, LEFT_BATCH_MOST);
-        if spare.min((used + high).saturating_sub(self.limit)) < batch {
+        if spare.min((used + high).saturating_sub(self.limit)) < LEFT_BATCH {
             return;
         }
         for order in copied() {
             while gather.room() > 0
-                && gather.frames < batch
+                && gather.frames < LEFT_BATCH
                 && let Some(frame) = self.frames.drain_any_of(order)
             {
                 self.gather_frame(frame, gather);

@@ -528,6 +528,14 @@ impl Core {
                 lists.workingset.curve.is_bounded(),
                 "a miniature of {vec:?} holds more than it has seats"
             );
+            let mut marked = ListName::ALL.iter().flat_map(|&name| {
+                let marks = lists.lists(name).filter_map(List::youngest_marked);
+                marks.map(move |id| (name, id))
+            });
+            ensure!(
+                marked.all(|(name, id)| self.folios.get(id).list == name),
+                "a mark of {vec:?} is on a folio that has left its list"
+            );
             let sizes = [ANON, FILE].map(|kind| {
                 let pages = EVICTABLE.map(|name| lists.pages_in(name, kind));
                 pages.into_iter().sum::<u32>()

@@ -21,8 +21,8 @@
 //! ```
 //!
 //! with chance and the sample's peculiarities above and below the line. So there is a miniature of memory as it is and one of each
-//! size in [`MORE`]. Each has both rules and follows the one that misses less, as memory does; how a rule of reuse has to prove itself
-//! in reality is left out, since there is no such reality. A miss counts when the page was in memory before: who touches a
+//! size in [`MORE`]. Each has both rules and follows the one that misses less, as memory does. A rule of reuse has to prove itself
+//! in reality, too: where memory has found that it does not keep its promise, it would not have followed it had it been larger. A miss counts when the page was in memory before: who touches a
 //! page for the first time misses in any size.
 //!
 //! # How many seats
@@ -37,7 +37,7 @@
 //!
 //! # What it costs
 //! 128 to 256 of the folios that memory has room for are sampled. (Four times as many made 134 of 162 predictions come within a tenth,
-//! this made 137 then, and 139 now.) A reference to one of these goes through five miniatures; each has up to four seats of 24 bytes for each folio that it has
+//! this made 137 then, and 145 now.) A reference to one of these goes through five miniatures; each has up to four seats of 24 bytes for each folio that it has
 //! room for, so all of them take 270 KB: those of the root group from the beginning, so that a budget is not eaten into later, those of
 //! other groups as folios come. The budget may change: the sample is chosen anew when it would be twice as large as it should be, or less than half, and the
 //! miniatures begin empty; what they miss until they have filled is not counted.
@@ -86,8 +86,8 @@ impl Miniature {
         (self.score, self.rule) = (0, Rule::Recency);
     }
 
-    /// Whether a use of `key` misses. What there is no table for is not known.
-    fn misses(&mut self, key: u32, room: u32) -> Option<bool> {
+    /// Whether a use of `key` misses. What there is no table for is not known. The rule of reuse is only followed while it is `trusted`.
+    fn misses(&mut self, key: u32, room: u32, trusted: bool) -> Option<bool> {
         let would = self.duel.reference(key, room)?;
         let missed = match self.rule {
             Rule::Recency => would.recency,
@@ -95,9 +95,9 @@ impl Miniature {
         };
         self.score = would.score(self.score, room);
         let ahead = Duel::ahead(room);
-        if self.score >= ahead {
+        if trusted && self.score >= ahead {
             self.rule = Rule::Reuse;
-        } else if self.score <= -ahead {
+        } else if !trusted || self.score <= -ahead {
             self.rule = Rule::Recency;
         }
         Some(missed)
@@ -154,13 +154,22 @@ impl Curve {
         sampled
     }
 
-    /// A folio of the sample was seen in use; `folios` are in memory, this one included. Which miniatures missed what they
+    /// A folio of the sample was seen in use; `folios` are in memory, this one included. Memory itself may follow the rule of
+    /// reuse if that is `trusted`. Which miniatures missed what they
     /// would have had before, if any can tell.
-    pub(crate) fn used(&mut self, key: u32, what: Use, folios: u32) -> Option<[bool; SIZES]> {
+    pub(crate) fn used(
+        &mut self,
+        key: u32,
+        what: Use,
+        folios: u32,
+        trusted: bool,
+    ) -> Option<[bool; SIZES]> {
         let room = self.seats_for(folios);
         let mut missed = [false; SIZES];
         for ((missed, miniature), more) in missed.iter_mut().zip(&mut self.miniatures).zip(MORE) {
-            *missed = miniature.misses(key, seats(room, more)).unwrap_or(false);
+            *missed = miniature
+                .misses(key, seats(room, more), trusted)
+                .unwrap_or(false);
         }
         if self.warming > 0 {
             self.warming -= 1;
@@ -254,7 +263,7 @@ mod tests {
         limit: u32,
     ) -> Option<[bool; SIZES]> {
         let follows = curve.follows(key, what, limit);
-        follows.then(|| curve.used(key, what, folios))?
+        follows.then(|| curve.used(key, what, folios, true))?
     }
 
     /// Counts for `uses` of keys in memory of `room` folios, as the core would have: what was seen before is used again.

@@ -11,7 +11,10 @@
 //!   part of a loop that is too long for memory, and lets scans pass; where the past says nothing about the future (a
 //!   growing and shrinking stack, a set that is moving) it holds on to what nobody wants.
 //!
-//! Seats may become fewer, when watched folios leave memory. Then both caches shrink with each reference, hits too: one that holds all
+//! - *arrival*, for watched folios only, is FIFO: what memory would do if it saw no use at all. Nothing follows it; what the others
+//!   spare beside it is what looking is worth. It is a ring of two bytes a seat.
+//!
+//! Seats may become fewer, when watched folios leave memory. Then all caches shrink with each reference, hits too: one that holds all
 //! of a loop never misses, and would never learn that memory has become too small for it.
 //!
 //! What is compared with what, and what follows: `workingset.rs`.
@@ -55,6 +58,7 @@ struct Seat {
     next: u16,
     links: [(u16, u16); 3],
     in_recency: bool,
+    in_arrival: bool,
     on_stack: bool,
     reuse: Reuse,
 }
@@ -65,6 +69,7 @@ impl Seat {
         next: NONE,
         links: [(NONE, NONE); 3],
         in_recency: false,
+        in_arrival: false,
         on_stack: false,
         reuse: Reuse::Unknown,
     };
@@ -90,6 +95,8 @@ impl Chain {
 pub(crate) struct Misses {
     pub(crate) recency: bool,
     pub(crate) reuse: bool,
+    /// By arrival; false where that is not [simulated](Duel::with_arrival).
+    pub(crate) arrival: bool,
 }
 
 impl Misses {
@@ -111,6 +118,11 @@ pub(crate) struct Duel {
     trial: Chain,
     remembered: Chain,
     kept: u32,
+    /// What is held by arrival: a ring, empty where nobody asks …
+    queue: Vec<u16>,
+    /// … of so many from this place on.
+    queued: u32,
+    first: u32,
     /// The most seats of either cache.
     most: u32,
     /// All seats were made at once.
@@ -132,10 +144,19 @@ impl Duel {
             trial: Chain::EMPTY,
             remembered: Chain::EMPTY,
             kept: 0,
+            queue: Vec::new(),
+            queued: 0,
+            first: 0,
         }
     }
 
-    /// Both caches are empty again.
+    /// A third one beside them, that goes by arrival.
+    pub(crate) fn with_arrival(mut self) -> Self {
+        self.queue = vec![0; self.most as usize];
+        self
+    }
+
+    /// All caches are empty again.
     pub(crate) fn clear(&mut self) {
         self.seats.clear();
         self.buckets.fill(NONE);
@@ -145,6 +166,7 @@ impl Duel {
         self.trial = Chain::EMPTY;
         self.remembered = Chain::EMPTY;
         self.kept = 0;
+        self.queued = 0;
         if self.filled {
             self.fill();
         }
@@ -179,11 +201,13 @@ impl Duel {
         Some(Misses {
             recency: self.recency(seat, room),
             reuse: self.reuse(seat, room),
+            arrival: self.arrival(seat, room),
         })
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        (self.seats.len() * size_of::<Seat>() + self.buckets.len() * size_of::<u16>()) as u64
+        let links = self.buckets.len() + self.queue.len();
+        (self.seats.len() * size_of::<Seat>() + links * size_of::<u16>()) as u64
     }
 
     /// Whether both caches hold no more than they may, and remember no more.
@@ -191,6 +215,7 @@ impl Duel {
         self.recency.len <= self.most
             && self.kept + self.trial.len <= self.most
             && self.remembered.len <= 2 * self.most + 1
+            && self.queued <= self.most
     }
 
     fn recency(&mut self, seat: u16, room: u32) -> bool {
@@ -217,6 +242,30 @@ impl Duel {
             self.at_mut(victim).in_recency = false;
             self.free_if_unknown(victim);
         }
+    }
+
+    fn arrival(&mut self, seat: u16, room: u32) -> bool {
+        if self.queue.is_empty() {
+            return false;
+        }
+        let missed = !self.at(seat).in_arrival;
+        for _ in 0..EVICT_MOST {
+            if self.queued + u32::from(missed) <= room {
+                break;
+            }
+            let victim = self.queue[self.first as usize];
+            self.first = (self.first + 1) % self.most;
+            self.queued -= 1;
+            self.at_mut(victim).in_arrival = false;
+            self.free_if_unknown(victim);
+        }
+        if missed && self.queued < self.most {
+            let end = (self.first + self.queued) % self.most;
+            self.queue[end as usize] = seat;
+            self.queued += 1;
+            self.at_mut(seat).in_arrival = true;
+        }
+        missed
     }
 
     fn reuse(&mut self, seat: u16, room: u32) -> bool {
@@ -428,7 +477,7 @@ impl Duel {
     /// A seat that neither cache knows is free.
     fn free_if_unknown(&mut self, seat: u16) {
         let gone = *self.at(seat);
-        if gone.in_recency || gone.reuse != Reuse::Unknown {
+        if gone.in_recency || gone.in_arrival || gone.reuse != Reuse::Unknown {
             return;
         }
         let bucket = self.bucket(gone.key);
@@ -467,6 +516,26 @@ pub(crate) fn is_sampled(key: u32, bits: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of a sweep up and down LRU keeps what comes next; at random nobody does, and arrival is as good.
+    #[test]
+    fn arrival_loses_where_uses_tell_what_is_next() {
+        let misses = |key: &dyn Fn(u32) -> u32| {
+            let mut duel = Duel::new(256).with_arrival();
+            let mut count = [0, 0];
+            for n in 0..20_000 {
+                let would = duel.reference(key(n), 200).unwrap();
+                count[0] += u32::from(would.recency);
+                count[1] += u32::from(would.arrival);
+                assert!(duel.is_bounded());
+            }
+            count
+        };
+        let [lru, fifo] = misses(&|n| (n % 598).min(598 - n % 598));
+        assert!(fifo * 10 > lru * 11, "{fifo} {lru}");
+        let [lru, fifo] = misses(&|n| hash(n) % 300);
+        assert!(fifo.abs_diff(lru) < lru / 20, "{fifo} {lru}");
+    }
 
     /// All of a loop was held; then there is room for half of it, and LRU misses each time.
     #[test]

@@ -30,6 +30,7 @@ pub mod shrink;
 pub mod sparse;
 mod stats;
 pub mod swap;
+mod unproven;
 pub mod volatile;
 pub mod workingset;
 

@@ -37,6 +37,8 @@ pub(crate) struct List {
     tail: u32,
     pages: u32,
     folios: u32,
+    /// The youngest [marked](Self::mark) one.
+    mark: u32,
 }
 
 impl List {
@@ -47,6 +49,7 @@ impl List {
             tail: END,
             pages: 0,
             folios: 0,
+            mark: END,
         }
     }
 
@@ -68,6 +71,16 @@ impl List {
     /// The youngest folio.
     pub(crate) fn youngest(&self) -> Option<FolioId> {
         (self.head != END).then_some(FolioId(self.head))
+    }
+
+    /// Marks the youngest folio, and all that are older.
+    fn mark(&mut self) {
+        self.mark = self.head;
+    }
+
+    /// The youngest marked folio.
+    pub(crate) fn youngest_marked(&self) -> Option<FolioId> {
+        (self.mark != END).then_some(FolioId(self.mark))
     }
 
     /// The folio that is one younger than `id`.
@@ -117,6 +130,9 @@ impl List {
             self.tail = prev;
         } else {
             folios.get_mut(FolioId(next)).prev = prev;
+        }
+        if self.mark == id.0 {
+            self.mark = next;
         }
         self.pages -= pages;
         self.folios -= 1;
@@ -285,7 +301,16 @@ impl Lruvec {
         oldest.max_by_key(|&id| self.workingset.since(folios.get(id).age))
     }
 
-    /// The same, of all kinds; for [`EVICTABLE`] names.
+    /// The youngest unproven folio of one kind in limbo.
+    pub(crate) fn youngest_unproven(&self, folios: &Folios, kind: usize) -> Option<FolioId> {
+        let lists = &self.lists[ListName::Limbo as usize][kind];
+        let marked = lists.iter().filter_map(List::youngest_marked);
+        let age = |&id: &FolioId| folios.get(id).age;
+        let unproven = marked.filter(|id| self.workingset.unproven.has(age(id)));
+        unproven.min_by_key(|id| self.workingset.since(age(id)))
+    }
+
+    /// The oldest of a name, of all kinds; for [`EVICTABLE`] names.
     pub(crate) fn oldest(&self, folios: &Folios, name: ListName) -> Option<FolioId> {
         let oldest = |kind| self.oldest_in(folios, name, kind);
         match self.sizes {
@@ -425,7 +450,13 @@ impl Lruvecs {
     /// Puts `id` at the young end of `name`; pinned and immovable folios that are mapped go to the unevictable list
     /// instead.
     pub(crate) fn add(&mut self, folios: &mut Folios, id: FolioId, name: ListName) {
-        self.home(folios, id, name).push_young(folios, id);
+        let folio = folios.get(id);
+        let unproven = self.get(self.of(folio)).workingset.unproven.has(folio.age);
+        let list = self.home(folios, id, name);
+        list.push_young(folios, id);
+        if unproven && list.name == ListName::Limbo {
+            list.mark();
+        }
     }
 
     /// The same at the old end.
@@ -503,16 +534,26 @@ mod tests {
                 .collect();
             let mut list = List::new(ListName::Inactive);
             let mut model: VecDeque<FolioId> = VecDeque::new();
+            let mut marked = None;
             for (op, n) in ops {
                 let id = ids[n as usize];
                 let listed = model.contains(&id);
                 match op {
                     0 if !listed => { list.push_young(&mut folios, id); model.push_front(id); }
                     1 if !listed => { list.push_old(&mut folios, id); model.push_back(id); }
-                    2 if listed => { list.remove(&mut folios, id); model.retain(|&m| m != id); }
+                    2 if listed => {
+                        let at = model.iter().position(|&m| m == id).unwrap();
+                        if marked == Some(id) {
+                            marked = model.get(at + 1).copied();
+                        }
+                        list.remove(&mut folios, id);
+                        model.remove(at);
+                    }
+                    3 => { list.mark(); marked = model.front().copied(); }
                     _ => {}
                 }
                 prop_assert_eq!(list.oldest(), model.back().copied());
+                prop_assert_eq!(list.youngest_marked(), marked);
                 prop_assert_eq!(list.pages() as usize, model.len());
                 prop_assert_eq!(list.folios() as usize, model.len());
             }

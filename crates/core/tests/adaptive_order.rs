@@ -1,5 +1,6 @@
 //! Windows, adaptive orders and folding up, decision by decision.
 
+use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
     Access, Advice, Command, Commands, Config, Core, Event, Frame, FreeMode, Kind, LEAF_PAGES,
     Order, OrderPolicy, Outcome, PageCount, PageIndex, PageRange, PageState, Reclaimer, Reply,
@@ -328,6 +329,25 @@ fn a_stream_takes_several_folios_of_a_fixed_order_with_one_fault() {
             assert_eq!(world.touch(n), [order], "page {n}");
         }
     }
+}
+
+/// No page of a stream comes in by itself, so nothing pays for looking at watched folios: they leave when their neighbours do. When they did not, those of the first
+/// lap stayed, and memory filled with them.
+#[test]
+fn a_stream_leaves_nothing_behind_that_is_watched() {
+    let mut world = World::adaptive();
+    let budget = MIN_LIMIT_PAGES;
+    let limit = Event::SetLimit {
+        pages: PageCount(budget),
+    };
+    world.core.handle(limit, &mut Commands::new());
+    (0..3 * budget).for_each(|n| _ = world.touch(n));
+    let stays = |n: &u32| {
+        let state = world.core.page_state(world.page(*n));
+        matches!(state, PageState::Resident | PageState::Limbo)
+    };
+    let first = (0..budget).filter(stays).count();
+    assert_eq!(first, 0, "of {budget} pages that came first");
 }
 
 /// Of folios of 64 KiB a stream gets a leaf with each fault, and they leave it together for a place in the pool that is made like it: so the

@@ -23,6 +23,7 @@ use crate::limits::{BALANCE_BATCH, FOLIO_SHARE, LOAD_RESERVE, RECLAIM_BATCH, REC
 use crate::lru::{ANON, FILE, UNWATCHED, VecId, WATCHED, kind_of};
 use crate::machine::Core;
 use crate::places::block_of;
+use crate::unproven::End;
 use crate::workingset::{Rule, SIXTEENTH, pace};
 
 /// What reclaim leaves alone.
@@ -205,6 +206,11 @@ impl Core {
                 self.balance(vec, kind);
             }
         }
+        if self.config.workingset {
+            let lists = self.lru.get_mut(vec);
+            let (now, folios) = (lists.workingset.now(), lists.folios());
+            lists.workingset.unproven.pressed(now, folios);
+        }
         let least = self.limbo_least(vec);
         let behind = [UNWATCHED, WATCHED].map(|part| self.limbo_behind(vec, part));
         let costs = self.lru.get(vec).kinds().iter();
@@ -213,7 +219,7 @@ impl Core {
         // What is earned must fit into the batch: where limbo is to grow, less is saved in one.
         let most = match behind {
             [0, 0] => RECLAIM_BATCH as u32,
-            _ => (RECLAIM_BATCH as u32 * SIXTEENTH / pace(false, dearest)).max(1),
+            _ => (RECLAIM_BATCH as u32 * SIXTEENTH / pace(dearest)).max(1),
         };
         let surplus = self.in_limbo(vec).saturating_sub(least);
         let saved = self.save_oldest(vec, pages.0.min(surplus), most, by, out);
@@ -226,7 +232,13 @@ impl Core {
                 continue;
             }
             let wanted = earned.min(self.limbo_behind(vec, part));
-            let more = self.take_oldest(vec, wanted, &[part], by, out);
+            // Who is not looked at, since nothing pays for it, is due when others of its age are.
+            let parts: &[u8] = match self.lru.get(vec).workingset.earned(true) {
+                _ if watched => &[WATCHED],
+                0 => &[UNWATCHED, WATCHED],
+                _ => &[UNWATCHED],
+            };
+            let more = self.take_oldest(vec, wanted, parts, by, out);
             self.lru.get_mut(vec).workingset.spend(more, watched);
             taken += more;
         }
@@ -311,15 +323,14 @@ impl Core {
                 break;
             }
             self.folios.get_mut(id).errand = Errand::For(by);
-            let (watched, cost) = (folio.part() == WATCHED, self.cost_of(&folio));
+            let (cost, limit) = (self.cost_of(&folio), self.limit);
             let lists = self.lru.get_mut(vec);
             let sizes = lists.sizes();
             lists.balance.gave(kind_of(&folio), n, sizes);
             let workingset = &mut lists.workingset;
-            workingset.earn(n, false, cost);
-            if watched {
-                workingset.earn(n, true, cost);
-            }
+            workingset.unproven.left(folio.age, workingset.now());
+            workingset.earn(n, cost);
+            workingset.earn_watched(n, limit, cost);
             started += n;
             saves += 1;
         }
@@ -341,6 +352,12 @@ impl Core {
 
     fn next_evicted_of(&self, vec: VecId, kind: usize) -> Option<FolioId> {
         let lists = self.lru.get(vec);
+        if lists.workingset.unproven.next() == End::Young
+            && let Some(young) = lists.youngest_unproven(&self.folios, kind)
+            && !self.is_by_leaf(self.folios.get(young).order)
+        {
+            return Some(young);
+        }
         let inactive = lists.oldest_in(&self.folios, ListName::Limbo, kind);
         let active = || lists.oldest_in(&self.folios, ListName::LimboActive, kind);
         match lists.workingset.rule() {

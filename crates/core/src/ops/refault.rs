@@ -1,6 +1,6 @@
 //! Uses that were seen, and departures: where [`workingset`](crate::workingset) meets folios, entries and lists.
 
-use crate::addr::{PageIndex, PageRange};
+use crate::addr::{Order, PageIndex, PageRange};
 use crate::curve::Use;
 use crate::folio::{Folio, FolioId, ListName};
 use crate::leaf::Entry;
@@ -27,6 +27,8 @@ impl Core {
         if let Some(shadow) = found {
             let lists = self.lru.get_mut(vec);
             let distance = self.shadows.distance(shadow, lists.workingset.now());
+            let age = lists.workingset.now().wrapping_sub(distance);
+            lists.workingset.unproven.came_back(age);
             passes = lists.stream_passes(page, folio.order, step, shadow, distance);
             near = !passes && self.is_near(self.lru.get(vec), kind, distance);
             let price = self.cost_of(&folio);
@@ -52,7 +54,12 @@ impl Core {
                 stat.workingset_restore_anon += restored;
             }
         });
-        let age = self.lru.get_mut(vec).workingset.tick();
+        let workingset = &mut self.lru.get_mut(vec).workingset;
+        workingset.unproven.arrived();
+        if step.window == Order::ZERO {
+            workingset.came_alone();
+        }
+        let age = workingset.tick();
         let record = self.folios.get_mut(id);
         record.set_active(near);
         record.age = age;
@@ -70,6 +77,7 @@ impl Core {
             unreachable!("{page} was brought in")
         };
         self.folios.get_mut(id).ahead = true;
+        self.lruvec_of(id).workingset.unproven.arrived();
         let what = Self::use_of(self.folios.get(id), shadow);
         self.imagine(id, what);
         self.at(id)
@@ -141,8 +149,9 @@ impl Core {
         if !lists.workingset.curve.follows(key, what, self.limit) {
             return;
         }
-        let folios = lists.folios() + 1;
-        let Some(missed) = lists.workingset.curve.used(key, what, folios) else {
+        let (folios, trusted) = (lists.folios() + 1, lists.workingset.trusts_reuse());
+        let curve = &mut lists.workingset.curve;
+        let Some(missed) = curve.used(key, what, folios, trusted) else {
             return;
         };
         self.count(folio.group, |stat| {

@@ -1,0 +1,215 @@
+//! Who leaves first when memory was never full before.
+//!
+//! Nothing is taken out while memory fills: a program that fits into it should not pay for being watched. So when the first folio
+//! has to leave, all that is known of any is when it came, and the same holds after memory was given up and has filled again. These
+//! are the *unproven*: they came while nothing left, and have not been seen in use since. What is oldest by arrival goes first,
+//! like elsewhere, but here that is a guess, and it can be the worst one:
+//!
+//! - A program that reads its input once and goes on has done with what came first.
+//! - Where one works on what it built up first, or goes round in a loop a little longer than memory, what came first is in use, and
+//!   each page that leaves is wanted next. Of a mix of a loop and two other programs in memory for three quarters of it, LRU
+//!   missed 61 pages beyond their first touches; victims by arrival 1164, victims by arrival from the other end 80. (For a sweep up and
+//!   down it is the other way round: 525 and 2486.)
+//!
+//! # Which end
+//! Both ends are tried, and who has cost less gives the victims. The ages of the unproven lie in a row, from the old end `edge` has
+//! passed to the young end; so the age in the shadow of one that comes back tells which end it left by. As long as
+//!
+//! ```text
+//!     come back by the old end  ≤  come back by the young end + folios / 128
+//! ```
+//!
+//! the old end gives all but one in 32, as LRU would with what it knows; beyond that the young end does, until it has
+//! cost as much. So a wrong guess costs twice what the better end does, and a 128th of memory. (Both alike from the beginning: a sort in memory for
+//! three fifths of it missed an eighth more, as what it wrote last came back late.)
+//!
+//! Who is seen in use is unproven no more, and what has not been seen in limbo while three eighths of memory went is not in use, by whichever
+//! end it came: from then on all goes by age.
+//!
+//! Folios that leave by the leaf go by age, too: out of turn they would leave one by one.
+//!
+//! # What it costs
+//! A mark in each list of limbo, on the youngest that is unproven, and no take-outs: limbo fills with what evictions earn, as always. Taking out 64 for each
+//! that leaves, until all have been seen, was tried, and bought nothing.
+
+/// Which end of the unproven gives the next victim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    /// Who came first.
+    Old,
+    /// Who came last.
+    Young,
+}
+
+/// Of so many victims all but one are from the end that is preferred.
+const TURNS: u32 = 32;
+/// What came in while nothing left must be one folio in so many to be more than chance.
+const FILLED: u32 = 2;
+/// One folio of memory in so many may come back by the old end before the young one is preferred.
+const MARGIN: u32 = 128;
+/// How many sixteenths of memory leave until the rest is taken for idle.
+const KNOWN: u32 = 6;
+
+/// What one lruvec knows of them. See the [module](self).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Unproven {
+    /// Folios that came in since one has left.
+    arrived: u32,
+    /// When the last one left.
+    left: u32,
+    /// They came after this …
+    first: u32,
+    /// … and not after this, …
+    full: u32,
+    /// … when so many folios were in memory.
+    folios: u32,
+    /// The age of the last one that left by the old end.
+    edge: u32,
+    /// How many have left, …
+    gone: u32,
+    /// … and come back, by [`End`].
+    back: [u32; 2],
+    /// Parts of a victim from the young end.
+    turn: u32,
+}
+
+impl Unproven {
+    /// A folio has come in.
+    pub(crate) fn arrived(&mut self) {
+        self.arrived = self.arrived.saturating_add(1);
+    }
+
+    /// `folios` are in memory, and one must leave.
+    pub(crate) fn pressed(&mut self, now: u32, folios: u32) {
+        if self.arrived > folios / FILLED {
+            *self = Self {
+                left: now,
+                first: self.left,
+                full: now,
+                folios,
+                edge: self.left,
+                back: self.back.map(|pages| pages / 2),
+                ..Self::default()
+            };
+        }
+    }
+
+    /// Whether a folio of this age came in while nothing left, and was not seen in use since.
+    pub(crate) fn has(&self, age: u32) -> bool {
+        age.wrapping_sub(self.first).wrapping_sub(1) < self.full.wrapping_sub(self.first)
+    }
+
+    /// Which end is next.
+    pub(crate) fn next(&self) -> End {
+        match self.turn >= TURNS {
+            true => End::Young,
+            false => End::Old,
+        }
+    }
+
+    /// A folio of this age, by the [next](Self::next) end if it is unproven, has left.
+    pub(crate) fn left(&mut self, age: u32, now: u32) {
+        (self.left, self.arrived) = (now, 0);
+        if !self.has(age) {
+            return;
+        }
+        match self.next() {
+            End::Old => self.edge = age,
+            End::Young => self.turn -= TURNS,
+        }
+        self.gone += 1;
+        let [old, young] = self.back;
+        let known = u64::from(self.gone) * 16 > u64::from(self.folios) * u64::from(KNOWN);
+        self.turn = match old <= young + self.folios / MARGIN {
+            _ if known => 0,
+            true => self.turn + 1,
+            false => self.turn + TURNS - 1,
+        };
+    }
+
+    /// What was last seen in use at `age` has come back.
+    pub(crate) fn came_back(&mut self, age: u32) {
+        if self.has(age) {
+            let by_old = age.wrapping_sub(self.first) <= self.edge.wrapping_sub(self.first);
+            self.back[if by_old { End::Old } else { End::Young } as usize] += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FOLIOS: u32 = 1280;
+
+    /// Memory has filled for the first time, in as many uses as there are folios.
+    fn full() -> Unproven {
+        let mut unproven = Unproven::default();
+        (0..FOLIOS).for_each(|_| unproven.arrived());
+        unproven.pressed(FOLIOS, FOLIOS);
+        unproven
+    }
+
+    /// `n` leave, and those by the end `bad` come back. How many went by the young end.
+    fn evict(unproven: &mut Unproven, n: u32, bad: Option<End>) -> u32 {
+        let (mut old, mut young) = (unproven.edge + 1, FOLIOS);
+        let mut by_young = 0;
+        for _ in 0..n {
+            let end = unproven.next();
+            let age = match end {
+                End::Old => old,
+                End::Young => young,
+            };
+            match end {
+                End::Old => old += 1,
+                End::Young => young -= 1,
+            }
+            by_young += u32::from(end == End::Young);
+            unproven.left(age, FOLIOS);
+            if bad == Some(end) {
+                unproven.came_back(age);
+            }
+        }
+        by_young
+    }
+
+    #[test]
+    fn what_came_first_goes_first_while_that_costs_nothing() {
+        assert_eq!(evict(&mut full(), 320, None), 320 / TURNS - 1);
+        assert!(evict(&mut full(), 320, Some(End::Young)) < 320 / TURNS);
+    }
+
+    #[test]
+    fn what_comes_back_by_the_old_end_turns_to_the_young_one() {
+        let by_young = evict(&mut full(), 320, Some(End::Old));
+        let tried = 320 - by_young;
+        assert!(tried < FOLIOS / MARGIN + 320 / TURNS + 4, "{tried}");
+    }
+
+    #[test]
+    fn who_was_not_seen_for_long_goes_by_age() {
+        let mut unproven = full();
+        let most = FOLIOS * KNOWN / 16;
+        assert!(evict(&mut unproven, most, Some(End::Old)) > 0);
+        let by_young = evict(&mut unproven, 100, Some(End::Old));
+        assert!(by_young <= 1, "{by_young}");
+    }
+
+    #[test]
+    fn only_who_came_while_nothing_left_is_unproven() {
+        let mut unproven = full();
+        assert!(unproven.has(1) && unproven.has(FOLIOS));
+        assert!(!unproven.has(0) && !unproven.has(FOLIOS + 1));
+        // One leaves for each that comes: nothing has filled.
+        for n in 1..=FOLIOS {
+            unproven.arrived();
+            unproven.pressed(FOLIOS + n, FOLIOS);
+            unproven.left(n, FOLIOS + n);
+        }
+        assert!(unproven.has(FOLIOS) && !unproven.has(FOLIOS + 1));
+        // Memory is given up and fills again.
+        (0..FOLIOS).for_each(|_| unproven.arrived());
+        unproven.pressed(3 * FOLIOS, FOLIOS);
+        assert!(!unproven.has(2 * FOLIOS) && unproven.has(2 * FOLIOS + 1));
+    }
+}

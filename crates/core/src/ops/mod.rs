@@ -14,6 +14,7 @@ mod group;
 pub(crate) mod lazy_free;
 pub(crate) mod leaf_out;
 pub(crate) mod left_behind;
+mod limbo;
 mod merge;
 mod pin;
 pub(crate) mod reclaim;

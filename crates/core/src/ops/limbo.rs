@@ -1,0 +1,360 @@
+//! Into limbo and out of it: the two steps in which memory leaves.
+//!
+//! *In.* The oldest mapped folios of a lruvec are taken out of the program into frames of the pool. Where neighbours go one after
+//! the other they go by one call of the kernel's, so a batch that has what it wants still takes the rest of a leaf
+//! ([`ends_leaf`](Core::ends_leaf)); where what goes is scattered, its leaf may go as a whole ([`leaf_out`](super::leaf_out)).
+//!
+//! *Out.* The oldest folios in limbo go to the store, or to their file; a batch that has what it wants still empties a block of frames
+//! ([`ends_block`](Core::ends_block)), which a leaf may be taken out to next.
+//!
+//! Limbo has a part for watched folios and one for all others, and its length is judged for each, as a share of what is mapped and in limbo of that part.
+
+use crate::addr::{Frame, LEAF_PAGES, Order, PageIndex, PageRange};
+use crate::command::{Command, Commands};
+use crate::event::Reclaimer;
+use crate::folio::{Errand, FolioId, ListName, State};
+use crate::limits::{BALANCE_BATCH, FOLIO_SHARE, LOAD_RESERVE, RECLAIM_BATCH, RECLAIM_SCAN};
+use crate::lru::{ANON, FILE, VecId, WATCHED, kind_of};
+use crate::machine::Core;
+use crate::places::block_of;
+use crate::unproven::End;
+use crate::workingset::Rule;
+
+impl Core {
+    /// Pages in limbo, or on their way there.
+    pub(crate) fn in_limbo(&self, vec: VecId) -> u32 {
+        let lists = self.lru.get(vec);
+        let limbo = [ListName::Limbo, ListName::LimboActive].map(|name| lists.pages_of(name));
+        limbo.into_iter().sum::<u32>() + lists.taking_out
+    }
+
+    /// How long limbo is at least, so that who leaves memory has been there: the lruvec's share, by its pages, of what is
+    /// configured for all.
+    pub(crate) fn limbo_least(&self, vec: VecId) -> u32 {
+        let all = u64::from(self.limit) * u64::from(self.config.limbo_share) / 1024;
+        let total = self.lru.pages().max(1);
+        (all * u64::from(self.lru.get(vec).pages()) / u64::from(total)) as u32
+    }
+
+    /// By how many pages a part's limbo is shorter than it should be.
+    pub(crate) fn limbo_behind(&self, vec: VecId, part: u8) -> u32 {
+        let lists = self.lru.get(vec);
+        let (mut limbo, mut mapped) = (lists.taking_out, 0);
+        for &kind in lists.kinds() {
+            let pages = |name| lists.list(name, kind, part).pages();
+            limbo += pages(ListName::Limbo) + pages(ListName::LimboActive);
+            mapped += pages(ListName::Active) + pages(ListName::Inactive);
+        }
+        let least = u32::from(self.config.limbo_share);
+        let share = match self.config.workingset {
+            true => lists.workingset.limbo_share(part == WATCHED, least),
+            false => least,
+        };
+        let wanted = u64::from(limbo + mapped) * u64::from(share) / 1024;
+        (wanted as u32).saturating_sub(limbo)
+    }
+
+    /// Starts saves from limbo's old ends until `pages` pages are on their way out, in at most `most` folios.
+    pub(crate) fn save_oldest(
+        &mut self,
+        vec: VecId,
+        pages: u32,
+        most: u32,
+        by: Reclaimer,
+        out: &mut Commands,
+    ) -> u32 {
+        let (mut started, mut saves) = (0, 0);
+        let mut last = None;
+        for _ in 0..RECLAIM_SCAN {
+            if out.len() >= RECLAIM_BATCH {
+                break;
+            }
+            let Some(id) = self.next_evicted(vec) else {
+                break;
+            };
+            let folio = *self.folios.get(id);
+            let goes_on = || {
+                folio
+                    .frame
+                    .is_some_and(|frame| self.ends_block(last, frame))
+            };
+            if (started >= pages || saves >= most) && !goes_on() {
+                break;
+            }
+            last = folio.frame;
+            let n = folio.order.pages().0;
+            self.count_scan(id, by);
+            self.unlist(id);
+            // A store that takes nothing may still hold what has not changed. The rest makes way for the next scan.
+            if self.store_blocked && folio.must_be_written() {
+                self.folios.get_mut(id).age = self.lru.get(vec).workingset.now();
+                self.list(id, ListName::Limbo);
+                continue;
+            }
+            if !self.start_save(id, out) {
+                self.list_old(id, ListName::Limbo);
+                break;
+            }
+            self.folios.get_mut(id).errand = Errand::For(by);
+            let (cost, limit) = (self.cost_of(&folio), self.limit);
+            let lists = self.lru.get_mut(vec);
+            let sizes = lists.sizes();
+            lists.balance.gave(kind_of(&folio), n, sizes);
+            let workingset = &mut lists.workingset;
+            workingset.unproven.left(folio.age, workingset.now());
+            workingset.earn(n, cost);
+            workingset.earn_watched(n, limit, cost);
+            started += n;
+            saves += 1;
+        }
+        started
+    }
+
+    /// Who leaves limbo next: of the kind whose turn it is, if that has something there.
+    pub(crate) fn next_evicted(&self, vec: VecId) -> Option<FolioId> {
+        let lists = self.lru.get(vec);
+        let next = |kind| self.next_evicted_of(vec, kind);
+        match *lists.kinds() {
+            [kind] => next(kind),
+            _ => {
+                let kind = lists.balance.next();
+                next(kind).or_else(|| next(1 - kind))
+            }
+        }
+    }
+
+    fn next_evicted_of(&self, vec: VecId, kind: usize) -> Option<FolioId> {
+        let lists = self.lru.get(vec);
+        if lists.workingset.unproven.next() == End::Young
+            && let Some(young) = lists.youngest_unproven(&self.folios, kind)
+            && !self.is_by_leaf(self.folios.get(young).order)
+        {
+            return Some(young);
+        }
+        let inactive = lists.oldest_in(&self.folios, ListName::Limbo, kind);
+        let active = || lists.oldest_in(&self.folios, ListName::LimboActive, kind);
+        match lists.workingset.rule() {
+            Rule::Reuse => inactive.or_else(active),
+            Rule::Recency => lists.older(&self.folios, inactive, active()),
+        }
+    }
+
+    /// Who is taken out next, of these parts: of the kind of which less is in limbo, as both should have the same share there.
+    pub(crate) fn next_for_limbo(&self, vec: VecId, parts: &[u8]) -> Option<FolioId> {
+        let lists = self.lru.get(vec);
+        let next = |kind| self.next_for_limbo_of(vec, kind, parts);
+        if let [kind] = *lists.kinds() {
+            return next(kind);
+        }
+        let limbo = |kind| {
+            let names = [ListName::Limbo, ListName::LimboActive];
+            let pages = names.map(|name| u64::from(lists.pages_in(name, kind)));
+            pages.into_iter().sum::<u64>()
+        };
+        let [anon, file] = lists.sizes().map(u64::from);
+        let kind = match limbo(FILE) * anon < limbo(ANON) * file {
+            true => FILE,
+            false => ANON,
+        };
+        next(kind).or_else(|| next(1 - kind))
+    }
+
+    fn next_for_limbo_of(&self, vec: VecId, kind: usize, parts: &[u8]) -> Option<FolioId> {
+        let lists = self.lru.get(vec);
+        let oldest = |name| {
+            let of = |&part: &u8| lists.list(name, kind, part).oldest();
+            let all = parts.iter().map(of);
+            all.fold(None, |one, other| lists.older(&self.folios, one, other))
+        };
+        let (active, inactive) = (oldest(ListName::Active), oldest(ListName::Inactive));
+        if active.is_none() || inactive.is_none() || lists.workingset.rule() == Rule::Recency {
+            return lists.older(&self.folios, active, inactive);
+        }
+        // Active and inactive have the same share in limbo.
+        let pages = |name| {
+            let of = |&part: &u8| lists.list(name, kind, part).pages();
+            parts.iter().map(of).sum::<u32>()
+        };
+        let (mapped, all) = (
+            pages(ListName::Inactive),
+            pages(ListName::Inactive) + pages(ListName::Limbo),
+        );
+        let watched = parts == [WATCHED];
+        let share = lists
+            .workingset
+            .limbo_share(watched, u32::from(self.config.limbo_share));
+        let stays = (u64::from(all) * u64::from(1024 - share) / 1024).max(1);
+        match u64::from(mapped) <= stays {
+            true => active,
+            false => inactive,
+        }
+    }
+
+    /// Starts the save of a folio in limbo that is on no list. False when no slot is to be had. What is a file's has its place
+    /// there.
+    pub(crate) fn start_save(&mut self, id: FolioId, out: &mut Commands) -> bool {
+        let folio = *self.folios.get(id);
+        if folio.is_in_file() {
+            self.begin(id, State::Saving);
+            out.push(Command::WriteBack {
+                folio: id,
+                at: self.at(id),
+                frame: folio.frame.expect("a folio in limbo has a frame"),
+            });
+            return true;
+        }
+        let Some(slot) = self.slots.reserve(folio.order) else {
+            return false;
+        };
+        self.begin(id, State::Saving);
+        self.folios.get_mut(id).save_as(slot);
+        let frame = folio.frame.expect("a folio in limbo has a frame");
+        out.push(Command::Save {
+            folio: id,
+            frame,
+            slot,
+            previous: folio.backing(),
+        });
+        true
+    }
+
+    /// Starts take-outs of the oldest folios of these parts until `pages` pages are on their way.
+    pub(crate) fn take_oldest(
+        &mut self,
+        vec: VecId,
+        pages: u32,
+        parts: &[u8],
+        by: Reclaimer,
+        out: &mut Commands,
+    ) -> u32 {
+        let mut started = 0;
+        let mut last = None;
+        // What is watched is not due yet: it is looked at.
+        let are_due = parts != [WATCHED];
+        while out.len() < 2 * RECLAIM_BATCH {
+            let Some(id) = self.next_for_limbo(vec, parts) else {
+                break;
+            };
+            let (at, order) = (self.at(id), self.folios.get(id).order);
+            let room = 2 * RECLAIM_BATCH - out.len();
+            let enough = started >= pages || self.is_by_leaf(order) && room < block_of(order);
+            if enough && !self.ends_leaf(last, at, order) {
+                break;
+            }
+            // Each victim is asked for its leaf: the next one lies elsewhere, and is not to go by itself because this one had to.
+            if are_due && self.consider_leaf(id) {
+                break;
+            }
+            last = Some(at.end());
+            if self.folios.get(id).freed.pages > 0 {
+                // Its part was passed over because the pool has no place for what is dropped: it is not written out.
+                self.split_off_freed(id, out);
+                continue;
+            }
+            let n = self.folios.get(id).order.pages().0;
+            if !self.start_take_out(id, Errand::None, out) {
+                break;
+            }
+            self.count_scan(id, by);
+            started += n;
+        }
+        started
+    }
+
+    /// Whether a batch that has what it wants takes this folio too, because the rest of its leaf has gone: what fits into
+    /// a batch leaves by one call.
+    fn ends_leaf(&self, last: Option<PageIndex>, at: PageRange, order: Order) -> bool {
+        last == Some(at.start) && !at.start.0.is_multiple_of(LEAF_PAGES) && self.is_by_leaf(order)
+    }
+
+    /// The same for a frame that is being emptied: a block that is spare as a whole can take in a leaf as a whole.
+    fn ends_block(&self, last: Option<Frame>, frame: Frame) -> bool {
+        let order = frame.order();
+        let follows =
+            last.is_some_and(|last| last.order() == order && last.index() + 1 == frame.index());
+        let begins = (frame.index() as usize).is_multiple_of(block_of(order));
+        follows && !begins && self.is_by_leaf(order)
+    }
+
+    /// Whether folios of this order come and go by the leaf, if they are neighbours: that is little of all memory, and no more of them
+    /// than a batch has.
+    pub(crate) fn is_by_leaf(&self, order: Order) -> bool {
+        block_of(order) <= RECLAIM_BATCH && self.limit / FOLIO_SHARE >= LEAF_PAGES
+    }
+
+    /// Starts the take-out of a resident folio. False when the pool has no place for it.
+    pub(crate) fn start_take_out(
+        &mut self,
+        id: FolioId,
+        errand: Errand,
+        out: &mut Commands,
+    ) -> bool {
+        let folio = *self.folios.get(id);
+        let Some(frame) = self.hole_for_take_out(id, out) else {
+            return false;
+        };
+        self.unlist(id);
+        self.unmark(id);
+        self.begin(id, State::TakingOut);
+        let record = self.folios.get_mut(id);
+        record.frame = Some(frame);
+        record.errand = errand;
+        if record.goes_to_limbo() {
+            self.lruvec_of(id).taking_out += folio.order.pages().0;
+        }
+        out.push(Command::TakeOut {
+            folio: id,
+            at: self.at(id),
+            frame,
+        });
+        true
+    }
+
+    /// A place in the pool for what is taken out. When there is none, one may be made.
+    pub(crate) fn hole_for_take_out(&mut self, id: FolioId, out: &mut Commands) -> Option<Frame> {
+        let (folio, page) = (self.folios.get(id), self.at(id).start);
+        let (order, node) = (folio.order, folio.node);
+        if self.frames.holes(order, node) > LOAD_RESERVE {
+            return self.frames.take_hole(order, node, page);
+        }
+        // Spare frames may be what fills the pool: their places are wanted more than their pages.
+        if let Some(frame) = self.frames.drain_one_of(order, node) {
+            out.push(Command::FreeFrame { frame });
+        }
+        None
+    }
+
+    /// Under the rule of reuse each kind's inactive list is a thirty-second of all of it. What is too much of either changes over,
+    /// oldest first.
+    pub(crate) fn balance(&mut self, vec: VecId, kind: usize) {
+        for _ in 0..BALANCE_BATCH {
+            let lists = self.lru.get(vec);
+            let pages = |name| lists.pages_in(name, kind);
+            let active = pages(ListName::Active) + pages(ListName::LimboActive);
+            let all = active + pages(ListName::Inactive) + pages(ListName::Limbo);
+            let want = all - (all / 32).max(2).min(all);
+            if active > want {
+                let Some(id) = lists.oldest_in(&self.folios, ListName::LimboActive, kind) else {
+                    break;
+                };
+                let pages = u64::from(self.folios.get(id).order.pages().0);
+                self.count_for(id, |stat| stat.pgdeactivate += pages);
+                self.unlist(id);
+                self.folios.get_mut(id).set_active(false);
+                self.list(id, ListName::Limbo);
+            } else {
+                let Some(id) = lists.oldest_in(&self.folios, ListName::Limbo, kind) else {
+                    break;
+                };
+                let pages = self.folios.get(id).order.pages().0;
+                if active + pages > want || lists.pages_in(ListName::Limbo, kind) <= pages {
+                    break;
+                }
+                self.count_for(id, |stat| stat.pgactivate += u64::from(pages));
+                self.unlist(id);
+                self.folios.get_mut(id).set_active(true);
+                self.lru.add_old(&mut self.folios, id, ListName::Limbo);
+            }
+        }
+    }
+}

@@ -4,27 +4,30 @@ mod common;
 
 use common::page_model::word;
 use common::{PAGE, Rng, is_over, stress_time};
-use millpond::{Delivery, Manager, Order, StoreKind};
+use millpond::{Delivery, Manager, ManagerBuilder, Order, StoreKind};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 const THREADS: usize = 3;
+/// Pages of a region: three times what fits.
 const PAGES: usize = 24 << 10;
 /// Pages of each thread that it writes to again and again, spread over all leaves: they leave with the others and come back.
 const HOT: usize = 256;
+
+/// A third of the region's size.
+fn third() -> ManagerBuilder {
+    Manager::builder()
+        .ram(32 << 20)
+        .store(StoreKind::compressed_ram())
+        .delivery(Delivery::InThread)
+}
 
 /// Every thread adds to words of its own on pages that all of them use, at random, in a third of the memory that this would take.
 /// A page that were mapped behind the back of a leaf that leaves would take what was added there with it.
 #[test]
 fn no_increment_is_lost_with_a_leaf() {
-    let manager = Manager::builder()
-        .ram(32 << 20)
-        .store(StoreKind::compressed_ram())
-        .delivery(Delivery::InThread)
-        .background_reclaim(true)
-        .build()
-        .unwrap();
+    let manager = third().background_reclaim(true).build().unwrap();
     let region = manager.region_with(PAGES * PAGE, Order::ZERO).unwrap();
     let base = region.as_ptr() as usize;
     let end = Instant::now() + stress_time();
@@ -68,13 +71,7 @@ const LOCKED: usize = 12;
 /// it stopped the program.
 #[test]
 fn leaves_that_stay_lose_nothing_while_others_reclaim() {
-    let manager = Manager::builder()
-        .ram(32 << 20)
-        .store(StoreKind::compressed_ram())
-        .delivery(Delivery::InThread)
-        .background_reclaim(true)
-        .build()
-        .unwrap();
+    let manager = third().background_reclaim(true).build().unwrap();
     let region = manager.region_with(PAGES * PAGE, Order::ZERO).unwrap();
     let base = region.as_ptr() as usize;
     let end = Instant::now() + stress_time();
@@ -124,12 +121,7 @@ fn leaves_that_stay_lose_nothing_while_others_reclaim() {
 /// copied or grows must be one again, and is cut anew afterwards.
 #[test]
 fn a_region_that_leaves_have_left_is_copied_and_grows() {
-    let manager = Manager::builder()
-        .ram(32 << 20)
-        .store(StoreKind::compressed_ram())
-        .delivery(Delivery::InThread)
-        .build()
-        .unwrap();
+    let manager = third().build().unwrap();
     let moves = manager.capabilities().moves_pages;
     let mut region = manager.region_with(PAGES * PAGE, Order::ZERO).unwrap();
     let mut values = vec![0u64; PAGES];

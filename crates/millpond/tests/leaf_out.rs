@@ -23,6 +23,33 @@ fn third() -> ManagerBuilder {
         .delivery(Delivery::InThread)
 }
 
+/// A thread adds to words of its own, on the page that `page` says for the nth time, until it is over. None is lost, on the way and in the end.
+fn count(
+    base: usize,
+    thread: usize,
+    mut page: impl FnMut(usize) -> usize,
+    over: impl Fn() -> bool,
+) {
+    let mut counts = vec![0u64; PAGES];
+    while !over() {
+        for n in 0..10_000 {
+            let page = page(n);
+            let before = word(base, page, thread).fetch_add(1, Relaxed);
+            assert_eq!(before, counts[page], "page {page}");
+            counts[page] += 1;
+        }
+    }
+    for (page, &count) in counts.iter().enumerate() {
+        assert_eq!(word(base, page, thread).load(Relaxed), count, "page {page}");
+    }
+}
+
+fn say_what_was_skipped(moves: bool) {
+    if !moves {
+        eprintln!("skipped in part: leaves leave by their tables where the kernel can move pages");
+    }
+}
+
 /// Every thread adds to words of its own on pages that all of them use, at random, in a third of the memory that this would take.
 /// A page that were mapped behind the back of a leaf that leaves would take what was added there with it.
 #[test]
@@ -37,31 +64,17 @@ fn no_increment_is_lost_with_a_leaf() {
             let manager = &manager;
             scope.spawn(move || {
                 let mut rng = Rng(0x1eaf + thread as u64);
-                let mut counts = vec![0u64; PAGES];
-                loop {
-                    for n in 0..10_000 {
-                        let page = match n % 4 {
-                            0 => rng.below(HOT) * (PAGES / HOT),
-                            _ => rng.below(PAGES),
-                        };
-                        let before = word(base, page, thread).fetch_add(1, Relaxed);
-                        assert_eq!(before, counts[page], "page {page}");
-                        counts[page] += 1;
-                    }
-                    let shown = !moves || manager.stats().vm.takeout_leaf > 0;
-                    if is_over(end, shown) {
-                        break;
-                    }
-                }
-                for (page, &count) in counts.iter().enumerate() {
-                    assert_eq!(word(base, page, thread).load(Relaxed), count, "page {page}");
-                }
+                let page = |n: usize| match n % 4 {
+                    0 => rng.below(HOT) * (PAGES / HOT),
+                    _ => rng.below(PAGES),
+                };
+                count(base, thread, page, || {
+                    is_over(end, !moves || manager.stats().vm.takeout_leaf > 0)
+                });
             });
         }
     });
-    if !moves {
-        eprintln!("skipped in part: leaves leave by their tables where the kernel can move pages");
-    }
+    say_what_was_skipped(moves);
 }
 
 /// Pages that are locked at one time: in every fourth leaf. When more leaves stay, soon no more are tried.
@@ -82,13 +95,7 @@ fn leaves_that_stay_lose_nothing_while_others_reclaim() {
             let stop = &stop;
             scope.spawn(move || {
                 let mut rng = Rng(0x57a5 + thread as u64);
-                let mut counts = vec![0u64; PAGES];
-                while !stop.load(Relaxed) {
-                    let page = rng.below(PAGES);
-                    let before = word(base, page, thread).fetch_add(1, Relaxed);
-                    assert_eq!(before, counts[page], "page {page}");
-                    counts[page] += 1;
-                }
+                count(base, thread, |_| rng.below(PAGES), || stop.load(Relaxed));
             });
         }
         let mut rng = Rng(0x10c);
@@ -112,9 +119,7 @@ fn leaves_that_stay_lose_nothing_while_others_reclaim() {
         }
         stop.store(true, Relaxed);
     });
-    if !moves {
-        eprintln!("skipped in part: leaves leave by their tables where the kernel can move pages");
-    }
+    say_what_was_skipped(moves);
 }
 
 /// Leaves that leave cut the region into several mappings of the kernel's. What is handed over by tables goes as one: a region that is

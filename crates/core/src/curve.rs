@@ -89,10 +89,7 @@ impl Miniature {
     /// Whether a use of `key` misses. What there is no table for is not known. The rule of reuse is only followed while it is `trusted`.
     fn misses(&mut self, key: u32, room: u32, trusted: bool) -> Option<bool> {
         let would = self.duel.reference(key, room)?;
-        let missed = match self.rule {
-            Rule::Recency => would.recency,
-            Rule::Reuse => would.reuse,
-        };
+        let missed = would.under(self.rule);
         self.score = would.score(self.score, room);
         let ahead = Duel::ahead(room);
         if trusted && self.score >= ahead {

@@ -20,6 +20,8 @@
 //! What is compared with what, and what follows: `workingset.rs`.
 
 use crate::limits::{WATCHED_FOLIOS, WATCHED_MOST};
+use crate::workingset::Rule;
+use std::collections::VecDeque;
 
 const NONE: u16 = u16::MAX;
 /// Folios that one reference puts out of a simulated cache at most, when that has become smaller.
@@ -100,6 +102,14 @@ pub(crate) struct Misses {
 }
 
 impl Misses {
+    /// Whether a cache that follows `rule` misses.
+    pub(crate) fn under(self, rule: Rule) -> bool {
+        match rule {
+            Rule::Recency => self.recency,
+            Rule::Reuse => self.reuse,
+        }
+    }
+
     /// Misses of recency less misses of reuse, with these; bounded, so that old merits are forgotten.
     pub(crate) fn score(self, before: i32, room: u32) -> i32 {
         let bound = Duel::bound(room);
@@ -118,11 +128,8 @@ pub(crate) struct Duel {
     trial: Chain,
     remembered: Chain,
     kept: u32,
-    /// What is held by arrival: a ring, empty where nobody asks …
-    queue: Vec<u16>,
-    /// … of so many from this place on.
-    queued: u32,
-    first: u32,
+    /// What is held by arrival; without capacity where nobody asks.
+    queue: VecDeque<u16>,
     /// The most seats of either cache.
     most: u32,
     /// All seats were made at once.
@@ -144,15 +151,13 @@ impl Duel {
             trial: Chain::EMPTY,
             remembered: Chain::EMPTY,
             kept: 0,
-            queue: Vec::new(),
-            queued: 0,
-            first: 0,
+            queue: VecDeque::new(),
         }
     }
 
     /// A third one beside them, that goes by arrival.
     pub(crate) fn with_arrival(mut self) -> Self {
-        self.queue = vec![0; self.most as usize];
+        self.queue = VecDeque::with_capacity(self.most as usize);
         self
     }
 
@@ -166,7 +171,7 @@ impl Duel {
         self.trial = Chain::EMPTY;
         self.remembered = Chain::EMPTY;
         self.kept = 0;
-        self.queued = 0;
+        self.queue.clear();
         if self.filled {
             self.fill();
         }
@@ -206,7 +211,7 @@ impl Duel {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        let links = self.buckets.len() + self.queue.len();
+        let links = self.buckets.len() + self.queue.capacity();
         (self.seats.len() * size_of::<Seat>() + links * size_of::<u16>()) as u64
     }
 
@@ -215,7 +220,7 @@ impl Duel {
         self.recency.len <= self.most
             && self.kept + self.trial.len <= self.most
             && self.remembered.len <= 2 * self.most + 1
-            && self.queued <= self.most
+            && self.queue.len() <= self.most as usize
     }
 
     fn recency(&mut self, seat: u16, room: u32) -> bool {
@@ -245,24 +250,22 @@ impl Duel {
     }
 
     fn arrival(&mut self, seat: u16, room: u32) -> bool {
-        if self.queue.is_empty() {
+        if self.queue.capacity() == 0 {
             return false;
         }
         let missed = !self.at(seat).in_arrival;
         for _ in 0..EVICT_MOST {
-            if self.queued + u32::from(missed) <= room {
+            if self.queue.len() + usize::from(missed) <= room as usize {
                 break;
             }
-            let victim = self.queue[self.first as usize];
-            self.first = (self.first + 1) % self.most;
-            self.queued -= 1;
+            let Some(victim) = self.queue.pop_front() else {
+                break;
+            };
             self.at_mut(victim).in_arrival = false;
             self.free_if_unknown(victim);
         }
-        if missed && self.queued < self.most {
-            let end = (self.first + self.queued) % self.most;
-            self.queue[end as usize] = seat;
-            self.queued += 1;
+        if missed && self.queue.len() < self.most as usize {
+            self.queue.push_back(seat);
             self.at_mut(seat).in_arrival = true;
         }
         missed

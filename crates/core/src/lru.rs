@@ -451,9 +451,11 @@ impl Lruvecs {
     /// instead.
     pub(crate) fn add(&mut self, folios: &mut Folios, id: FolioId, name: ListName) {
         let folio = folios.get(id);
-        let unproven = self.get(self.of(folio)).workingset.unproven.has(folio.age);
+        let unproven =
+            name == ListName::Limbo && self.get(self.of(folio)).workingset.unproven.has(folio.age);
         let list = self.home(folios, id, name);
         list.push_young(folios, id);
+        // What is active has a list of its own there.
         if unproven && list.name == ListName::Limbo {
             list.mark();
         }

@@ -453,11 +453,7 @@ impl Workingset {
 
     /// Keeps the account of what looking at the watched folios costs, and what it spares.
     fn look(&mut self, would: Misses, room: u32, missed: bool) {
-        let sees = match self.rule {
-            Rule::Recency => would.recency,
-            Rule::Reuse => would.reuse,
-        };
-        self.blind += i32::from(would.arrival) - i32::from(sees);
+        self.blind += i32::from(would.arrival) - i32::from(would.under(self.rule));
         self.looked += i32::from(!missed);
         if self.looked > LATELY * room as i32 {
             (self.blind, self.looked) = (self.blind / 2, self.looked / 2);

@@ -5,7 +5,7 @@
 //! respects and extreme in some, and the run draws its steps from that.
 
 use millpond_core::limits::MIN_LIMIT_PAGES;
-use millpond_core::{Config, Order, PageCount};
+use millpond_core::{Config, Order, PageCount, PoolLayout};
 
 use crate::mmu::MmuSabotage;
 use crate::rng::Rng;
@@ -85,9 +85,8 @@ impl Profile {
             (profile.takes_leaves, profile.is_scattered) = (true, true);
             // A leaf that leaves is a small part of memory.
             let limit = PageCount(2 * MIN_LIMIT_PAGES);
-            let pool = Config::new(PageCount(ARENA_PAGES), limit).pool;
             if !profile.is_cramped {
-                profile.config.pool = pool;
+                profile.config.pool = PoolLayout::for_limit(limit);
             }
             profile.config.limit = limit;
             profile.config.workingset = rng.chance(500);

@@ -139,12 +139,12 @@ impl World {
     /// A rule is broken.
     pub(crate) fn become_quiet(&mut self, i: usize) -> Check {
         // Who has begun with a leaf is in the middle of something: it goes on until the command is out.
-        let begun = |&j: &usize| self.actors[j].leaf;
-        let mut with_a_leaf = (0..self.actors.len()).filter(begun);
-        if let Some(j) = with_a_leaf.clone().find(|&j| self.is_ready(j)) {
+        let can_go_on = |&j: &usize| self.actors[j].leaf && self.is_ready(j);
+        if let Some(j) = (0..self.actors.len()).find(can_go_on) {
             return self.step_actor(j);
         }
-        if !self.schedule.has_flights() && with_a_leaf.next().is_none() {
+        let begun = self.actors.iter().any(|actor| actor.leaf);
+        if !begun && !self.schedule.has_flights() {
             return self.step_actor(i);
         }
         if self.advance()? {

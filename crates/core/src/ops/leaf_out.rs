@@ -186,16 +186,18 @@ impl Core {
         let oldest = *self.folios.get(victim);
         let start = PageRange::block(self.at(victim).start, Order::MAX).start;
         let known = |leaf: &LeavingLeaf| leaf.start == start;
-        let region = self.regions.of(start);
-        let splits =
-            region.is_some_and(|region| matches!(region.order, OrderPolicy::Adaptive { .. }));
         if !may_leave(&oldest)
-            || !splits && oldest.order > Order::ZERO
             || self.leaving.is_refused(start)
             || self.leaving.leaves.iter().any(known)
             || !self.stands_alone(start)
             || self.trends.stands_in(start)
         {
+            return false;
+        }
+        let region = self.regions.of(start);
+        let splits =
+            region.is_some_and(|region| matches!(region.order, OrderPolicy::Adaptive { .. }));
+        if !splits && oldest.order > Order::ZERO {
             return false;
         }
         let vec = self.lru.of(&oldest);

@@ -111,7 +111,7 @@ impl StoreKind {
             }
             Self::Auto { directory } => {
                 let front = CompressedRamConfig {
-                    max_bytes: Some((ram / 4).max(CompressedRam::MIN_BYTES)),
+                    max_bytes: Some((ram / 8 * 3).max(CompressedRam::MIN_BYTES)),
                 };
                 let directory = directory.clone().unwrap_or_else(temporary_directory);
                 let back = FileStore::create(&FileStoreConfig::in_directory(directory))?;
@@ -238,8 +238,8 @@ impl ManagerBuilder {
     /// A second thread means that each call that moves pages interrupts the other's processor. One thread over 512 MiB in
     /// 256 MiB took, without and with it, 1.5 and 2.3 µs a page in order by folios of 64 KiB, 5.5 and 9.0 µs an access at
     /// random by folios of 4 KiB, and 1.57 and 1.22 µs a page to fill an adaptive region, by folios of 2 MiB. So it is on
-    /// by default with a handler thread, and with in-thread delivery while folios of 256 KiB and more come in for such that have
-    /// to be written.
+    /// by default while folios of 256 KiB and more come in for such that have to be written, and with a handler thread also while that thread does not
+    /// share a processor with the only one that faults.
     pub fn background_reclaim(mut self, on: bool) -> Self {
         self.background = Some(on);
         self
@@ -385,7 +385,8 @@ impl ManagerBuilder {
             on_store_full: self.on_store_full,
             background: match (self.background, self.delivery) {
                 (Some(false), _) => Background::Never,
-                (Some(true), _) | (None, Delivery::Handler) => Background::Always,
+                (Some(true), _) => Background::Always,
+                (None, Delivery::Handler) => Background::Apart,
                 (None, Delivery::InThread) => Background::Large,
             },
             lazyfree_max: config.lazyfree_max,

@@ -53,7 +53,7 @@ pub struct RunArgs {
     force_tmpfs: bool,
     /// How much comes in and goes out together: 2^N pages of 4 KiB, N from 0 to 9, or what the program's own pattern of
     /// accesses asks for, up to the largest or to N
-    #[arg(long, value_name = "N|adaptive|adaptive:N", default_value = "2")]
+    #[arg(long, value_name = "N|adaptive|adaptive:N", default_value = "adaptive")]
     order: OrderPolicy,
     /// Keep memory that the program frees until it is wanted elsewhere, so that using it again costs nothing; off gives it
     /// back at once

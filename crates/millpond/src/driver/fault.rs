@@ -60,6 +60,10 @@ impl FaultSink for Driver {
         self.isolate();
     }
 
+    fn handler_stays(&self, stays: bool) {
+        self.handler_stays.store(stays, Ordering::Relaxed);
+    }
+
     fn fault(&self, page: PageIndex, access: Access) -> Resolution {
         let started = Instant::now();
         let Some(_inside) = self.enter_for_fault() else {
@@ -151,12 +155,12 @@ impl Driver {
             match reply {
                 Reply::Done => {
                     let low = core.below_low_mark()
-                        && match self.background {
+                        && match self.background() {
                             Background::Never => false,
                             Background::Large => {
                                 commands.iter().any(is_large) && core.victims_are_work()
                             }
-                            Background::Always => true,
+                            Background::Apart | Background::Always => true,
                         };
                     let look = self.governor.is_look_due(core.available());
                     let room = self.has_room_ahead(core.available());

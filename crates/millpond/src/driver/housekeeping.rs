@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// How often it looks around when nobody calls.
 const TICK: Duration = Duration::from_millis(100);
+/// Sixteenths of a rescue that a major fault takes where the store is waited for: with compressed RAM it takes 16 to 30, with a file 100 and more.
+const WAITED_FOR: u32 = 64;
 /// How long a store that was full or failing is left alone.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
@@ -28,6 +30,7 @@ impl Driver {
         let driver = Arc::clone(self);
         let ready = Arc::new(Barrier::new(2));
         let thread_ready = Arc::clone(&ready);
+        self.note_store_cost(refault_cost);
         // Made here, so that what a manager takes it has when it is built.
         let refault_cost = RefaultCost::new(refault_cost, self.delivery);
         let _quiet = crate::signals::SignalsBlocked::new();
@@ -70,7 +73,7 @@ impl Driver {
             let _working = self.housekeeping.lock();
             // A stream asks; of its own accord the thread would go on when something else has followed the stream.
             let asked = self.kicks.load(Ordering::SeqCst) != seen;
-            if self.background == Background::Always || asked {
+            if self.is_always_on() || asked {
                 fruitless = true;
                 while !self.stop.load(Ordering::Relaxed) && self.reclaim_batch() {
                     // A stop must not wait for the high mark.
@@ -82,6 +85,7 @@ impl Driver {
                 last_tick = Instant::now();
                 self.tick();
                 if let Some(sixteenths) = refault_cost.measure(&self.latency) {
+                    self.note_store_cost(sixteenths);
                     self.tell(Event::SetRefaultCost { sixteenths });
                 }
             }
@@ -100,10 +104,20 @@ impl Driver {
         }
     }
 
+    /// A store that takes so many sixteenths of a rescue to load from is waited for, not worked for.
+    fn note_store_cost(&self, sixteenths: u32) {
+        self.store_waits
+            .store(sixteenths >= WAITED_FOR, Ordering::Relaxed);
+    }
+
+    /// Whether the thread goes on of its own accord.
+    fn is_always_on(&self) -> bool {
+        matches!(self.background(), Background::Apart | Background::Always)
+    }
+
     /// Sleeps until it is wanted. After a round that could do nothing there is no hurry to try again.
     fn rest(&self, seen: u32, fruitless: bool) {
-        let always = self.background == Background::Always;
-        if always && !fruitless && self.lock().below_low_mark() {
+        if self.is_always_on() && !fruitless && self.lock().below_low_mark() {
             return;
         }
         let time = if self.looks_again_soon() {

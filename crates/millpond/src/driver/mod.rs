@@ -84,6 +84,9 @@ pub(crate) enum Background {
     Never,
     /// While large folios come in for large ones that have to be written: a stream that fills.
     Large,
+    /// Always, unless a handler thread shares a processor with the only thread that faults, and has a store that works at once: then while
+    /// [`Large`](Self::Large) ones come in.
+    Apart,
     Always,
 }
 
@@ -129,6 +132,10 @@ pub(crate) struct Driver {
     looks_ahead: AtomicU32,
     stop: AtomicBool,
     background: Background,
+    /// The handler thread is where faults come from.
+    handler_stays: AtomicBool,
+    /// The store is waited for, as a file is.
+    store_waits: AtomicBool,
     on_tick: Option<fn()>,
     publisher: Option<Publisher>,
     recorder: Option<record::Recorder>,
@@ -179,6 +186,8 @@ impl Driver {
             looks_ahead: AtomicU32::new(0),
             stop: AtomicBool::new(false),
             background: parts.background,
+            handler_stays: AtomicBool::new(false),
+            store_waits: AtomicBool::new(false),
             on_tick: parts.on_tick,
             publisher: parts.publisher,
             recorder: parts.recording.map(record::Recorder::new),

@@ -7,6 +7,9 @@
 //! The background thread also gives spare frames back that copies leave behind; otherwise faults would, one in 24 of them, and be the slowest hundredth
 //! ([`Core::gather_left_behind`](millpond_core::Core::gather_left_behind)).
 //!
+//! A second thread makes each call that moves pages interrupt the first one's processor, so it works for streams of large folios, and for all where faults are
+//! not served on the processor that they come from anyway ([`Background`]).
+//!
 //! A faulting thread that finds none reclaims by itself (direct); the background thread keeps that rare. Both run
 //! the same batches; the first to see enough available stops.
 
@@ -110,6 +113,16 @@ impl Driver {
         progress
     }
 
+    /// When the background thread reclaims now. A handler that waited for a file would keep everybody waiting.
+    pub(super) fn background(&self) -> Background {
+        let apart =
+            !self.handler_stays.load(Ordering::Relaxed) || self.store_waits.load(Ordering::Relaxed);
+        match self.background {
+            Background::Apart if !apart => Background::Large,
+            background => background,
+        }
+    }
+
     /// One batch towards the high mark. False when there is nothing to do, or nothing can be done.
     pub(crate) fn reclaim_batch(&self) -> bool {
         let _inside = self.gate.enter();
@@ -118,10 +131,10 @@ impl Driver {
         let pages = {
             let mut core = self.lock();
             let pages = core.below_high_mark();
-            let due = match self.background {
+            let due = match self.background() {
                 Background::Never => false,
                 Background::Large => core.victims_are_work(),
-                Background::Always => true,
+                Background::Apart | Background::Always => true,
             };
             if !due || pages == PageCount::ZERO {
                 return false;

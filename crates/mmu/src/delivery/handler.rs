@@ -15,6 +15,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use linux_raw_sys::general::{UFFD_EVENT_PAGEFAULT, UFFD_PAGEFAULT_FLAG_WRITE, uffd_msg};
 use rustix::fd::BorrowedFd;
@@ -23,7 +24,7 @@ use rustix::process::{Pid, getpid};
 
 use millpond_core::{Access, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 
-use super::follow::Follower;
+use super::follow::{Follower, SOON};
 use super::{FaultSink, Resolution};
 use crate::error::MmuError;
 use crate::report;
@@ -118,6 +119,8 @@ impl Handler {
 
 fn serve(served: Served, sink: &dyn FaultSink, stopped: &AtomicBool) {
     let mut follower = Follower::new();
+    let mut stayed = false;
+    let mut done = Instant::now();
     let mut bytes = [MaybeUninit::<u8>::uninit(); BATCH * size_of::<uffd_msg>()];
     loop {
         let (read, _) = match rustix::io::read(served.fd, &mut bytes) {
@@ -127,6 +130,7 @@ fn serve(served: Served, sink: &dyn FaultSink, stopped: &AtomicBool) {
                 "faults cannot be read ({errno}): stopped; was the descriptor closed by the program?"
             )),
         };
+        let soon = done.elapsed() < SOON;
         let mut last = false;
         let mut faulter = 0;
         for message in read.chunks_exact(size_of::<uffd_msg>()) {
@@ -157,7 +161,12 @@ fn serve(served: Served, sink: &dyn FaultSink, stopped: &AtomicBool) {
         if last {
             return;
         }
-        follower.note(faulter);
+        follower.note(faulter, soon);
+        if stayed != follower.stays() {
+            stayed = !stayed;
+            sink.handler_stays(stayed);
+        }
+        done = Instant::now();
     }
 }
 

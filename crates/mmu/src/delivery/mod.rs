@@ -53,6 +53,11 @@ pub trait FaultSink: Send + Sync {
     /// Called once in a new handler thread, before it reads its first fault.
     fn handler_started(&self) {}
 
+    /// Whether the handler thread shares a processor with the one thread that faults, and will go on to: what it does there
+    /// interrupts nobody, and what another thread did elsewhere would interrupt both. Called by the handler when that changes; at first
+    /// it does not.
+    fn handler_stays(&self, _stays: bool) {}
+
     /// A thread touched `page`, which is not mapped, or is write-protected while it is taken out.
     fn fault(&self, page: PageIndex, access: Access) -> Resolution;
 }

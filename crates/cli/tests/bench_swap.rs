@@ -87,6 +87,34 @@ fn a_run_gives_every_number_and_puts_everything_back() {
 }
 
 #[test]
+fn whoever_serves_the_faults_the_work_is_the_same() {
+    let _alone = alone();
+    for delivery in ["in-thread", "handler"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
+        command.args(["bench", "swap", "--only=millpond", "--json", "--rounds=1"]);
+        command.args(["--pages=16384", "--ram=32M", "--accesses=1000"]);
+        command.args(["--orders=adaptive,0", "--delivery", delivery]);
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        if text.contains("another benchmark is running") || text.contains("userfaultfd") {
+            println!("skipped: {text}");
+            return;
+        }
+        assert!(output.status.success(), "{text}");
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["delivery"], delivery);
+        for side in report["millpond"].as_array().unwrap() {
+            let round = &side["rounds"][0];
+            assert_eq!(round["wrong_pages"], 0);
+            assert!(
+                round["random_major_faults"].as_u64().unwrap() > 0,
+                "{round}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_run_ended_by_a_signal_puts_everything_back() {
     let _alone = alone();
     if short_run().is_none() {

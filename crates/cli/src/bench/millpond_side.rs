@@ -1,4 +1,5 @@
-//! Millpond's side: a region under a manager in this process, faults resolved by the faulting thread.
+//! Millpond's side: a region under a manager in this process, faults resolved by the faulting thread, or by a handler's as under
+//! `millpond run`.
 //!
 //! The store's RAM is outside the budget, because zram's is outside the cgroup on the kernel's side: both sides may hold as
 //! many uncompressed bytes as the budget says.
@@ -8,6 +9,26 @@ use super::phases::{self, BroughtIn, Counted, Phases, Work};
 use super::worker::Workers;
 use super::{BenchError, Failure};
 use millpond::{Delivery, Manager, ManagerBuilder, OrderPolicy, Stats, StoreKind};
+use serde::Serialize;
+
+/// Who serves faults.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServedBy {
+    /// The faulting thread
+    InThread,
+    /// A handler's thread, as under `millpond run`
+    Handler,
+}
+
+impl From<ServedBy> for Delivery {
+    fn from(by: ServedBy) -> Self {
+        match by {
+            ServedBy::InThread => Self::InThread,
+            ServedBy::Handler => Self::Handler,
+        }
+    }
+}
 
 /// A manager's settings with a budget of `ram` bytes beside its store.
 pub fn settings(ram: u64) -> ManagerBuilder {
@@ -22,9 +43,17 @@ pub fn settings(ram: u64) -> ManagerBuilder {
 ///
 /// # Errors
 /// When it fails, or somebody asked for the end.
-pub fn measure(workers: &Workers, order: BenchOrder, work: &Work) -> Result<Phases, BenchError> {
+pub fn measure(
+    workers: &Workers,
+    order: BenchOrder,
+    delivery: ServedBy,
+    work: &Work,
+) -> Result<Phases, BenchError> {
     let order = order.to_string();
     let mut arguments = ["millpond", "--order", &order].map(str::to_owned).to_vec();
+    if delivery == ServedBy::Handler {
+        arguments.push("--delivery=handler".to_owned());
+    }
     arguments.extend(work.to_arguments());
     workers.measure(&arguments, |_, _| Ok(()))
 }
@@ -33,8 +62,8 @@ pub fn measure(workers: &Workers, order: BenchOrder, work: &Work) -> Result<Phas
 ///
 /// # Errors
 /// When the manager cannot be built or the region not made, as the message says.
-pub fn work(order: OrderPolicy, work: &Work) -> Result<Phases, Failure> {
-    let manager = settings(work.ram).build()?;
+pub fn work(order: OrderPolicy, delivery: ServedBy, work: &Work) -> Result<Phases, Failure> {
+    let manager = settings(work.ram).delivery(delivery.into()).build()?;
     let mut region = manager.region_with(work.len()?, order)?;
     let mut phases = phases::run(region.as_mut_slice(), work, || counted(&manager.stats()));
     phases.peak_charged_bytes = Some(manager.stats().peak_bytes);

@@ -60,6 +60,9 @@ pub enum WorkerCommand {
         /// The order of the folios
         #[arg(long)]
         order: BenchOrder,
+        /// Who serves faults
+        #[arg(long, default_value = "in-thread")]
+        delivery: millpond_side::ServedBy,
         #[command(flatten)]
         work: Work,
     },
@@ -178,8 +181,12 @@ pub fn bench(command: &BenchCommand) -> Result<u8, BenchError> {
 /// When it cannot get its memory, or print.
 pub fn work(command: &WorkerCommand) -> Result<u8, BenchError> {
     match command {
-        WorkerCommand::Millpond { order, work } => {
-            say_measured(millpond_side::work(order.0, work))?;
+        WorkerCommand::Millpond {
+            order,
+            delivery,
+            work,
+        } => {
+            say_measured(millpond_side::work(order.0, *delivery, work))?;
         }
         WorkerCommand::KernelSwap { cgroup, work } => {
             say_measured(kernel_swap::work(cgroup, work).map_err(Into::into))?;

@@ -9,6 +9,7 @@
 //! | `unit` | times are microseconds a page (fill, sequential, verify) or an access (random) |
 //! | `generator` | microseconds a page for making the data alone, contained in every fill |
 //! | `store_outside_budget` | always true: zram's memory is in no cgroup, so Millpond's store is outside its budget as well |
+//! | `delivery` | who serves Millpond's faults: `in-thread`, or `handler` as under `millpond run` |
 //! | `millpond` | a list, one entry an order: `order`, `median`, `rounds` |
 //! | `kernel` | `setting`, `median`, `rounds`; null when skipped |
 //! | `skipped` | why a side was skipped: `millpond`, `kernel`, each a text or null |
@@ -20,6 +21,7 @@
 //! median is taken of each time by itself; of `wrong_pages` and the peaks it is the highest.
 
 use super::kernel_swap::Setting;
+use super::millpond_side::ServedBy;
 use super::order::BenchOrder;
 use super::phases::{BroughtIn, Phases, Work};
 use super::rounds::{Measured, Median, count, highest, of};
@@ -99,6 +101,7 @@ pub struct SwapReport {
     unit: &'static str,
     generator: f64,
     store_outside_budget: bool,
+    delivery: ServedBy,
     millpond: Vec<MillpondSide>,
     kernel: Option<KernelSide>,
     skipped: Skipped,
@@ -127,6 +130,7 @@ impl SwapReport {
     pub fn new(
         work: &Work,
         rounds: usize,
+        delivery: ServedBy,
         millpond: Vec<MillpondSide>,
         kernel: Option<KernelSide>,
         skipped: Skipped,
@@ -144,6 +148,7 @@ impl SwapReport {
             unit: "microseconds a page (fill, sequential, verify) or an access (random)",
             generator: super::phases::generator_cost(),
             store_outside_budget: true,
+            delivery,
             millpond,
             kernel,
             skipped,
@@ -191,8 +196,12 @@ impl fmt::Display for SwapReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "µs a page or an access, medians of {} rounds",
-            self.rounds
+            "µs a page or an access, medians of {} rounds{}",
+            self.rounds,
+            match self.delivery {
+                ServedBy::InThread => "",
+                ServedBy::Handler => "; faults are served by a handler's thread",
+            }
         )?;
         writeln!(
             f,
@@ -288,7 +297,7 @@ mod tests {
         };
         let order = fixed(4);
         let ours = vec![MillpondSide { order, side }];
-        let report = SwapReport::new(&work, 3, ours, None, Skipped::default());
+        let report = SwapReport::new(&work, 3, ServedBy::Handler, ours, None, Skipped::default());
         assert!(!report.all_right());
         assert!(report.to_string().contains("WRONG PAGES"));
     }

@@ -4,12 +4,13 @@
 
 use super::guard::Guard;
 use super::kernel_swap::KernelSwap;
+use super::millpond_side::{self, ServedBy};
 use super::order::BenchOrder;
 use super::phases::{Phases, Work};
 use super::report::{KernelSide, MillpondSide, Skipped, SwapReport};
 use super::rounds::print;
 use super::worker::Workers;
-use super::{BenchError, Skip, millpond_side};
+use super::{BenchError, Skip};
 
 /// `millpond bench swap`'s arguments.
 #[derive(clap::Args, Debug)]
@@ -23,6 +24,9 @@ pub struct SwapArgs {
     /// Orders of the folios that Millpond is measured at
     #[arg(long, value_delimiter = ',', default_value = "4,2,0,adaptive")]
     orders: Vec<BenchOrder>,
+    /// Who serves Millpond's faults
+    #[arg(long, value_name = "WHO", default_value = "in-thread")]
+    delivery: ServedBy,
     /// Measure this side alone
     #[arg(long, value_name = "SIDE")]
     only: Option<Only>,
@@ -66,7 +70,12 @@ pub fn swap(args: &SwapArgs) -> Result<u8, BenchError> {
     let mut kernels = Vec::new();
     for _ in 0..args.rounds {
         for (order, rounds) in orders.iter().zip(&mut ours) {
-            rounds.push(millpond_side::measure(&workers, *order, &args.work)?);
+            rounds.push(millpond_side::measure(
+                &workers,
+                *order,
+                args.delivery,
+                &args.work,
+            )?);
         }
         if let (Some(kernel), Some(guard)) = (&kernel, &mut guard) {
             kernels.push(kernel.measure(&workers, guard)?);
@@ -90,6 +99,7 @@ pub fn swap(args: &SwapArgs) -> Result<u8, BenchError> {
     let report = SwapReport::new(
         &args.work,
         args.rounds.into(),
+        args.delivery,
         sides.collect(),
         kernel_side,
         skipped,

@@ -142,7 +142,8 @@ impl Driver {
             return;
         }
         let mut taken: Batch<_> = work.iter().map(|_| Ok(())).collect();
-        self.mmu.take_out_all(&work, &mut taken);
+        let take_out = || self.mmu.take_out_all(&work, &mut taken);
+        self.traces.call(work.iter().map(|&(at, _)| at), take_out);
         for (&(folio, blank), (&(_, frame), taken)) in folios.iter().zip(work.iter().zip(taken)) {
             results.completed(
                 folio,
@@ -163,6 +164,7 @@ impl Driver {
                 continue;
             };
             let taken = self.mmu.take_out_leaf(at, frame, commands.leaf_pages());
+            self.traces.leaf(at);
             let taken = taken.is_ok();
             results.push(Event::LeafTakenOut { at, taken });
         }

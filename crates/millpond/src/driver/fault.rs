@@ -70,7 +70,10 @@ impl FaultSink for Driver {
             return Resolution::Asleep;
         };
         let patience = match self.delivery {
-            Delivery::InThread => Patience::Wait,
+            Delivery::InThread => {
+                self.traces.fault();
+                Patience::Wait
+            }
             Delivery::Handler => Patience::Leave,
         };
         let mut path = FaultPath::Spurious;

@@ -3,6 +3,7 @@
 //! It sleeps on a futex word until a fault finds less than the low mark available, or a tick has passed. It holds
 //! the housekeeping lock while it works, so that a fork finds it between two pieces of work.
 
+use super::place::Place;
 use super::refault_cost::RefaultCost;
 use super::{Background, Driver, ahead};
 use millpond_core::{Commands, Event};
@@ -64,6 +65,7 @@ impl Driver {
         let mut last_tick = Instant::now();
         let mut last_retry = Instant::now();
         let mut fruitless = false;
+        let mut place = Place::new(self);
         self.publish();
         while !self.stop.load(Ordering::SeqCst) {
             let seen = self.kicks.load(Ordering::SeqCst);
@@ -78,11 +80,13 @@ impl Driver {
                 while !self.stop.load(Ordering::Relaxed) && self.reclaim_batch() {
                     // A stop must not wait for the high mark.
                     fruitless = false;
+                    place.settle(&self.traces);
                 }
             }
             self.make_ahead();
             if last_tick.elapsed() >= TICK {
                 last_tick = Instant::now();
+                place.leave(&self.traces);
                 self.tick();
                 if let Some(sixteenths) = refault_cost.measure(&self.latency) {
                     self.note_store_cost(sixteenths);

@@ -23,6 +23,7 @@ mod latency;
 mod lazy_free;
 pub(crate) mod lock;
 mod operate;
+mod place;
 mod reclaim;
 pub(crate) mod record;
 mod refault_cost;
@@ -132,6 +133,7 @@ pub(crate) struct Driver {
     looks_ahead: AtomicU32,
     stop: AtomicBool,
     background: Background,
+    traces: place::Traces,
     /// The handler thread is where faults come from.
     handler_stays: AtomicBool,
     /// The store is waited for, as a file is.
@@ -186,6 +188,7 @@ impl Driver {
             looks_ahead: AtomicU32::new(0),
             stop: AtomicBool::new(false),
             background: parts.background,
+            traces: place::Traces::new(),
             handler_stays: AtomicBool::new(false),
             store_waits: AtomicBool::new(false),
             on_tick: parts.on_tick,

@@ -24,13 +24,14 @@ mod touch;
 
 use super::guard::Guard;
 use super::kernel_swap::KernelSwap;
+use super::millpond_side::{self, ServedBy};
 use super::order::BenchOrder;
 use super::part::{Contender, Part};
 use super::phases::Work;
 use super::rounds::{Rounds, load_average, options, print};
 use super::summary::Summary;
 use super::worker::Workers;
-use super::{BenchError, Skip, is_asked_for, mapping, millpond_side, say_measured, under_run};
+use super::{BenchError, Skip, is_asked_for, mapping, say_measured, under_run};
 use report::FolioParts;
 use side::Side;
 use std::path::PathBuf;
@@ -233,9 +234,12 @@ impl Bench<'_> {
         rounds.run(|side| {
             let (kernel, guard) = (&self.kernel, &mut self.guard);
             match (side, kernel, guard) {
-                (Side::Ours(order), ..) => {
-                    millpond_side::measure(&self.workers, order, &self.args.work)
-                }
+                (Side::Ours(order), ..) => millpond_side::measure(
+                    &self.workers,
+                    order,
+                    ServedBy::InThread,
+                    &self.args.work,
+                ),
                 (_, Some(Ok(kernel)), Some(guard)) => kernel.measure(&self.workers, guard),
                 _ => unreachable!("no side that was not set up"),
             }

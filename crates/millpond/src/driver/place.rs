@@ -24,9 +24,9 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Pages that leave by one call: with fewer the thread goes to the program's processor, …
-const FEW: u64 = 128;
+const FEW: u64 = 400;
 /// … with more it leaves.
-const MANY: u64 = 256;
+const MANY: u64 = 480;
 /// Calls that are enough to tell.
 const TELLING: u64 = 16;
 /// A call that takes longer interrupts somebody, in nanoseconds.

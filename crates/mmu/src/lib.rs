@@ -12,6 +12,7 @@
 //! Everything below [`FaultSink::fault`] works without the global allocator, without thread-local storage
 //! and without a lock, because it may run inside the program's own allocator.
 
+mod affinity;
 mod bounce;
 pub mod capabilities;
 pub mod delivery;
@@ -25,9 +26,11 @@ mod staging;
 mod sys;
 mod uffd;
 
+pub use affinity::Affinity;
 pub use capabilities::{Capabilities, Capability, capabilities};
 pub use delivery::{Delivery, FaultSink, Resolution};
 pub use error::MmuError;
 pub use isolate::isolate_descriptors;
+pub use staging::processor_time;
 pub use sys::mempolicy::online_nodes;
 pub use uffd::{HUGE_WITHIN, TakeOutMethod, Uffd, UffdConfig};

@@ -57,8 +57,6 @@ pub(crate) enum Patience {
 
 impl FaultSink for Driver {
     fn handler_started(&self) {
-        // What a child has inherited is of its parent's handler.
-        self.handler_stays(false);
         self.isolate();
     }
 

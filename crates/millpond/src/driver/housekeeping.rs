@@ -65,7 +65,7 @@ impl Driver {
         let mut last_tick = Instant::now();
         let mut last_retry = Instant::now();
         let mut fruitless = false;
-        let mut place = Place::new(self);
+        let mut place = Place::new(self.delivery);
         self.publish();
         while !self.stop.load(Ordering::SeqCst) {
             let seen = self.kicks.load(Ordering::SeqCst);

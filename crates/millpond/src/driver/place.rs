@@ -17,11 +17,9 @@
 //! With a handler's thread this is not done: that thread shares the faulter's processor already, and a third one there makes the
 //! faulter move away (`mmu/src/delivery/follow.rs`).
 
-use super::Driver;
 use millpond_core::PageRange;
-use millpond_mmu::Delivery;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
-use rustix::time::{ClockId, clock_gettime};
+use millpond_mmu::{Affinity, Delivery, processor_time};
+use rustix::thread::sched_getcpu;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Pages that leave by one call: with fewer the thread goes to the program's processor, …
@@ -101,23 +99,18 @@ impl Traces {
         if !self.near.load(Relaxed) {
             return take_out();
         }
-        let started = thread_ns();
+        let started = processor_time();
         let answer = take_out();
-        self.ns.fetch_add(thread_ns() - started, Relaxed);
+        let took = processor_time() - started;
+        self.ns.fetch_add(took.as_nanos() as u64, Relaxed);
         self.near_calls.fetch_add(runs, Relaxed);
         answer
     }
 }
 
-fn thread_ns() -> u64 {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
 /// The background thread's place. See the [module](self).
 pub(super) struct Place {
-    allowed: Option<CpuSet>,
-    pinned: Option<u32>,
+    affinity: Option<Affinity>,
     /// Little leaves by one call.
     near: bool,
     moves: u32,
@@ -128,14 +121,13 @@ pub(super) struct Place {
 
 impl Place {
     /// For the thread that calls.
-    pub(super) fn new(driver: &Driver) -> Self {
+    pub(super) fn new(delivery: Delivery) -> Self {
+        // A handler's thread shares the faulter's processor already.
+        let moves = delivery == Delivery::InThread;
         Self {
-            // A handler's thread shares the faulter's processor already.
-            allowed: match driver.delivery {
-                Delivery::InThread => sched_getaffinity(None).ok(),
-                Delivery::Handler => None,
-            },
-            pinned: None,
+            affinity: moves
+                .then(Affinity::of_this_thread)
+                .filter(Affinity::can_leave),
             near: false,
             moves: 0,
             dear: 0,
@@ -145,7 +137,7 @@ impl Place {
 
     /// Goes where it should be after a batch of reclaim.
     pub(super) fn settle(&mut self, traces: &Traces) {
-        let Some(allowed) = self.allowed else {
+        let Some(affinity) = &mut self.affinity else {
             return;
         };
         let moves = traces.moves.load(Relaxed);
@@ -165,31 +157,22 @@ impl Place {
             near = pages < if near { MANY } else { FEW };
         }
         self.near = near;
-        let cpu = traces.cpu.load(Relaxed);
-        let wanted =
-            (near && !several && self.away == 0 && (cpu as usize) < CpuSet::MAX_CPU).then_some(cpu);
-        self.go(wanted, allowed, traces);
+        if near && !several && self.away == 0 {
+            affinity.pin(traces.cpu.load(Relaxed));
+            traces.near.store(affinity.pinned().is_some(), Relaxed);
+        } else {
+            self.leave(traces);
+        }
     }
 
     /// Goes where the scheduler wants it: a thread that is started now has what this one is allowed.
     pub(super) fn leave(&mut self, traces: &Traces) {
-        if let Some(allowed) = self.allowed {
-            self.go(None, allowed, traces);
+        if let Some(affinity) = &mut self.affinity
+            && affinity.pinned().is_some()
+        {
+            affinity.unpin();
+            traces.near.store(false, Relaxed);
         }
-    }
-
-    fn go(&mut self, wanted: Option<u32>, allowed: CpuSet, traces: &Traces) {
-        if wanted == self.pinned {
-            return;
-        }
-        let set = wanted.map_or(allowed, |cpu| {
-            let mut only = CpuSet::new();
-            only.set(cpu as usize);
-            only
-        });
-        let went = sched_setaffinity(None, &set).is_ok();
-        self.pinned = wanted.filter(|_| went);
-        traces.near.store(self.pinned.is_some(), Relaxed);
     }
 }
 
@@ -197,16 +180,16 @@ impl Place {
 mod tests {
     use super::*;
     use millpond_core::{PageCount, PageIndex};
+    use rustix::thread::sched_getaffinity;
+
+    impl Place {
+        fn pinned(&self) -> Option<u32> {
+            self.affinity.as_ref()?.pinned()
+        }
+    }
 
     fn place() -> Place {
-        Place {
-            allowed: sched_getaffinity(None).ok(),
-            pinned: None,
-            near: false,
-            moves: 0,
-            dear: 0,
-            away: 0,
-        }
+        Place::new(Delivery::InThread)
     }
 
     fn calls(traces: &Traces, count: u32, pages: u32) {
@@ -231,7 +214,7 @@ mod tests {
             traces.fault();
             calls(&traces, 20, 1);
             place.settle(&traces);
-            assert_eq!(place.pinned, Some(traces.cpu.load(Relaxed)));
+            assert_eq!(place.pinned(), Some(traces.cpu.load(Relaxed)));
             assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
             place.leave(&traces);
             assert_eq!(sched_getaffinity(None).unwrap().count(), allowed.count());
@@ -239,10 +222,10 @@ mod tests {
             // Too few to tell, and then somewhat larger ones.
             calls(&traces, 2, 512);
             place.settle(&traces);
-            assert!(place.pinned.is_some());
+            assert!(place.pinned().is_some());
             calls(&traces, 20, 512);
             place.settle(&traces);
-            assert_eq!(place.pinned, None);
+            assert_eq!(place.pinned(), None);
             assert_eq!(sched_getaffinity(None).unwrap().count(), allowed.count());
         });
     }
@@ -269,10 +252,10 @@ mod tests {
             traces.moves.fetch_add(MOVED + 1, Relaxed);
             calls(&traces, 20, 1);
             place.settle(&traces);
-            assert_eq!(place.pinned, None);
+            assert_eq!(place.pinned(), None);
             calls(&traces, 20, 1);
             place.settle(&traces);
-            assert!(place.pinned.is_some(), "they come from one again");
+            assert!(place.pinned().is_some(), "they come from one again");
         });
     }
 
@@ -283,22 +266,22 @@ mod tests {
             traces.fault();
             calls(&traces, 20, 1);
             place.settle(&traces);
-            assert!(place.pinned.is_some());
+            assert!(place.pinned().is_some());
             for dear in 1..=DEAR {
-                assert!(place.pinned.is_some(), "{dear}");
+                assert!(place.pinned().is_some(), "{dear}");
                 calls(&traces, 20, 1);
                 traces.ns.fetch_add(20 * INTERRUPTS, Relaxed);
                 place.settle(&traces);
             }
-            assert_eq!(place.pinned, None);
+            assert_eq!(place.pinned(), None);
             for _ in 1..AWAY {
                 calls(&traces, 20, 1);
                 place.settle(&traces);
-                assert_eq!(place.pinned, None);
+                assert_eq!(place.pinned(), None);
             }
             calls(&traces, 20, 1);
             place.settle(&traces);
-            assert!(place.pinned.is_some());
+            assert!(place.pinned().is_some());
         });
     }
 }

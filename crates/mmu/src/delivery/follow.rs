@@ -32,8 +32,10 @@ use core::fmt::Write;
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::process::{getpriority_process, setpriority_process};
-use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
+use rustix::thread::gettid;
 use std::time::Duration;
+
+use crate::affinity::Affinity;
 
 /// Threads remembered.
 const THREADS: usize = 8;
@@ -74,8 +76,7 @@ impl Company {
 pub(super) struct Follower {
     seen: [Option<Seen>; THREADS],
     next: usize,
-    allowed: Option<CpuSet>,
-    pinned: Option<u32>,
+    affinity: Affinity,
     wanted: u32,
     streak: u32,
     company: Company,
@@ -92,15 +93,13 @@ struct Seen {
 impl Follower {
     /// For the thread that calls, which is preferred from now on.
     pub(super) fn new() -> Self {
-        let allowed = sched_getaffinity(None).ok();
         let this = Some(gettid());
         let preferred = getpriority_process(this)
             .and_then(|nice| setpriority_process(this, (nice - PREFERRED_BY).max(-20)));
         Self {
             seen: [const { None }; THREADS],
             next: 0,
-            allowed,
-            pinned: None,
+            affinity: Affinity::of_this_thread(),
             wanted: 0,
             streak: 0,
             company: Company::default(),
@@ -110,7 +109,7 @@ impl Follower {
 
     /// Whether the handler and the only thread that faults stay on one processor.
     pub(super) fn stays(&self) -> bool {
-        self.preferred && !self.company.several && self.pinned.is_some()
+        self.preferred && !self.company.several && self.affinity.pinned().is_some()
     }
 
     /// A fault of thread `tid` was served, which came `soon` after the one before; 0 when the kernel did not say whose it was.
@@ -122,7 +121,7 @@ impl Follower {
         let Some(cpu) = self.cpu_of(tid, soon) else {
             return;
         };
-        if self.pinned == Some(cpu) {
+        if self.affinity.pinned() == Some(cpu) {
             self.streak = 0;
         } else if self.wanted != cpu {
             (self.wanted, self.streak) = (cpu, 1);
@@ -130,24 +129,8 @@ impl Follower {
             self.streak += 1;
         }
         if self.streak >= if self.company.several { STREAK } else { 1 } {
-            self.move_to(cpu);
-        }
-    }
-
-    fn move_to(&mut self, cpu: u32) {
-        self.streak = 0;
-        if cpu as usize >= CpuSet::MAX_CPU {
-            return;
-        }
-        let mut only = CpuSet::new();
-        only.set(cpu as usize);
-        if sched_setaffinity(None, &only).is_ok() {
-            self.pinned = Some(cpu);
-        } else {
-            self.pinned = None;
-            if let Some(allowed) = &self.allowed {
-                let _ = sched_setaffinity(None, allowed);
-            }
+            self.streak = 0;
+            self.affinity.pin(cpu);
         }
     }
 
@@ -234,6 +217,7 @@ impl Write for Path {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::thread::{CpuSet, sched_getaffinity};
 
     #[test]
     fn the_processor_is_the_39th_field_whatever_the_name_is() {
@@ -272,7 +256,7 @@ mod tests {
         std::thread::spawn(move || {
             let mut follower = Follower::new();
             follower.note(tid, false);
-            let on = follower.pinned.unwrap() as usize;
+            let on = follower.affinity.pinned().unwrap() as usize;
             assert!(cpus.contains(&on));
             assert!(sched_getaffinity(None).unwrap().is_set(on));
             assert_eq!(follower.stays(), follower.preferred);

@@ -119,7 +119,6 @@ impl Handler {
 
 fn serve(served: Served, sink: &dyn FaultSink, stopped: &AtomicBool) {
     let mut follower = Follower::new();
-    let mut stayed = false;
     let mut done = Instant::now();
     let mut bytes = [MaybeUninit::<u8>::uninit(); BATCH * size_of::<uffd_msg>()];
     loop {
@@ -162,10 +161,7 @@ fn serve(served: Served, sink: &dyn FaultSink, stopped: &AtomicBool) {
             return;
         }
         follower.note(faulter, soon);
-        if stayed != follower.stays() {
-            stayed = !stayed;
-            sink.handler_stays(stayed);
-        }
+        sink.handler_stays(follower.stays());
         done = Instant::now();
     }
 }

@@ -54,8 +54,8 @@ pub trait FaultSink: Send + Sync {
     fn handler_started(&self) {}
 
     /// Whether the handler thread shares a processor with the one thread that faults, and will go on to: what it does there
-    /// interrupts nobody, and what another thread did elsewhere would interrupt both. Called by the handler when that changes; at first
-    /// it does not.
+    /// interrupts nobody, and what another thread did elsewhere would interrupt both. Called by the handler after each fault; before the
+    /// first it does not.
     fn handler_stays(&self, _stays: bool) {}
 
     /// A thread touched `page`, which is not mapped, or is write-protected while it is taken out.

@@ -219,7 +219,8 @@ impl Drop for Slot<'_> {
 
 /// What this thread has used of a processor: on a busy machine the time that passes says little about a page. Asking costs a system call,
 /// so a page is timed by the wall's clock first, and this is asked after one that was slow by it.
-fn processor_time() -> Duration {
+#[must_use]
+pub fn processor_time() -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

@@ -1,6 +1,7 @@
 //! A memory cgroup of the benchmark's own, version 1 or 2.
 
 use super::Skip;
+use rustix::process::{Pid, Signal};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -62,12 +63,7 @@ impl Hierarchy {
     /// When the kernel refuses.
     pub fn create(&self, path: &Path, bytes: u64) -> io::Result<()> {
         fs::create_dir(path)?;
-        let limit = if self.version == 1 {
-            "memory.limit_in_bytes"
-        } else {
-            "memory.max"
-        };
-        fs::write(path.join(limit), bytes.to_string())
+        set_limit(path, bytes)
     }
 
     /// How eagerly the kernel swaps for the group at `path`: its own setting in version 1, the machine's in version 2.
@@ -87,12 +83,52 @@ fn has_word(file: &Path, word: &str) -> bool {
     fs::read_to_string(file).is_ok_and(|text| text.split_whitespace().any(|w| w == word))
 }
 
+/// Limits the memory of the group at `path`, of either version.
+///
+/// # Errors
+/// When the kernel refuses, as it does for less than it can reclaim at once.
+pub fn set_limit(path: &Path, bytes: u64) -> io::Result<()> {
+    let limit = ["memory.limit_in_bytes", "memory.max"]
+        .map(|name| path.join(name))
+        .into_iter()
+        .find(|file| file.exists())
+        .ok_or(io::ErrorKind::NotFound)?;
+    fs::write(limit, bytes.to_string())
+}
+
+/// The file that names the processes of the group at `path`, and takes more.
+#[must_use]
+pub fn procs(path: &Path) -> PathBuf {
+    path.join("cgroup.procs")
+}
+
 /// Moves the calling process into the group at `path`. What it touched before stays charged where it was.
 ///
 /// # Errors
 /// When the kernel refuses.
 pub fn enter(path: &Path) -> io::Result<()> {
-    fs::write(path.join("cgroup.procs"), std::process::id().to_string())
+    fs::write(procs(path), std::process::id().to_string())
+}
+
+/// Ends what a measured program has left in the group at `path`, and waits for its end.
+///
+/// # Errors
+/// When something is still there after two seconds.
+pub fn empty(path: &Path) -> io::Result<()> {
+    retry(|| {
+        // A group that is not there has nobody in it.
+        let members = fs::read_to_string(procs(path)).unwrap_or_default();
+        for pid in members.lines().filter_map(|pid| pid.parse().ok()) {
+            if let Some(pid) = Pid::from_raw(pid) {
+                let _ = rustix::process::kill_process(pid, Signal::KILL);
+            }
+        }
+        if members.is_empty() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::ResourceBusy.into())
+        }
+    })
 }
 
 /// Removes the group at `path`, if it is there. A process that has just ended may hold it for a moment.

@@ -12,7 +12,7 @@
 //! The lock is the kernel's (`flock`), so it is never stale. The file is removed by its holder; whoever gets a lock on a file
 //! that has been removed meanwhile tries again, so two holders never stand on two files of the same name.
 
-use super::{BenchError, cgroup, zram};
+use super::{BenchError, cgroup, swap_file, zram};
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,9 @@ const FILE: &str = "/run/millpond-bench.lock";
 pub struct Made {
     /// A zram device by its number.
     pub zram: Option<u32>,
+    /// A file that the kernel swaps to.
+    #[serde(default)]
+    pub swap_file: Option<PathBuf>,
     /// A cgroup by its path.
     pub cgroup: Option<PathBuf>,
     /// The measured process: its number and its start time, which together are never used twice.
@@ -148,14 +151,16 @@ impl Drop for Guard {
     }
 }
 
-/// Worker first: while it lives the cgroup cannot be removed, and swap cannot be turned off without reading its memory back.
+/// Worker and group first: while they live the cgroup cannot be removed, and swap cannot be turned off without reading their memory back.
 fn put_back(made: &Made) -> io::Result<()> {
     if let Some((pid, start)) = made.worker {
         end_worker(pid, start);
     }
+    let empty = made.cgroup.as_deref().map_or(Ok(()), cgroup::empty);
     let zram = made.zram.map_or(Ok(()), zram::remove);
+    let file = made.swap_file.as_deref().map_or(Ok(()), swap_file::remove);
     let cgroup = made.cgroup.as_deref().map_or(Ok(()), cgroup::remove);
-    zram.and(cgroup)
+    empty.and(zram).and(file).and(cgroup)
 }
 
 fn end_worker(pid: i32, start: u64) {

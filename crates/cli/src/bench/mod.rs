@@ -17,9 +17,12 @@ mod phases;
 mod remap;
 mod report;
 mod rounds;
+mod run;
 mod smaps;
 mod summary;
 mod swap;
+mod swap_area;
+mod swap_file;
 mod target;
 mod under_run;
 mod warm;
@@ -48,6 +51,8 @@ pub enum BenchCommand {
     Remap(remap::RemapArgs),
     /// Giving much memory back, at once and over and over; Millpond beside `munmap`
     Free(free::FreeArgs),
+    /// A program of your own in less memory than it takes; `millpond run` beside swap to a file and to zram
+    Run(run::RunArgs),
     /// Which pages stay in memory: another working set, a scan beside a hot one, traces; Millpond beside the kernel
     Workingset(workingset::WorkingsetArgs),
 }
@@ -86,6 +91,8 @@ pub enum WorkerCommand {
     /// Free
     #[command(subcommand)]
     Free(free::FreeWorker),
+    /// A program
+    Program(run::Job),
     /// Workingset
     #[command(subcommand)]
     Workingset(workingset::WorkingsetWorker),
@@ -171,6 +178,7 @@ pub fn bench(command: &BenchCommand) -> Result<u8, BenchError> {
         BenchCommand::Folio(args) => folio::folio(args),
         BenchCommand::Remap(args) => remap::remap(args),
         BenchCommand::Free(args) => free::free(args),
+        BenchCommand::Run(args) => run::run(args),
         BenchCommand::Workingset(args) => workingset::workingset(args),
     }
 }
@@ -195,6 +203,7 @@ pub fn work(command: &WorkerCommand) -> Result<u8, BenchError> {
         WorkerCommand::Folio(command) => folio::work(command)?,
         WorkerCommand::Remap(command) => remap::work(command)?,
         WorkerCommand::Free(command) => free::work(command)?,
+        WorkerCommand::Program(job) => say_measured(run::work(job))?,
         WorkerCommand::Workingset(command) => workingset::work(command)?,
     }
     Ok(0)

@@ -125,7 +125,11 @@ enum ReportChoice {
 }
 
 impl StoreChoice {
-    fn parse(text: &str) -> Result<Self, String> {
+    /// A store by its name.
+    ///
+    /// # Errors
+    /// When there is none of that name, or the path has no absolute form.
+    pub fn parse(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
             None if text == "auto" => Ok(Self::Auto),
             None if text == "zram" => Ok(Self::Zram),
@@ -150,7 +154,9 @@ impl StoreChoice {
         }
     }
 
-    fn to_variable(&self) -> OsString {
+    /// As [`StoreChoice::parse`] takes it.
+    #[must_use]
+    pub fn to_variable(&self) -> OsString {
         let mut variable = OsString::from(self.word());
         if let Self::File(Some(path)) = self {
             variable.push(":");

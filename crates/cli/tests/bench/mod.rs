@@ -20,6 +20,7 @@ pub struct Machine {
     groups: Vec<&'static str>,
     huge_pages: Option<String>,
     pub lock: bool,
+    swap_file: bool,
 }
 
 impl Machine {
@@ -51,5 +52,6 @@ pub fn machine() -> Machine {
             .collect(),
         huge_pages: fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok(),
         lock: Path::new(LOCK).exists(),
+        swap_file: Path::new("/var/tmp/millpond-bench.swap").exists(),
     }
 }

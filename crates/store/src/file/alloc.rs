@@ -20,6 +20,12 @@ use rustix::io::Errno;
 
 /// Bytes in a block of the file.
 pub(crate) const FILE_BLOCK: usize = 4096;
+/// Blocks that are looked at for a run: a gigabyte of file, ten microseconds.
+const LOOK_AT: u64 = 1 << 18;
+/// A file of so many times the blocks that are taken does not grow for the sake of a run, …
+const SPARSE: u64 = 2;
+/// … unless it is no longer than this.
+const GROWS_FREELY: u64 = 4096;
 /// Copies of the bitmap that may exist at once.
 const COPIES: usize = 64;
 /// Children that may be remembered at once.
@@ -148,13 +154,55 @@ impl BlockMap {
     /// Takes `count` blocks in a row.
     pub(crate) fn alloc(&mut self, count: u64) -> Option<u64> {
         let start = self.find(count)?;
+        self.take(start, count);
+        Some(start)
+    }
+
+    fn take(&mut self, start: u64, count: u64) {
         self.used.set(start, count, true);
         self.busy.set(start, count, true);
         self.end = self.end.max(start + count);
         self.taken += count;
         self.hint = start + count;
         self.newest = None;
-        Some(start)
+    }
+
+    /// Takes up to `most` blocks in a row, and answers the first and how many: the longest run of those that lie next, or new ones while the
+    /// file is not too sparse for that. Whoever wants a run of many would have it grow for ever: where single blocks are
+    /// released here and there, no run of many is free before all of them are.
+    pub(crate) fn alloc_run(&mut self, most: u64) -> Option<(u64, u64)> {
+        let (start, count) = self.longest_run(most);
+        let may_grow =
+            self.end + most <= self.limit && self.end <= SPARSE * self.taken + GROWS_FREELY;
+        let (start, count) = match count {
+            _ if count < most && may_grow => (self.end, most),
+            0 => (self.find(1)?, 1),
+            _ => (start, count),
+        };
+        self.take(start, count);
+        Some((start, count))
+    }
+
+    /// The longest run of free blocks among the next [`LOOK_AT`]; `most` are enough.
+    fn longest_run(&self, most: u64) -> (u64, u64) {
+        let (mut best, mut best_count) = (0, 0);
+        let (mut at, mut left) = (self.hint.min(self.end), LOOK_AT.min(self.end));
+        while left > 0 && best_count < most {
+            let end = self.end.min(at + left);
+            let Some(start) = self.busy.next(at, end, false) else {
+                left -= end - at;
+                at = if end == self.end { 0 } else { end };
+                continue;
+            };
+            let stop = end.min(start + most);
+            let run_end = self.busy.next(start, stop, true).unwrap_or(stop);
+            if run_end - start > best_count {
+                (best, best_count) = (start, run_end - start);
+            }
+            left -= run_end - at;
+            at = if run_end == self.end { 0 } else { run_end };
+        }
+        (best, best_count)
     }
 
     fn find(&mut self, count: u64) -> Option<u64> {
@@ -328,7 +376,15 @@ mod tests {
                         }
                         model.held.push((start, count));
                     },
-                    5..8 => if !model.held.is_empty() {
+                    5 => if let Some((start, count)) = map.alloc_run(count) {
+                        prop_assert!(count > 0 && start + count <= 4096);
+                        for block in start..start + count {
+                            prop_assert!(!model.used().contains(&block));
+                            prop_assert!(model.children.iter().all(|(_, kept)| !kept.contains(&block)));
+                        }
+                        model.held.push((start, count));
+                    },
+                    6..8 => if !model.held.is_empty() {
                         let (start, count) = model.held.swap_remove(which.index(model.held.len()));
                         map.free(start, count);
                     },
@@ -351,6 +407,30 @@ mod tests {
             for (id, _) in model.children { map.child_gone(id); }
             prop_assert_eq!(map.taken, 0);
         }
+    }
+
+    /// A file of single blocks that come and go at random: a run is sought and found, and the file stays within three times of what it holds.
+    #[test]
+    fn runs_are_found_between_single_blocks_and_the_file_stays_small() {
+        const HELD: usize = 20_000;
+        let mut map = BlockMap::new(1 << 24).unwrap();
+        let mut held: Vec<u64> = Vec::new();
+        let (mut state, mut runs, mut blocks) = (1u64, 0, 0);
+        for _ in 0..100_000 {
+            let (start, count) = map.alloc_run(32).unwrap();
+            (runs, blocks) = (runs + 1, blocks + count);
+            held.extend(start..start + count);
+            while held.len() > HELD {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+                let at = (state >> 33) as usize % held.len();
+                map.free(held.swap_remove(at), 1);
+            }
+            if blocks > 1_000_000 {
+                break;
+            }
+        }
+        assert!(map.end < 3 * HELD as u64, "{} blocks", map.end);
+        assert!(blocks / runs >= 4, "{blocks} blocks in {runs} runs");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A file as store: what does not fit in RAM at all.
 //!
-//! Each slot has one extent of 4 KiB blocks in the file, written and read by one call through
+//! Each slot has one extent of 4 KiB blocks in the file, read by one call and written by one, small ones together ([`pending`]), through
 //! page-aligned buffers, past the page cache where the file system allows: cached, the data would
 //! take the RAM that it was meant to leave. LZ4 is used for a block when it saves at least 4 KiB of
 //! the file, so never for single pages.
@@ -14,6 +14,7 @@
 
 mod alloc;
 mod io;
+mod pending;
 
 use crate::checksum::Checksums;
 use crate::codec::{COMPRESSED_MAX, Stored, Want, compress, restore};
@@ -26,8 +27,10 @@ use alloc::{BlockMap, FILE_BLOCK};
 use millpond_core::SlotPart;
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
 use millpond_core::swap::SlotId;
+use pending::{Medium, Pending, refusal};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use rustix::io::Errno;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -90,6 +93,7 @@ pub struct FileStore {
     sums: Checksums,
     scratches: ScratchPool,
     blocks: Mutex<BlockMap>,
+    pending: Pending,
     max_blocks: u64,
     /// For the files of forked children.
     directory: OwnedFd,
@@ -127,6 +131,7 @@ impl FileStore {
         let table = SlotTable::new(BLOCK).map_err(memory)?;
         let scratches = ScratchPool::new(WIRE).map_err(memory)?;
         let blocks = Mutex::new(BlockMap::new(max_blocks).map_err(memory)?);
+        let pending = Pending::new().map_err(memory)?;
         let sums = Checksums::new().map_err(|errno| OpenError::Random { errno })?;
 
         let (directory, path) = match &config.location {
@@ -166,6 +171,7 @@ impl FileStore {
             sums,
             scratches,
             blocks,
+            pending,
             max_blocks,
             directory,
             files,
@@ -270,32 +276,64 @@ impl FileStore {
         let length = (end / FILE_BLOCK) as u64;
         let mut start = 0;
         if let (true, Some(scratch)) = (length > 0, &mut scratch) {
-            let own = self.own.load(Acquire);
-            let file = self
-                .file(own)
+            let medium = self
+                .medium()
                 .ok_or(SaveError::Io(Errno::BADF.raw_os_error()))?;
-            start = self.blocks().alloc(length).ok_or(SaveError::Full)?;
             let wire = &scratch.parts().wire[..end];
-            if let Err(errno) = io::write_all(file, wire, start * FILE_BLOCK as u64) {
-                self.blocks().free(start, length);
-                return Err(match errno {
-                    Errno::NOSPC | Errno::DQUOT | Errno::FBIG => SaveError::Full,
-                    errno => SaveError::Io(errno.raw_os_error()),
-                });
-            }
+            start = match self.pending.put(&medium, wire)? {
+                Some(start) => start,
+                None => self.write(&medium, wire)?,
+            };
             for block in blocks.iter_mut().filter(|block| block.kind != Kind::Fill) {
-                block.place += start | (own as u64) << GENERATION_SHIFT;
+                block.place += start | (medium.file as u64) << GENERATION_SHIFT;
             }
         }
         drop(scratch);
         if claim.publish(image.pages(), blocks).is_err() {
             if length > 0 {
-                self.blocks().free(start, length);
+                self.free(self.own.load(Acquire), start..start + length);
             }
             return Err(SaveError::Full);
         }
         self.stored.fetch_add(length, Relaxed);
         Ok(())
+    }
+
+    /// Where this process writes.
+    fn medium(&self) -> Option<Medium<'_>> {
+        let file = self.own.load(Acquire);
+        let blocks = &self.blocks;
+        self.file(file).map(|fd| Medium { fd, file, blocks })
+    }
+
+    /// Writes what is too large to wait, and answers its first block.
+    fn write(&self, medium: &Medium<'_>, wire: &[u8]) -> Result<u64, SaveError> {
+        let length = (wire.len() / FILE_BLOCK) as u64;
+        let start = self.blocks().alloc(length).ok_or(SaveError::Full)?;
+        io::write_all(medium.fd, wire, start * FILE_BLOCK as u64).map_err(|errno| {
+            self.blocks().free(start, length);
+            refusal(errno)
+        })?;
+        Ok(start)
+    }
+
+    /// Fills `out` from the file, or from what waits to get there.
+    fn read(&self, file: usize, offset: u64, out: &mut [u8]) -> Result<(), LoadError> {
+        let start = offset / FILE_BLOCK as u64;
+        let blocks = start..start + (out.len() / FILE_BLOCK) as u64;
+        if self.pending.read(file, &blocks, out) {
+            return Ok(());
+        }
+        let error = |errno: Errno| LoadError::Io(errno.raw_os_error());
+        let fd = self.file(file).ok_or(error(Errno::BADF))?;
+        io::read_all(fd, out, offset).map_err(error)
+    }
+
+    /// Gives blocks back, if they are this process's.
+    fn free(&self, file: usize, blocks: Range<u64>) {
+        if !self.pending.release(file, &blocks) && file == self.own.load(Acquire) {
+            self.blocks().free(blocks.start, blocks.end - blocks.start);
+        }
     }
 }
 
@@ -365,11 +403,7 @@ impl Store for FileStore {
         let (wire, mut plain) = match &mut scratch {
             Some(scratch) => {
                 let parts = scratch.parts();
-                let file = self
-                    .file(file)
-                    .ok_or(LoadError::Io(Errno::BADF.raw_os_error()))?;
-                io::read_all(file, parts.wire, start)
-                    .map_err(|errno| LoadError::Io(errno.raw_os_error()))?;
+                self.read(file, start, parts.wire)?;
                 (&*parts.wire, Some(parts.plain))
             }
             None => (&[][..], None),
@@ -415,16 +449,14 @@ impl Store for FileStore {
             .map_or(start + extent(&first, len) as u64, |(last, len)| {
                 locate(&last).1 + extent(&last, len) as u64
             });
-        let count = (end - start) / FILE_BLOCK as u64;
-        self.stored.fetch_sub(count, Relaxed);
-        if file == self.own.load(Acquire) {
-            self.blocks().free(start / FILE_BLOCK as u64, count);
-        }
+        let blocks = start / FILE_BLOCK as u64..end / FILE_BLOCK as u64;
+        self.stored.fetch_sub(blocks.end - blocks.start, Relaxed);
+        self.free(file, blocks);
     }
 
     fn usage(&self) -> StoreUsage {
         let table = self.table.usage();
-        let ram = self.blocks().ram_bytes() + self.scratches.ram_bytes();
+        let ram = self.blocks().ram_bytes() + self.scratches.ram_bytes() + self.pending.ram_bytes();
         StoreUsage {
             stored_bytes: self.stored.load(Relaxed) * FILE_BLOCK as u64,
             ram_bytes: table.ram_bytes + ram,
@@ -451,12 +483,16 @@ impl Store for FileStore {
         let blocks = BlockMap::new(self.max_blocks).map_err(Errno::raw_os_error)?;
         let file = io::open_unnamed(self.directory.as_fd()).map_err(Errno::raw_os_error)?;
         *self.blocks() = blocks;
+        self.pending.disown();
         files.store(file.into_raw_fd(), Release);
         self.own.store(generation, Release);
         Ok(())
     }
 
     fn before_fork(&self, child: u64) {
+        if let Some(medium) = self.medium() {
+            self.pending.flush(&medium);
+        }
         self.blocks().before_fork(child);
     }
 

@@ -1,4 +1,5 @@
 use super::*;
+use rustix::fs::{Mode, OFlags};
 
 fn store(dir: &Path) -> FileStore {
     let config = FileStoreConfig {
@@ -31,6 +32,7 @@ fn a_flipped_bit_on_the_medium_is_noticed() {
     for (slot, len) in [(0, 4096), (1, 64 << 10), (2, 256 << 10)] {
         let data = mixed(7, len);
         store.save(SlotId(slot), None, &data).unwrap();
+        store.pending.flush(&store.medium().unwrap());
         let (_, offset) = locate(
             &store
                 .table
@@ -77,4 +79,145 @@ fn descriptors_are_high_and_do_not_survive_exec() {
             .unwrap()
             .contains(rustix::io::FdFlags::CLOEXEC)
     );
+}
+
+fn save(store: &FileStore, slots: std::ops::Range<u32>) {
+    for slot in slots {
+        let saved = store.save(SlotId(slot), None, &mixed(slot.into(), 4096));
+        assert_eq!(saved, Ok(Saved::Stored), "slot {slot}");
+    }
+}
+
+fn check(store: &FileStore, slots: std::ops::Range<u32>) {
+    let mut out = vec![0; 4096];
+    for slot in slots {
+        store.load(SlotId(slot), 0, &mut out).unwrap();
+        assert_eq!(out, mixed(slot.into(), 4096), "slot {slot}");
+    }
+}
+
+fn file_bytes(store: &FileStore) -> u64 {
+    rustix::fs::fstat(store.file(0).unwrap()).unwrap().st_size as u64
+}
+
+#[test]
+fn pages_are_written_by_the_batch_and_read_before_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    save(&store, 0..31);
+    assert_eq!(file_bytes(&store), 0);
+    check(&store, 0..31);
+    save(&store, 31..40);
+    assert_eq!(file_bytes(&store), 32 * 4096);
+    check(&store, 0..40);
+    // What is large does not wait, and passes what does.
+    store.save(SlotId(40), None, &mixed(0, 2 << 20)).unwrap();
+    assert!(file_bytes(&store) > 1 << 20);
+    check(&store, 0..40);
+    assert_eq!(
+        store.usage().stored_bytes / 4096,
+        40 + blocks_of(&store, 40)
+    );
+    (0..=40).for_each(|slot| store.release(SlotId(slot)));
+    assert_eq!(store.usage().stored_bytes, 0);
+}
+
+fn blocks_of(store: &FileStore, slot: u32) -> u64 {
+    let slot = store.table.pin(SlotId(slot)).unwrap();
+    let all = slot.blocks_of(0, usize::from(slot.pages()) * PAGE).unwrap();
+    let lengths = all.map(|(block, _, len)| extent(&block, len) as u64);
+    lengths.sum::<u64>() / 4096
+}
+
+/// Blocks of a slot that is released while it waits are given to nobody before the batch is written: it would go over what they hold then.
+#[test]
+fn a_batch_does_not_write_over_what_took_the_place_of_its_dead() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    for round in 0..50 {
+        let first = round * 100;
+        save(&store, first..first + 20);
+        (first..first + 10).for_each(|slot| store.release(SlotId(slot)));
+        // Seven blocks, that are written at once by whoever has them: the nine released ones would do.
+        store
+            .save(SlotId(first + 50), None, &mixed(3, 64 << 10))
+            .unwrap();
+        save(&store, first + 20..first + 45);
+        let mut out = vec![0; 64 << 10];
+        store.load(SlotId(first + 50), 0, &mut out).unwrap();
+        assert_eq!(out, mixed(3, 64 << 10));
+        check(&store, first + 10..first + 45);
+        if round > 2 {
+            let old = first - 200;
+            (old + 10..old + 51).for_each(|slot| store.release(SlotId(slot)));
+        }
+    }
+}
+
+/// A device that fails takes nothing back that was taken: what waits is read from RAM, later saves are refused, and all is written
+/// once it works again.
+#[test]
+fn what_cannot_be_written_stays_readable_and_is_written_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    save(&store, 0..10);
+    let fd = store.files[0].load(Relaxed);
+    let null = rustix::fs::open("/dev/null", OFlags::RDONLY, Mode::empty()).unwrap();
+    let good = store.files[0].swap(null.as_raw_fd(), Relaxed);
+    let mut refused = 0;
+    for slot in 10..100 {
+        match store.save(SlotId(slot), None, &mixed(slot.into(), 4096)) {
+            Ok(Saved::Stored) => assert_eq!(refused, 0, "slot {slot}"),
+            Err(SaveError::Io(errno)) => {
+                assert_eq!(errno, Errno::BADF.raw_os_error());
+                refused += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(refused, 68);
+    check(&store, 0..32);
+    (5..8).for_each(|slot| store.release(SlotId(slot)));
+    // Before a fork as well.
+    store.before_fork(1);
+    store.child_gone(1);
+    check(&store, 8..32);
+    store.files[0].store(good, Relaxed);
+    assert_eq!(good, fd);
+    save(&store, 100..140);
+    assert_eq!(file_bytes(&store), 2 * 32 * 4096);
+    check(&store, 0..5);
+    check(&store, 8..32);
+    check(&store, 100..140);
+}
+
+#[test]
+fn a_full_file_takes_what_it_has_room_for_by_single_blocks_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = FileStoreConfig {
+        force_tmpfs: true,
+        max_bytes: Some(FileStore::MIN_BYTES),
+        ..FileStoreConfig::in_directory(dir.path())
+    };
+    let store = FileStore::create(&config).unwrap();
+    let blocks = FileStore::MIN_BYTES as u32 / 4096;
+    save(&store, 0..blocks);
+    assert_eq!(
+        store.save(SlotId(blocks), None, &mixed(1, 4096)),
+        Err(SaveError::Full)
+    );
+    (0..blocks)
+        .step_by(2)
+        .for_each(|slot| store.release(SlotId(slot)));
+    for round in 1..4 {
+        let first = round * 1000;
+        save(&store, first..first + blocks / 2);
+        let full = store.save(SlotId(blocks), None, &mixed(1, 4096));
+        assert_eq!(full, Err(SaveError::Full), "round {round}");
+        check(&store, first..first + blocks / 2);
+        (first..first + blocks / 2).for_each(|slot| store.release(SlotId(slot)));
+    }
+    for slot in (1..blocks).step_by(2) {
+        check(&store, slot..slot + 1);
+    }
 }

@@ -1,0 +1,313 @@
+//! Small folios wait for company before they are written.
+//!
+//! A write of 4 KiB takes as long as one of 64 KiB: what takes time is the way to the device and back (40 µs and 55 on a virtual disk, 105 in a busy
+//! program). Reclaim that wrote each page by itself spent 42 of the 50 s that a program took with pages of 4 KiB. So what is small
+//! goes into a *batch* in RAM, which has its run of blocks in the file from the beginning; the saver that fills the batch writes it, by one call.
+//!
+//! ```text
+//!            room for a blob           full, or no room for the next one
+//!   Empty ───────────────► Open ───────────────────────────────────────► Writing ──► Empty
+//!                           ▲ │ a fork: it is written, or the child has it for good     │
+//!                           │ └────────────────────────────────► Orphan                 ▼ the device failed
+//!                           └──────────────────────────────────────────────────────── Failed: written again first
+//! ```
+//!
+//! - A slot in a batch is stored, as others are: it is read from the batch until that is in the file.
+//! - Blocks of a slot that is released meanwhile are *dead*. They go back to the map once the batch is written, not before: somebody
+//!   else would write them, and the batch would go over that.
+//! - A batch that cannot be written stays readable, and who wants to open one has to get it written first. So an error of the device refuses
+//!   later saves, and nothing that was taken is lost.
+//! - A forked child has a copy of each batch, and must not write where its parent does. Before a fork all is written, so that is for batches that
+//!   could not be: the child only reads them.
+//!
+//! Where the file is so full of holes that no run is long enough, the blob is written by itself, as large ones are.
+
+use super::alloc::{BlockMap, FILE_BLOCK};
+use super::io;
+use crate::mem::Mapping;
+use millpond_core::port::SaveError;
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Batches: one that is filled, one that is written, and one more while two savers meet.
+const BATCHES: usize = 3;
+/// Blocks in a batch.
+const BATCH: u64 = 32;
+const BATCH_BYTES: usize = BATCH as usize * FILE_BLOCK;
+/// Blocks of the largest blob that waits: a batch should be worth waiting for.
+const SMALL: u64 = 8;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Empty,
+    Open,
+    Writing,
+    Failed,
+    /// The parent's.
+    Orphan,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Batch {
+    phase: Phase,
+    /// Which of the process's files it is for.
+    file: usize,
+    /// First of its blocks there.
+    start: u64,
+    /// Blocks that it has there.
+    room: u64,
+    /// Those that hold something.
+    filled: u64,
+    /// One bit for each of these that was released.
+    dead: u32,
+}
+
+impl Batch {
+    const EMPTY: Self = Self {
+        phase: Phase::Empty,
+        file: 0,
+        start: 0,
+        room: 0,
+        filled: 0,
+        dead: 0,
+    };
+
+    /// Where in the batch `blocks` of a file are.
+    fn find(&self, file: usize, blocks: &Range<u64>) -> Option<u64> {
+        let ours = self.start..self.start + self.filled;
+        let inside = self.phase != Phase::Empty
+            && self.file == file
+            && ours.contains(&blocks.start)
+            && blocks.end <= ours.end;
+        inside.then(|| blocks.start - self.start)
+    }
+
+    fn all_dead(&self) -> bool {
+        self.dead.count_ones() as u64 == self.filled
+    }
+}
+
+type Batches = [Batch; BATCHES];
+
+/// See the module.
+pub(crate) struct Pending {
+    /// The bytes of all batches. Those that a batch holds are written under the lock, by the saver, and never again while it does.
+    map: Mapping,
+    batches: Mutex<Batches>,
+    written: Condvar,
+    /// Batches that ever took RAM.
+    used: AtomicU32,
+}
+
+/// Where batches are written.
+pub(crate) struct Medium<'a> {
+    /// The process's own file, …
+    pub(crate) fd: BorrowedFd<'a>,
+    /// … its number, …
+    pub(crate) file: usize,
+    /// … and its blocks.
+    pub(crate) blocks: &'a Mutex<BlockMap>,
+}
+
+impl Medium<'_> {
+    fn blocks(&self) -> MutexGuard<'_, BlockMap> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What an error of the device is for who saves.
+pub(crate) fn refusal(errno: Errno) -> SaveError {
+    match errno {
+        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => SaveError::Full,
+        errno => SaveError::Io(errno.raw_os_error()),
+    }
+}
+
+impl Pending {
+    /// No batches yet.
+    pub(crate) fn new() -> Result<Self, Errno> {
+        Ok(Self {
+            map: Mapping::new(BATCHES * BATCH_BYTES)?,
+            batches: Mutex::new([Batch::EMPTY; BATCHES]),
+            written: Condvar::new(),
+            used: AtomicU32::new(0),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Batches> {
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes `blob`, whole blocks, and answers its first block in the file. `None`: it is for the caller to write.
+    ///
+    /// # Errors
+    /// The file has no room, or cannot be written. The blob is not taken.
+    pub(crate) fn put(&self, medium: &Medium<'_>, blob: &[u8]) -> Result<Option<u64>, SaveError> {
+        let count = (blob.len() / FILE_BLOCK) as u64;
+        if count > SMALL {
+            return Ok(None);
+        }
+        let mut batches = self.lock();
+        loop {
+            let phase = |phase| batches.iter().position(|batch| batch.phase == phase);
+            if let Some(i) = phase(Phase::Open) {
+                let batch = &mut batches[i];
+                if batch.room - batch.filled >= count {
+                    let (at, start) = (batch.filled, batch.start + batch.filled);
+                    batch.filled += count;
+                    let full = batch.filled == batch.room;
+                    self.append(i, at, blob);
+                    if full {
+                        // What the device says is for who opens the next.
+                        drop(self.write(batches, i, medium));
+                    }
+                    return Ok(Some(start));
+                }
+                batches = self.write(batches, i, medium).0;
+            } else if let Some(i) = phase(Phase::Failed) {
+                let (after, result) = self.write(batches, i, medium);
+                result.map_err(refusal)?;
+                batches = after;
+            } else if let Some(i) = phase(Phase::Empty) {
+                let run = medium.blocks().alloc_run(BATCH);
+                let (start, room) = run.ok_or(SaveError::Full)?;
+                if room < count {
+                    medium.blocks().free(start, room);
+                    return Ok(None);
+                }
+                self.used.fetch_or(1 << i, Relaxed);
+                batches[i] = Batch {
+                    phase: Phase::Open,
+                    file: medium.file,
+                    start,
+                    room,
+                    ..Batch::EMPTY
+                };
+            } else if phase(Phase::Writing).is_some() {
+                let waited = self.written.wait(batches);
+                batches = waited.unwrap_or_else(PoisonError::into_inner);
+            } else {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn append(&self, i: usize, at: u64, blob: &[u8]) {
+        // SAFETY: the place is in the mapping, since the batch has room for the blob; nobody reads behind what a batch has filled, and the
+        // lock that the caller holds keeps other savers out.
+        unsafe {
+            let to = self
+                .map
+                .as_ptr()
+                .add(i * BATCH_BYTES + at as usize * FILE_BLOCK);
+            to.copy_from_nonoverlapping(blob.as_ptr(), blob.len());
+        }
+    }
+
+    /// What batch `i` has filled.
+    fn bytes(&self, i: usize, filled: u64) -> &[u8] {
+        // SAFETY: so many bytes of the batch are in the mapping and were written before `filled` was raised, under the lock; they are not
+        // written again before the batch is empty, which takes whoever reads them.
+        unsafe {
+            std::slice::from_raw_parts(
+                self.map.as_ptr().add(i * BATCH_BYTES),
+                filled as usize * FILE_BLOCK,
+            )
+        }
+    }
+
+    /// Writes batch `i`, without the lock.
+    fn write<'a>(
+        &'a self,
+        mut batches: MutexGuard<'a, Batches>,
+        i: usize,
+        medium: &Medium<'_>,
+    ) -> (MutexGuard<'a, Batches>, Result<(), Errno>) {
+        let Batch { start, filled, .. } = batches[i];
+        let mut result = Ok(());
+        if !batches[i].all_dead() {
+            batches[i].phase = Phase::Writing;
+            drop(batches);
+            let bytes = self.bytes(i, filled);
+            result = io::write_all(medium.fd, bytes, start * FILE_BLOCK as u64);
+            batches = self.lock();
+        }
+        let batch = &mut batches[i];
+        if result.is_ok() {
+            let mut blocks = medium.blocks();
+            for at in (0..batch.filled).filter(|at| batch.dead >> at & 1 == 1) {
+                blocks.free(batch.start + at, 1);
+            }
+            if batch.filled < batch.room {
+                blocks.free(batch.start + batch.filled, batch.room - batch.filled);
+            }
+            *batch = Batch::EMPTY;
+        } else {
+            batch.phase = Phase::Failed;
+        }
+        self.written.notify_all();
+        (batches, result)
+    }
+
+    /// Fills `out` from `blocks` of a file, if they are in a batch. Whether they were.
+    pub(crate) fn read(&self, file: usize, blocks: &Range<u64>, out: &mut [u8]) -> bool {
+        let batches = self.lock();
+        let mut found = batches
+            .iter()
+            .enumerate()
+            .filter_map(|(i, batch)| Some((i, batch.filled, batch.find(file, blocks)?)));
+        let Some((i, filled, at)) = found.next() else {
+            return false;
+        };
+        out.copy_from_slice(&self.bytes(i, filled)[at as usize * FILE_BLOCK..][..out.len()]);
+        true
+    }
+
+    /// Notes that nobody wants `blocks` of a file any more, if they are in a batch. Whether they were: then they are
+    /// given back with it.
+    pub(crate) fn release(&self, file: usize, blocks: &Range<u64>) -> bool {
+        let mut batches = self.lock();
+        for batch in batches.iter_mut() {
+            let Some(at) = batch.find(file, blocks) else {
+                continue;
+            };
+            for at in at..at + (blocks.end - blocks.start) {
+                batch.dead |= 1 << at;
+            }
+            if batch.phase == Phase::Orphan && batch.all_dead() {
+                *batch = Batch::EMPTY;
+            }
+            return true;
+        }
+        false
+    }
+
+    /// Writes all that waits. What cannot be written waits on.
+    pub(crate) fn flush(&self, medium: &Medium<'_>) {
+        for i in 0..BATCHES {
+            let batches = self.lock();
+            if matches!(batches[i].phase, Phase::Open | Phase::Failed) {
+                drop(self.write(batches, i, medium));
+            }
+        }
+    }
+
+    /// In a child: what waits is the parent's to write.
+    pub(crate) fn disown(&self) {
+        for batch in self.lock().iter_mut() {
+            if batch.phase != Phase::Empty {
+                batch.phase = Phase::Orphan;
+            }
+        }
+    }
+
+    /// RAM of the batches.
+    pub(crate) fn ram_bytes(&self) -> u64 {
+        u64::from(self.used.load(Relaxed).count_ones()) * BATCH_BYTES as u64
+    }
+}
+
+const _: () = assert!(BATCH <= u32::BITS as u64 && SMALL <= BATCH);

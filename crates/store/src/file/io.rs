@@ -131,6 +131,23 @@ pub(crate) fn read_all(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> Resul
     Ok(())
 }
 
+/// Reads as much of `buf` as the file has from `offset` on, `least` bytes at least; both page-aligned. Answers how much that was, in whole pages.
+pub(crate) fn read_some(
+    fd: BorrowedFd<'_>,
+    buf: &mut [u8],
+    least: usize,
+    offset: u64,
+) -> Result<usize, Errno> {
+    match io::pread(fd, &mut *buf, offset) {
+        Ok(n) if n >= least => Ok(n & !4095),
+        // Cut short by something else than the end of the file: by the other way, which tries again.
+        Ok(_) | Err(Errno::INTR | Errno::AGAIN | Errno::INVAL) => {
+            read_all(fd, &mut buf[..least], offset).map(|()| least)
+        }
+        Err(errno) => Err(errno),
+    }
+}
+
 /// Writes all of `buf`, page-aligned, to the page-aligned `offset`.
 pub(crate) fn write_all(fd: BorrowedFd<'_>, buf: &[u8], offset: u64) -> Result<(), Errno> {
     let mut done = 0;

@@ -13,6 +13,7 @@
 //! names the one it is in.
 
 mod alloc;
+mod clusters;
 mod io;
 mod pending;
 
@@ -24,6 +25,7 @@ use crate::mem::PAGE;
 use crate::scratch::ScratchPool;
 use crate::slot_table::{Block, ClaimError, Kind, SlotTable};
 use alloc::{BlockMap, FILE_BLOCK};
+use clusters::{Clusters, MOST_BYTES};
 use millpond_core::SlotPart;
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
 use millpond_core::swap::SlotId;
@@ -94,6 +96,7 @@ pub struct FileStore {
     scratches: ScratchPool,
     blocks: Mutex<BlockMap>,
     pending: Pending,
+    clusters: Clusters,
     max_blocks: u64,
     /// For the files of forked children.
     directory: OwnedFd,
@@ -132,6 +135,7 @@ impl FileStore {
         let scratches = ScratchPool::new(WIRE).map_err(memory)?;
         let blocks = Mutex::new(BlockMap::new(max_blocks).map_err(memory)?);
         let pending = Pending::new().map_err(memory)?;
+        let clusters = Clusters::new().map_err(memory)?;
         let sums = Checksums::new().map_err(|errno| OpenError::Random { errno })?;
 
         let (directory, path) = match &config.location {
@@ -172,6 +176,7 @@ impl FileStore {
             scratches,
             blocks,
             pending,
+            clusters,
             max_blocks,
             directory,
             files,
@@ -303,30 +308,61 @@ impl FileStore {
     fn medium(&self) -> Option<Medium<'_>> {
         let file = self.own.load(Acquire);
         let blocks = &self.blocks;
-        self.file(file).map(|fd| Medium { fd, file, blocks })
+        let clusters = &self.clusters;
+        self.file(file).map(|fd| Medium {
+            fd,
+            file,
+            blocks,
+            clusters,
+        })
     }
 
     /// Writes what is too large to wait, and answers its first block.
     fn write(&self, medium: &Medium<'_>, wire: &[u8]) -> Result<u64, SaveError> {
         let length = (wire.len() / FILE_BLOCK) as u64;
         let start = self.blocks().alloc(length).ok_or(SaveError::Full)?;
-        io::write_all(medium.fd, wire, start * FILE_BLOCK as u64).map_err(|errno| {
+        let blocks = start..start + length;
+        self.clusters.forget(medium.file, &blocks);
+        let written = io::write_all(medium.fd, wire, start * FILE_BLOCK as u64);
+        self.clusters.forget(medium.file, &blocks);
+        written.map_err(|errno| {
             self.blocks().free(start, length);
             refusal(errno)
         })?;
         Ok(start)
     }
 
-    /// Fills `out` from the file, or from what waits to get there.
-    fn read(&self, file: usize, offset: u64, out: &mut [u8]) -> Result<(), LoadError> {
-        let start = offset / FILE_BLOCK as u64;
-        let blocks = start..start + (out.len() / FILE_BLOCK) as u64;
-        if self.pending.read(file, &blocks, out) {
-            return Ok(());
+    /// Reads blocks from the file, or from what waits to get there, into `wire`, which has room for what comes with them. Answers them alone.
+    fn read<'w>(
+        &self,
+        file: usize,
+        blocks: &Range<u64>,
+        wire: &'w mut [u8],
+    ) -> Result<&'w [u8], LoadError> {
+        let len = (blocks.end - blocks.start) as usize * FILE_BLOCK;
+        if self.pending.read(file, blocks, &mut wire[..len]) {
+            return Ok(&wire[..len]);
         }
         let error = |errno: Errno| LoadError::Io(errno.raw_os_error());
+        let mut plan = None;
+        if Clusters::takes(blocks) {
+            match self.clusters.get(file, blocks, &mut wire[..len]) {
+                Ok(()) => return Ok(&wire[..len]),
+                Err(what) => plan = what,
+            }
+        }
         let fd = self.file(file).ok_or(error(Errno::BADF))?;
-        io::read_all(fd, out, offset).map_err(error)
+        let Some(plan) = plan else {
+            let offset = blocks.start * FILE_BLOCK as u64;
+            io::read_all(fd, &mut wire[..len], offset).map_err(error)?;
+            return Ok(&wire[..len]);
+        };
+        let most = (plan.blocks.end - plan.blocks.start) as usize * FILE_BLOCK;
+        let from = (blocks.start - plan.blocks.start) as usize * FILE_BLOCK;
+        let offset = plan.blocks.start * FILE_BLOCK as u64;
+        let read = io::read_some(fd, &mut wire[..most], from + len, offset).map_err(error)?;
+        self.clusters.keep(file, &plan, blocks, &wire[..read]);
+        Ok(&wire[from..from + len])
     }
 
     /// Gives blocks back, if they are this process's.
@@ -399,12 +435,19 @@ impl Store for FileStore {
         let end = stored.last().map_or(end, |(_, _, end)| end);
         let blocks = wanted()?;
 
-        let mut scratch = first.map(|_| self.scratches.acquire((end - start) as usize));
+        let extent = start / FILE_BLOCK as u64..end / FILE_BLOCK as u64;
+        let length = (end - start) as usize;
+        let wire = if Clusters::takes(&extent) {
+            MOST_BYTES
+        } else {
+            length
+        };
+        let mut scratch = first.map(|_| self.scratches.acquire(wire));
         let (wire, mut plain) = match &mut scratch {
             Some(scratch) => {
                 let parts = scratch.parts();
-                self.read(file, start, parts.wire)?;
-                (&*parts.wire, Some(parts.plain))
+                let wire = self.read(file, &extent, parts.wire)?;
+                (wire, Some(parts.plain))
             }
             None => (&[][..], None),
         };
@@ -456,7 +499,10 @@ impl Store for FileStore {
 
     fn usage(&self) -> StoreUsage {
         let table = self.table.usage();
-        let ram = self.blocks().ram_bytes() + self.scratches.ram_bytes() + self.pending.ram_bytes();
+        let ram = self.blocks().ram_bytes()
+            + self.scratches.ram_bytes()
+            + self.pending.ram_bytes()
+            + self.clusters.ram_bytes();
         StoreUsage {
             stored_bytes: self.stored.load(Relaxed) * FILE_BLOCK as u64,
             ram_bytes: table.ram_bytes + ram,

@@ -23,6 +23,7 @@
 //! Where the file is so full of holes that no run is long enough, the blob is written by itself, as large ones are.
 
 use super::alloc::{BlockMap, FILE_BLOCK};
+use super::clusters::Clusters;
 use super::io;
 use crate::mem::Mapping;
 use millpond_core::port::SaveError;
@@ -108,8 +109,10 @@ pub(crate) struct Medium<'a> {
     pub(crate) fd: BorrowedFd<'a>,
     /// … its number, …
     pub(crate) file: usize,
-    /// … and its blocks.
+    /// … its blocks, …
     pub(crate) blocks: &'a Mutex<BlockMap>,
+    /// … and what is kept of it.
+    pub(crate) clusters: &'a Clusters,
 }
 
 impl Medium<'_> {
@@ -231,8 +234,10 @@ impl Pending {
         if !batches[i].all_dead() {
             batches[i].phase = Phase::Writing;
             drop(batches);
-            let bytes = self.bytes(i, filled);
+            let (bytes, blocks) = (self.bytes(i, filled), start..start + filled);
+            medium.clusters.forget(medium.file, &blocks);
             result = io::write_all(medium.fd, bytes, start * FILE_BLOCK as u64);
+            medium.clusters.forget(medium.file, &blocks);
             batches = self.lock();
         }
         let batch = &mut batches[i];

@@ -9,6 +9,10 @@
 //! reads they spared, 50 each. While that is less than one for [`WORTH`] blocks, only one read in [`TRY_EVERY`] is of a cluster, to
 //! notice when it changes.
 //!
+//! # Parts
+//! A page of a longer slot is read with all of its block, up to 64 KiB, which its checksum covers. That is kept, too, by the same rule: it costs a copy,
+//! and spares the read when the next page is wanted.
+//!
 //! # Nothing old is ever handed out
 //! A block in a kept cluster may be released, taken again, and written. Who writes *forgets* it here before and after, and
 //! counts the *version* up each time; what was read is only kept if the version is still what it was before the read began. So a read that
@@ -28,15 +32,19 @@ const CLUSTER_BYTES: usize = CLUSTER as usize * FILE_BLOCK;
 const KEPT: usize = 16;
 /// The longest read for which what is beside comes too, in blocks.
 const SMALL: u64 = 8;
+/// The longest read of which all is kept when a part was wanted.
+const PARTED: u64 = 16;
 /// What a read may come to: [`SMALL`] blocks lie in two clusters at most.
-pub(crate) const MOST_BYTES: usize = 2 * CLUSTER_BYTES;
-/// So many blocks that come unasked have to spare a read.
+const MOST_BYTES: usize = 2 * CLUSTER_BYTES;
+/// So many blocks that come unasked, at 5 µs each, have to spare a read.
 const WORTH: u32 = 10;
-/// Where fewer are, one read in so many is of a cluster all the same. No multiple of a cluster, or reads in order would be tried at its last block
+/// The same for blocks that are copied here because only a part of them was wanted, at half a microsecond.
+const WORTH_PARTED: u32 = 100;
+/// Where they do not, one read in so many is kept all the same. No multiple of a cluster, or reads in order would be tried at its last block
 /// each time.
 const TRY_EVERY: u32 = 13;
-/// Blocks that came unasked, after which the older half of the past counts half.
-const PAST: u32 = 1024;
+/// Reads' worth of blocks after which the past counts half.
+const PAST: u32 = 100;
 
 /// A cluster that was read.
 #[derive(Clone, Copy)]
@@ -51,18 +59,56 @@ struct Line {
     used_at: u64,
 }
 
+/// Whether one kind of keeping is worth what it costs.
+struct Score {
+    /// Blocks that have to spare a read.
+    worth: u32,
+    /// Blocks that were kept for it.
+    blocks: u32,
+    /// Reads that were spared.
+    spared: u32,
+    /// Reads since it was tried although it does not pay.
+    since_try: u32,
+}
+
+impl Score {
+    const fn new(worth: u32) -> Self {
+        Self {
+            worth,
+            blocks: 0,
+            spared: 0,
+            since_try: 0,
+        }
+    }
+
+    /// Whether the next read is to be kept.
+    fn go_on(&mut self) -> bool {
+        if self.spared.saturating_mul(self.worth) >= self.blocks {
+            return true;
+        }
+        self.since_try = (self.since_try + 1) % TRY_EVERY;
+        self.since_try == 0
+    }
+
+    fn kept(&mut self, blocks: u32) {
+        self.blocks += blocks;
+        if self.blocks >= PAST * self.worth {
+            self.blocks /= 2;
+            self.spared /= 2;
+        }
+    }
+}
+
 struct State {
     lines: [Line; KEPT],
     /// Counts uses.
     now: u64,
     /// Counts writes, at their beginning and at their end.
     version: u64,
-    /// Blocks that came unasked, …
-    brought: u32,
-    /// … and reads that they spared.
-    spared: u32,
-    /// Reads since one was of a cluster although that does not pay.
-    since_try: u32,
+    /// Of what comes unasked.
+    beside: Score,
+    /// Of what comes because a part of it is wanted.
+    parted: Score,
 }
 
 /// See the module.
@@ -72,12 +118,16 @@ pub(crate) struct Clusters {
     map: Mapping,
 }
 
-/// What to read instead of the blocks that are wanted.
+/// What to read, and to keep, instead of the blocks that are wanted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Plan {
-    /// Whole clusters.
+    /// These, or their clusters.
     pub(crate) blocks: Range<u64>,
     version: u64,
+}
+
+fn is_small(blocks: &Range<u64>) -> bool {
+    blocks.end - blocks.start <= SMALL
 }
 
 /// The bits of `blocks` in cluster `number`.
@@ -100,8 +150,12 @@ impl State {
         self.lines.iter().position(found)
     }
 
-    fn pays(&self) -> bool {
-        self.spared.saturating_mul(WORTH) >= self.brought
+    fn score(&mut self, blocks: &Range<u64>) -> &mut Score {
+        if is_small(blocks) {
+            &mut self.beside
+        } else {
+            &mut self.parted
+        }
     }
 }
 
@@ -119,9 +173,8 @@ impl Clusters {
                 lines: [line; KEPT],
                 now: 0,
                 version: 0,
-                brought: 0,
-                spared: 0,
-                since_try: 0,
+                beside: Score::new(WORTH),
+                parted: Score::new(WORTH_PARTED),
             }),
             map: Mapping::new(KEPT * CLUSTER_BYTES)?,
         })
@@ -141,9 +194,18 @@ impl Clusters {
         }
     }
 
-    /// Whether reads of so many blocks are made here.
-    pub(crate) fn takes(blocks: &Range<u64>) -> bool {
-        blocks.end - blocks.start <= SMALL
+    /// Whether such a read is made here: `parted` when a part of the blocks is wanted.
+    pub(crate) fn takes(blocks: &Range<u64>, parted: bool) -> bool {
+        is_small(blocks) || parted && blocks.end - blocks.start <= PARTED
+    }
+
+    /// Bytes to make room for, for such a read.
+    pub(crate) fn wire_for(blocks: &Range<u64>) -> usize {
+        if is_small(blocks) {
+            MOST_BYTES
+        } else {
+            (blocks.end - blocks.start) as usize * FILE_BLOCK
+        }
     }
 
     /// Fills `out` from what is kept. If not all of it is: what to read.
@@ -163,7 +225,7 @@ impl Clusters {
             return Err(state.plan(blocks));
         }
         state.now += 1;
-        state.spared += 1;
+        state.score(blocks).spared += 1;
         for number in numbers(blocks) {
             let (Some(i), wanted) = (state.find(file, number), bits(number, blocks)) else {
                 continue;
@@ -189,37 +251,37 @@ impl Clusters {
         if state.version != plan.version {
             return;
         }
-        let end = plan.blocks.start + (bytes.len() / FILE_BLOCK) as u64;
+        let start = plan.blocks.start;
+        let read = start..start + (bytes.len() / FILE_BLOCK) as u64;
         state.now += 1;
-        for number in numbers(&plan.blocks) {
-            let there = bits(number, &(plan.blocks.start..end));
-            if there == 0 {
-                continue;
-            }
+        for number in numbers(&read) {
+            let there = bits(number, &read);
             let i = state.find(file, number).unwrap_or_else(|| {
                 let age = |&i: &usize| (state.lines[i].valid != 0, state.lines[i].used_at);
-                (0..KEPT).min_by_key(age).unwrap_or(0)
+                let oldest = (0..KEPT).min_by_key(age).unwrap_or(0);
+                state.lines[oldest].valid = 0;
+                oldest
             });
             state.lines[i] = Line {
                 file,
                 number,
-                valid: there,
+                valid: state.lines[i].valid | there,
                 used_at: state.now,
             };
-            state.brought += (there & !bits(number, wanted)).count_ones();
-            let from = (number * CLUSTER - plan.blocks.start) as usize * FILE_BLOCK;
-            let bytes = &bytes[from..];
-            let len = bytes.len().min(CLUSTER_BYTES);
-            // SAFETY: a line has room for a cluster, and the lock keeps everybody else from it.
+            let first = u64::from(there.trailing_zeros());
+            let from = (number * CLUSTER + first - start) as usize * FILE_BLOCK;
+            let bytes = &bytes[from..][..there.count_ones() as usize * FILE_BLOCK];
+            // SAFETY: a line has room for a cluster, these blocks are side by side in it, and the lock keeps everybody else from it.
             unsafe {
-                self.place(i, 0)
-                    .copy_from_nonoverlapping(bytes.as_ptr(), len)
-            };
+                let to = self.place(i, first);
+                to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            }
         }
-        if state.brought >= PAST {
-            state.brought /= 2;
-            state.spared /= 2;
-        }
+        let cost = match is_small(wanted) {
+            true => (read.end - read.start).saturating_sub(wanted.end - wanted.start),
+            false => read.end - read.start,
+        };
+        state.score(wanted).kept(cost as u32);
     }
 
     /// Who writes `blocks` says so, before and after.
@@ -241,16 +303,17 @@ impl Clusters {
 
 impl State {
     fn plan(&mut self, blocks: &Range<u64>) -> Option<Plan> {
-        if !self.pays() {
-            self.since_try += 1;
-            if self.since_try < TRY_EVERY {
-                return None;
-            }
-            self.since_try = 0;
+        if !self.score(blocks).go_on() {
+            return None;
         }
         let numbers = numbers(blocks);
+        let clusters = numbers.start * CLUSTER..numbers.end * CLUSTER;
         Some(Plan {
-            blocks: numbers.start * CLUSTER..numbers.end * CLUSTER,
+            blocks: if is_small(blocks) {
+                clusters
+            } else {
+                blocks.clone()
+            },
             version: self.version,
         })
     }
@@ -345,6 +408,20 @@ mod tests {
         clusters.keep(0, &plan, &(6..10), &blocks(0..11, 1));
         assert!(read(&clusters, 0..8, 1) && read(&clusters, 8..11, 1));
         assert!(!read(&clusters, 10..12, 1));
+    }
+
+    /// A block of sixteen that lies anywhere is kept as it is, beside what the clusters at its ends have already.
+    #[test]
+    fn what_is_read_for_a_part_is_there_for_the_next() {
+        let clusters = Clusters::new().unwrap();
+        assert!(!Clusters::takes(&(5..21), false) && Clusters::takes(&(5..21), true));
+        assert!(!Clusters::takes(&(5..22), true));
+        assert!(!read(&clusters, 2..3, 1));
+        assert!(!read(&clusters, 5..21, 1));
+        assert!(read(&clusters, 5..21, 1) && read(&clusters, 0..8, 1));
+        assert!(!read(&clusters, 20..22, 1));
+        clusters.forget(0, &(12..13));
+        assert!(!read(&clusters, 5..21, 2));
     }
 
     /// At random nearly every read is of what is wanted alone; in order it comes back to clusters by itself.

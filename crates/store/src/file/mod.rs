@@ -25,7 +25,7 @@ use crate::mem::PAGE;
 use crate::scratch::ScratchPool;
 use crate::slot_table::{Block, ClaimError, Kind, SlotTable};
 use alloc::{BlockMap, FILE_BLOCK};
-use clusters::{Clusters, MOST_BYTES};
+use clusters::Clusters;
 use millpond_core::SlotPart;
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
 use millpond_core::swap::SlotId;
@@ -332,11 +332,13 @@ impl FileStore {
         Ok(start)
     }
 
-    /// Reads blocks from the file, or from what waits to get there, into `wire`, which has room for what comes with them. Answers them alone.
+    /// Reads blocks from the file, or from what waits to get there, into `wire`, which has room for what comes with them. Answers them alone. `parted`: only
+    /// a part of them is wanted.
     fn read<'w>(
         &self,
         file: usize,
         blocks: &Range<u64>,
+        parted: bool,
         wire: &'w mut [u8],
     ) -> Result<&'w [u8], LoadError> {
         let len = (blocks.end - blocks.start) as usize * FILE_BLOCK;
@@ -345,7 +347,7 @@ impl FileStore {
         }
         let error = |errno: Errno| LoadError::Io(errno.raw_os_error());
         let mut plan = None;
-        if Clusters::takes(blocks) {
+        if Clusters::takes(blocks, parted) {
             match self.clusters.get(file, blocks, &mut wire[..len]) {
                 Ok(()) => return Ok(&wire[..len]),
                 Err(what) => plan = what,
@@ -436,17 +438,13 @@ impl Store for FileStore {
         let blocks = wanted()?;
 
         let extent = start / FILE_BLOCK as u64..end / FILE_BLOCK as u64;
-        let length = (end - start) as usize;
-        let wire = if Clusters::takes(&extent) {
-            MOST_BYTES
-        } else {
-            length
-        };
+        let parted = out.len() < wanted()?.map(|(_, _, len)| len).sum();
+        let wire = Clusters::wire_for(&extent);
         let mut scratch = first.map(|_| self.scratches.acquire(wire));
         let (wire, mut plain) = match &mut scratch {
             Some(scratch) => {
                 let parts = scratch.parts();
-                let wire = self.read(file, &extent, parts.wire)?;
+                let wire = self.read(file, &extent, parted, parts.wire)?;
                 (wire, Some(parts.plain))
             }
             None => (&[][..], None),

@@ -15,6 +15,7 @@
 mod alloc;
 mod clusters;
 mod io;
+mod page_sums;
 mod pending;
 
 use crate::checksum::Checksums;
@@ -29,6 +30,7 @@ use clusters::Clusters;
 use millpond_core::SlotPart;
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
 use millpond_core::swap::SlotId;
+use page_sums::PageSums;
 use pending::{Medium, Pending, refusal};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use rustix::io::Errno;
@@ -97,6 +99,7 @@ pub struct FileStore {
     blocks: Mutex<BlockMap>,
     pending: Pending,
     clusters: Clusters,
+    page_sums: PageSums,
     max_blocks: u64,
     /// For the files of forked children.
     directory: OwnedFd,
@@ -136,6 +139,7 @@ impl FileStore {
         let blocks = Mutex::new(BlockMap::new(max_blocks).map_err(memory)?);
         let pending = Pending::new().map_err(memory)?;
         let clusters = Clusters::new().map_err(memory)?;
+        let page_sums = PageSums::new(max_blocks).map_err(memory)?;
         let sums = Checksums::new().map_err(|errno| OpenError::Random { errno })?;
 
         let (directory, path) = match &config.location {
@@ -177,6 +181,7 @@ impl FileStore {
             blocks,
             pending,
             clusters,
+            page_sums,
             max_blocks,
             directory,
             files,
@@ -218,7 +223,7 @@ impl FileStore {
         self.sums = sums.clone();
     }
 
-    /// Whether `part` is exactly this image, as far as is known without reading: of a part of a block it is not.
+    /// Whether `part` is exactly this image, as far as is known without reading: of a part of a compressed block it is not.
     pub(crate) fn holds_image(&self, part: SlotPart, image: &Image<'_>) -> bool {
         let Some(slot) = self.table.pin(part.slot) else {
             return false;
@@ -226,7 +231,9 @@ impl FileStore {
         if slot.pages() == image.pages() {
             return part.first == 0 && image.is_held_by(&slot);
         }
-        image.is_held_from(&slot, part.first, |_, _, _, _, _| false)
+        image.is_held_from(&slot, part.first, |block, len, number, _, sum| {
+            block.kind == Kind::Raw && self.page_sums.is(block, len, number, sum)
+        })
     }
 
     /// Whether `slot` holds something.
@@ -279,7 +286,7 @@ impl FileStore {
         }
         let blocks = &mut blocks[..count];
         let length = (end / FILE_BLOCK) as u64;
-        let mut start = 0;
+        let (mut start, mut noted) = (0, true);
         if let (true, Some(scratch)) = (length > 0, &mut scratch) {
             let medium = self
                 .medium()
@@ -289,12 +296,17 @@ impl FileStore {
                 Some(start) => start,
                 None => self.write(&medium, wire)?,
             };
-            for block in blocks.iter_mut().filter(|block| block.kind != Kind::Fill) {
-                block.place += start | (medium.file as u64) << GENERATION_SHIFT;
+            for (block, part) in blocks.iter_mut().zip(image.blocks()) {
+                if block.kind != Kind::Fill {
+                    block.place += start | (medium.file as u64) << GENERATION_SHIFT;
+                }
+                if block.kind == Kind::Raw {
+                    noted &= self.page_sums.note(block, part.pages).is_ok();
+                }
             }
         }
         drop(scratch);
-        if claim.publish(image.pages(), blocks).is_err() {
+        if !noted || claim.publish(image.pages(), blocks).is_err() {
             if length > 0 {
                 self.free(self.own.load(Acquire), start..start + length);
             }
@@ -367,12 +379,36 @@ impl FileStore {
         Ok(&wire[from..from + len])
     }
 
+    /// What is read for `part` of a block of `len` bytes: of one that lies there as it is, the part alone, if its pages can be checked.
+    fn piece(&self, block: &Block, len: usize, part: &Range<usize>) -> Piece {
+        let start = locate(block).1 / FILE_BLOCK as u64;
+        let cut = block.kind == Kind::Raw && part.len() < len && self.page_sums.know(block, len);
+        let bytes = if cut {
+            part.clone()
+        } else {
+            0..extent(block, len)
+        };
+        let at = |byte: usize| start + (byte / FILE_BLOCK) as u64;
+        Piece {
+            blocks: at(bytes.start)..at(bytes.end),
+            cut,
+        }
+    }
+
     /// Gives blocks back, if they are this process's.
     fn free(&self, file: usize, blocks: Range<u64>) {
         if !self.pending.release(file, &blocks) && file == self.own.load(Acquire) {
             self.blocks().free(blocks.start, blocks.end - blocks.start);
         }
     }
+}
+
+/// What is read of a block.
+struct Piece {
+    /// Of the file.
+    blocks: Range<u64>,
+    /// The part that is wanted and nothing else.
+    cut: bool,
 }
 
 /// Puts `data` at the start of `out`, compressed when that saves a block of the file, and zeros up
@@ -421,24 +457,31 @@ impl Store for FileStore {
 
     fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError> {
         let slot = self.table.pin(slot).ok_or(LoadError::Missing)?;
+        let from = usize::from(first_page) * PAGE;
+        let to = from + out.len();
+        // Each block with its length and the part of it that is wanted.
         let wanted = || {
-            slot.blocks_of(first_page, out.len())
-                .ok_or(LoadError::Missing)
+            let blocks = slot.blocks_of(first_page, out.len())?;
+            Some(blocks.map(move |(block, at, len)| {
+                let part = from.saturating_sub(at)..len.min(to - at);
+                (block, len, part)
+            }))
         };
-        let mut stored = wanted()?
+        let mut parted = false;
+        let mut pieces = wanted()
+            .ok_or(LoadError::Missing)?
             .filter(|(block, ..)| block.kind != Kind::Fill)
-            .map(|(block, _, len)| {
-                let (file, start) = locate(&block);
-                (file, start, start + extent(&block, len) as u64)
+            .map(|(block, len, part)| {
+                let piece = self.piece(&block, len, &part);
+                parted |= part.len() < len && !piece.cut;
+                (locate(&block).0, piece.blocks)
             });
         // A slot's extent is contiguous, so one read brings all of the blocks.
-        let first = stored.next();
-        let (file, start, end) = first.unwrap_or((0, 0, 0));
-        let end = stored.last().map_or(end, |(_, _, end)| end);
-        let blocks = wanted()?;
+        let first = pieces.next();
+        let (file, mut extent) = first.clone().unwrap_or((0, 0..0));
+        extent.end = pieces.last().map_or(extent.end, |(_, last)| last.end);
+        let blocks = wanted().ok_or(LoadError::Missing)?;
 
-        let extent = start / FILE_BLOCK as u64..end / FILE_BLOCK as u64;
-        let parted = out.len() < wanted()?.map(|(_, _, len)| len).sum();
         let wire = Clusters::wire_for(&extent);
         let mut scratch = first.map(|_| self.scratches.acquire(wire));
         let (wire, mut plain) = match &mut scratch {
@@ -449,19 +492,32 @@ impl Store for FileStore {
             }
             None => (&[][..], None),
         };
-        let mut from = usize::from(first_page) * PAGE;
         let mut rest = out;
-        for (block, at, len) in blocks {
-            let part = rest.len().min(at + len - from);
-            let (out, after) = rest.split_at_mut(part);
-            let bytes = match block.kind {
-                Kind::Fill => &[][..],
-                Kind::Raw => &wire[(locate(&block).1 - start) as usize..][..len],
-                Kind::Lz4 => &wire[(locate(&block).1 - start) as usize..][..block.size.into()],
-            };
+        for (block, len, part) in blocks {
+            let (out, after) = rest.split_at_mut(part.len());
+            rest = after;
+            let mut bytes = &[][..];
+            if block.kind != Kind::Fill {
+                let piece = self.piece(&block, len, &part);
+                bytes = &wire[(piece.blocks.start - extent.start) as usize * FILE_BLOCK..];
+                if piece.cut {
+                    out.copy_from_slice(&bytes[..part.len()]);
+                    let first = part.start / PAGE;
+                    let mut pages = (first..).zip(out.chunks(PAGE));
+                    let right = |(n, page)| self.page_sums.is(&block, len, n, self.sums.of(page));
+                    if !pages.all(right) {
+                        return Err(LoadError::Corrupt);
+                    }
+                    continue;
+                }
+                bytes = match block.kind {
+                    Kind::Raw => &bytes[..len],
+                    _ => &bytes[..block.size.into()],
+                };
+            }
             let want = Want {
                 len,
-                from: from - at,
+                from: part.start,
                 out,
             };
             let stored = Stored { bytes, pages: None };
@@ -470,8 +526,6 @@ impl Store for FileStore {
                     .as_deref_mut()
                     .expect("a block with bytes has a scratch")
             })?;
-            from += part;
-            rest = after;
         }
         Ok(())
     }
@@ -498,6 +552,7 @@ impl Store for FileStore {
     fn usage(&self) -> StoreUsage {
         let table = self.table.usage();
         let ram = self.blocks().ram_bytes()
+            + self.page_sums.ram_bytes()
             + self.scratches.ram_bytes()
             + self.pending.ram_bytes()
             + self.clusters.ram_bytes();
@@ -526,6 +581,9 @@ impl Store for FileStore {
             .ok_or(Errno::MFILE.raw_os_error())?;
         let blocks = BlockMap::new(self.max_blocks).map_err(Errno::raw_os_error)?;
         let file = io::open_unnamed(self.directory.as_fd()).map_err(Errno::raw_os_error)?;
+        self.page_sums
+            .begin(generation)
+            .map_err(Errno::raw_os_error)?;
         *self.blocks() = blocks;
         self.pending.disown();
         files.store(file.into_raw_fd(), Release);

@@ -221,3 +221,79 @@ fn a_full_file_takes_what_it_has_room_for_by_single_blocks_too() {
         check(&store, slot..slot + 1);
     }
 }
+
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed | 1;
+    let byte = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..len).map(byte).collect()
+}
+
+/// Of what does not compress a page is read, checked and compared by itself; a neighbour's damage is the neighbour's.
+#[test]
+fn a_page_of_what_lies_there_as_it_is_stands_for_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    let data = noise(3, 256 << 10);
+    store.save(SlotId(0), None, &data).unwrap();
+    let mut block = [0; 4096];
+    let fd = store.file(0).unwrap();
+    let mut scratch = store.scratches.acquire(4096);
+    let page = scratch.parts().wire;
+    io::read_all(fd, page, 20 * 4096).unwrap();
+    page[77] ^= 1;
+    io::write_all(fd, page, 20 * 4096).unwrap();
+    drop(scratch);
+    for at in 0..64 {
+        let loaded = store.load(SlotId(0), at as u16, &mut block);
+        if at == 20 {
+            assert_eq!(loaded, Err(LoadError::Corrupt));
+        } else {
+            assert_eq!(loaded, Ok(()), "page {at}");
+            assert_eq!(block, data[at * 4096..][..4096], "page {at}");
+        }
+    }
+    // Some pages at the end of one block, all of the next two, some of the last.
+    let mut part = vec![0; 40 * 4096];
+    assert_eq!(store.load(SlotId(0), 21, &mut part), Ok(()));
+    assert_eq!(part, data[21 * 4096..][..40 * 4096]);
+    assert_eq!(
+        store.load(SlotId(0), 12, &mut part),
+        Err(LoadError::Corrupt)
+    );
+    let previous = |first| SlotPart {
+        slot: SlotId(0),
+        first,
+        order: millpond_core::Order::ZERO,
+    };
+    let mut page = data[5 * 4096..][..4096].to_vec();
+    let saved = |part, page: &[u8]| store.save(SlotId(1), Some(part), page);
+    assert_eq!(saved(previous(5), &page), Ok(Saved::Unchanged));
+    page[4095] ^= 1;
+    assert_eq!(saved(previous(5), &page), Ok(Saved::Stored));
+    store.release(SlotId(1));
+    page[4095] ^= 1;
+    assert_eq!(saved(previous(6), &page), Ok(Saved::Stored));
+}
+
+/// Checksums of pages lie in pieces; a slot may lie across two, and in a part of the file that has none yet.
+#[test]
+fn checksums_of_pages_are_there_wherever_the_slot_lies() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    assert!(store.blocks().alloc(4090).is_some());
+    for slot in 0..4 {
+        let data = noise(slot.into(), 64 << 10);
+        store.save(SlotId(slot), None, &data).unwrap();
+        let mut page = [0; 4096];
+        for at in 0..16 {
+            store.load(SlotId(slot), at as u16, &mut page).unwrap();
+            assert_eq!(page, data[at * 4096..][..4096], "page {at} of {slot}");
+        }
+    }
+    assert_eq!(store.page_sums.ram_bytes(), 2 * 4096 * 16);
+}

@@ -2,7 +2,7 @@
 //!
 //! Each slot has one extent of 4 KiB blocks in the file, read by one call and written by one, small ones together ([`pending`]), through
 //! page-aligned buffers, past the page cache where the file system allows: cached, the data would
-//! take the RAM that it was meant to leave. LZ4 is used for a block when it saves at least 4 KiB of
+//! take the RAM that it was meant to leave. What lies beside a small one comes with it ([`clusters`]). LZ4 is used for a block when it saves at least 4 KiB of
 //! the file, so never for single pages.
 //!
 //! # Forks
@@ -15,23 +15,24 @@
 mod alloc;
 mod clusters;
 mod io;
+mod load;
 mod page_sums;
 mod pending;
+mod save;
 
 use crate::checksum::Checksums;
-use crate::codec::{COMPRESSED_MAX, Stored, Want, compress, restore};
+use crate::codec::COMPRESSED_MAX;
 use crate::error::OpenError;
-use crate::image::{self, BLOCK, Image, ImageBlock, MAX_BLOCKS, MAX_SLOT};
-use crate::mem::PAGE;
+use crate::image::{self, BLOCK, Image, MAX_SLOT};
 use crate::scratch::ScratchPool;
-use crate::slot_table::{Block, ClaimError, Kind, SlotTable};
+use crate::slot_table::{Block, Kind, SlotTable};
 use alloc::{BlockMap, FILE_BLOCK};
 use clusters::Clusters;
 use millpond_core::SlotPart;
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
 use millpond_core::swap::SlotId;
 use page_sums::PageSums;
-use pending::{Medium, Pending, refusal};
+use pending::{Medium, Pending};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use rustix::io::Errno;
 use std::ops::Range;
@@ -252,70 +253,6 @@ impl FileStore {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps `image` as `slot`.
-    pub(crate) fn put(&self, slot: SlotId, image: &Image<'_>) -> Result<(), SaveError> {
-        let claim = self.table.claim(slot).map_err(|error| match error {
-            ClaimError::Taken => SaveError::Io(Errno::EXIST.raw_os_error()),
-            ClaimError::NoMemory => SaveError::Full,
-        })?;
-        let mut blocks = [Block::NONE; MAX_BLOCKS];
-        let mut count = 0;
-        let mut end = 0;
-        let most = image.data.len().next_multiple_of(BLOCK) + COMPRESSED_MAX - BLOCK;
-        let mut scratch = image.has_bytes().then(|| self.scratches.acquire(most));
-        for ImageBlock {
-            data, sum, word, ..
-        } in image.blocks()
-        {
-            blocks[count] = match (word, &mut scratch) {
-                (None, Some(scratch)) => {
-                    let parts = scratch.parts();
-                    let (kind, size) = encode(data, &mut parts.wire[end..], parts.tables);
-                    let block = Block {
-                        kind,
-                        place: (end / FILE_BLOCK) as u64,
-                        size,
-                        sum,
-                    };
-                    end += extent(&block, data.len());
-                    block
-                }
-                _ => Block::fill(word.unwrap_or(0), sum),
-            };
-            count += 1;
-        }
-        let blocks = &mut blocks[..count];
-        let length = (end / FILE_BLOCK) as u64;
-        let (mut start, mut noted) = (0, true);
-        if let (true, Some(scratch)) = (length > 0, &mut scratch) {
-            let medium = self
-                .medium()
-                .ok_or(SaveError::Io(Errno::BADF.raw_os_error()))?;
-            let wire = &scratch.parts().wire[..end];
-            start = match self.pending.put(&medium, wire)? {
-                Some(start) => start,
-                None => self.write(&medium, wire)?,
-            };
-            for (block, part) in blocks.iter_mut().zip(image.blocks()) {
-                if block.kind != Kind::Fill {
-                    block.place += start | (medium.file as u64) << GENERATION_SHIFT;
-                }
-                if block.kind == Kind::Raw {
-                    noted &= self.page_sums.note(block, part.pages).is_ok();
-                }
-            }
-        }
-        drop(scratch);
-        if !noted || claim.publish(image.pages(), blocks).is_err() {
-            if length > 0 {
-                self.free(self.own.load(Acquire), start..start + length);
-            }
-            return Err(SaveError::Full);
-        }
-        self.stored.fetch_add(length, Relaxed);
-        Ok(())
-    }
-
     /// Where this process writes.
     fn medium(&self) -> Option<Medium<'_>> {
         let file = self.own.load(Acquire);
@@ -329,100 +266,12 @@ impl FileStore {
         })
     }
 
-    /// Writes what is too large to wait, and answers its first block.
-    fn write(&self, medium: &Medium<'_>, wire: &[u8]) -> Result<u64, SaveError> {
-        let length = (wire.len() / FILE_BLOCK) as u64;
-        let start = self.blocks().alloc(length).ok_or(SaveError::Full)?;
-        let blocks = start..start + length;
-        self.clusters.forget(medium.file, &blocks);
-        let written = io::write_all(medium.fd, wire, start * FILE_BLOCK as u64);
-        self.clusters.forget(medium.file, &blocks);
-        written.map_err(|errno| {
-            self.blocks().free(start, length);
-            refusal(errno)
-        })?;
-        Ok(start)
-    }
-
-    /// Reads blocks from the file, or from what waits to get there, into `wire`, which has room for what comes with them. Answers them alone. `parted`: only
-    /// a part of them is wanted.
-    fn read<'w>(
-        &self,
-        file: usize,
-        blocks: &Range<u64>,
-        parted: bool,
-        wire: &'w mut [u8],
-    ) -> Result<&'w [u8], LoadError> {
-        let len = (blocks.end - blocks.start) as usize * FILE_BLOCK;
-        if self.pending.read(file, blocks, &mut wire[..len]) {
-            return Ok(&wire[..len]);
-        }
-        let error = |errno: Errno| LoadError::Io(errno.raw_os_error());
-        let mut plan = None;
-        if Clusters::takes(blocks, parted) {
-            match self.clusters.get(file, blocks, &mut wire[..len]) {
-                Ok(()) => return Ok(&wire[..len]),
-                Err(what) => plan = what,
-            }
-        }
-        let fd = self.file(file).ok_or(error(Errno::BADF))?;
-        let Some(plan) = plan else {
-            let offset = blocks.start * FILE_BLOCK as u64;
-            io::read_all(fd, &mut wire[..len], offset).map_err(error)?;
-            return Ok(&wire[..len]);
-        };
-        let most = (plan.blocks.end - plan.blocks.start) as usize * FILE_BLOCK;
-        let from = (blocks.start - plan.blocks.start) as usize * FILE_BLOCK;
-        let offset = plan.blocks.start * FILE_BLOCK as u64;
-        let read = io::read_some(fd, &mut wire[..most], from + len, offset).map_err(error)?;
-        self.clusters.keep(file, &plan, blocks, &wire[..read]);
-        Ok(&wire[from..from + len])
-    }
-
-    /// What is read for `part` of a block of `len` bytes: of one that lies there as it is, the part alone, if its pages can be checked.
-    fn piece(&self, block: &Block, len: usize, part: &Range<usize>) -> Piece {
-        let start = locate(block).1 / FILE_BLOCK as u64;
-        let cut = block.kind == Kind::Raw && part.len() < len && self.page_sums.know(block, len);
-        let bytes = if cut {
-            part.clone()
-        } else {
-            0..extent(block, len)
-        };
-        let at = |byte: usize| start + (byte / FILE_BLOCK) as u64;
-        Piece {
-            blocks: at(bytes.start)..at(bytes.end),
-            cut,
-        }
-    }
-
     /// Gives blocks back, if they are this process's.
     fn free(&self, file: usize, blocks: Range<u64>) {
         if !self.pending.release(file, &blocks) && file == self.own.load(Acquire) {
             self.blocks().free(blocks.start, blocks.end - blocks.start);
         }
     }
-}
-
-/// What is read of a block.
-struct Piece {
-    /// Of the file.
-    blocks: Range<u64>,
-    /// The part that is wanted and nothing else.
-    cut: bool,
-}
-
-/// Puts `data` at the start of `out`, compressed when that saves a block of the file, and zeros up
-/// to the next one.
-fn encode(data: &[u8], out: &mut [u8], tables: &mut crate::scratch::Tables) -> (Kind, u16) {
-    if data.len() > FILE_BLOCK {
-        let size = compress(data, tables, out);
-        if size <= data.len() - FILE_BLOCK {
-            out[size..size.next_multiple_of(FILE_BLOCK)].fill(0);
-            return (Kind::Lz4, size as u16);
-        }
-    }
-    out[..data.len()].copy_from_slice(data);
-    (Kind::Raw, 0)
 }
 
 /// Bytes of the file that a block takes.
@@ -456,78 +305,7 @@ impl Store for FileStore {
     }
 
     fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError> {
-        let slot = self.table.pin(slot).ok_or(LoadError::Missing)?;
-        let from = usize::from(first_page) * PAGE;
-        let to = from + out.len();
-        // Each block with its length and the part of it that is wanted.
-        let wanted = || {
-            let blocks = slot.blocks_of(first_page, out.len())?;
-            Some(blocks.map(move |(block, at, len)| {
-                let part = from.saturating_sub(at)..len.min(to - at);
-                (block, len, part)
-            }))
-        };
-        let mut parted = false;
-        let mut pieces = wanted()
-            .ok_or(LoadError::Missing)?
-            .filter(|(block, ..)| block.kind != Kind::Fill)
-            .map(|(block, len, part)| {
-                let piece = self.piece(&block, len, &part);
-                parted |= part.len() < len && !piece.cut;
-                (locate(&block).0, piece.blocks)
-            });
-        // A slot's extent is contiguous, so one read brings all of the blocks.
-        let first = pieces.next();
-        let (file, mut extent) = first.clone().unwrap_or((0, 0..0));
-        extent.end = pieces.last().map_or(extent.end, |(_, last)| last.end);
-        let blocks = wanted().ok_or(LoadError::Missing)?;
-
-        let wire = Clusters::wire_for(&extent);
-        let mut scratch = first.map(|_| self.scratches.acquire(wire));
-        let (wire, mut plain) = match &mut scratch {
-            Some(scratch) => {
-                let parts = scratch.parts();
-                let wire = self.read(file, &extent, parted, parts.wire)?;
-                (wire, Some(parts.plain))
-            }
-            None => (&[][..], None),
-        };
-        let mut rest = out;
-        for (block, len, part) in blocks {
-            let (out, after) = rest.split_at_mut(part.len());
-            rest = after;
-            let mut bytes = &[][..];
-            if block.kind != Kind::Fill {
-                let piece = self.piece(&block, len, &part);
-                bytes = &wire[(piece.blocks.start - extent.start) as usize * FILE_BLOCK..];
-                if piece.cut {
-                    out.copy_from_slice(&bytes[..part.len()]);
-                    let first = part.start / PAGE;
-                    let mut pages = (first..).zip(out.chunks(PAGE));
-                    let right = |(n, page)| self.page_sums.is(&block, len, n, self.sums.of(page));
-                    if !pages.all(right) {
-                        return Err(LoadError::Corrupt);
-                    }
-                    continue;
-                }
-                bytes = match block.kind {
-                    Kind::Raw => &bytes[..len],
-                    _ => &bytes[..block.size.into()],
-                };
-            }
-            let want = Want {
-                len,
-                from: part.start,
-                out,
-            };
-            let stored = Stored { bytes, pages: None };
-            restore(&block, stored, &self.sums, want, || {
-                plain
-                    .as_deref_mut()
-                    .expect("a block with bytes has a scratch")
-            })?;
-        }
-        Ok(())
+        self.get(slot, first_page, out)
     }
 
     fn release(&self, slot: SlotId) {

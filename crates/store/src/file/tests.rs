@@ -1,4 +1,5 @@
 use super::*;
+use crate::mem::PAGE;
 use rustix::fs::{Mode, OFlags};
 
 fn store(dir: &Path) -> FileStore {

@@ -1,9 +1,10 @@
 //! A file as store: what does not fit in RAM at all.
 //!
-//! Each slot has one extent of 4 KiB blocks in the file, read by one call and written by one, small ones together ([`pending`]), through
-//! page-aligned buffers, past the page cache where the file system allows: cached, the data would
-//! take the RAM that it was meant to leave. What lies beside a small one comes with it ([`clusters`]). LZ4 is used for a block when it saves at least 4 KiB of
-//! the file, so never for single pages.
+//! Each slot has one extent of 4 KiB blocks in the file, through page-aligned buffers, past the page cache
+//! where the file system allows: cached, the data would take the RAM that it was meant to leave. An
+//! extent is read by one call and written by one, small ones by the batch ([`pending`]), and what lies beside a
+//! small one comes with it ([`clusters`]). LZ4 is used for a block when it saves at least 4 KiB of the file, so never
+//! for single pages.
 //!
 //! # Forks
 //! A descriptor that a child inherits leads to the parent's file. The child reads there what the

@@ -298,3 +298,84 @@ fn checksums_of_pages_are_there_wherever_the_slot_lies() {
     }
     assert_eq!(store.page_sums.ram_bytes(), 2 * 4096 * 16);
 }
+
+/// Savers, loaders and releasers while the device comes and goes: a load may fail while it is away, and never hands out other bytes; what was
+/// taken is all there once it is back.
+#[test]
+fn a_device_that_comes_and_goes_under_load_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    let good = store.files[0].load(Relaxed);
+    let null = rustix::fs::open("/dev/null", OFlags::RDONLY, Mode::empty()).unwrap();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(2);
+    let refused = AtomicUsize::new(0);
+    let work = |thread: u32| {
+        let mut state = u64::from(thread) + 1;
+        let mut random = || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+            (state >> 33) as u32
+        };
+        let mut held: Vec<(u32, u32)> = Vec::new();
+        let mut free: Vec<u32> = (0..64).map(|slot| slot * 4 + thread).collect();
+        let data = |version: u32, len: usize| noise(u64::from(version), len);
+        let len = |version: u32| 4096 << [0, 0, 0, 1, 2, 4][version as usize % 6];
+        while std::time::Instant::now() < until {
+            if random() % 2 == 0
+                && let Some(slot) = free.pop()
+            {
+                let version = random();
+                match store.save(SlotId(slot), None, &data(version, len(version))) {
+                    Ok(Saved::Stored) => held.push((slot, version)),
+                    Err(SaveError::Io(_)) => {
+                        refused.fetch_add(1, Relaxed);
+                        free.push(slot);
+                    }
+                    other => panic!("{other:?}"),
+                }
+            } else if !held.is_empty() {
+                let at = random() as usize % held.len();
+                let (slot, version) = held[at];
+                let wanted = data(version, len(version));
+                let first = random() as usize % (wanted.len() / 4096);
+                let mut out = vec![0; wanted.len() - first * 4096];
+                match store.load(SlotId(slot), first as u16, &mut out) {
+                    Ok(()) => assert!(out == wanted[first * 4096..], "slot {slot}"),
+                    Err(LoadError::Io(_)) => {}
+                    other => panic!("{other:?}"),
+                }
+                if random() % 2 == 0 {
+                    held.swap_remove(at);
+                    store.release(SlotId(slot));
+                    free.push(slot);
+                }
+            }
+        }
+        held.into_iter()
+            .map(move |(slot, version)| (slot, data(version, len(version))))
+            .collect::<Vec<_>>()
+    };
+    let left: Vec<_> = std::thread::scope(|scope| {
+        let work = &work;
+        let workers: Vec<_> = (0..4)
+            .map(|thread| scope.spawn(move || work(thread)))
+            .collect();
+        while std::time::Instant::now() < until {
+            for fd in [null.as_raw_fd(), good] {
+                store.files[0].store(fd, Relaxed);
+                std::thread::sleep(std::time::Duration::from_millis(3));
+            }
+        }
+        workers
+            .into_iter()
+            .flat_map(|worker| worker.join().unwrap())
+            .collect()
+    });
+    assert!(refused.load(Relaxed) > 0);
+    for (slot, wanted) in left {
+        let mut out = vec![0; wanted.len()];
+        store.load(SlotId(slot), 0, &mut out).unwrap();
+        assert!(out == wanted, "slot {slot}");
+        store.release(SlotId(slot));
+    }
+    assert_eq!(store.usage().stored_bytes, 0);
+}

@@ -235,7 +235,6 @@ impl Pending {
             batches[i].phase = Phase::Writing;
             drop(batches);
             let (bytes, blocks) = (self.bytes(i, filled), start..start + filled);
-            medium.clusters.forget(medium.file, &blocks);
             result = io::write_all(medium.fd, bytes, start * FILE_BLOCK as u64);
             medium.clusters.forget(medium.file, &blocks);
             batches = self.lock();

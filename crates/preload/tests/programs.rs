@@ -29,13 +29,8 @@ fn library() -> &'static Path {
     LIBRARY.get_or_init(|| {
         let directory = profile_directory();
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args([
-            "build",
-            "--quiet",
-            "--package",
-            "millpond-preload",
-            "--target-dir",
-        ]);
+        // As a part of the workspace, as `./test` has done already: by itself its dependencies would have other features.
+        cargo.args(["build", "--quiet", "--workspace", "--target-dir"]);
         cargo.arg(directory.parent().unwrap());
         if directory.ends_with("release") {
             cargo.arg("--release");

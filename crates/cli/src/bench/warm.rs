@@ -10,14 +10,14 @@ use super::mapping::{Mapping, Pages};
 use super::memory;
 
 /// What a measured process may take before its figures depend on the host: 1 GiB, and what is saved of it.
-const BYTES: usize = 3 << 29;
+pub const BYTES: usize = 3 << 29;
 
-/// Has the host find memory. A machine that has none to spare is measured as it is.
-pub fn up() {
-    if memory::room_for(2 * BYTES as u64).is_err() {
+/// Has the host find `bytes` of memory. A machine that has none to spare is measured as it is.
+pub fn up(bytes: usize) {
+    if memory::room_for(2 * bytes as u64).is_err() {
         return;
     }
-    if let Ok(mut mapping) = Mapping::new(BYTES, Pages::Huge) {
+    if let Ok(mut mapping) = Mapping::new(bytes, Pages::Huge) {
         for page in mapping.bytes_mut().chunks_mut(PAGE) {
             page[0] = 1;
         }

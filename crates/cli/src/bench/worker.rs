@@ -29,6 +29,8 @@ struct Shared {
 #[derive(Debug)]
 pub struct Workers {
     shared: Arc<Mutex<Shared>>,
+    /// Free memory that a worker finds.
+    warm_bytes: usize,
 }
 
 impl Workers {
@@ -64,7 +66,16 @@ impl Workers {
                     }
                 }
             })?;
-        Ok(Self { shared })
+        Ok(Self {
+            shared,
+            warm_bytes: warm::BYTES,
+        })
+    }
+
+    /// A worker takes so much memory and no more: less has to be found for it.
+    pub fn take(&mut self, bytes: u64) {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        self.warm_bytes = bytes.min(warm::BYTES);
     }
 
     /// Fails when somebody asked for the end.
@@ -101,7 +112,7 @@ impl Workers {
         mut command: Command,
         started: impl FnOnce(i32, u64) -> io::Result<()>,
     ) -> Result<T, BenchError> {
-        warm::up();
+        warm::up(self.warm_bytes);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         // SAFETY: the closure makes one system call and neither allocates nor locks, as is required after a fork.
         unsafe {

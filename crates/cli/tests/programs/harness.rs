@@ -22,14 +22,15 @@ pub fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// The executable, with the real library beside it. The library is built now, as no dependency of a test can be a
-/// shared library.
+/// shared library: as a part of the workspace, as `./test` has done already. By itself its dependencies would have other features, and
+/// be built again for 80 s.
 pub fn millpond() -> &'static Path {
     static BUILT: OnceLock<()> = OnceLock::new();
     let program = Path::new(env!("CARGO_BIN_EXE_millpond"));
     BUILT.get_or_init(|| {
         let directory = program.parent().unwrap();
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package=millpond-preload"]);
+        cargo.args(["build", "--quiet", "--workspace"]);
         cargo.arg("--target-dir").arg(directory.parent().unwrap());
         if directory.ends_with("release") {
             cargo.arg("--release");

@@ -3,7 +3,7 @@
 //! Reading 32 KiB takes a third longer than reading 4, not eight times (82 µs and 47 on a virtual disk). What was evicted together was written
 //! together ([`pending`](super::pending)), and much of it is wanted together, if not in the order of its addresses: Linux's swap readahead
 //! lives by the same. So a small slot is read with its *cluster*, eight blocks by their numbers, and the last few clusters are kept as they
-//! were read. Compiling a large file in a quarter of its memory then takes 24,000 reads for 42,000.
+//! were read. Compiling a large file in a quarter of its memory then takes 25,000 reads for 43,000.
 //!
 //! A program that reads at random gains nothing and would pay for each read. So it is noted how many blocks came unasked, 5 µs each, and how many
 //! reads they spared, 50 each. While that is less than one for [`WORTH`] blocks, only one read in [`TRY_EVERY`] is of a cluster, to

@@ -36,6 +36,7 @@ mod image;
 mod lz4;
 mod mem;
 mod null;
+mod pieces;
 mod scratch;
 mod slot_table;
 mod spill;

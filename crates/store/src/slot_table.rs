@@ -12,13 +12,13 @@
 //! atomic operations a call.
 
 use crate::image::MAX_BLOCKS;
-use crate::mem::{Mapping, PAGE};
+use crate::mem::PAGE;
+use crate::pieces::{Entry, PIECE, Pieces};
 use millpond_core::port::StoreUsage;
 use millpond_core::swap::SlotId;
 use rustix::io::Errno;
-use std::mem::size_of;
 use std::ops::Range;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::{Mutex, PoisonError};
 
 /// How a block is kept.
@@ -107,83 +107,11 @@ impl Record {
     }
 }
 
-const PIECE: usize = 4096;
-const PIECE_BYTES: usize = PIECE * size_of::<Record>();
-const DIRECTORY: usize = 1 << 20;
+// SAFETY: it is made of atomics, for which zeros are valid and any thread is right.
+unsafe impl Entry for Record {}
 
-/// An array of 2^32 records, zeros at first, of which pieces exist as needed.
-struct Records {
-    /// `DIRECTORY` pointers to pieces, null where there is none yet.
-    directory: Mapping,
-    growing: Mutex<()>,
-    pieces: AtomicU32,
-    /// One more than the last piece.
-    end: AtomicU32,
-}
-
-impl Records {
-    fn new() -> Result<Self, Errno> {
-        Ok(Self {
-            directory: Mapping::new(DIRECTORY * size_of::<AtomicPtr<Record>>())?,
-            growing: Mutex::new(()),
-            pieces: AtomicU32::new(0),
-            end: AtomicU32::new(0),
-        })
-    }
-
-    fn entry(&self, piece: usize) -> &AtomicPtr<Record> {
-        assert!(piece < DIRECTORY);
-        // SAFETY: the directory has `DIRECTORY` entries, zeroed (null) at first and only used as
-        // atomics.
-        unsafe {
-            &*self
-                .directory
-                .as_ptr()
-                .cast::<AtomicPtr<Record>>()
-                .add(piece)
-        }
-    }
-
-    fn get(&self, index: u32) -> Option<&Record> {
-        let piece = self.entry(index as usize / PIECE).load(Acquire);
-        // SAFETY: a piece that is published is mapped, holds `PIECE` records and lives as long as
-        // `self`. Zeros are valid.
-        (!piece.is_null()).then(|| unsafe { &*piece.add(index as usize % PIECE) })
-    }
-
-    fn get_or_grow(&self, index: u32) -> Option<&Record> {
-        if let Some(record) = self.get(index) {
-            return Some(record);
-        }
-        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
-        let piece = index as usize / PIECE;
-        if self.entry(piece).load(Relaxed).is_null() {
-            let new = Mapping::new(PIECE_BYTES).ok()?;
-            self.entry(piece).store(new.into_raw().cast(), Release);
-            self.pieces.fetch_add(1, Relaxed);
-            self.end.fetch_max(piece as u32 + 1, Relaxed);
-        }
-        self.get(index)
-    }
-
-    fn ram_bytes(&self) -> u64 {
-        let directory = (self.end.load(Relaxed) as usize * 8).next_multiple_of(PAGE);
-        u64::from(self.pieces.load(Relaxed)) * PIECE_BYTES as u64 + directory as u64
-    }
-}
-
-impl Drop for Records {
-    fn drop(&mut self) {
-        for piece in 0..self.end.load(Relaxed) as usize {
-            let base = self.entry(piece).load(Relaxed);
-            if !base.is_null() {
-                // SAFETY: the piece came from `into_raw` of a mapping of this length, and no record
-                // is borrowed any more.
-                drop(unsafe { Mapping::from_raw(base.cast(), PIECE_BYTES) });
-            }
-        }
-    }
-}
+/// All slots that there can be, and as many further records.
+const RECORDS: u64 = 1 << 32;
 
 /// Lengths of runs: up to 2 to this power, less one.
 const RUNS: usize = 8;
@@ -206,8 +134,8 @@ fn run_for(records: usize) -> usize {
 pub(crate) struct SlotTable {
     /// Bytes in a block.
     block: usize,
-    heads: Records,
-    extra: Records,
+    heads: Pieces<Record>,
+    extra: Pieces<Record>,
     spare: Mutex<Spare>,
     slots: AtomicU64,
     pages: AtomicU64,
@@ -233,8 +161,8 @@ impl SlotTable {
     pub(crate) fn new(block: usize) -> Result<Self, Errno> {
         Ok(Self {
             block,
-            heads: Records::new()?,
-            extra: Records::new()?,
+            heads: Pieces::new(RECORDS)?,
+            extra: Pieces::new(RECORDS)?,
             spare: Mutex::new(Spare {
                 heads: [0; RUNS],
                 end: 0,
@@ -248,7 +176,10 @@ impl SlotTable {
 
     /// Takes the empty `slot` for writing.
     pub(crate) fn claim(&self, slot: SlotId) -> Result<Claim<'_>, ClaimError> {
-        let head = self.heads.get_or_grow(slot.0).ok_or(ClaimError::NoMemory)?;
+        let head = self
+            .heads
+            .get_or_grow(slot.0.into())
+            .ok_or(ClaimError::NoMemory)?;
         match head.meta.compare_exchange(0, WRITER, Acquire, Relaxed) {
             Ok(_) => Ok(Claim { table: self, head }),
             Err(_) => Err(ClaimError::Taken),
@@ -257,7 +188,7 @@ impl SlotTable {
 
     /// Takes `slot` for reading, when it holds something.
     pub(crate) fn pin(&self, slot: SlotId) -> Option<Pinned<'_>> {
-        let head = self.heads.get(slot.0)?;
+        let head = self.heads.get(slot.0.into())?;
         let mut meta = head.meta.load(Relaxed);
         loop {
             if meta & READERS == WRITER || meta == 0 {
@@ -280,7 +211,7 @@ impl SlotTable {
 
     /// Takes `slot` out, when it holds something and once nobody reads it.
     pub(crate) fn take(&self, slot: SlotId) -> Option<Taken<'_>> {
-        let head = self.heads.get(slot.0)?;
+        let head = self.heads.get(slot.0.into())?;
         loop {
             let meta = head.meta.load(Relaxed);
             if meta & READERS == WRITER || meta == 0 {
@@ -315,7 +246,7 @@ impl SlotTable {
         let run = head.next();
         which.filter_map(move |i| match i {
             0 => Some(head),
-            i => self.extra.get(run - 1 + i as u32 - 1),
+            i => self.extra.get((run - 1 + i as u32 - 1).into()),
         })
     }
 
@@ -330,7 +261,7 @@ impl SlotTable {
         // A longer one that is free is split.
         if let Some(found) = (length..RUNS).find(|&length| spare.heads[length] != 0) {
             let index = spare.heads[found] - 1;
-            spare.heads[found] = self.extra.get(index)?.next();
+            spare.heads[found] = self.extra.get(index.into())?.next();
             for half in length..found {
                 self.put_free(&mut spare, index + (1 << half), half);
             }
@@ -339,7 +270,7 @@ impl SlotTable {
         // A run begins at a multiple of its length, so that it lies in one piece. What is passed over is free.
         while !spare.end.is_multiple_of(1 << length) {
             let (index, passed) = (spare.end, spare.end.trailing_zeros());
-            self.extra.get_or_grow(index)?;
+            self.extra.get_or_grow(index.into())?;
             spare.end += 1 << passed;
             self.put_free(&mut spare, index, passed as usize);
         }
@@ -347,13 +278,13 @@ impl SlotTable {
         if index > MAX_EXTRA - (1 << length) {
             return None;
         }
-        self.extra.get_or_grow(index)?;
+        self.extra.get_or_grow(index.into())?;
         spare.end += 1 << length;
         Some(index + 1)
     }
 
     fn put_free(&self, spare: &mut Spare, index: u32, length: usize) {
-        if let Some(first) = self.extra.get(index) {
+        if let Some(first) = self.extra.get(index.into()) {
             let next = u64::from(spare.heads[length]) << NEXT_SHIFT;
             first.meta.store(next, Relaxed);
             spare.heads[length] = index + 1;
@@ -407,7 +338,7 @@ impl Claim<'_> {
         if !rest.is_empty() {
             run = self.table.new_run(rest.len()).ok_or(NoMemory)?;
             for (index, block) in (run - 1..).zip(rest) {
-                let record = self.table.extra.get(index);
+                let record = self.table.extra.get(index.into());
                 let record = record.expect("a record of the pool exists");
                 record.meta.store(record.fill_in(block, pages, 0), Relaxed);
             }
@@ -580,7 +511,7 @@ mod tests {
             for (&run, &records) in runs.iter().zip(&lengths) {
                 for index in run..run + records as u32 {
                     assert!(used.insert(index), "record {index} twice");
-                    assert!(table.extra.get(index).is_some());
+                    assert!(table.extra.get(index.into()).is_some());
                 }
             }
             let wanted: usize = lengths.iter().map(|n| n.next_power_of_two()).sum();

@@ -157,6 +157,22 @@ impl State {
             &mut self.parted
         }
     }
+
+    fn plan(&mut self, blocks: &Range<u64>) -> Option<Plan> {
+        if !self.score(blocks).go_on() {
+            return None;
+        }
+        let numbers = numbers(blocks);
+        let clusters = numbers.start * CLUSTER..numbers.end * CLUSTER;
+        Some(Plan {
+            blocks: if is_small(blocks) {
+                clusters
+            } else {
+                blocks.clone()
+            },
+            version: self.version,
+        })
+    }
 }
 
 impl Clusters {
@@ -298,24 +314,6 @@ impl Clusters {
         let state = self.lock();
         let used = state.lines.iter().filter(|line| line.used_at > 0).count();
         (used * CLUSTER_BYTES) as u64
-    }
-}
-
-impl State {
-    fn plan(&mut self, blocks: &Range<u64>) -> Option<Plan> {
-        if !self.score(blocks).go_on() {
-            return None;
-        }
-        let numbers = numbers(blocks);
-        let clusters = numbers.start * CLUSTER..numbers.end * CLUSTER;
-        Some(Plan {
-            blocks: if is_small(blocks) {
-                clusters
-            } else {
-                blocks.clone()
-            },
-            version: self.version,
-        })
     }
 }
 

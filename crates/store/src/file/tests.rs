@@ -26,6 +26,15 @@ fn mixed(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(noise).collect()
 }
 
+/// Flips a bit of byte `at` of the page at `offset` on the medium.
+fn flip(store: &FileStore, offset: u64, at: usize) {
+    let (fd, mut scratch) = (store.file(0).unwrap(), store.scratches.acquire(4096));
+    let page = scratch.parts().wire;
+    io::read_all(fd, page, offset).unwrap();
+    page[at] ^= 1;
+    io::write_all(fd, page, offset).unwrap();
+}
+
 #[test]
 fn a_flipped_bit_on_the_medium_is_noticed() {
     let dir = tempfile::tempdir().unwrap();
@@ -43,11 +52,7 @@ fn a_flipped_bit_on_the_medium_is_noticed() {
                 .next()
                 .unwrap(),
         );
-        let (fd, mut scratch) = (store.file(0).unwrap(), store.scratches.acquire(4096));
-        io::read_all(fd, scratch.parts().wire, offset).unwrap();
-        scratch.parts().wire[99] ^= 1;
-        io::write_all(fd, scratch.parts().wire, offset).unwrap();
-        drop(scratch);
+        flip(&store, offset, 99);
         let mut out = vec![0; len];
         assert_eq!(
             store.load(SlotId(slot), 0, &mut out),
@@ -242,13 +247,7 @@ fn a_page_of_what_lies_there_as_it_is_stands_for_itself() {
     let data = noise(3, 256 << 10);
     store.save(SlotId(0), None, &data).unwrap();
     let mut block = [0; 4096];
-    let fd = store.file(0).unwrap();
-    let mut scratch = store.scratches.acquire(4096);
-    let page = scratch.parts().wire;
-    io::read_all(fd, page, 20 * 4096).unwrap();
-    page[77] ^= 1;
-    io::write_all(fd, page, 20 * 4096).unwrap();
-    drop(scratch);
+    flip(&store, 20 * 4096, 77);
     for at in 0..64 {
         let loaded = store.load(SlotId(0), at as u16, &mut block);
         if at == 20 {

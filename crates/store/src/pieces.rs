@@ -1,0 +1,104 @@
+//! Arrays that take memory as they are used: in pieces of 4,096 entries, which are mapped when first needed and never move, so that
+//! readers need no lock to find an entry.
+
+use crate::mem::{Mapping, PAGE};
+use rustix::io::Errno;
+use std::marker::PhantomData;
+use std::mem::size_of;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use std::sync::{Mutex, PoisonError};
+
+/// Entries of a piece.
+pub(crate) const PIECE: usize = 4096;
+
+/// What may lie in an array.
+///
+/// # Safety
+/// Zeros are a valid value, nothing is to be dropped, and a reference may be used by any thread.
+pub(crate) unsafe trait Entry {}
+
+/// An array of entries that are zeros at first.
+pub(crate) struct Pieces<T> {
+    /// Pointers to pieces, null where there is none yet.
+    directory: Mapping,
+    /// How many pointers that are.
+    most: usize,
+    growing: Mutex<()>,
+    pieces: AtomicU32,
+    /// One more than the last piece.
+    end: AtomicU32,
+    entries: PhantomData<T>,
+}
+
+impl<T: Entry> Pieces<T> {
+    const BYTES: usize = PIECE * size_of::<T>();
+
+    /// An array of `len` entries.
+    pub(crate) fn new(len: u64) -> Result<Self, Errno> {
+        let most = len.div_ceil(PIECE as u64) as usize;
+        Ok(Self {
+            directory: Mapping::new(most * size_of::<AtomicPtr<T>>())?,
+            most,
+            growing: Mutex::new(()),
+            pieces: AtomicU32::new(0),
+            end: AtomicU32::new(0),
+            entries: PhantomData,
+        })
+    }
+
+    fn directory(&self) -> &[AtomicPtr<T>] {
+        // SAFETY: the directory has so many pointers, zeroed (null) at first and only used as atomics.
+        unsafe { std::slice::from_raw_parts(self.directory.as_ptr().cast(), self.most) }
+    }
+
+    /// An entry whose piece is there.
+    pub(crate) fn get(&self, index: u64) -> Option<&T> {
+        let piece = self.directory().get(index as usize / PIECE)?.load(Acquire);
+        // SAFETY: a piece that is published is mapped, holds `PIECE` entries and lives as long as `self`. Zeros are valid.
+        (!piece.is_null()).then(|| unsafe { &*piece.add(index as usize % PIECE) })
+    }
+
+    /// An entry, whose piece is mapped if it has to be. `None`: there is no memory for it, or it lies behind the array.
+    pub(crate) fn get_or_grow(&self, index: u64) -> Option<&T> {
+        if let Some(entry) = self.get(index) {
+            return Some(entry);
+        }
+        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let piece = index as usize / PIECE;
+        let place = self.directory().get(piece)?;
+        if place.load(Relaxed).is_null() {
+            let new = Mapping::new(Self::BYTES).ok()?;
+            place.store(new.into_raw().cast(), Release);
+            self.pieces.fetch_add(1, Relaxed);
+            self.end.fetch_max(piece as u32 + 1, Relaxed);
+        }
+        self.get(index)
+    }
+
+    /// RAM of the pieces alone, at most.
+    pub(crate) fn piece_bytes(&self) -> u64 {
+        u64::from(self.pieces.load(Relaxed)) * Self::BYTES as u64
+    }
+
+    /// RAM of all of it, at most.
+    pub(crate) fn ram_bytes(&self) -> u64 {
+        let directory = (self.end.load(Relaxed) as usize * 8).next_multiple_of(PAGE);
+        self.piece_bytes() + directory as u64
+    }
+}
+
+impl<T> Drop for Pieces<T> {
+    fn drop(&mut self) {
+        let end = self.end.load(Relaxed) as usize;
+        // SAFETY: as in `directory`; there are no pieces behind `end`.
+        let used = unsafe {
+            std::slice::from_raw_parts(self.directory.as_ptr().cast::<AtomicPtr<T>>(), end)
+        };
+        for piece in used.iter().map(|place| place.load(Relaxed)) {
+            if !piece.is_null() {
+                // SAFETY: the piece came from `into_raw` of a mapping of this length, and no entry is borrowed any more.
+                drop(unsafe { Mapping::from_raw(piece.cast(), PIECE * size_of::<T>()) });
+            }
+        }
+    }
+}

@@ -18,12 +18,12 @@ mod parts;
 
 use bench::{LOCK, alone, machine};
 use harness::{can_run, millpond};
-use parts::{number, side};
+use parts::{number, patiently, side};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const PYTHON: &str = "/usr/bin/python3";
@@ -40,23 +40,6 @@ fn bench_run(options: &[&str], program: &[&str]) -> Command {
     command
 }
 
-/// What it says; `None`, with the reason printed, where another benchmark runs.
-fn output(mut command: Command) -> Option<Output> {
-    let until = Instant::now() + Duration::from_secs(60);
-    loop {
-        let output = command.output().unwrap();
-        let text = String::from_utf8_lossy(&output.stderr);
-        if !text.contains("another benchmark is running") {
-            return Some(output);
-        }
-        if Instant::now() > until {
-            println!("skipped: {text}");
-            return None;
-        }
-        std::thread::sleep(Duration::from_millis(200));
-    }
-}
-
 #[test]
 fn a_program_prints_the_same_on_every_side_and_nothing_is_left() {
     let _alone = alone();
@@ -64,9 +47,7 @@ fn a_program_prints_the_same_on_every_side_and_nothing_is_left() {
         return;
     }
     let before = machine();
-    let Some(output) = output(bench_run(&[], &[PYTHON, "-c", FILLS])) else {
-        return;
-    };
+    let output = patiently(&mut bench_run(&[], &[PYTHON, "-c", FILLS]));
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
     assert_eq!(machine(), before.unlocked());
@@ -110,9 +91,7 @@ fn other_output_is_seen_and_so_is_another_end() {
     let _alone = alone();
     for (script, failed, wrong) in [("echo $$", 0, 1), ("exit $(($$ % 97 + 1))", 1, 0)] {
         let program = ["/bin/sh", "-c", script];
-        let Some(output) = output(bench_run(&["--only=unlimited"], &program)) else {
-            return;
-        };
+        let output = patiently(&mut bench_run(&["--only=unlimited"], &program));
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         let median = side(&report["program"], "unlimited");
         assert_eq!(median["failed"], failed, "{script}");
@@ -124,9 +103,7 @@ fn other_output_is_seen_and_so_is_another_end() {
 #[test]
 fn a_program_that_is_not_there_is_an_error() {
     let _alone = alone();
-    let Some(output) = output(bench_run(&[], &["/none/such"])) else {
-        return;
-    };
+    let output = patiently(&mut bench_run(&[], &["/none/such"]));
     assert_eq!(output.status.code(), Some(1));
     assert!(!Path::new(LOCK).exists());
 }

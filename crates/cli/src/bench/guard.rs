@@ -12,7 +12,8 @@
 //! The lock is the kernel's (`flock`), so it is never stale. The file is removed by its holder; whoever gets a lock on a file
 //! that has been removed meanwhile tries again, so two holders never stand on two files of the same name.
 
-use super::{BenchError, cgroup, swap_file, zram};
+use super::cgroup::{self, Hierarchy};
+use super::{BenchError, Skip, swap_file, zram};
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const FILE: &str = "/run/millpond-bench.lock";
+/// The benchmark's cgroup.
+const GROUP: &str = "millpond-bench";
 
 /// What is there because of the benchmark.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -113,6 +116,54 @@ impl Guard {
         self.file.set_len(0)?;
         self.file.rewind()?;
         self.file.write_all(text.as_bytes())
+    }
+
+    /// Makes the benchmark's cgroup, with a limit of `bytes`, written down.
+    ///
+    /// # Errors
+    /// [`BenchError::Skipped`] with the reason when this machine cannot do it.
+    pub fn make_group(&mut self, bytes: u64) -> Result<(Hierarchy, PathBuf), BenchError> {
+        let hierarchy = Hierarchy::find()?;
+        let group = hierarchy.path_of(GROUP);
+        if group.exists() {
+            return Err(Skip(format!(
+                "{} exists and is not this benchmark's; remove it",
+                group.display()
+            ))
+            .into());
+        }
+        self.record(|made| made.cgroup = Some(group.clone()))
+            .map_err(BenchError::Record)?;
+        hierarchy.create(&group, bytes).map_err(|error| {
+            Skip(format!(
+                "cannot make the cgroup {}: {error}",
+                group.display()
+            ))
+        })?;
+        Ok((hierarchy, group))
+    }
+
+    /// Makes a zram device of `bytes` and swaps to it, written down. Answers its number.
+    ///
+    /// # Errors
+    /// As for [`Guard::make_group`].
+    pub fn make_zram(&mut self, bytes: u64) -> Result<u32, BenchError> {
+        let id = zram::add()?;
+        self.record(|made| made.zram = Some(id))
+            .map_err(BenchError::Record)?;
+        zram::swap_on(id, bytes)?;
+        Ok(id)
+    }
+
+    /// Makes a file of `bytes` in `directory` and swaps to it, written down.
+    ///
+    /// # Errors
+    /// As for [`Guard::make_group`].
+    pub fn make_swap_file(&mut self, directory: &Path, bytes: u64) -> Result<(), BenchError> {
+        let path = swap_file::path_in(directory)?;
+        self.record(|made| made.swap_file = Some(path.clone()))
+            .map_err(BenchError::Record)?;
+        Ok(swap_file::swap_on(&path, bytes)?)
     }
 
     /// Puts everything back now, and says what could not be.

@@ -8,13 +8,11 @@ use super::guard::Guard;
 use super::mapping::{Mapping, Pages};
 use super::phases::{self, Counted, Phases, Work};
 use super::worker::Workers;
-use super::{BenchError, Skip, cgroup, zram};
+use super::{BenchError, cgroup};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-
-const NAME: &str = "millpond-bench";
 
 /// What the kernel's side ran on.
 #[derive(Clone, Debug, Serialize)]
@@ -43,31 +41,10 @@ impl KernelSwap {
     /// # Errors
     /// [`BenchError::Skipped`] with the reason when this machine cannot do it.
     pub fn set_up(guard: &mut Guard, work: &Work) -> Result<Self, BenchError> {
-        let hierarchy = cgroup::Hierarchy::find()?;
-        let group = hierarchy.path_of(NAME);
-        if group.exists() {
-            return Err(Skip(format!(
-                "{} exists and is not this benchmark's; remove it",
-                group.display()
-            ))
-            .into());
-        }
-        guard
-            .record(|made| made.cgroup = Some(group.clone()))
-            .map_err(BenchError::Record)?;
-        hierarchy.create(&group, work.ram).map_err(|error| {
-            Skip(format!(
-                "cannot make the cgroup {}: {error}",
-                group.display()
-            ))
-        })?;
-        let id = zram::add()?;
-        guard
-            .record(|made| made.zram = Some(id))
-            .map_err(BenchError::Record)?;
+        let (hierarchy, group) = guard.make_group(work.ram)?;
         // Room for every page twice, so that a full device is never what is measured.
         let zram_bytes = 2 * work.pages * super::data::PAGE as u64;
-        zram::swap_on(id, zram_bytes)?;
+        guard.make_zram(zram_bytes)?;
         let swappiness = hierarchy.swappiness(&group);
         let setting = Setting {
             cgroup_version: hierarchy.version,

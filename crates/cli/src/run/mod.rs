@@ -16,7 +16,7 @@ mod signals;
 mod supervise;
 
 pub use signals::{die_by, without_signals};
-pub use supervise::Outcome;
+pub use supervise::{Outcome, cpu_time, reap};
 
 use crate::doctor;
 use crate::size;

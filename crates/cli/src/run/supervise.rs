@@ -60,7 +60,7 @@ pub fn supervise(
     let mut sampled_rss = 0;
     let mut next_sample = started;
     loop {
-        if let Some((status, usage)) = reap(child)? {
+        if let Some((status, usage)) = reap(child, libc::WNOHANG)? {
             return Ok(Outcome {
                 status,
                 wall: started.elapsed(),
@@ -89,8 +89,11 @@ pub fn supervise(
     }
 }
 
-/// The child's status, if it has ended.
-fn reap(child: Pid) -> io::Result<Option<(ExitStatus, libc::rusage)>> {
+/// The status of a child that nobody else waits for, and what it used, if it has ended; with `flags` zero, once it has.
+///
+/// # Errors
+/// When a signal came first, or it is no child of this process.
+pub fn reap(child: Pid, flags: i32) -> io::Result<Option<(ExitStatus, libc::rusage)>> {
     let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: both results are writable and owned here, and all-zero bytes are a valid `rusage`.
@@ -98,7 +101,7 @@ fn reap(child: Pid) -> io::Result<Option<(ExitStatus, libc::rusage)>> {
         let answer = libc::wait4(
             child.as_raw_nonzero().get(),
             &mut status,
-            libc::WNOHANG,
+            flags,
             usage.as_mut_ptr(),
         );
         (answer, usage.assume_init())
@@ -110,7 +113,9 @@ fn reap(child: Pid) -> io::Result<Option<(ExitStatus, libc::rusage)>> {
     }
 }
 
-fn cpu_time(usage: &libc::rusage) -> Duration {
+/// Processor time of a child and of the children that it waited for.
+#[must_use]
+pub fn cpu_time(usage: &libc::rusage) -> Duration {
     let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
     time(usage.ru_utime) + time(usage.ru_stime)
 }

@@ -18,34 +18,39 @@ pub fn bench(name: &str, part: &str, options: &[&str]) -> Command {
 
 /// The report of a run of one round that works; `None`, with the reason printed, where none does.
 pub fn report(name: &str, part: &str, options: &[&str]) -> Option<Value> {
-    // A benchmark of another test binary may hold the lock; its runs are short.
+    let mut command = bench(name, part, options);
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = patiently(command.arg("--rounds=1"));
+    let text = String::from_utf8_lossy(&stderr);
+    if text.contains("userfaultfd") {
+        println!("skipped: {text}");
+        return None;
+    }
+    assert!(
+        status.success(),
+        "{text}\n{}",
+        String::from_utf8_lossy(&stdout)
+    );
+    let report: Value = serde_json::from_slice(&stdout).unwrap();
+    assert_eq!(report["schema"], format!("millpond-bench-{name}/1"));
+    assert_eq!(report["rounds"], 1);
+    assert!(report["machine"]["cores"].as_u64().unwrap() > 0);
+    Some(report)
+}
+
+/// Runs a benchmark. One of another test binary may hold the lock; its runs are short.
+pub fn patiently(command: &mut Command) -> Output {
     let until = Instant::now() + Duration::from_secs(60);
     loop {
-        let mut command = bench(name, part, options);
-        let Output {
-            status,
-            stdout,
-            stderr,
-        } = command.arg("--rounds=1").output().unwrap();
-        let text = String::from_utf8_lossy(&stderr);
-        if text.contains("another benchmark is running") && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(200));
-            continue;
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        if !text.contains("another benchmark is running") || Instant::now() >= until {
+            return output;
         }
-        if text.contains("userfaultfd") {
-            println!("skipped: {text}");
-            return None;
-        }
-        assert!(
-            status.success(),
-            "{text}\n{}",
-            String::from_utf8_lossy(&stdout)
-        );
-        let report: Value = serde_json::from_slice(&stdout).unwrap();
-        assert_eq!(report["schema"], format!("millpond-bench-{name}/1"));
-        assert_eq!(report["rounds"], 1);
-        assert!(report["machine"]["cores"].as_u64().unwrap() > 0);
-        return Some(report);
+        std::thread::sleep(Duration::from_millis(200));
     }
 }
 

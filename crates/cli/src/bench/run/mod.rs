@@ -22,7 +22,7 @@ mod side;
 
 use super::guard::Guard;
 use super::order::BenchOrder;
-use super::part::{Part, Skips};
+use super::part::{Contender, Part, Skips};
 use super::rounds::{Rounds, load_average, print};
 use super::summary::Summary;
 use super::worker::Workers;
@@ -179,8 +179,10 @@ impl Bench<'_> {
                 let directory = &self.args.swap_directory;
                 kernel::set_up(guard, side, self.ram, self.swap_bytes, directory)
             }
-            None if matches!(side, Side::Unlimited | Side::Millpond) => Ok(Default::default()),
-            None => Err(Skip("making swap and cgroups needs root".to_owned()).into()),
+            None if side.is_kernel() => {
+                Err(Skip("making swap and cgroups needs root".to_owned()).into())
+            }
+            None => Ok(kernel::Setting::default()),
         }
     }
 

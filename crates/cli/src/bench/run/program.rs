@@ -5,13 +5,13 @@
 
 use super::side::Side;
 use crate::bench::{Failure, cgroup, zram};
-use rustix::process::Signal;
+use crate::run;
+use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, Read};
-use std::mem::MaybeUninit;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -105,7 +105,7 @@ pub fn work(job: &Job) -> Result<Ran, Failure> {
     }
     Ok(Ran {
         seconds,
-        cpu_seconds: time(usage.ru_utime) + time(usage.ru_stime),
+        cpu_seconds: run::cpu_time(&usage).as_secs_f64(),
         peak_rss_bytes: (usage.ru_maxrss as u64) << 10,
         output: output?,
         status: status
@@ -169,42 +169,34 @@ fn hash(output: Option<impl Read>) -> io::Result<(u64, u64)> {
 }
 
 fn wait(child: &Child) -> io::Result<(ExitStatus, libc::rusage)> {
-    let (mut status, mut usage) = (0, MaybeUninit::<libc::rusage>::zeroed());
     loop {
-        // SAFETY: both results are writable and owned here, and nobody else waits for this child.
-        let answer =
-            unsafe { libc::wait4(child.id().cast_signed(), &mut status, 0, usage.as_mut_ptr()) };
-        if answer >= 0 {
-            // SAFETY: all-zero bytes are a valid `rusage`, and so is what the call has written.
-            return Ok((ExitStatus::from_raw(status), unsafe { usage.assume_init() }));
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
+        match run::reap(Pid::from_child(child), 0) {
+            Ok(Some(ended)) => return Ok(ended),
+            Ok(None) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
-}
-
-fn time(time: libc::timeval) -> f64 {
-    time.tv_sec as f64 + time.tv_usec as f64 / 1e6
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn run(script: &str) -> Ran {
-        let program = ["/bin/sh", "-c", script].map(OsString::from).to_vec();
-        work(&Job {
+    fn job(program: &[&str]) -> Job {
+        Job {
             side: Side::Unlimited,
             ram: 1 << 30,
             store: "auto".into(),
             order: "adaptive".to_owned(),
             group: None,
             zram: None,
-            program,
-        })
-        .unwrap()
+            program: program.iter().map(OsString::from).collect(),
+        }
+    }
+
+    fn run(script: &str) -> Ran {
+        work(&job(&["/bin/sh", "-c", script])).unwrap()
     }
 
     #[test]
@@ -220,18 +212,7 @@ mod tests {
 
     #[test]
     fn a_program_that_is_not_there_is_named() {
-        let job = Job {
-            program: vec!["/none/such".into()],
-            ..Job {
-                side: Side::Unlimited,
-                ram: 1,
-                store: OsString::new(),
-                order: String::new(),
-                group: None,
-                zram: None,
-                program: Vec::new(),
-            }
-        };
-        assert!(work(&job).unwrap_err().to_string().contains("/none/such"));
+        let error = work(&job(&["/none/such"])).unwrap_err();
+        assert!(error.to_string().contains("/none/such"));
     }
 }

@@ -427,6 +427,7 @@ impl Groups {
 
     /// The group itself, or who has what was left by it.
     pub(crate) fn heir_of(&self, mut id: GroupId) -> GroupId {
+        debug_assert!(self.get(id).life != Life::Unused, "{id:?} is gone");
         while let (Life::Dying { .. }, Some(parent)) = (self.get(id).life, self.get(id).parent) {
             id = parent;
         }

@@ -385,11 +385,12 @@ impl Core {
         self.unmark(id);
         let folio = *self.folios.get(id);
         let at = self.at(id);
-        self.uncharge_mapped(id);
         self.forget(at);
-        self.folios.release(id);
         let frame = folio.frame.expect("a take-out has a frame");
         self.lazily_dropped(at, &folio, frame, folio.errand);
+        // Last: a removed group is gone with the last folio that is charged to it.
+        self.uncharge_mapped(id);
+        self.folios.release(id);
     }
 
     /// A busy frame holds nothing that is wanted: the next fault gets it, or, when the cap is why, the kernel

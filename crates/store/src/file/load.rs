@@ -7,19 +7,51 @@ use super::alloc::FILE_BLOCK;
 use super::clusters::Clusters;
 use super::{FileStore, extent, io, locate};
 use crate::codec::{Stored, Want, restore};
+use crate::image::{BLOCK, MAX_SLOT};
 use crate::mem::PAGE;
 use crate::slot_table::{Block, Kind};
+use arrayvec::ArrayVec;
 use millpond_core::port::LoadError;
 use millpond_core::swap::SlotId;
 use rustix::io::Errno;
 use std::ops::Range;
 
-/// What is read of a block.
+/// Blocks of the longest slot.
+const MOST: usize = MAX_SLOT / BLOCK;
+
+/// A block of which something is wanted.
 struct Piece {
-    /// Of the file.
+    block: Block,
+    /// Its length in memory.
+    len: usize,
+    /// What is wanted of that.
+    part: Range<usize>,
+    /// What is read for it: nothing for a fill.
     blocks: Range<u64>,
-    /// The part that is wanted and nothing else.
+    /// That is what is wanted and nothing else.
     cut: bool,
+}
+
+impl Piece {
+    fn is_stored(&self) -> bool {
+        self.block.kind != Kind::Fill
+    }
+
+    /// More is read than is wanted.
+    fn is_parted(&self) -> bool {
+        self.is_stored() && self.part.len() < self.len && !self.cut
+    }
+
+    /// Its bytes, in what was read from block `from` of the file on.
+    fn bytes<'w>(&self, wire: &'w [u8], from: u64) -> &'w [u8] {
+        let len = match self.block.kind {
+            Kind::Fill => return &[],
+            Kind::Raw if self.cut => self.part.len(),
+            Kind::Raw => self.len,
+            Kind::Lz4 => self.block.size.into(),
+        };
+        &wire[(self.blocks.start - from) as usize * FILE_BLOCK..][..len]
+    }
 }
 
 impl FileStore {
@@ -33,75 +65,65 @@ impl FileStore {
         let slot = self.table.pin(slot).ok_or(LoadError::Missing)?;
         let from = usize::from(first_page) * PAGE;
         let to = from + out.len();
-        // Each block with its length and the part of it that is wanted.
-        let wanted = || {
-            let blocks = slot.blocks_of(first_page, out.len())?;
-            Some(blocks.map(move |(block, at, len)| {
-                let part = from.saturating_sub(at)..len.min(to - at);
-                (block, len, part)
-            }))
-        };
-        let mut parted = false;
-        let mut pieces = wanted()
+        let pieces: ArrayVec<Piece, MOST> = slot
+            .blocks_of(first_page, out.len())
             .ok_or(LoadError::Missing)?
-            .filter(|(block, ..)| block.kind != Kind::Fill)
-            .map(|(block, len, part)| {
-                let piece = self.piece(&block, len, &part);
-                parted |= part.len() < len && !piece.cut;
-                (locate(&block).0, piece.blocks)
-            });
+            .map(|(block, at, len)| {
+                self.piece(block, len, from.saturating_sub(at)..len.min(to - at))
+            })
+            .collect();
         // A slot's extent is contiguous, so one read brings all of the blocks.
-        let first = pieces.next();
-        let (file, mut extent) = first.clone().unwrap_or((0, 0..0));
-        extent.end = pieces.last().map_or(extent.end, |(_, last)| last.end);
-        let blocks = wanted().ok_or(LoadError::Missing)?;
-
-        let wire = Clusters::wire_for(&extent);
-        let mut scratch = first.map(|_| self.scratches.acquire(wire));
+        let mut stored = pieces.iter().filter(|piece| piece.is_stored());
+        let first = stored.next();
+        let extent = first.map_or(0..0, |first| {
+            first.blocks.start..stored.next_back().unwrap_or(first).blocks.end
+        });
+        let mut scratch = first.map(|first| {
+            let scratch = self.scratches.acquire(Clusters::wire_for(&extent));
+            (locate(&first.block).0, scratch)
+        });
         let (wire, mut plain) = match &mut scratch {
-            Some(scratch) => {
+            Some((file, scratch)) => {
                 let parts = scratch.parts();
-                let wire = self.read(file, &extent, parted, parts.wire)?;
+                let parted = pieces.iter().any(Piece::is_parted);
+                let wire = self.read(*file, &extent, parted, parts.wire)?;
                 (wire, Some(parts.plain))
             }
             None => (&[][..], None),
         };
         let mut rest = out;
-        for (block, len, part) in blocks {
-            let (out, after) = rest.split_at_mut(part.len());
+        for piece in &pieces {
+            let (out, after) = rest.split_at_mut(piece.part.len());
             rest = after;
-            let mut bytes = &[][..];
-            if block.kind != Kind::Fill {
-                let piece = self.piece(&block, len, &part);
-                bytes = &wire[(piece.blocks.start - extent.start) as usize * FILE_BLOCK..];
-                if piece.cut {
-                    out.copy_from_slice(&bytes[..part.len()]);
-                    let first = part.start / PAGE;
-                    let mut pages = (first..).zip(out.chunks(PAGE));
-                    let right = |(n, page)| self.page_sums.is(&block, len, n, self.sums.of(page));
-                    if !pages.all(right) {
-                        return Err(LoadError::Corrupt);
-                    }
-                    continue;
-                }
-                bytes = match block.kind {
-                    Kind::Raw => &bytes[..len],
-                    _ => &bytes[..block.size.into()],
-                };
+            let bytes = piece.bytes(wire, extent.start);
+            if piece.cut {
+                out.copy_from_slice(bytes);
+                self.check_pages(piece, out)?;
+                continue;
             }
             let want = Want {
-                len,
-                from: part.start,
+                len: piece.len,
+                from: piece.part.start,
                 out,
             };
             let stored = Stored { bytes, pages: None };
-            restore(&block, stored, &self.sums, want, || {
+            restore(&piece.block, stored, &self.sums, want, || {
                 plain
                     .as_deref_mut()
                     .expect("a block with bytes has a scratch")
             })?;
         }
         Ok(())
+    }
+
+    /// Whether each page of the part of a block that was read by itself is what was saved.
+    fn check_pages(&self, piece: &Piece, pages: &[u8]) -> Result<(), LoadError> {
+        let Piece { block, len, .. } = piece;
+        let mut pages = (piece.part.start / PAGE..).zip(pages.chunks(PAGE));
+        match pages.all(|(n, page)| self.page_sums.is(block, *len, n, self.sums.of(page))) {
+            true => Ok(()),
+            false => Err(LoadError::Corrupt),
+        }
     }
 
     /// Reads blocks from the file, or from what waits to get there, into `wire`, which has room for what comes with them. Answers them alone. `parted`: only
@@ -140,17 +162,20 @@ impl FileStore {
     }
 
     /// What is read for `part` of a block of `len` bytes: of one that lies there as it is, the part alone, if its pages can be checked.
-    fn piece(&self, block: &Block, len: usize, part: &Range<usize>) -> Piece {
-        let start = locate(block).1 / FILE_BLOCK as u64;
-        let cut = block.kind == Kind::Raw && part.len() < len && self.page_sums.know(block, len);
-        let bytes = if cut {
-            part.clone()
-        } else {
-            0..extent(block, len)
+    fn piece(&self, block: Block, len: usize, part: Range<usize>) -> Piece {
+        let cut = block.kind == Kind::Raw && part.len() < len && self.page_sums.know(&block, len);
+        let bytes = match cut {
+            true => part.clone(),
+            false => 0..extent(&block, len),
         };
-        let at = |byte: usize| start + (byte / FILE_BLOCK) as u64;
+        let start = locate(&block).1;
+        let at = |byte: usize| (start + byte as u64) / FILE_BLOCK as u64;
+        let blocks = at(bytes.start)..at(bytes.end);
         Piece {
-            blocks: at(bytes.start)..at(bytes.end),
+            block,
+            len,
+            part,
+            blocks,
             cut,
         }
     }

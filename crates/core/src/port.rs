@@ -259,6 +259,10 @@ pub trait Store: Send + Sync {
     /// the process grew or shrank; what is held already stays where it is.
     fn limit_ram(&self, _bytes: u64) {}
 
+    /// Whether the threads that save and load should rather stay awake than sleep while a device works: whoever waits for them shares their processor, and is
+    /// moved to another one when nobody runs there.
+    fn stay_awake(&self, _on: bool) {}
+
     /// Names the descriptors that saving and loading need: threads with a descriptor table of their own keep them.
     fn descriptors(&self, _keep: &mut dyn FnMut(i32)) {}
 

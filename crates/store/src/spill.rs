@@ -147,6 +147,10 @@ impl Store for Spill {
         self.back.descriptors(keep);
     }
 
+    fn stay_awake(&self, on: bool) {
+        self.back.stay_awake(on);
+    }
+
     fn after_fork_in_child(&self) -> Result<(), i32> {
         self.front.after_fork_in_child()?;
         self.back.after_fork_in_child()

@@ -61,7 +61,9 @@ impl FaultSink for Driver {
     }
 
     fn handler_stays(&self, stays: bool) {
-        self.handler_stays.store(stays, Ordering::Relaxed);
+        if self.handler_stays.swap(stays, Ordering::Relaxed) != stays {
+            self.store.stay_awake(stays);
+        }
     }
 
     fn fault(&self, page: PageIndex, access: Access) -> Resolution {

@@ -1,5 +1,6 @@
 //! Opening the file, and moving bytes to and from it.
 
+use super::awake::Awake;
 use crate::error::OpenError;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags};
@@ -116,11 +117,16 @@ fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
 
 /// Reads all of `buf`, page-aligned, from the page-aligned `offset`. The end of the file is an I/O
 /// error: what was written must be there.
-pub(crate) fn read_all(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> Result<(), Errno> {
+pub(crate) fn read_all(
+    awake: &Awake,
+    fd: BorrowedFd<'_>,
+    buf: &mut [u8],
+    offset: u64,
+) -> Result<(), Errno> {
     let mut done = 0;
     while done < buf.len() {
         let (at, direct) = resume(fd, done);
-        match io::pread(fd, &mut buf[at..], offset + at as u64) {
+        match awake.read(fd, &mut buf[at..], offset + at as u64) {
             Ok(n) if at + n <= done => return Err(Errno::IO),
             Ok(n) => done = at + n,
             Err(Errno::INTR | Errno::AGAIN) => {}
@@ -133,27 +139,33 @@ pub(crate) fn read_all(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> Resul
 
 /// Reads as much of `buf` as the file has from `offset` on, `least` bytes at least; both page-aligned. Answers how much that was, in whole pages.
 pub(crate) fn read_some(
+    awake: &Awake,
     fd: BorrowedFd<'_>,
     buf: &mut [u8],
     least: usize,
     offset: u64,
 ) -> Result<usize, Errno> {
-    match io::pread(fd, &mut *buf, offset) {
+    match awake.read(fd, &mut *buf, offset) {
         Ok(n) if n >= least => Ok(n & !4095),
         // Cut short by something else than the end of the file: by the other way, which tries again.
         Ok(_) | Err(Errno::INTR | Errno::AGAIN | Errno::INVAL) => {
-            read_all(fd, &mut buf[..least], offset).map(|()| least)
+            read_all(awake, fd, &mut buf[..least], offset).map(|()| least)
         }
         Err(errno) => Err(errno),
     }
 }
 
 /// Writes all of `buf`, page-aligned, to the page-aligned `offset`.
-pub(crate) fn write_all(fd: BorrowedFd<'_>, buf: &[u8], offset: u64) -> Result<(), Errno> {
+pub(crate) fn write_all(
+    awake: &Awake,
+    fd: BorrowedFd<'_>,
+    buf: &[u8],
+    offset: u64,
+) -> Result<(), Errno> {
     let mut done = 0;
     while done < buf.len() {
         let (at, direct) = resume(fd, done);
-        match io::pwrite(fd, &buf[at..], offset + at as u64) {
+        match awake.write(fd, &buf[at..], offset + at as u64) {
             Ok(n) if at + n <= done => return Err(Errno::IO),
             Ok(n) => done = at + n,
             Err(Errno::INTR | Errno::AGAIN) => {}
@@ -185,11 +197,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let directory = open_directory(dir.path()).unwrap();
         let fd = create_and_unlink(directory.as_fd()).unwrap();
-        write_all(fd.as_fd(), &[5; 4096], 8192).unwrap();
+        let awake = Awake::new();
+        write_all(&awake, fd.as_fd(), &[5; 4096], 8192).unwrap();
         let mut back = [0; 4096];
-        read_all(fd.as_fd(), &mut back, 8192).unwrap();
+        read_all(&awake, fd.as_fd(), &mut back, 8192).unwrap();
         assert_eq!(back, [5; 4096]);
-        assert_eq!(read_all(fd.as_fd(), &mut back, 1 << 30), Err(Errno::IO));
+        let beyond = read_all(&awake, fd.as_fd(), &mut back, 1 << 30);
+        assert_eq!(beyond, Err(Errno::IO));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

@@ -150,13 +150,13 @@ impl FileStore {
         let fd = self.file(file).ok_or(error(Errno::BADF))?;
         let Some(plan) = plan else {
             let offset = blocks.start * FILE_BLOCK as u64;
-            io::read_all(fd, &mut wire[..len], offset).map_err(error)?;
+            io::read_all(&self.awake, fd, &mut wire[..len], offset).map_err(error)?;
             return Ok(&wire[..len]);
         };
         let most = (plan.blocks.end - plan.blocks.start) as usize * FILE_BLOCK;
         let from = (blocks.start - plan.blocks.start) as usize * FILE_BLOCK;
         let offset = plan.blocks.start * FILE_BLOCK as u64;
-        let read = io::read_some(fd, &mut wire[..most], from + len, offset).map_err(error)?;
+        let read = io::read_some(&self.awake, fd, &mut wire[..most], from + len, offset).map_err(error)?;
         self.clusters.keep(file, &plan, blocks, &wire[..read]);
         Ok(&wire[from..from + len])
     }

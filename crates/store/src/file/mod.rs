@@ -14,6 +14,7 @@
 //! names the one it is in.
 
 mod alloc;
+mod awake;
 mod clusters;
 mod io;
 mod load;
@@ -28,6 +29,7 @@ use crate::image::{self, BLOCK, Image, MAX_SLOT};
 use crate::scratch::ScratchPool;
 use crate::slot_table::{Block, Kind, SlotTable};
 use alloc::{BlockMap, FILE_BLOCK};
+use awake::Awake;
 use clusters::Clusters;
 use millpond_core::SlotPart;
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
@@ -101,6 +103,7 @@ pub struct FileStore {
     blocks: Mutex<BlockMap>,
     pending: Pending,
     clusters: Clusters,
+    awake: Awake,
     page_sums: PageSums,
     max_blocks: u64,
     /// For the files of forked children.
@@ -183,6 +186,7 @@ impl FileStore {
             blocks,
             pending,
             clusters,
+            awake: Awake::new(),
             page_sums,
             max_blocks,
             directory,
@@ -259,11 +263,13 @@ impl FileStore {
         let file = self.own.load(Acquire);
         let blocks = &self.blocks;
         let clusters = &self.clusters;
+        let awake = &self.awake;
         self.file(file).map(|fd| Medium {
             fd,
             file,
             blocks,
             clusters,
+            awake,
         })
     }
 
@@ -352,6 +358,10 @@ impl Store for FileStore {
         keep(self.directory.as_raw_fd());
     }
 
+    fn stay_awake(&self, on: bool) {
+        self.awake.want(on);
+    }
+
     fn after_fork_in_child(&self) -> Result<(), i32> {
         let generation = self.own.load(Acquire) + 1;
         let files = self
@@ -365,6 +375,7 @@ impl Store for FileStore {
             .map_err(Errno::raw_os_error)?;
         *self.blocks() = blocks;
         self.pending.disown();
+        self.awake.forget();
         files.store(file.into_raw_fd(), Release);
         self.own.store(generation, Release);
         Ok(())

@@ -30,9 +30,9 @@ fn mixed(seed: u64, len: usize) -> Vec<u8> {
 fn flip(store: &FileStore, offset: u64, at: usize) {
     let (fd, mut scratch) = (store.file(0).unwrap(), store.scratches.acquire(4096));
     let page = scratch.parts().wire;
-    io::read_all(fd, page, offset).unwrap();
+    io::read_all(&Awake::new(), fd, page, offset).unwrap();
     page[at] ^= 1;
-    io::write_all(fd, page, offset).unwrap();
+    io::write_all(&Awake::new(), fd, page, offset).unwrap();
 }
 
 #[test]

@@ -259,8 +259,8 @@ pub trait Store: Send + Sync {
     /// the process grew or shrank; what is held already stays where it is.
     fn limit_ram(&self, _bytes: u64) {}
 
-    /// Whether the threads that save and load should rather stay awake than sleep while a device works: whoever waits for them shares their processor, and is
-    /// moved to another one when nobody runs there.
+    /// Whether who loads should rather stay awake than sleep while a device works: whoever waits for the load shares the processor, and would be
+    /// moved to another one that is idle.
     fn stay_awake(&self, _on: bool) {}
 
     /// Names the descriptors that saving and loading need: threads with a descriptor table of their own keep them.

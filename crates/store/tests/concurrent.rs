@@ -14,6 +14,8 @@ fn work(store: &dyn Store, numbers: &Mutex<Vec<u32>>, seed: u64, until: Instant)
     let mut random = Random(seed);
     let mut held: Vec<(u32, Vec<u8>)> = Vec::new();
     while Instant::now() < until {
+        // Loads wait awake or asleep, and one waits while the other does.
+        store.stay_awake(random.next().is_multiple_of(2));
         if held.len() < 40 && random.next() % 5 < 3 {
             let len = 4096 << [0, 0, 0, 1, 2, 4, 4, 5, 7][random.next() as usize % 9];
             let fill = match random.next() % 4 {

@@ -136,6 +136,9 @@ fn parent_and_child(store: &dyn Store) {
 fn child_and_parent_keep_their_own() {
     let dir = tempfile::tempdir().unwrap();
     parent_and_child(&file(dir.path(), None));
+    let awake = file(dir.path(), None);
+    awake.stay_awake(true);
+    parent_and_child(&awake);
     parent_and_child(&ram(None));
     parent_and_child(&Spill::new(ram(Some(1 << 20)), file(dir.path(), None)));
     assert_eq!(

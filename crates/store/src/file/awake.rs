@@ -1,19 +1,21 @@
-//! Waiting for the device without sleeping.
+//! Waiting for a read without sleeping.
 //!
 //! A thread that sleeps until a read is done leaves its processor idle. That costs more than it seems to: the processor halts, and has to be woken from
 //! that; and where a handler's thread reads for a faulter that sleeps, too, nothing is left in the queue of the processor that both share. Then the
-//! scheduler finds the faulter another one, the handler follows it there, and both find cold caches: compiling a large file in a
-//! quarter of its memory, 16,000 times in 18 s. So whoever is told to stay awake asks the device again and again, by the kernel's
-//! asynchronous I/O (`io_submit`, `io_getevents`), which a sleeping thread's `pread` has no part of.
+//! scheduler finds the faulter another one, the handler follows it there, and both find cold caches: 16,000 times in 18 s while gcc compiled a large file in
+//! a quarter of its memory. So whoever is told to stay awake hands the read over to the kernel (`io_submit`), and asks again and
+//! again whether it is done (`io_getevents`).
+//!
+//! Writes sleep: they are the background thread's, for whom nobody waits.
 //!
 //! # For how long
 //! Reading 32 KiB takes 60 to 100 µs on a disk that is worth it, and what sleeping costs is about 200. Who has waited for so long sleeps after all,
 //! and has lost no more than twice what was possible. A device that is always slower is not waited for: after such a wait a few
-//! reads and writes sleep at once, then twice as many, up to [`REST_MOST`].
+//! reads sleep at once, then twice as many, up to [`REST_MOST`].
 //!
 //! # What may be missing
 //! The kernel, a sandbox, or the machine's limit on such contexts (`fs.aio-max-nr`) may refuse. A context serves one thread at a time. A forked child has none
-//! of its parent's. In all these cases the calls are `pread` and `pwrite`, which do the same.
+//! of its parent's. In all these cases the read is a `pread`.
 
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::{self, Errno};
@@ -23,15 +25,15 @@ use std::time::{Duration, Instant};
 
 /// So long the device is asked again and again.
 const LONGEST: Duration = Duration::from_micros(200);
-/// Reads and writes that sleep at once, at most, because the device was slow.
+/// Reads that sleep at once, at most, because the device was slow.
 const REST_MOST: u32 = 256;
 /// No context yet.
 const NONE: usize = 0;
 /// The kernel has refused one.
 const REFUSED: usize = usize::MAX;
 
+/// `IOCB_CMD_PREAD`.
 const READ: u16 = 0;
-const WRITE: u16 = 1;
 
 /// The kernel's `struct iocb` (`linux/aio_abi.h`), little-endian.
 #[repr(C)]
@@ -71,7 +73,7 @@ pub(crate) struct Awake {
     busy: AtomicBool,
     /// The kernel's name for the context, [`NONE`] or [`REFUSED`].
     context: AtomicUsize,
-    /// Reads and writes that sleep before the device is asked again, …
+    /// Reads that sleep before the device is waited for again, …
     resting: AtomicU32,
     /// … and how many that were at last.
     rest: AtomicU32,
@@ -121,24 +123,9 @@ impl Awake {
         let Some(turn) = self.turn() else {
             return io::pread(fd, buf, offset);
         };
-        let request = Request::new(READ, fd, buf.as_mut_ptr(), buf.len(), offset);
+        let request = Request::read(fd, buf, offset);
         // SAFETY: the buffer is borrowed for writing until this returns.
         unsafe { turn.go(&request) }.unwrap_or_else(|| io::pread(fd, buf, offset))
-    }
-
-    /// As `pwrite`.
-    pub(crate) fn write(
-        &self,
-        fd: BorrowedFd<'_>,
-        buf: &[u8],
-        offset: u64,
-    ) -> Result<usize, Errno> {
-        let Some(turn) = self.turn() else {
-            return io::pwrite(fd, buf, offset);
-        };
-        let request = Request::new(WRITE, fd, buf.as_ptr(), buf.len(), offset);
-        // SAFETY: the buffer is borrowed until this returns, and the kernel only reads it.
-        unsafe { turn.go(&request) }.unwrap_or_else(|| io::pwrite(fd, buf, offset))
     }
 
     /// The context, if the device should be waited for awake now.
@@ -188,12 +175,12 @@ impl Drop for Awake {
 }
 
 impl Request {
-    fn new(opcode: u16, fd: BorrowedFd<'_>, buf: *const u8, bytes: usize, offset: u64) -> Self {
+    fn read(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> Self {
         Self {
-            opcode,
+            opcode: READ,
             fd: fd.as_raw_fd() as u32,
-            buf: buf.expose_provenance() as u64,
-            bytes: bytes as u64,
+            buf: buf.as_mut_ptr().expose_provenance() as u64,
+            bytes: buf.len() as u64,
             offset: offset as i64,
             ..Self::default()
         }
@@ -204,7 +191,7 @@ impl Turn<'_> {
     /// Hands a request over and waits for the answer. `None` when the kernel did not take it.
     ///
     /// # Safety
-    /// Its buffer is the caller's, for writing if it is a read.
+    /// Its buffer is the caller's, to be written to.
     unsafe fn go(&self, request: &Request) -> Option<Result<usize, Errno>> {
         let mut requests = [ptr::from_ref(request)];
         // SAFETY: one request, which the kernel copies; its buffer stays until the answer is there, since this does not return before.
@@ -276,9 +263,12 @@ mod tests {
     use super::*;
     use rustix::fd::AsFd;
     use std::fs::File;
+    use std::io::Write;
 
-    fn file() -> File {
-        tempfile::tempfile().unwrap()
+    fn file(bytes: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
     }
 
     fn awake() -> Awake {
@@ -288,34 +278,31 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_awake_is_read_asleep_and_the_other_way_round() {
-        let (file, awake, asleep) = (file(), awake(), Awake::new());
-        for (n, writer, reader) in [(0, &awake, &asleep), (1, &asleep, &awake)] {
-            let bytes = [n as u8 + 7; 8192];
-            assert_eq!(writer.write(file.as_fd(), &bytes, n * 8192), Ok(8192));
-            let mut back = [0; 8192];
-            assert_eq!(reader.read(file.as_fd(), &mut back, n * 8192), Ok(8192));
-            assert_eq!(back, bytes);
+    fn what_is_read_awake_is_what_is_read_asleep() {
+        let (awake, asleep) = (awake(), Awake::new());
+        let file = file(&[[7; 4096], [8; 4096]].concat());
+        for reader in [&awake, &asleep] {
+            let mut page = [0; 4096];
+            assert_eq!(reader.read(file.as_fd(), &mut page, 4096), Ok(4096));
+            assert_eq!(page, [8; 4096]);
         }
         assert_ne!(awake.context.load(Relaxed), NONE);
         assert_eq!(asleep.context.load(Relaxed), NONE);
     }
 
     #[test]
-    fn the_end_of_the_file_and_errors_are_those_of_pread_and_pwrite() {
-        let (file, awake) = (file(), awake());
+    fn the_end_of_the_file_and_errors_are_those_of_pread() {
+        let (file, awake) = (file(&[1; 100]), awake());
         let mut page = [0; 4096];
-        awake.write(file.as_fd(), &page[..100], 0).unwrap();
         assert_eq!(awake.read(file.as_fd(), &mut page, 0), Ok(100));
         assert_eq!(awake.read(file.as_fd(), &mut page, 4096), Ok(0));
-        let null = File::open("/dev/null").unwrap();
-        assert_eq!(awake.write(null.as_fd(), &page, 0), Err(Errno::BADF));
+        let null = File::options().write(true).open("/dev/null").unwrap();
+        assert_eq!(awake.read(null.as_fd(), &mut page, 0), Err(Errno::BADF));
     }
 
     #[test]
     fn two_at_once_and_a_refused_context_do_the_same() {
-        let (file, awake) = (file(), awake());
-        awake.write(file.as_fd(), &[3; 4096], 0).unwrap();
+        let (file, awake) = (file(&[3; 4096]), awake());
         let read = || {
             let mut page = [0; 4096];
             assert_eq!(awake.read(file.as_fd(), &mut page, 0), Ok(4096));
@@ -352,9 +339,9 @@ mod tests {
 
     #[test]
     fn a_child_gets_a_context_of_its_own() {
-        let (file, awake) = (file(), awake());
-        awake.write(file.as_fd(), &[5; 4096], 0).unwrap();
+        let (file, awake) = (file(&[5; 4096]), awake());
         let mut page = [0; 4096];
+        awake.read(file.as_fd(), &mut page, 0).unwrap();
         // SAFETY: the child does nothing but system calls, and ends.
         match unsafe { libc::fork() } {
             0 => {

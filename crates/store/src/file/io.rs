@@ -156,16 +156,11 @@ pub(crate) fn read_some(
 }
 
 /// Writes all of `buf`, page-aligned, to the page-aligned `offset`.
-pub(crate) fn write_all(
-    awake: &Awake,
-    fd: BorrowedFd<'_>,
-    buf: &[u8],
-    offset: u64,
-) -> Result<(), Errno> {
+pub(crate) fn write_all(fd: BorrowedFd<'_>, buf: &[u8], offset: u64) -> Result<(), Errno> {
     let mut done = 0;
     while done < buf.len() {
         let (at, direct) = resume(fd, done);
-        match awake.write(fd, &buf[at..], offset + at as u64) {
+        match io::pwrite(fd, &buf[at..], offset + at as u64) {
             Ok(n) if at + n <= done => return Err(Errno::IO),
             Ok(n) => done = at + n,
             Err(Errno::INTR | Errno::AGAIN) => {}
@@ -198,7 +193,7 @@ mod tests {
         let directory = open_directory(dir.path()).unwrap();
         let fd = create_and_unlink(directory.as_fd()).unwrap();
         let awake = Awake::new();
-        write_all(&awake, fd.as_fd(), &[5; 4096], 8192).unwrap();
+        write_all(fd.as_fd(), &[5; 4096], 8192).unwrap();
         let mut back = [0; 4096];
         read_all(&awake, fd.as_fd(), &mut back, 8192).unwrap();
         assert_eq!(back, [5; 4096]);

@@ -156,7 +156,8 @@ impl FileStore {
         let most = (plan.blocks.end - plan.blocks.start) as usize * FILE_BLOCK;
         let from = (blocks.start - plan.blocks.start) as usize * FILE_BLOCK;
         let offset = plan.blocks.start * FILE_BLOCK as u64;
-        let read = io::read_some(&self.awake, fd, &mut wire[..most], from + len, offset).map_err(error)?;
+        let read =
+            io::read_some(&self.awake, fd, &mut wire[..most], from + len, offset).map_err(error)?;
         self.clusters.keep(file, &plan, blocks, &wire[..read]);
         Ok(&wire[from..from + len])
     }

@@ -263,13 +263,11 @@ impl FileStore {
         let file = self.own.load(Acquire);
         let blocks = &self.blocks;
         let clusters = &self.clusters;
-        let awake = &self.awake;
         self.file(file).map(|fd| Medium {
             fd,
             file,
             blocks,
             clusters,
-            awake,
         })
     }
 

@@ -23,7 +23,6 @@
 //! Where the file is so full of holes that no run is long enough, the blob is written by itself, as large ones are.
 
 use super::alloc::{BlockMap, FILE_BLOCK};
-use super::awake::Awake;
 use super::clusters::Clusters;
 use super::io;
 use crate::mem::Mapping;
@@ -114,8 +113,6 @@ pub(crate) struct Medium<'a> {
     pub(crate) blocks: &'a Mutex<BlockMap>,
     /// … and what is kept of it.
     pub(crate) clusters: &'a Clusters,
-    /// How it is written.
-    pub(crate) awake: &'a Awake,
 }
 
 impl Medium<'_> {
@@ -238,7 +235,7 @@ impl Pending {
             batches[i].phase = Phase::Writing;
             drop(batches);
             let (bytes, blocks) = (self.bytes(i, filled), start..start + filled);
-            result = io::write_all(medium.awake, medium.fd, bytes, start * FILE_BLOCK as u64);
+            result = io::write_all(medium.fd, bytes, start * FILE_BLOCK as u64);
             medium.clusters.forget(medium.file, &blocks);
             batches = self.lock();
         }

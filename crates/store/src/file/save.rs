@@ -84,7 +84,7 @@ impl FileStore {
         let length = (wire.len() / FILE_BLOCK) as u64;
         let start = self.blocks().alloc(length).ok_or(SaveError::Full)?;
         let blocks = start..start + length;
-        let written = io::write_all(medium.awake, medium.fd, wire, start * FILE_BLOCK as u64);
+        let written = io::write_all(medium.fd, wire, start * FILE_BLOCK as u64);
         self.clusters.forget(medium.file, &blocks);
         written.map_err(|errno| {
             self.blocks().free(start, length);

@@ -32,7 +32,7 @@ fn flip(store: &FileStore, offset: u64, at: usize) {
     let page = scratch.parts().wire;
     io::read_all(&Awake::new(), fd, page, offset).unwrap();
     page[at] ^= 1;
-    io::write_all(&Awake::new(), fd, page, offset).unwrap();
+    io::write_all(fd, page, offset).unwrap();
 }
 
 #[test]

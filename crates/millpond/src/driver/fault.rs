@@ -61,7 +61,9 @@ impl FaultSink for Driver {
     }
 
     fn handler_stays(&self, stays: bool) {
-        if self.handler_stays.swap(stays, Ordering::Relaxed) != stays {
+        // Called after each fault, and by the handler alone.
+        if self.handler_stays.load(Ordering::Relaxed) != stays {
+            self.handler_stays.store(stays, Ordering::Relaxed);
             self.store.stay_awake(stays);
         }
     }

@@ -20,18 +20,14 @@
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::{self, Errno};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// So long the device is asked again and again.
 const LONGEST: Duration = Duration::from_micros(200);
 /// Reads that sleep at once, at most, because the device was slow.
 const REST_MOST: u32 = 256;
-/// No context yet.
-const NONE: usize = 0;
-/// The kernel has refused one.
-const REFUSED: usize = usize::MAX;
-
 /// `IOCB_CMD_PREAD`.
 const READ: u16 = 0;
 
@@ -66,39 +62,47 @@ struct Event {
 const _: () = assert!(size_of::<Request>() == 64 && size_of::<Event>() == 32);
 const _: () = assert!(cfg!(target_endian = "little"));
 
+/// Where reads are handed over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Context {
+    /// Nobody has asked for one.
+    None,
+    /// The kernel gives none.
+    Refused,
+    /// The kernel's name for it.
+    Open(usize),
+}
+
+struct State {
+    context: Context,
+    /// Reads that sleep before the device is waited for again, …
+    resting: u32,
+    /// … and how many that were at last.
+    rest: u32,
+}
+
 /// See the module.
 pub(crate) struct Awake {
     wanted: AtomicBool,
-    /// Somebody uses the context.
-    busy: AtomicBool,
-    /// The kernel's name for the context, [`NONE`] or [`REFUSED`].
-    context: AtomicUsize,
-    /// Reads that sleep before the device is waited for again, …
-    resting: AtomicU32,
-    /// … and how many that were at last.
-    rest: AtomicU32,
+    /// Held by who waits. Nobody waits for it.
+    state: Mutex<State>,
 }
 
 /// The context, for as long as nobody else has it.
 struct Turn<'a> {
-    awake: &'a Awake,
+    state: MutexGuard<'a, State>,
     context: usize,
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.awake.busy.store(false, Release);
-    }
 }
 
 impl Awake {
     pub(crate) const fn new() -> Self {
         Self {
             wanted: AtomicBool::new(false),
-            busy: AtomicBool::new(false),
-            context: AtomicUsize::new(NONE),
-            resting: AtomicU32::new(0),
-            rest: AtomicU32::new(0),
+            state: Mutex::new(State {
+                context: Context::None,
+                resting: 0,
+                rest: 0,
+            }),
         }
     }
 
@@ -109,8 +113,11 @@ impl Awake {
 
     /// In a child: the parent's context is not there.
     pub(crate) fn forget(&self) {
-        self.context.store(NONE, Relaxed);
-        self.busy.store(false, Relaxed);
+        self.lock().context = Context::None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// As `pread`.
@@ -120,7 +127,7 @@ impl Awake {
         buf: &mut [u8],
         offset: u64,
     ) -> Result<usize, Errno> {
-        let Some(turn) = self.turn() else {
+        let Some(mut turn) = self.turn() else {
             return io::pread(fd, buf, offset);
         };
         let request = Request::read(fd, buf, offset);
@@ -130,44 +137,39 @@ impl Awake {
 
     /// The context, if the device should be waited for awake now.
     fn turn(&self) -> Option<Turn<'_>> {
-        if !self.wanted.load(Relaxed) || self.rests() || self.busy.swap(true, Acquire) {
+        if !self.wanted.load(Relaxed) {
             return None;
         }
-        let mut turn = Turn {
-            awake: self,
-            context: self.context.load(Relaxed),
-        };
-        if turn.context == NONE {
-            turn.context = set_up().unwrap_or(REFUSED);
-            self.context.store(turn.context, Relaxed);
+        let mut state = self.state.try_lock().ok()?;
+        if state.resting > 0 {
+            state.resting -= 1;
+            return None;
         }
-        (turn.context != REFUSED).then_some(turn)
+        if state.context == Context::None {
+            state.context = set_up();
+        }
+        match state.context {
+            Context::Open(context) => Some(Turn { state, context }),
+            Context::None | Context::Refused => None,
+        }
     }
+}
 
-    fn rests(&self) -> bool {
-        let left = self.resting.load(Relaxed);
-        self.resting.store(left.saturating_sub(1), Relaxed);
-        left > 0
-    }
-
+impl State {
     /// The device has answered, in time or not.
-    fn note(&self, in_time: bool) {
-        let last = self.rest.load(Relaxed);
-        let rest = match in_time {
-            true => last / 2,
-            false => (2 * last + 1).min(REST_MOST),
-        };
-        self.rest.store(rest, Relaxed);
-        if !in_time {
-            self.resting.store(rest, Relaxed);
+    fn note(&mut self, in_time: bool) {
+        if in_time {
+            self.rest /= 2;
+        } else {
+            self.rest = (2 * self.rest + 1).min(REST_MOST);
+            self.resting = self.rest;
         }
     }
 }
 
 impl Drop for Awake {
     fn drop(&mut self) {
-        let context = *self.context.get_mut();
-        if context != NONE && context != REFUSED {
+        if let Context::Open(context) = self.lock().context {
             // SAFETY: nobody uses the context any more. In a child that did not forget it the kernel knows none of that name.
             unsafe { libc::syscall(libc::SYS_io_destroy, context) };
         }
@@ -192,7 +194,7 @@ impl Turn<'_> {
     ///
     /// # Safety
     /// Its buffer is the caller's, to be written to.
-    unsafe fn go(&self, request: &Request) -> Option<Result<usize, Errno>> {
+    unsafe fn go(&mut self, request: &Request) -> Option<Result<usize, Errno>> {
         let mut requests = [ptr::from_ref(request)];
         // SAFETY: one request, which the kernel copies; its buffer stays until the answer is there, since this does not return before.
         let taken = unsafe {
@@ -212,17 +214,16 @@ impl Turn<'_> {
     }
 
     /// Waits for the answer to the only request there is: for a while awake, then asleep.
-    fn answer(&self) -> i64 {
+    fn answer(&mut self) -> i64 {
         let began = Instant::now();
         let mut event = Event::default();
         while began.elapsed() < LONGEST {
             if self.event(&mut event, false) {
-                self.awake.note(true);
+                self.state.note(true);
                 return event.result;
             }
-            std::hint::spin_loop();
         }
-        self.awake.note(false);
+        self.state.note(false);
         // A signal ends the call, not the request.
         while !self.event(&mut event, true) {}
         event.result
@@ -251,11 +252,14 @@ impl Turn<'_> {
 }
 
 /// A context for one request.
-fn set_up() -> Option<usize> {
-    let mut context = NONE;
+fn set_up() -> Context {
+    let mut context = 0_usize;
     // SAFETY: the kernel writes one word.
     let result = unsafe { libc::syscall(libc::SYS_io_setup, 1_u32, &raw mut context) };
-    (result == 0 && context != NONE && context != REFUSED).then_some(context)
+    match result {
+        0 => Context::Open(context),
+        _ => Context::Refused,
+    }
 }
 
 #[cfg(test)]
@@ -264,6 +268,7 @@ mod tests {
     use rustix::fd::AsFd;
     use std::fs::File;
     use std::io::Write;
+    use std::mem;
 
     fn file(bytes: &[u8]) -> File {
         let mut file = tempfile::tempfile().unwrap();
@@ -286,8 +291,8 @@ mod tests {
             assert_eq!(reader.read(file.as_fd(), &mut page, 4096), Ok(4096));
             assert_eq!(page, [8; 4096]);
         }
-        assert_ne!(awake.context.load(Relaxed), NONE);
-        assert_eq!(asleep.context.load(Relaxed), NONE);
+        assert!(matches!(awake.lock().context, Context::Open(_)));
+        assert_eq!(asleep.lock().context, Context::None);
     }
 
     #[test]
@@ -317,24 +322,24 @@ mod tests {
         assert!(awake.turn().is_none());
         read();
         drop(turn);
-        let context = awake.context.swap(REFUSED, Relaxed);
+        let context = mem::replace(&mut awake.lock().context, Context::Refused);
         read();
-        assert!(!awake.busy.load(Relaxed));
-        awake.context.store(context, Relaxed);
+        assert!(awake.state.try_lock().is_ok());
+        awake.lock().context = context;
     }
 
     #[test]
     fn a_slow_device_is_waited_for_less_and_less_often() {
         let awake = awake();
         for most in [1, 3, 7, 15] {
-            awake.note(false);
+            awake.lock().note(false);
             assert_eq!((0..100).filter(|_| awake.turn().is_none()).count(), most);
         }
-        (0..20).for_each(|_| awake.note(false));
-        assert_eq!(awake.resting.load(Relaxed), REST_MOST);
+        (0..20).for_each(|_| awake.lock().note(false));
+        assert_eq!(awake.lock().resting, REST_MOST);
         while awake.turn().is_none() {}
-        (0..20).for_each(|_| awake.note(true));
-        assert_eq!(awake.rest.load(Relaxed), 0);
+        (0..20).for_each(|_| awake.lock().note(true));
+        assert_eq!(awake.lock().rest, 0);
     }
 
     #[test]
@@ -347,8 +352,8 @@ mod tests {
             0 => {
                 awake.forget();
                 let read = awake.read(file.as_fd(), &mut page, 0) == Ok(4096);
-                let own = awake.context.load(Relaxed);
-                let works = read && page == [5; 4096] && own != NONE && own != REFUSED;
+                let own = matches!(awake.lock().context, Context::Open(_));
+                let works = read && page == [5; 4096] && own;
                 // SAFETY: nothing of the parent's is run.
                 unsafe { libc::_exit(i32::from(!works)) }
             }

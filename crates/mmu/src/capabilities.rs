@@ -12,6 +12,7 @@ use linux_raw_sys::general::{
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 
+use crate::delivery::may_be_preferred;
 use crate::staging::{self, Offer};
 use crate::sys::descriptor::{self, Source};
 use crate::sys::{advise, ioctl, pagemap};
@@ -87,7 +88,7 @@ fn probe() -> Vec<Capability> {
         user_mode(whole),
     ];
     list.extend(features());
-    list.extend([vectors(), scan(), huge()]);
+    list.extend([vectors(), scan(), preferred(), huge()]);
     list
 }
 
@@ -204,6 +205,23 @@ fn scan() -> Capability {
         },
         cost_if_missing: "which pages are mapped is read entry by entry: 10 times as long over large ranges",
         grant: None,
+    }
+}
+
+fn preferred() -> Capability {
+    let refused = may_be_preferred().err();
+    Capability {
+        name: "a handler that is preferred",
+        present: refused.is_none(),
+        detail: match refused {
+            None => "the kernel lets a thread run before others".into(),
+            Some(errno) => format!("20 steps of niceness: {errno}"),
+        },
+        cost_if_missing: "under `run` the kernel moves the thread that faults from processor to processor: up to half as long \
+                          again, which a program of one thread is spared by `taskset -c 0 millpond run`",
+        grant: Some(
+            "sudo prlimit --nice=40 --pid $$   (this shell and what it starts; a container: docker run --ulimit nice=40)",
+        ),
     }
 }
 

@@ -31,6 +31,7 @@ use core::fmt::Write;
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
 use rustix::process::{getpriority_process, setpriority_process};
 use rustix::thread::gettid;
 use std::time::Duration;
@@ -93,9 +94,6 @@ struct Seen {
 impl Follower {
     /// For the thread that calls, which is preferred from now on.
     pub(super) fn new() -> Self {
-        let this = Some(gettid());
-        let preferred = getpriority_process(this)
-            .and_then(|nice| setpriority_process(this, (nice - PREFERRED_BY).max(-20)));
         Self {
             seen: [const { None }; THREADS],
             next: 0,
@@ -103,7 +101,7 @@ impl Follower {
             wanted: 0,
             streak: 0,
             company: Company::default(),
-            preferred: preferred.is_ok(),
+            preferred: prefer().is_ok(),
         }
     }
 
@@ -165,6 +163,20 @@ impl Follower {
         self.next = (self.next + 1) % THREADS;
         Some(cpu)
     }
+}
+
+/// Prefers the calling thread to the program from now on. Answers the niceness that it had.
+fn prefer() -> Result<i32, Errno> {
+    let this = Some(gettid());
+    let nice = getpriority_process(this)?;
+    setpriority_process(this, (nice - PREFERRED_BY).max(-20))?;
+    Ok(nice)
+}
+
+/// Whether the kernel lets a handler be preferred to the program: tried with the calling thread, which is as before afterwards.
+pub(crate) fn may_be_preferred() -> Result<(), Errno> {
+    let nice = prefer()?;
+    setpriority_process(Some(gettid()), nice)
 }
 
 fn open_stat(tid: u32) -> Option<OwnedFd> {
@@ -233,6 +245,14 @@ mod tests {
         let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         let cpu = read_cpu(&open_stat(tid).unwrap()).unwrap();
         assert!(sched_getaffinity(None).unwrap().is_set(cpu as usize));
+    }
+
+    #[test]
+    fn to_ask_whether_a_handler_may_be_preferred_leaves_the_thread_as_it_was() {
+        let nice = || getpriority_process(Some(gettid())).unwrap();
+        let before = nice();
+        let _ = may_be_preferred();
+        assert_eq!(nice(), before);
     }
 
     #[test]

@@ -13,6 +13,8 @@ mod follow;
 pub(crate) mod handler;
 mod in_thread;
 
+pub(crate) use follow::may_be_preferred;
+
 use std::sync::Arc;
 
 use millpond_core::{Access, PageIndex};

@@ -259,8 +259,8 @@ pub trait Store: Send + Sync {
     /// the process grew or shrank; what is held already stays where it is.
     fn limit_ram(&self, _bytes: u64) {}
 
-    /// Whether who loads should rather stay awake than sleep while a device works: whoever waits for the load shares the processor, and would be
-    /// moved to another one that is idle.
+    /// Whether who loads should rather stay awake than sleep while a device works, because a single thread needs what is loaded. A processor that
+    /// sleeps meanwhile has to be woken, and where a handler loads, the thread that waits for it is moved to another one that is idle.
     fn stay_awake(&self, _on: bool) {}
 
     /// Names the descriptors that saving and loading need: threads with a descriptor table of their own keep them.

@@ -21,7 +21,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreKind {
-    /// Compressed RAM up to a quarter of the budget (less when the program leaves less), then an unnamed file in `directory` (`$TMPDIR` or `/var/tmp`).
+    /// Compressed RAM up to a third of the budget, or three eighths where it takes a quarter of what it holds or less (less when the program leaves
+    /// less), then an unnamed file in `directory` (`$TMPDIR` or `/var/tmp`).
     Auto {
         /// Where the file is made.
         directory: Option<PathBuf>,
@@ -32,7 +33,8 @@ pub enum StoreKind {
         /// outside it.
         max_bytes: Option<u64>,
     },
-    /// A file: `path` names a directory for an unnamed one, or a new file.
+    /// A file: `path` names a directory for an unnamed one, or a new file. While a single thread faults, reads of it are waited for awake, for 200 µs
+    /// each at most: that thread's processor is busy meanwhile.
     File {
         /// Directory or file; `$TMPDIR` or `/var/tmp` when `None`.
         path: Option<PathBuf>,

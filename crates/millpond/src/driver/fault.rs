@@ -8,8 +8,8 @@ use millpond_core::{
     Access, Command, Commands, Event, LEAF_PAGES, Order, Outcome, PageCount, PageIndex, Reclaimer,
     Refusal, Reply,
 };
-use millpond_mmu::{Delivery, FaultSink, Resolution};
-use std::sync::atomic::Ordering;
+use millpond_mmu::{Delivery, FaultSink, Faulters, Resolution};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Batches that a fault in a group above its high pays for. One saves fewer folios than a stream's fault brings in.
@@ -55,17 +55,21 @@ pub(crate) enum Patience {
     Leave,
 }
 
+/// Called after each fault, and by one thread alone: nothing is written that others have in their caches.
+fn note(what: &AtomicBool, is: bool) {
+    if what.load(Ordering::Relaxed) != is {
+        what.store(is, Ordering::Relaxed);
+    }
+}
+
 impl FaultSink for Driver {
     fn handler_started(&self) {
         self.isolate();
     }
 
-    fn handler_stays(&self, stays: bool) {
-        // Called after each fault, and by the handler alone.
-        if self.handler_stays.load(Ordering::Relaxed) != stays {
-            self.handler_stays.store(stays, Ordering::Relaxed);
-            self.store.stay_awake(stays);
-        }
+    fn handler_serves(&self, whom: Faulters) {
+        note(&self.handler_stays, whom == Faulters::OneBeside);
+        note(&self.handler_serves_one, whom != Faulters::Several);
     }
 
     fn fault(&self, page: PageIndex, access: Access) -> Resolution {

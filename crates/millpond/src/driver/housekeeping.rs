@@ -6,7 +6,7 @@
 use super::place::Place;
 use super::refault_cost::RefaultCost;
 use super::{Background, Driver, ahead};
-use millpond_core::{Commands, Event};
+use millpond_core::{Commands, Event, GroupId};
 use millpond_mmu::Delivery;
 use rustix::thread::futex;
 use std::sync::atomic::Ordering;
@@ -114,6 +114,14 @@ impl Driver {
             .store(sixteenths >= WAITED_FOR, Ordering::Relaxed);
     }
 
+    /// Whether a single thread has faulted lately.
+    fn one_thread_faults(&self) -> bool {
+        match self.delivery {
+            Delivery::InThread => self.stalls.one_uses(GroupId::ROOT),
+            Delivery::Handler => self.handler_serves_one.load(Ordering::Relaxed),
+        }
+    }
+
     /// Whether the thread goes on of its own accord.
     fn is_always_on(&self) -> bool {
         matches!(self.background(), Background::Apart | Background::Always)
@@ -144,6 +152,7 @@ impl Driver {
             self.adjust_limit();
             self.children.collect(&*self.store);
             self.tick_stalls();
+            self.store.stay_awake(self.one_thread_faults());
             self.mmu.settle_huge_ready();
         }
         self.give_kept_back();

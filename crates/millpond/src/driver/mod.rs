@@ -136,6 +136,8 @@ pub(crate) struct Driver {
     traces: place::Traces,
     /// The handler thread is where faults come from.
     handler_stays: AtomicBool,
+    /// One thread alone has faults that the handler serves.
+    handler_serves_one: AtomicBool,
     /// The store is waited for, as a file is.
     store_waits: AtomicBool,
     on_tick: Option<fn()>,
@@ -190,6 +192,7 @@ impl Driver {
             background: parts.background,
             traces: place::Traces::new(),
             handler_stays: AtomicBool::new(false),
+            handler_serves_one: AtomicBool::new(false),
             store_waits: AtomicBool::new(false),
             on_tick: parts.on_tick,
             publisher: parts.publisher,

@@ -105,6 +105,11 @@ impl Stalls {
         let [new, old] = &self.users[group];
         (new.load(Ordering::Relaxed) | old.load(Ordering::Relaxed)).count_ones()
     }
+
+    /// Whether a single thread has faulted in the group lately.
+    pub(super) fn one_uses(&self, group: GroupId) -> bool {
+        self.users_of(group.0.into()) == 1
+    }
 }
 
 /// This thread's bit.

@@ -36,6 +36,7 @@ use rustix::process::{getpriority_process, setpriority_process};
 use rustix::thread::gettid;
 use std::time::Duration;
 
+use super::Faulters;
 use crate::affinity::Affinity;
 
 /// Threads remembered.
@@ -105,9 +106,15 @@ impl Follower {
         }
     }
 
-    /// Whether the handler and the only thread that faults stay on one processor.
-    pub(super) fn stays(&self) -> bool {
-        self.preferred && !self.company.several && self.affinity.pinned().is_some()
+    /// Who faults, and whether the only one stays on the handler's processor.
+    pub(super) fn serves(&self) -> Faulters {
+        if self.company.several {
+            Faulters::Several
+        } else if self.preferred && self.affinity.pinned().is_some() {
+            Faulters::OneBeside
+        } else {
+            Faulters::One
+        }
     }
 
     /// A fault of thread `tid` was served, which came `soon` after the one before; 0 when the kernel did not say whose it was.
@@ -279,7 +286,8 @@ mod tests {
             let on = follower.affinity.pinned().unwrap() as usize;
             assert!(cpus.contains(&on));
             assert!(sched_getaffinity(None).unwrap().is_set(on));
-            assert_eq!(follower.stays(), follower.preferred);
+            let beside = follower.serves() == Faulters::OneBeside;
+            assert_eq!(beside, follower.preferred);
         })
         .join()
         .unwrap();

@@ -161,7 +161,7 @@ fn serve(served: Served, sink: &dyn FaultSink, stopped: &AtomicBool) {
             return;
         }
         follower.note(faulter, soon);
-        sink.handler_stays(follower.stays());
+        sink.handler_serves(follower.serves());
         done = Instant::now();
     }
 }

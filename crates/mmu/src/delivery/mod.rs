@@ -46,6 +46,18 @@ pub enum Resolution {
     Lost,
 }
 
+/// Whom a handler's thread serves, as the last faults have it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Faulters {
+    /// Several threads.
+    Several,
+    /// One, which may be on another processor with the next fault.
+    One,
+    /// One, which shares the handler's processor and will go on to: what the handler does there interrupts nobody, and what another
+    /// thread did elsewhere would interrupt both.
+    OneBeside,
+}
+
 /// Resolves faults. Called from several threads at once with in-thread delivery, from one with a handler.
 ///
 /// The call may come from inside the program's allocator, with any lock of the program held, and in a signal
@@ -55,10 +67,8 @@ pub trait FaultSink: Send + Sync {
     /// Called once in a new handler thread, before it reads its first fault.
     fn handler_started(&self) {}
 
-    /// Whether the handler thread shares a processor with the one thread that faults, and will go on to: what it does there
-    /// interrupts nobody, and what another thread did elsewhere would interrupt both. Called by the handler after each fault; before the
-    /// first it does not.
-    fn handler_stays(&self, _stays: bool) {}
+    /// Whom the handler serves from now on. Called by the handler after each fault; before the first it serves [several](Faulters::Several).
+    fn handler_serves(&self, _whom: Faulters) {}
 
     /// A thread touched `page`, which is not mapped, or is write-protected while it is taken out.
     fn fault(&self, page: PageIndex, access: Access) -> Resolution;

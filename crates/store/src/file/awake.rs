@@ -6,6 +6,9 @@
 //! a quarter of its memory. So whoever is told to stay awake hands the read over to the kernel (`io_submit`), and asks again and
 //! again whether it is done (`io_getevents`).
 //!
+//! A thread that serves itself is spared the waking alone: a random read of a page takes 55 to 59 µs where it takes 78 to 83 asleep, and the device 58. Its processor is
+//! busy meanwhile. So it is told to while nobody else faults; several threads have work for each other's processors (and with two of them there is no difference).
+//!
 //! Writes sleep: they are the background thread's, for whom nobody waits.
 //!
 //! # For how long

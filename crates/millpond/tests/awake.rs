@@ -1,0 +1,98 @@
+//! Reads of a file are waited for awake while a single thread faults, and asleep while several do (`store/src/file/awake.rs`).
+//!
+//! What is seen of it from outside is the kernel's ring of answers among the mappings of the process, from the first read that was waited
+//! for awake until the store is closed.
+
+mod common;
+
+use common::{MIB, PAGE, Rng, alone, fill, is_over, page_is, small, stress_time};
+use millpond::{Delivery, Manager, OrderPolicy, Region, StoreKind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Three times the budget.
+const SIZE: usize = 48 * MIB;
+
+fn manager(delivery: Delivery) -> Manager {
+    let settings = small().store(StoreKind::file()).delivery(delivery);
+    settings.build().unwrap()
+}
+
+fn filled(manager: &Manager) -> Region {
+    let order: OrderPolicy = "adaptive".parse().unwrap();
+    let mut region = manager.region_with(SIZE, order).unwrap();
+    fill(&mut region, 0..SIZE, 0);
+    region
+}
+
+/// Reads so many pages at random, and compares them.
+fn read(region: &[u8], rng: &mut Rng, count: usize) {
+    for _ in 0..count {
+        let page = rng.below(SIZE / PAGE);
+        let bytes = &region[page * PAGE..][..PAGE];
+        assert!(page_is(bytes, page as u64), "page {page} has other bytes");
+    }
+}
+
+fn has_ring() -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.contains("/[aio]")
+}
+
+/// Whether this kernel gives such a ring to anybody.
+fn is_offered() -> bool {
+    std::fs::exists("/proc/sys/fs/aio-max-nr").unwrap_or(false)
+}
+
+#[test]
+fn one_thread_that_faults_is_waited_for_awake_whoever_serves_it() {
+    if !is_offered() {
+        println!("skipped: this kernel has no asynchronous reads");
+        return;
+    }
+    alone(
+        "one_thread_that_faults_is_waited_for_awake_whoever_serves_it",
+        || {
+            for delivery in [Delivery::InThread, Delivery::Handler] {
+                let manager = manager(delivery);
+                let region = filled(&manager);
+                let mut rng = Rng(7);
+                let end = Instant::now() + Duration::from_secs(20);
+                while !has_ring() && Instant::now() < end {
+                    read(region.as_slice(), &mut rng, 500);
+                }
+                assert!(has_ring(), "{delivery:?}");
+                drop((region, manager));
+                assert!(!has_ring(), "{delivery:?}: left behind");
+            }
+        },
+    );
+}
+
+/// A second thread comes and goes, so that reads are awake and asleep by turns, and both at once.
+#[test]
+fn racing_readers_that_come_and_go_read_what_was_written() {
+    for delivery in [Delivery::InThread, Delivery::Handler] {
+        let manager = manager(delivery);
+        let region = filled(&manager);
+        let end = Instant::now() + stress_time() / 2;
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut rng = Rng(11);
+                while !over.load(Ordering::Relaxed) {
+                    read(region.as_slice(), &mut rng, 100);
+                }
+            });
+            let mut rng = Rng(13);
+            let mut rounds = 0;
+            while !is_over(end, rounds > 1) {
+                read(region.as_slice(), &mut rng, 300);
+                // Longer than a thread that has faulted is remembered.
+                std::thread::sleep(Duration::from_millis(1100));
+                rounds += 1;
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+    }
+}

@@ -34,6 +34,7 @@ pub mod rng;
 mod run;
 pub mod schedule;
 pub mod seeds;
+mod several;
 pub mod snapshot;
 pub mod store;
 mod volatile;
@@ -41,3 +42,4 @@ pub mod world;
 
 pub use profile::{Options, Sabotage};
 pub use run::{Run, run};
+pub use several::run_each;

@@ -1,12 +1,13 @@
 //! Replays a seed, runs the fixed ones, or looks for a new one that fails.
 
+use std::iter;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use millpond_sim::report::Coverage;
 use millpond_sim::rng::Rng;
-use millpond_sim::{Options, Run, run, seeds};
+use millpond_sim::{Options, Run, run, run_each, seeds};
 
 /// Deterministic simulation of the Millpond core.
 #[derive(Parser)]
@@ -61,10 +62,9 @@ fn main() -> ExitCode {
         return finish(tell(&run, &args, &mut total), &total);
     }
     if args.fixed {
-        for seed in seeds::FIXED {
-            if !tell(&run(seed, options), &args, &mut total) {
-                return finish(false, &total);
-            }
+        let passed = run_each(seeds::FIXED, options, |run| tell(&run, &args, &mut total));
+        if !passed {
+            return finish(false, &total);
         }
     }
     if let Some(secs) = args.fresh {
@@ -73,11 +73,10 @@ fn main() -> ExitCode {
             .unwrap_or_default();
         let mut rng = Rng::new(now.as_nanos() as u64);
         let end = Instant::now() + Duration::from_secs(secs);
-        while Instant::now() < end {
-            // Short enough to be typed, and of every kind of world.
-            if !tell(&run(rng.word() >> 38, options), &args, &mut total) {
-                return finish(false, &total);
-            }
+        // Short enough to be typed, and of every kind of world.
+        let fresh = iter::repeat_with(|| rng.word() >> 38).take_while(|_| Instant::now() < end);
+        if !run_each(fresh, options, |run| tell(&run, &args, &mut total)) {
+            return finish(false, &total);
         }
     }
     finish(true, &total)

@@ -1,0 +1,52 @@
+//! Several seeds at once, each on a thread of its own: a run depends on its seed alone.
+
+use crate::{Options, Run, run};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
+
+/// Runs `seeds`, as many at once as there are processors, and hands each run to `each` when it is done, so in no particular order. False as soon as
+/// `each` is false; seeds that nobody has begun are left out then.
+///
+/// ```
+/// use millpond_sim::{Options, run_each};
+///
+/// let options = Options { events: 200, ..Options::default() };
+/// let mut seeds = Vec::new();
+/// let passed = run_each(1..=4, options, |run| {
+///     seeds.push(run.seed);
+///     run.failure.is_none()
+/// });
+/// seeds.sort_unstable();
+/// assert!(passed && seeds == [1, 2, 3, 4]);
+/// ```
+pub fn run_each(
+    seeds: impl IntoIterator<Item = u64, IntoIter: Send>,
+    options: Options,
+    mut each: impl FnMut(Run) -> bool,
+) -> bool {
+    let seeds = Mutex::new(seeds.into_iter());
+    let enough = AtomicBool::new(false);
+    let next = || {
+        let mut seeds = seeds.lock().unwrap_or_else(PoisonError::into_inner);
+        (!enough.load(Ordering::Relaxed))
+            .then(|| seeds.next())
+            .flatten()
+    };
+    thread::scope(|scope| {
+        // A run that is done waits until the one before is looked at: their logs are long.
+        let (done, runs) = mpsc::sync_channel(0);
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            let done = done.clone();
+            scope.spawn(move || {
+                while let Some(seed) = next()
+                    && done.send(run(seed, options)).is_ok()
+                {}
+            });
+        }
+        drop(done);
+        let passed = runs.iter().all(&mut each);
+        enough.store(true, Ordering::Relaxed);
+        passed
+    })
+}

@@ -8,7 +8,7 @@ use crate::leaf::Entry;
 use crate::lru::{ANON, EVICTABLE, FILE, KINDS, List, Lruvecs, UNWATCHED, VecId, WATCHED, kind_of};
 use crate::machine::Core;
 use crate::region::Kind;
-use crate::swap::{SlotId, SlotState};
+use crate::swap::SlotState;
 use std::collections::{HashMap, HashSet};
 
 /// What a page is, seen from outside.
@@ -102,7 +102,7 @@ impl Core {
         self.check_folios()?;
         self.check_lists()?;
         self.check_frames()?;
-        self.check_slots(&by_slot)?;
+        self.check_slots(by_slot)?;
         self.check_bases()
     }
 
@@ -154,9 +154,9 @@ impl Core {
         Ok(())
     }
 
-    /// Entries agree with folios and slots; counts agree with entries. Returns the entries that name each slot.
-    fn check_entries(&self) -> Result<HashMap<SlotId, u32>, String> {
-        let mut by_slot = HashMap::new();
+    /// Entries agree with folios and slots; counts agree with entries. Returns how many entries name each slot.
+    fn check_entries(&self) -> Result<Vec<u32>, String> {
+        let mut by_slot = vec![0; self.slots.made()];
         let (mut held, mut zeros) = (0, 0);
         for (leaf, used, shadows) in self.leaves.tables() {
             let (mut counted, mut past) = (0, 0);
@@ -191,7 +191,7 @@ impl Core {
                             page.0 % order.pages().0 == u32::from(index),
                             "{page} lies askew in its slot"
                         );
-                        *by_slot.entry(slot).or_insert(0) += 1;
+                        by_slot[slot.0 as usize] += 1;
                     }
                     Entry::Zero => zeros += 1,
                     Entry::Empty | Entry::Poisoned => {}
@@ -627,7 +627,7 @@ impl Core {
 
     /// Busy places are those that folios name, each once.
     fn check_frames(&self) -> Result<(), String> {
-        let mut named = HashMap::new();
+        let mut named = Vec::new();
         for (id, folio) in self.folios.iter() {
             let Some(frame) = folio.frame else {
                 let has_none = matches!(
@@ -660,14 +660,15 @@ impl Core {
                 self.frames.place(frame) == Some(Place::Busy),
                 "{id:?} names idle frame {frame}"
             );
-            ensure!(
-                named.insert(frame, id).is_none(),
-                "frame {frame} is named twice"
-            );
+            named.push(frame);
+        }
+        named.sort_unstable();
+        if let Some(twice) = named.windows(2).find(|two| two[0] == two[1]) {
+            return Err(format!("frame {} is named twice", twice[0]));
         }
         for frame in self.frames.busy() {
             ensure!(
-                named.contains_key(&frame) || self.leaves_to(frame),
+                named.binary_search(&frame).is_ok() || self.leaves_to(frame),
                 "frame {frame} is busy for nobody"
             );
         }
@@ -675,12 +676,11 @@ impl Core {
     }
 
     /// Each slot's live pages are the entries that name it, or the folio that it backs or fills.
-    fn check_slots(&self, by_slot: &HashMap<SlotId, u32>) -> Result<(), String> {
-        let mut live = by_slot.clone();
+    fn check_slots(&self, mut live: Vec<u32>) -> Result<(), String> {
         let mut folds = 0;
         for (id, folio) in self.folios.iter() {
             if let Some(slot) = folio.slot() {
-                *live.entry(slot).or_insert(0) += folio.order.pages().0;
+                live[slot.0 as usize] += folio.order.pages().0;
                 let (pages, first) = (folio.order.pages().0, u32::from(folio.slot_first));
                 ensure!(
                     first % pages == 0 && first + pages <= self.slots.get(slot).order.pages().0,
@@ -690,7 +690,7 @@ impl Core {
             if let Errand::Fold(fold) = folio.errand {
                 for part in self.folds.get(fold).as_slice() {
                     if let Some(slot) = part.slot {
-                        *live.entry(slot).or_insert(0) += u32::from(part.pages);
+                        live[slot.0 as usize] += u32::from(part.pages);
                     }
                 }
                 folds += 1;
@@ -709,7 +709,7 @@ impl Core {
             self.folds.len()
         );
         for (id, slot) in self.slots.iter() {
-            let found = live.remove(&id).unwrap_or(0);
+            let found = std::mem::take(&mut live[id.0 as usize]);
             let said = if slot.state == SlotState::Held {
                 slot.live
             } else {
@@ -735,7 +735,8 @@ impl Core {
             "releases: said {}, are {releasing}",
             self.releasing
         );
-        ensure!(live.is_empty(), "free slots are named: {live:?}");
+        let named = live.iter().position(|&pages| pages > 0);
+        ensure!(named.is_none(), "free slot {named:?} is named");
         Ok(())
     }
 }

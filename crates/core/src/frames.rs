@@ -251,10 +251,19 @@ impl Frames {
     pub(crate) fn busy(&self) -> impl Iterator<Item = Frame> + '_ {
         let areas = self.areas.iter().flat_map(|areas| Order::all().zip(areas));
         areas.flat_map(|(order, area)| {
-            let places = area.first..area.first + area.len;
-            places
-                .filter(|&index| area.place(index) == Some(Place::Busy))
-                .map(move |index| Frame::new(order, index))
+            let (end, size) = (area.first + area.len, block_of(order));
+            // Most blocks are holes, or wait, as a whole.
+            let blocks = (area.first - area.base) as usize / size..;
+            let blocks = blocks.take_while(move |&block| area.base + ((block * size) as u32) < end);
+            let has_busy = move |&block: &usize| {
+                area.holes.in_block(block) + area.spare.in_block(block) < size
+            };
+            blocks.filter(has_busy).flat_map(move |block| {
+                let first = area.base + (block * size) as u32;
+                (first..first + size as u32)
+                    .filter(|&index| area.place(index) == Some(Place::Busy))
+                    .map(move |index| Frame::new(order, index))
+            })
         })
     }
 
@@ -283,5 +292,44 @@ impl Frames {
 
     fn area_mut(&mut self, order: Order, node: NodeId) -> &mut Area {
         &mut self.areas[usize::from(node.0)][usize::from(order.get())]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn busy_are_the_frames_that_were_taken_and_no_others() {
+        let layout = PoolLayout {
+            frames: std::array::from_fn(|order| (1300 >> order) as u32 + 3),
+        };
+        let mut frames = Frames::new(&layout, 2);
+        let mut taken = BTreeSet::new();
+        let mut turn = 0_u32;
+        for order in (0..60).flat_map(|_| Order::all()) {
+            turn = turn.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let (node, page) = (NodeId((turn >> 31) as u8), PageIndex(turn >> 12));
+            if frames.holes(order, node) > 0 {
+                taken.extend(frames.take_hole(order, node, page));
+            }
+            if turn.is_multiple_of(3)
+                && let Some(frame) = taken.pop_first()
+            {
+                match turn / 3 % 3 {
+                    0 => frames.now_hole(frame),
+                    1 => frames.now_spare(frame),
+                    _ => frames.drain_busy(frame),
+                }
+            }
+            assert_eq!(frames.busy().collect::<BTreeSet<_>>(), taken);
+        }
+        let mut drained = 0;
+        while let Some(frame) = frames.drain_one(1) {
+            drained += u32::from(frames.drained(frame));
+            assert_eq!(frames.busy().collect::<BTreeSet<_>>(), taken);
+        }
+        assert!(drained > 20 && taken.len() > 200);
     }
 }

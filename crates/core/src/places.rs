@@ -164,6 +164,11 @@ impl Places {
         self.count
     }
 
+    /// How many of a block are here.
+    pub(crate) fn in_block(&self, block: usize) -> usize {
+        self.here[block].into()
+    }
+
     pub(crate) fn has(&self, place: u32) -> bool {
         let place = place as usize;
         self.loose.has(place) || self.whole.has(place / block_of(self.order))

@@ -129,6 +129,11 @@ impl Slots {
     }
 
     /// Slots that are not free, for checks.
+    /// Slots that there are numbers for: each is below this.
+    pub(crate) fn made(&self) -> usize {
+        self.slots.len()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
         let number = |(i, slot): (usize, _)| (SlotId(i as u32), slot);
         self.slots

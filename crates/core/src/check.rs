@@ -735,8 +735,9 @@ impl Core {
             "releases: said {}, are {releasing}",
             self.releasing
         );
-        let named = live.iter().position(|&pages| pages > 0);
-        ensure!(named.is_none(), "free slot {named:?} is named");
+        if let Some(free) = live.iter().position(|&pages| pages > 0) {
+            return Err(format!("free slot {free} is named"));
+        }
         Ok(())
     }
 }

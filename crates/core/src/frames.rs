@@ -251,14 +251,14 @@ impl Frames {
     pub(crate) fn busy(&self) -> impl Iterator<Item = Frame> + '_ {
         let areas = self.areas.iter().flat_map(|areas| Order::all().zip(areas));
         areas.flat_map(|(order, area)| {
-            let (end, size) = (area.first + area.len, block_of(order));
-            // Most blocks are holes, or wait, as a whole.
-            let blocks = (area.first - area.base) as usize / size..;
-            let blocks = blocks.take_while(move |&block| area.base + ((block * size) as u32) < end);
-            let has_busy = move |&block: &usize| {
+            let size = block_of(order);
+            let end = (area.first - area.base + area.len) as usize;
+            // Most blocks are holes, or wait, as a whole. The area begins in the first one.
+            let blocks = 0..end.div_ceil(size);
+            let may_be_busy = move |&block: &usize| {
                 area.holes.in_block(block) + area.spare.in_block(block) < size
             };
-            blocks.filter(has_busy).flat_map(move |block| {
+            blocks.filter(may_be_busy).flat_map(move |block| {
                 let first = area.base + (block * size) as u32;
                 (first..first + size as u32)
                     .filter(|&index| area.place(index) == Some(Place::Busy))

@@ -128,12 +128,12 @@ impl Slots {
         &self.slots[id.0 as usize]
     }
 
-    /// Slots that are not free, for checks.
-    /// Slots that there are numbers for: each is below this.
+    /// All numbers of slots are below this, for checks.
     pub(crate) fn made(&self) -> usize {
         self.slots.len()
     }
 
+    /// Slots that are not free, for checks.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
         let number = |(i, slot): (usize, _)| (SlotId(i as u32), slot);
         self.slots

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{MIB, PAGE, Rng, alone, fill, is_over, page_is, small, stress_time};
+use common::{MIB, PAGE, Rng, alone, fill, holds, is_over, small, stress_time};
 use millpond::{Delivery, Manager, OrderPolicy, Region, StoreKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -26,11 +26,12 @@ fn filled(manager: &Manager) -> Region {
 }
 
 /// Reads so many pages at random, and compares them.
-fn read(region: &[u8], rng: &mut Rng, count: usize) {
+fn read(region: &Region, rng: &mut Rng, count: usize) {
     for _ in 0..count {
         let page = rng.below(SIZE / PAGE);
-        let bytes = &region[page * PAGE..][..PAGE];
-        assert!(page_is(bytes, page as u64), "page {page} has other bytes");
+        let at = page * PAGE..(page + 1) * PAGE;
+        let is_right = holds(region, at, page as u64);
+        assert!(is_right, "page {page} has other bytes");
     }
 }
 
@@ -59,7 +60,7 @@ fn one_thread_that_faults_is_waited_for_awake_whoever_serves_it() {
                 let mut rng = Rng(7);
                 let end = Instant::now() + Duration::from_secs(20);
                 while !has_ring() && Instant::now() < end {
-                    read(region.as_slice(), &mut rng, 500);
+                    read(&region, &mut rng, 500);
                 }
                 assert!(has_ring(), "{delivery:?}");
                 drop((region, manager));
@@ -81,13 +82,13 @@ fn racing_readers_that_come_and_go_read_what_was_written() {
             scope.spawn(|| {
                 let mut rng = Rng(11);
                 while !over.load(Ordering::Relaxed) {
-                    read(region.as_slice(), &mut rng, 100);
+                    read(&region, &mut rng, 100);
                 }
             });
             let mut rng = Rng(13);
             let mut rounds = 0;
             while !is_over(end, rounds > 1) {
-                read(region.as_slice(), &mut rng, 300);
+                read(&region, &mut rng, 300);
                 // Longer than a thread that has faulted is remembered.
                 std::thread::sleep(Duration::from_millis(1100));
                 rounds += 1;

@@ -1,7 +1,6 @@
 //! Several seeds at once, each on a thread of its own: a run depends on its seed alone.
 
 use crate::{Options, Run, run};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
@@ -19,6 +18,7 @@ use std::thread;
 /// });
 /// seeds.sort_unstable();
 /// assert!(passed && seeds == [1, 2, 3, 4]);
+/// assert!(!run_each(1.., options, |_| false));
 /// ```
 pub fn run_each(
     seeds: impl IntoIterator<Item = u64, IntoIter: Send>,
@@ -26,15 +26,12 @@ pub fn run_each(
     mut each: impl FnMut(Run) -> bool,
 ) -> bool {
     let seeds = Mutex::new(seeds.into_iter());
-    let enough = AtomicBool::new(false);
     let next = || {
         let mut seeds = seeds.lock().unwrap_or_else(PoisonError::into_inner);
-        (!enough.load(Ordering::Relaxed))
-            .then(|| seeds.next())
-            .flatten()
+        seeds.next()
     };
     thread::scope(|scope| {
-        // A run that is done waits until the one before is looked at: their logs are long.
+        // A run that is done waits until the one before is looked at, as their logs are long. When nobody looks any more, its thread ends.
         let (done, runs) = mpsc::sync_channel(0);
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             let done = done.clone();
@@ -45,8 +42,6 @@ pub fn run_each(
             });
         }
         drop(done);
-        let passed = runs.iter().all(&mut each);
-        enough.store(true, Ordering::Relaxed);
-        passed
+        runs.iter().all(&mut each)
     })
 }

@@ -78,14 +78,16 @@ impl Staging {
         self.ahead.ready.load(Ordering::Relaxed).count_ones()
     }
 
-    /// Whether more should be ready than are.
+    /// Whether more should be ready than are, and may be asked for: not while requests are refused, or each fault would wake a
+    /// thread that can do nothing.
     pub(crate) fn wants_ready(&self) -> bool {
         self.ready() < self.ahead.wanted.load(Ordering::Relaxed)
+            && self.resting.load(Ordering::Relaxed) == 0
     }
 
     /// Makes one more page ready, if it is wanted. False when it is not, or there is none to be had now.
     pub(crate) fn make_ready(&self) -> bool {
-        if !self.wants_ready() || self.resting.load(Ordering::Relaxed) > 0 {
+        if !self.wants_ready() {
             return false;
         }
         let Some(slot) = self.new_page() else {
@@ -170,6 +172,21 @@ mod tests {
         assert!(!staging.make_ready());
         let all: Vec<_> = (0..SLOTS).map(|_| staging.page().unwrap()).collect();
         all.into_iter().for_each(Slot::gone);
+    }
+
+    /// The stream that has filled a gigabyte wanted four pages, the last of them had been slow, and so nothing could be made for
+    /// the rest of the period. Each fault woke the background thread to find that out: half of what a snapshot's pages cost.
+    #[test]
+    fn nothing_is_wanted_while_requests_are_refused() {
+        let Some(staging) = staging() else { return };
+        (0..STREAM).for_each(|_| ask(&staging));
+        assert!(staging.wants_ready());
+        drop(staging.page());
+        assert!(!staging.wants_ready(), "the next request is refused");
+        assert!(!staging.make_ready());
+        assert!(staging.page().is_none());
+        assert!(staging.wants_ready(), "and the one after it is not");
+        assert!(staging.make_ready());
     }
 
     /// What is ready was made by the kernel and is nobody's: it holds zeros, also after it was given back once.

@@ -1,44 +1,90 @@
 //! The data of the swap benchmark, and the order in which its pages are read.
 //!
 //! The first 1,024 bytes of a 4 KiB page are pseudo-random and the rest is the page's index again and again, so a page
-//! compresses to about a quarter, no two pages are the same, and every byte can be checked from the index alone.
+//! compresses to about a quarter, no two pages are the same, and every byte can be checked from the index alone. A page of *noise*
+//! is pseudo-random to its end and does not compress.
+
+use serde::Serialize;
 
 /// Bytes in a page.
 pub const PAGE: usize = 4096;
 const RANDOM_BYTES: usize = 1024;
 
-/// Writes page `index`.
+/// What pages hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Contents {
+    /// What compresses to a quarter
+    #[default]
+    Quarter,
+    /// What does not compress
+    Noise,
+}
+
+impl Contents {
+    fn random_bytes(self) -> usize {
+        match self {
+            Self::Quarter => RANDOM_BYTES,
+            Self::Noise => PAGE,
+        }
+    }
+
+    /// Writes page `index`.
+    ///
+    /// # Panics
+    /// When `page` is not [`PAGE`] bytes.
+    pub fn fill(self, page: &mut [u8], index: usize) {
+        assert_eq!(page.len(), PAGE, "a page has {PAGE} bytes");
+        // Two plain loops: making the data is a part of every fill that is measured, and should be a small one.
+        let (random, rest) = page.split_at_mut(self.random_bytes());
+        let mut numbers = random_part(index);
+        for chunk in random.chunks_exact_mut(8) {
+            chunk.copy_from_slice(&numbers.next().to_le_bytes());
+        }
+        for chunk in rest.chunks_exact_mut(8) {
+            chunk.copy_from_slice(&(index as u64).to_le_bytes());
+        }
+    }
+
+    /// Whether `page` is byte for byte what [`fill`](Self::fill) writes for `index`, its first word [`rewrite`]n so many times.
+    #[must_use]
+    pub fn matches(self, page: &[u8], index: usize, rewritten: u8) -> bool {
+        let Some((random, rest)) = page.split_at_checked(self.random_bytes()) else {
+            return false;
+        };
+        let mut numbers = random_part(index);
+        let word = |chunk: &[u8]| u64::from_le_bytes(chunk.try_into().unwrap_or_default());
+        let (first, random) = random.split_at(8);
+        let first = word(first) ^ numbers.next() ^ u64::from(rewritten);
+        let differing = random
+            .chunks_exact(8)
+            .fold(first, |bits, chunk| bits | (word(chunk) ^ numbers.next()));
+        let differing = rest
+            .chunks_exact(8)
+            .fold(differing, |bits, chunk| bits | (word(chunk) ^ index as u64));
+        page.len() == PAGE && differing == 0
+    }
+}
+
+/// Writes page `index`, which compresses to a quarter.
 ///
 /// # Panics
 /// When `page` is not [`PAGE`] bytes.
 pub fn fill(page: &mut [u8], index: usize) {
-    assert_eq!(page.len(), PAGE, "a page has {PAGE} bytes");
-    // Two plain loops: making the data is a part of every fill that is measured, and should be a small one.
-    let (random, rest) = page.split_at_mut(RANDOM_BYTES);
-    let mut numbers = random_part(index);
-    for chunk in random.chunks_exact_mut(8) {
-        chunk.copy_from_slice(&numbers.next().to_le_bytes());
-    }
-    for chunk in rest.chunks_exact_mut(8) {
-        chunk.copy_from_slice(&(index as u64).to_le_bytes());
-    }
+    Contents::Quarter.fill(page, index);
 }
 
 /// Whether `page` is byte for byte what [`fill`] writes for `index`.
 #[must_use]
 pub fn matches(page: &[u8], index: usize) -> bool {
-    let Some((random, rest)) = page.split_at_checked(RANDOM_BYTES) else {
-        return false;
-    };
-    let mut numbers = random_part(index);
-    let word = |chunk: &[u8]| u64::from_le_bytes(chunk.try_into().unwrap_or_default());
-    let differing = random
-        .chunks_exact(8)
-        .fold(0, |bits, chunk| bits | (word(chunk) ^ numbers.next()));
-    let differing = rest
-        .chunks_exact(8)
-        .fold(differing, |bits, chunk| bits | (word(chunk) ^ index as u64));
-    page.len() == PAGE && differing == 0
+    Contents::Quarter.matches(page, index, 0)
+}
+
+/// Writes the first word of a page anew, which has been done `times` before; how often it has then, modulo 256.
+pub fn rewrite(page: &mut [u8], times: u8) -> u8 {
+    let next = times.wrapping_add(1);
+    page[0] ^= times ^ next;
+    next
 }
 
 /// Reads all of `page`; the sum keeps the compiler from leaving the reads out.
@@ -107,6 +153,26 @@ mod tests {
         }
         assert_eq!(page[1024..1032], 77u64.to_le_bytes());
         assert!(!matches(&page[..8], 77));
+    }
+
+    #[test]
+    fn a_page_of_noise_is_checked_and_counts_how_often_it_was_rewritten() {
+        let (mut page, noise) = ([0; PAGE], Contents::Noise);
+        noise.fill(&mut page, 77);
+        assert!(!matches(&page, 77));
+        assert!(noise.matches(&page, 77, 0));
+        let mut times = 0;
+        for _ in 0..300 {
+            let before = times;
+            times = rewrite(&mut page, before);
+            assert!(noise.matches(&page, 77, times));
+            assert!(!noise.matches(&page, 77, before), "one was lost");
+        }
+        for at in 0..PAGE {
+            page[at] ^= 1;
+            assert!(!noise.matches(&page, 77, times), "byte {at}");
+            page[at] ^= 1;
+        }
     }
 
     #[test]

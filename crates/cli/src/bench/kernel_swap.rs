@@ -1,4 +1,4 @@
-//! The kernel's side: plain anonymous memory in a memory cgroup, swapped by the kernel to zram with lz4.
+//! The kernel's side: plain anonymous memory in a memory cgroup, swapped by the kernel to zram with lz4, or to a file.
 //!
 //! The group holds the program's pages only: zram's memory belongs to no group. Millpond's side therefore runs with its
 //! store outside the budget too. Huge pages are off for the region, because the kernel swaps by 4 KiB here and a budget filled
@@ -6,7 +6,8 @@
 
 use super::guard::Guard;
 use super::mapping::{Mapping, Pages};
-use super::phases::{self, Counted, Phases, Work};
+use super::phases::{self, Counted, Manner, Phases, Work};
+use super::place::{Medium, Place};
 use super::worker::Workers;
 use super::{BenchError, cgroup};
 use serde::Serialize;
@@ -22,9 +23,11 @@ pub struct Setting {
     /// How eagerly the kernel swaps, 0 to 200.
     pub swappiness: Option<u32>,
     /// zram's compression.
-    pub compression: &'static str,
+    pub compression: Option<&'static str>,
     /// Size of the swap device.
-    pub zram_bytes: u64,
+    pub zram_bytes: Option<u64>,
+    /// Size of the swap file.
+    pub file_bytes: Option<u64>,
 }
 
 /// The kernel's side, set up.
@@ -36,22 +39,31 @@ pub struct KernelSwap {
 }
 
 impl KernelSwap {
-    /// Makes cgroup and swap device, written down in `guard`.
+    /// Makes cgroup and swap device or file, written down in `guard`.
     ///
     /// # Errors
     /// [`BenchError::Skipped`] with the reason when this machine cannot do it.
-    pub fn set_up(guard: &mut Guard, work: &Work) -> Result<Self, BenchError> {
+    pub fn set_up(guard: &mut Guard, work: &Work, place: &Place) -> Result<Self, BenchError> {
         let (hierarchy, group) = guard.make_group(work.ram)?;
         // Room for every page twice, so that a full device is never what is measured.
-        let zram_bytes = 2 * work.pages * super::data::PAGE as u64;
-        guard.make_zram(zram_bytes)?;
-        let swappiness = hierarchy.swappiness(&group);
-        let setting = Setting {
+        let bytes = 2 * work.pages * super::data::PAGE as u64;
+        let mut setting = Setting {
             cgroup_version: hierarchy.version,
-            swappiness,
-            compression: "lz4",
-            zram_bytes,
+            swappiness: hierarchy.swappiness(&group),
+            compression: None,
+            zram_bytes: None,
+            file_bytes: None,
         };
+        match place.medium {
+            Medium::Zram => {
+                guard.make_zram(bytes)?;
+                (setting.compression, setting.zram_bytes) = (Some("lz4"), Some(bytes));
+            }
+            Medium::File => {
+                guard.make_swap_file(&place.directory, bytes)?;
+                setting.file_bytes = Some(bytes);
+            }
+        }
         Ok(Self {
             group,
             work: *work,
@@ -69,13 +81,20 @@ impl KernelSwap {
     ///
     /// # Errors
     /// When the process fails, or somebody asked for the end.
-    pub fn measure(&self, workers: &Workers, guard: &mut Guard) -> Result<Phases, BenchError> {
+    pub fn measure(
+        &self,
+        workers: &Workers,
+        guard: &mut Guard,
+        manner: Manner,
+    ) -> Result<Phases, BenchError> {
         let mut arguments: Vec<OsString> = vec![
             "kernel-swap".into(),
             "--cgroup".into(),
             self.group.clone().into(),
         ];
-        arguments.extend(self.work.to_arguments().into_iter().map(OsString::from));
+        let numbers = self.work.to_arguments();
+        let rest = numbers.into_iter().chain(manner.to_arguments());
+        arguments.extend(rest.map(OsString::from));
         workers.measure(&arguments, |pid, start| {
             guard.record(|made| made.worker = Some((pid, start)))
         })
@@ -86,10 +105,10 @@ impl KernelSwap {
 ///
 /// # Errors
 /// When it cannot enter the group or map the region.
-pub fn work(group: &Path, work: &Work) -> io::Result<Phases> {
+pub fn work(group: &Path, work: &Work, manner: Manner) -> io::Result<Phases> {
     cgroup::enter(group)?;
     let mut memory = Mapping::new(work.len()?, Pages::Small)?;
-    Ok(phases::run(memory.bytes_mut(), work, || Counted {
+    Ok(phases::run(memory.bytes_mut(), work, manner, || Counted {
         major_faults: phases::usage().major_faults,
         brought_in: None,
     }))

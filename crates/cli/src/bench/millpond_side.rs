@@ -1,15 +1,14 @@
 //! Millpond's side: a region under a manager in this process, faults resolved by the faulting thread, or by a handler's as under
-//! `millpond run`.
-//!
-//! The store's RAM is outside the budget, because zram's is outside the cgroup on the kernel's side: both sides may hold as
-//! many uncompressed bytes as the budget says.
+//! `millpond run`. Whose memory the store's is: [`place`](super::place).
 
 use super::order::BenchOrder;
-use super::phases::{self, BroughtIn, Counted, Phases, Work};
+use super::phases::{self, BroughtIn, Counted, Manner, Phases, Work};
+use super::place::Place;
 use super::worker::Workers;
 use super::{BenchError, Failure};
-use millpond::{Delivery, Manager, ManagerBuilder, OrderPolicy, Stats, StoreKind};
+use millpond::{Delivery, Manager, ManagerBuilder, Stats};
 use serde::Serialize;
+use std::ffi::OsString;
 
 /// Who serves faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
@@ -30,13 +29,51 @@ impl From<ServedBy> for Delivery {
     }
 }
 
-/// A manager's settings with a budget of `ram` bytes beside its store.
+/// A manager's settings with a budget of `ram` bytes beside its store, which is compressed RAM.
 pub fn settings(ram: u64) -> ManagerBuilder {
+    settings_at(&Place::default(), ram)
+}
+
+fn settings_at(place: &Place, ram: u64) -> ManagerBuilder {
     Manager::builder()
         .ram(ram)
-        .store(StoreKind::compressed_ram())
+        .store(place.store())
         .delivery(Delivery::InThread)
-        .store_outside_budget(true)
+        .store_outside_budget(place.medium.is_outside_budget())
+}
+
+/// How Millpond does the work.
+#[derive(Clone, Debug, clap::Args)]
+pub struct How {
+    /// The order of the folios
+    #[arg(long)]
+    pub order: BenchOrder,
+    /// Who serves faults
+    #[arg(long, default_value = "in-thread")]
+    pub delivery: ServedBy,
+    #[command(flatten)]
+    pub place: Place,
+}
+
+impl How {
+    /// With folios of `order`, in-thread, to compressed RAM.
+    #[must_use]
+    pub fn by(order: BenchOrder) -> Self {
+        Self {
+            order,
+            delivery: ServedBy::InThread,
+            place: Place::default(),
+        }
+    }
+
+    fn to_arguments(&self) -> Vec<OsString> {
+        let mut arguments = vec!["--order".into(), self.order.to_string().into()];
+        if self.delivery == ServedBy::Handler {
+            arguments.push("--delivery=handler".into());
+        }
+        arguments.extend(self.place.to_arguments());
+        arguments
+    }
 }
 
 /// One measurement in a fresh process.
@@ -45,16 +82,15 @@ pub fn settings(ram: u64) -> ManagerBuilder {
 /// When it fails, or somebody asked for the end.
 pub fn measure(
     workers: &Workers,
-    order: BenchOrder,
-    delivery: ServedBy,
+    how: &How,
     work: &Work,
+    manner: Manner,
 ) -> Result<Phases, BenchError> {
-    let order = order.to_string();
-    let mut arguments = ["millpond", "--order", &order].map(str::to_owned).to_vec();
-    if delivery == ServedBy::Handler {
-        arguments.push("--delivery=handler".to_owned());
-    }
-    arguments.extend(work.to_arguments());
+    let mut arguments = vec!["millpond".into()];
+    arguments.extend(how.to_arguments());
+    let numbers = work.to_arguments();
+    let rest = numbers.into_iter().chain(manner.to_arguments());
+    arguments.extend(rest.map(OsString::from));
     workers.measure(&arguments, |_, _| Ok(()))
 }
 
@@ -62,10 +98,12 @@ pub fn measure(
 ///
 /// # Errors
 /// When the manager cannot be built or the region not made, as the message says.
-pub fn work(order: OrderPolicy, delivery: ServedBy, work: &Work) -> Result<Phases, Failure> {
-    let manager = settings(work.ram).delivery(delivery.into()).build()?;
-    let mut region = manager.region_with(work.len()?, order)?;
-    let mut phases = phases::run(region.as_mut_slice(), work, || counted(&manager.stats()));
+pub fn work(how: &How, work: &Work, manner: Manner) -> Result<Phases, Failure> {
+    let settings = settings_at(&how.place, work.ram).delivery(how.delivery.into());
+    let manager = settings.build()?;
+    let mut region = manager.region_with(work.len()?, how.order.0)?;
+    let counted = || counted(&manager.stats());
+    let mut phases = phases::run(region.as_mut_slice(), work, manner, counted);
     phases.peak_charged_bytes = Some(manager.stats().peak_bytes);
     Ok(phases)
 }

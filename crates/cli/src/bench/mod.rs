@@ -14,6 +14,7 @@ mod millpond_side;
 mod order;
 mod part;
 mod phases;
+mod place;
 mod remap;
 mod report;
 mod rounds;
@@ -31,15 +32,14 @@ mod workingset;
 mod zram;
 
 use clap::Subcommand;
-use order::BenchOrder;
-use phases::Work;
+use phases::{Manner, Work};
 use std::io;
 use std::path::PathBuf;
 
 /// What can be measured.
 #[derive(Subcommand, Debug)]
 pub enum BenchCommand {
-    /// A region twice the budget: fill, random reads, sequential read, verify; Millpond beside kernel swap to zram
+    /// A region twice the budget: fill, random accesses, sequential read, verify; Millpond beside kernel swap to zram or to a file
     Swap(swap::SwapArgs),
     /// Giving memory back lazily: cost, store reads, a program that allocates, reported sizes; Millpond beside the kernel
     #[command(name = "lazyfree")]
@@ -62,14 +62,12 @@ pub enum BenchCommand {
 pub enum WorkerCommand {
     /// Millpond at one order, or an adaptive one
     Millpond {
-        /// The order of the folios
-        #[arg(long)]
-        order: BenchOrder,
-        /// Who serves faults
-        #[arg(long, default_value = "in-thread")]
-        delivery: millpond_side::ServedBy,
+        #[command(flatten)]
+        how: millpond_side::How,
         #[command(flatten)]
         work: Work,
+        #[command(flatten)]
+        manner: Manner,
     },
     /// Kernel swap in a cgroup
     KernelSwap {
@@ -78,6 +76,8 @@ pub enum WorkerCommand {
         cgroup: PathBuf,
         #[command(flatten)]
         work: Work,
+        #[command(flatten)]
+        manner: Manner,
     },
     /// Lazy free
     #[command(subcommand)]
@@ -189,15 +189,15 @@ pub fn bench(command: &BenchCommand) -> Result<u8, BenchError> {
 /// When it cannot get its memory, or print.
 pub fn work(command: &WorkerCommand) -> Result<u8, BenchError> {
     match command {
-        WorkerCommand::Millpond {
-            order,
-            delivery,
-            work,
-        } => {
-            say_measured(millpond_side::work(order.0, *delivery, work))?;
+        WorkerCommand::Millpond { how, work, manner } => {
+            say_measured(millpond_side::work(how, work, *manner))?;
         }
-        WorkerCommand::KernelSwap { cgroup, work } => {
-            say_measured(kernel_swap::work(cgroup, work).map_err(Into::into))?;
+        WorkerCommand::KernelSwap {
+            cgroup,
+            work,
+            manner,
+        } => {
+            say_measured(kernel_swap::work(cgroup, work, *manner).map_err(Into::into))?;
         }
         WorkerCommand::LazyFree(command) => lazyfree::work(command)?,
         WorkerCommand::Folio(command) => folio::work(command)?,

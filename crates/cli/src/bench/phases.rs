@@ -1,6 +1,6 @@
 //! What every measured process does to its memory, whoever manages it: fill, random reads, sequential read, verify.
 
-use super::data::{self, PAGE};
+use super::data::{self, Contents, PAGE};
 use super::rounds::{count, options};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
@@ -45,12 +45,36 @@ impl Work {
     }
 }
 
+/// What the pages hold, and what is done with them at random.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, clap::Args)]
+pub struct Manner {
+    /// What the pages hold
+    #[arg(long, value_enum, default_value_t)]
+    pub data: Contents,
+    /// Random accesses write a word of the page that they read
+    #[arg(long)]
+    pub write: bool,
+}
+
+impl Manner {
+    /// As arguments of the measured process.
+    #[must_use]
+    pub fn to_arguments(self) -> Vec<String> {
+        let data = match self.data {
+            Contents::Quarter => "--data=quarter",
+            Contents::Noise => "--data=noise",
+        };
+        let write = self.write.then(|| "--write".to_owned());
+        [data.to_owned()].into_iter().chain(write).collect()
+    }
+}
+
 /// Times of one measurement: microseconds a page, or an access.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Phases {
     /// Writing every page once, in order.
     pub fill: f64,
-    /// Reading whole pages at random places.
+    /// Reading whole pages at random places, and writing a word there if that is the [`Manner`].
     pub random: f64,
     /// Reading every page once, in order.
     pub sequential: f64,
@@ -128,18 +152,30 @@ pub struct Counted {
 }
 
 /// Does the work on `memory`, which is `work.pages` pages long. `counted` looks at the counters.
-pub fn run(memory: &mut [u8], work: &Work, counted: impl Fn() -> Counted) -> Phases {
+pub fn run(
+    memory: &mut [u8],
+    work: &Work,
+    manner: Manner,
+    counted: impl Fn() -> Counted,
+) -> Phases {
     let pages = memory.len() / PAGE;
+    let Manner { data, write } = manner;
     let fill = timed(pages, || {
         for (index, page) in memory.chunks_exact_mut(PAGE).enumerate() {
-            data::fill(page, index);
+            data.fill(page, index);
         }
     });
+    // How often each page was written since; a byte for 4 KiB, which is nothing beside either side's own tables.
+    let mut rewritten = vec![0; pages];
     let before = counted();
     let accesses = work.accesses as usize;
     let random = timed(accesses, || {
         for index in data::random_pages(pages, 1).take(accesses) {
-            black_box(data::read(&memory[index * PAGE..][..PAGE]));
+            let page = &mut memory[index * PAGE..][..PAGE];
+            black_box(data::read(page));
+            if write {
+                rewritten[index] = data::rewrite(page, rewritten[index]);
+            }
         }
     });
     let after = counted();
@@ -151,7 +187,7 @@ pub fn run(memory: &mut [u8], work: &Work, counted: impl Fn() -> Counted) -> Pha
     });
     let mut wrong_pages = 0;
     let verify = timed(pages, || {
-        let wrong = |&(index, page): &(usize, &[u8])| !data::matches(page, index);
+        let wrong = |&(index, page): &(usize, &[u8])| !data.matches(page, index, rewritten[index]);
         wrong_pages = memory.chunks_exact(PAGE).enumerate().filter(wrong).count() as u64;
     });
     let peak_rss_bytes = usage().peak_rss_bytes;

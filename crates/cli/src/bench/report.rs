@@ -8,7 +8,10 @@
 //! | `region_bytes`, `budget_bytes`, `accesses`, `rounds` | sizes of the work |
 //! | `unit` | times are microseconds a page (fill, sequential, verify) or an access (random) |
 //! | `generator` | microseconds a page for making the data alone, contained in every fill |
-//! | `store_outside_budget` | always true: zram's memory is in no cgroup, so Millpond's store is outside its budget as well |
+//! | `store` | what both sides swap to: `zram` (Millpond: compressed RAM) or `file` |
+//! | `store_outside_budget` | whether Millpond's store is outside its budget: with `zram`, as that memory is in no cgroup |
+//! | `data` | what pages hold: `quarter`, which compresses to that, or `noise` |
+//! | `write` | whether random accesses write a word of the page that they read |
 //! | `delivery` | who serves Millpond's faults: `in-thread`, or `handler` as under `millpond run` |
 //! | `millpond` | a list, one entry an order: `order`, `median`, `rounds` |
 //! | `kernel` | `setting`, `median`, `rounds`; null when skipped |
@@ -20,10 +23,12 @@
 //! store included), and `peak_charged_bytes` (what Millpond's manager charged to its budget; null for the kernel). The
 //! median is taken of each time by itself; of `wrong_pages` and the peaks it is the highest.
 
+use super::data::Contents;
 use super::kernel_swap::Setting;
 use super::millpond_side::ServedBy;
 use super::order::BenchOrder;
-use super::phases::{BroughtIn, Phases, Work};
+use super::phases::{BroughtIn, Manner, Phases, Work};
+use super::place::Medium;
 use super::rounds::{Measured, Median, count, highest, of};
 use serde::Serialize;
 use std::fmt;
@@ -78,6 +83,20 @@ impl Machine {
     }
 }
 
+/// What was done, beside its sizes.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct What {
+    /// Of each side.
+    pub rounds: usize,
+    /// Who serves Millpond's faults.
+    pub delivery: ServedBy,
+    /// What both sides swap to.
+    pub store: Medium,
+    /// What pages hold, and what is done with them.
+    #[serde(flatten)]
+    pub manner: Manner,
+}
+
 /// How many times faster Millpond is than the kernel.
 #[derive(Clone, Debug, Serialize)]
 struct Ratio {
@@ -97,11 +116,11 @@ pub struct SwapReport {
     region_bytes: u64,
     budget_bytes: u64,
     accesses: u64,
-    rounds: usize,
+    #[serde(flatten)]
+    what: What,
     unit: &'static str,
     generator: f64,
     store_outside_budget: bool,
-    delivery: ServedBy,
     millpond: Vec<MillpondSide>,
     kernel: Option<KernelSide>,
     skipped: Skipped,
@@ -129,8 +148,7 @@ impl SwapReport {
     #[must_use]
     pub fn new(
         work: &Work,
-        rounds: usize,
-        delivery: ServedBy,
+        what: What,
         millpond: Vec<MillpondSide>,
         kernel: Option<KernelSide>,
         skipped: Skipped,
@@ -144,11 +162,10 @@ impl SwapReport {
             region_bytes: work.pages * super::data::PAGE as u64,
             budget_bytes: work.ram,
             accesses: work.accesses,
-            rounds,
+            what,
             unit: "microseconds a page (fill, sequential, verify) or an access (random)",
             generator: super::phases::generator_cost(),
-            store_outside_budget: true,
-            delivery,
+            store_outside_budget: what.store.is_outside_budget(),
             millpond,
             kernel,
             skipped,
@@ -194,24 +211,34 @@ fn ratio(millpond: &[MillpondSide], kernel: &Phases) -> Option<Ratio> {
 
 impl fmt::Display for SwapReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let What {
+            rounds,
+            delivery,
+            store,
+            manner,
+        } = self.what;
+        write!(f, "µs a page or an access, medians of {rounds} rounds")?;
+        let noted = [
+            (manner.data == Contents::Noise, "data does not compress"),
+            (manner.write, "random accesses write"),
+            (
+                delivery == ServedBy::Handler,
+                "faults are served by a handler's thread",
+            ),
+        ];
+        for (_, what) in noted.iter().filter(|(is, _)| *is) {
+            write!(f, "; {what}")?;
+        }
+        writeln!(f)?;
         writeln!(
             f,
-            "µs a page or an access, medians of {} rounds{}",
-            self.rounds,
-            match self.delivery {
-                ServedBy::InThread => "",
-                ServedBy::Handler => "; faults are served by a handler's thread",
-            }
-        )?;
-        writeln!(
-            f,
-            "{:<18}{:>8}{:>8}{:>12}{:>8}",
+            "{:<24}{:>8}{:>8}{:>12}{:>8}",
             "", "fill", "random", "sequential", "verify"
         )?;
         let mut row = |name: &str, p: &Phases| {
             writeln!(
                 f,
-                "{name:<18}{:>8.2}{:>8.2}{:>12.2}{:>8.2}",
+                "{name:<24}{:>8.2}{:>8.2}{:>12.2}{:>8.2}",
                 p.fill, p.random, p.sequential, p.verify
             )
         };
@@ -219,7 +246,7 @@ impl fmt::Display for SwapReport {
             row(&format!("millpond order {}", ours.order), &ours.side.median)?;
         }
         if let Some(kernel) = &self.kernel {
-            row("kernel zram swap", &kernel.side.median)?;
+            row(store.kernel_name(), &kernel.side.median)?;
         }
         if let Some(r) = &self.ratio {
             let (sequential, random) = (r.sequential_order, r.random_order);
@@ -297,8 +324,20 @@ mod tests {
         };
         let order = fixed(4);
         let ours = vec![MillpondSide { order, side }];
-        let report = SwapReport::new(&work, 3, ServedBy::Handler, ours, None, Skipped::default());
+        let what = What {
+            rounds: 3,
+            delivery: ServedBy::Handler,
+            store: Medium::File,
+            manner: Manner {
+                data: Contents::Noise,
+                write: true,
+            },
+        };
+        let report = SwapReport::new(&work, what, ours, None, Skipped::default());
         assert!(!report.all_right());
-        assert!(report.to_string().contains("WRONG PAGES"));
+        let text = report.to_string();
+        assert!(text.contains("WRONG PAGES"), "{text}");
+        let noted = "3 rounds; data does not compress; random accesses write; faults are served";
+        assert!(text.contains(noted), "{text}");
     }
 }

@@ -4,10 +4,11 @@
 
 use super::guard::Guard;
 use super::kernel_swap::KernelSwap;
-use super::millpond_side::{self, ServedBy};
+use super::millpond_side::{self, How, ServedBy};
 use super::order::BenchOrder;
-use super::phases::{Phases, Work};
-use super::report::{KernelSide, MillpondSide, Skipped, SwapReport};
+use super::phases::{Manner, Phases, Work};
+use super::place::Place;
+use super::report::{KernelSide, MillpondSide, Skipped, SwapReport, What};
 use super::rounds::print;
 use super::worker::Workers;
 use super::{BenchError, Skip};
@@ -31,6 +32,10 @@ pub struct SwapArgs {
     #[arg(long, value_name = "SIDE")]
     only: Option<Only>,
     #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    manner: Manner,
+    #[command(flatten)]
     work: Work,
 }
 
@@ -39,7 +44,7 @@ pub struct SwapArgs {
 enum Only {
     /// Millpond
     Millpond,
-    /// Kernel swap to zram in a memory cgroup
+    /// Kernel swap in a memory cgroup
     Kernel,
 }
 
@@ -66,19 +71,21 @@ pub fn swap(args: &SwapArgs) -> Result<u8, BenchError> {
         Err(error) => return Err(error),
     };
 
+    let (work, manner) = (args.work, args.manner);
+    let how = |order| How {
+        order,
+        delivery: args.delivery,
+        place: args.place.clone(),
+    };
     let mut ours: Vec<Vec<Phases>> = vec![Vec::new(); orders.len()];
     let mut kernels = Vec::new();
     for _ in 0..args.rounds {
-        for (order, rounds) in orders.iter().zip(&mut ours) {
-            rounds.push(millpond_side::measure(
-                &workers,
-                *order,
-                args.delivery,
-                &args.work,
-            )?);
+        for (&order, rounds) in orders.iter().zip(&mut ours) {
+            let how = how(order);
+            rounds.push(millpond_side::measure(&workers, &how, &work, manner)?);
         }
         if let (Some(kernel), Some(guard)) = (&kernel, &mut guard) {
-            kernels.push(kernel.measure(&workers, guard)?);
+            kernels.push(kernel.measure(&workers, guard, manner)?);
         }
     }
     let setting = kernel.map(|kernel| kernel.setting);
@@ -96,14 +103,13 @@ pub fn swap(args: &SwapArgs) -> Result<u8, BenchError> {
         setting,
         side: kernels.into(),
     });
-    let report = SwapReport::new(
-        &args.work,
-        args.rounds.into(),
-        args.delivery,
-        sides.collect(),
-        kernel_side,
-        skipped,
-    );
+    let what = What {
+        rounds: args.rounds.into(),
+        delivery: args.delivery,
+        store: args.place.medium,
+        manner,
+    };
+    let report = SwapReport::new(&work, what, sides.collect(), kernel_side, skipped);
     print(args.json, &report).map_err(BenchError::Print)?;
     Ok(u8::from(!report.all_right()))
 }
@@ -113,7 +119,7 @@ fn set_up_kernel(args: &SwapArgs, guard: Option<&mut Guard>) -> Result<KernelSwa
         return Err(Skip("--only millpond".to_owned()).into());
     }
     match guard {
-        Some(guard) => KernelSwap::set_up(guard, &args.work),
+        Some(guard) => KernelSwap::set_up(guard, &args.work, &args.place),
         None => Err(Skip("making swap and cgroups needs root".to_owned()).into()),
     }
 }

@@ -33,7 +33,7 @@ pub fn path_in(directory: &Path) -> Result<PathBuf, Skip> {
 pub fn swap_on(path: &Path, bytes: u64) -> Result<(), Skip> {
     let skip = |what: &str, error: io::Error| {
         Skip(format!(
-            "{what} {} of {bytes} bytes: {error}; --swap-directory names another place",
+            "{what} {} of {bytes} bytes: {error}; another directory may do",
             path.display()
         ))
     };

@@ -24,10 +24,11 @@ mod touch;
 
 use super::guard::Guard;
 use super::kernel_swap::KernelSwap;
-use super::millpond_side::{self, ServedBy};
+use super::millpond_side::{self, How};
 use super::order::BenchOrder;
 use super::part::{Contender, Part};
-use super::phases::Work;
+use super::phases::{Manner, Work};
+use super::place::Place;
 use super::rounds::{Rounds, load_average, options, print};
 use super::summary::Summary;
 use super::worker::Workers;
@@ -203,7 +204,7 @@ impl Bench<'_> {
     fn has_kernel_swap(&mut self, part: &str) -> Result<bool, BenchError> {
         if self.kernel.is_none() {
             let set_up = match &mut self.guard {
-                Some(guard) => KernelSwap::set_up(guard, &self.args.work),
+                Some(guard) => KernelSwap::set_up(guard, &self.args.work, &Place::default()),
                 None => Err(Skip("making swap and cgroups needs root".to_owned()).into()),
             };
             self.kernel = Some(match set_up {
@@ -231,16 +232,15 @@ impl Bench<'_> {
 
     fn swap(&mut self) -> Result<(), BenchError> {
         let mut rounds = Rounds::new(&self.sides_of_swap("swap")?, self.args.rounds);
+        let manner = Manner::default();
         rounds.run(|side| {
             let (kernel, guard) = (&self.kernel, &mut self.guard);
             match (side, kernel, guard) {
-                (Side::Ours(order), ..) => millpond_side::measure(
-                    &self.workers,
-                    order,
-                    ServedBy::InThread,
-                    &self.args.work,
-                ),
-                (_, Some(Ok(kernel)), Some(guard)) => kernel.measure(&self.workers, guard),
+                (Side::Ours(order), ..) => {
+                    let how = How::by(order);
+                    millpond_side::measure(&self.workers, &how, &self.args.work, manner)
+                }
+                (_, Some(Ok(kernel)), Some(guard)) => kernel.measure(&self.workers, guard, manner),
                 _ => unreachable!("no side that was not set up"),
             }
         })?;

@@ -22,6 +22,7 @@ mod workers;
 use super::guard::Guard;
 use super::kernel_swap::KernelSwap;
 use super::phases::Work;
+use super::place::Place;
 use super::rounds::{Rounds, load_average, options, parse_pages, print};
 use super::worker::Workers;
 use super::{BenchError, Skip, is_asked_for, say_measured, under_run};
@@ -242,7 +243,7 @@ fn set_up_kernel(
         ram: sizes.budget_bytes,
         accesses: 1,
     };
-    KernelSwap::set_up(guard, &work)
+    KernelSwap::set_up(guard, &work, &Place::default())
 }
 
 fn worker_of(part: &str, side: Side, sizes: Vec<String>) -> Vec<String> {

@@ -27,6 +27,7 @@ use super::kernel_swap::KernelSwap;
 use super::order::BenchOrder;
 use super::part::Part;
 use super::phases::Work;
+use super::place::Place;
 use super::rounds::{Median, Rounds, load_average, print};
 use super::summary::Summary;
 use super::worker::Workers;
@@ -272,7 +273,7 @@ impl Bench<'_> {
             accesses: 1,
         };
         let kernel = match &mut self.guard {
-            Some(guard) => KernelSwap::set_up(guard, &work),
+            Some(guard) => KernelSwap::set_up(guard, &work, &Place::default()),
             None => Err(Skip("making swap and cgroups needs root".to_owned()).into()),
         };
         let kernel = match kernel {

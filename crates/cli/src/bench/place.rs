@@ -1,0 +1,87 @@
+//! Where what does not fit goes, on both sides: to compressed RAM, or to a file.
+//!
+//! zram's memory is in no cgroup, so Millpond's compressed RAM is outside its budget as well: both sides may hold as many uncompressed
+//! bytes as the budget says. A file takes no memory worth mentioning from either; what Millpond's store of one takes is inside.
+
+use millpond::StoreKind;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// What is swapped to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Medium {
+    /// Compressed RAM: a store of Millpond's, zram
+    #[default]
+    Zram,
+    /// A file: a store of Millpond's, a swap file
+    File,
+}
+
+const DIRECTORY: &str = "/var/tmp";
+
+impl Medium {
+    /// Whether Millpond's store is none of its budget's.
+    #[must_use]
+    pub fn is_outside_budget(self) -> bool {
+        self == Self::Zram
+    }
+
+    /// What the kernel does, for a table.
+    #[must_use]
+    pub fn kernel_name(self) -> &'static str {
+        match self {
+            Self::Zram => "kernel zram swap",
+            Self::File => "kernel file swap",
+        }
+    }
+}
+
+/// Where what does not fit goes.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Place {
+    /// Where what does not fit goes, on both sides
+    #[arg(long = "store", value_enum, default_value_t)]
+    pub medium: Medium,
+    /// Where the files are made
+    #[arg(long, value_name = "DIRECTORY", default_value = DIRECTORY)]
+    pub directory: PathBuf,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self {
+            medium: Medium::default(),
+            directory: DIRECTORY.into(),
+        }
+    }
+}
+
+impl Place {
+    /// Millpond's store there.
+    #[must_use]
+    pub fn store(&self) -> StoreKind {
+        match self.medium {
+            Medium::Zram => StoreKind::compressed_ram(),
+            Medium::File => StoreKind::File {
+                path: Some(self.directory.clone()),
+                max_bytes: None,
+                force_tmpfs: false,
+            },
+        }
+    }
+
+    /// As arguments of the measured process.
+    #[must_use]
+    pub fn to_arguments(&self) -> Vec<OsString> {
+        match self.medium {
+            Medium::Zram => Vec::new(),
+            Medium::File => vec![
+                "--store=file".into(),
+                "--directory".into(),
+                self.directory.clone().into(),
+            ],
+        }
+    }
+}

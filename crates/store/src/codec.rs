@@ -125,7 +125,7 @@ pub(crate) fn block_sum(pages: &PageSums, sums: &Checksums) -> u128 {
 }
 
 /// Fills `out` from `bytes`, which may be damaged: then this fails, or the checksum refuses what it gives.
-fn decompress(bytes: &[u8], out: &mut [u8]) -> Result<(), LoadError> {
+pub(crate) fn decompress(bytes: &[u8], out: &mut [u8]) -> Result<(), LoadError> {
     let from = i32::try_from(bytes.len()).map_err(|_| LoadError::Corrupt)?;
     let room = i32::try_from(out.len()).map_err(|_| LoadError::Corrupt)?;
     // SAFETY: the library reads `from` bytes of `bytes` at most and writes `room` bytes of `out` at most, whatever the
@@ -141,6 +141,6 @@ fn decompress(bytes: &[u8], out: &mut [u8]) -> Result<(), LoadError> {
 }
 
 /// As [`decompress`], of a block that goes on behind `out`.
-fn decompress_part(bytes: &[u8], out: &mut [u8]) -> Result<(), LoadError> {
+pub(crate) fn decompress_part(bytes: &[u8], out: &mut [u8]) -> Result<(), LoadError> {
     decompress_start(bytes, out).map_err(|Malformed| LoadError::Corrupt)
 }

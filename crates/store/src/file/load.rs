@@ -1,11 +1,13 @@
 //! How a folio's bytes come back: from a batch that waits, from a cluster that is kept, or by one read, then each block is restored and
 //! checked.
 //!
-//! What is read of a block is all of its extent, since its checksum covers it, unless its pages have checksums of their own.
+//! What is read of a block is all of its extent, since its checksum covers it, unless its pages have checksums of their own: then it is
+//! what they lie in.
 
 use super::alloc::FILE_BLOCK;
 use super::clusters::Clusters;
-use super::{FileStore, extent, io, locate};
+use super::segments::Index;
+use super::{FileStore, extent, index_of, io, locate};
 use crate::codec::{Stored, Want, restore};
 use crate::image::{BLOCK, MAX_SLOT};
 use crate::mem::PAGE;
@@ -26,10 +28,22 @@ struct Piece {
     len: usize,
     /// What is wanted of that.
     part: Range<usize>,
-    /// What is read for it: nothing for a fill.
+    /// What is needed of its bytes in the file …
+    bytes: Range<usize>,
+    /// … and read for that: nothing for a fill.
     blocks: Range<u64>,
-    /// That is what is wanted and nothing else.
-    cut: bool,
+    by: By,
+}
+
+/// How a part is made of what was read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// It is cut from the block, which is checked as a whole.
+    Block,
+    /// It was read alone.
+    Itself,
+    /// From its segments.
+    Segments(Index),
 }
 
 impl Piece {
@@ -39,18 +53,27 @@ impl Piece {
 
     /// More is read than is wanted.
     fn is_parted(&self) -> bool {
-        self.is_stored() && self.part.len() < self.len && !self.cut
+        self.is_stored() && self.part.len() < self.len && self.by == By::Block
+    }
+
+    /// The blocks of the file that all of its block lies in, if that is compressed in segments; else what is read.
+    fn extent(&self) -> Range<u64> {
+        match self.by {
+            By::Segments(_) => {
+                let start = locate(&self.block).1 / FILE_BLOCK as u64;
+                start..start + (extent(&self.block, self.len) / FILE_BLOCK) as u64
+            }
+            _ => self.blocks.clone(),
+        }
     }
 
     /// Its bytes, in what was read from block `from` of the file on.
     fn bytes<'w>(&self, wire: &'w [u8], from: u64) -> &'w [u8] {
-        let len = match self.block.kind {
-            Kind::Fill => return &[],
-            Kind::Raw if self.cut => self.part.len(),
-            Kind::Raw => self.len,
-            Kind::Lz4 => self.block.size.into(),
-        };
-        &wire[(self.blocks.start - from) as usize * FILE_BLOCK..][..len]
+        if !self.is_stored() {
+            return &[];
+        }
+        let start = (self.blocks.start - from) as usize * FILE_BLOCK;
+        &wire[start + self.bytes.start % FILE_BLOCK..][..self.bytes.len()]
     }
 }
 
@@ -71,13 +94,18 @@ impl FileStore {
             .map(|(block, at, len)| {
                 self.piece(block, len, from.saturating_sub(at)..len.min(to - at))
             })
-            .collect();
+            .collect::<Result<_, _>>()?;
         // A slot's extent is contiguous, so one read brings all of the blocks.
         let mut stored = pieces.iter().filter(|piece| piece.is_stored());
         let first = stored.next();
         let extent = first.map_or(0..0, |first| {
             first.blocks.start..stored.next_back().unwrap_or(first).blocks.end
         });
+        // The rest of a compressed block is more likely to be wanted than what lies beside it.
+        let around = match &pieces[..] {
+            [piece] => piece.extent(),
+            _ => extent.clone(),
+        };
         let mut scratch = first.map(|first| {
             let scratch = self.scratches.acquire(Clusters::wire_for(&extent));
             (locate(&first.block).0, scratch)
@@ -86,7 +114,7 @@ impl FileStore {
             Some((file, scratch)) => {
                 let parts = scratch.parts();
                 let parted = pieces.iter().any(Piece::is_parted);
-                let wire = self.read(*file, &extent, parted, parts.wire)?;
+                let wire = self.read(*file, &extent, &around, parted, parts.wire)?;
                 (wire, Some(parts.plain))
             }
             None => (&[][..], None),
@@ -96,31 +124,36 @@ impl FileStore {
             let (out, after) = rest.split_at_mut(piece.part.len());
             rest = after;
             let bytes = piece.bytes(wire, extent.start);
-            if piece.cut {
-                out.copy_from_slice(bytes);
-                self.check_pages(piece, out)?;
-                continue;
+            let plain = plain.as_deref_mut();
+            let plain = || plain.expect("a block with bytes has a scratch");
+            let Piece { block, part, .. } = piece;
+            match piece.by {
+                By::Block => {
+                    let want = Want {
+                        len: piece.len,
+                        from: part.start,
+                        out,
+                    };
+                    let stored = Stored { bytes, pages: None };
+                    restore(block, stored, &self.sums, want, plain)?;
+                    continue;
+                }
+                By::Itself => out.copy_from_slice(bytes),
+                By::Segments(index) => {
+                    let segments = &self.segments;
+                    segments.restore(index, block.size, bytes, part, out, plain())?;
+                }
             }
-            let want = Want {
-                len: piece.len,
-                from: piece.part.start,
-                out,
-            };
-            let stored = Stored { bytes, pages: None };
-            restore(&piece.block, stored, &self.sums, want, || {
-                plain
-                    .as_deref_mut()
-                    .expect("a block with bytes has a scratch")
-            })?;
+            self.check_pages(piece, out)?;
         }
         Ok(())
     }
 
-    /// Whether each page of the part of a block that was read by itself is what was saved.
+    /// Whether each page of the part of a block is what was saved.
     fn check_pages(&self, piece: &Piece, pages: &[u8]) -> Result<(), LoadError> {
         let Piece { block, len, .. } = piece;
         let mut pages = (piece.part.start / PAGE..).zip(pages.chunks(PAGE));
-        match pages.all(|(n, page)| self.page_sums.is(block, *len, n, self.sums.of(page))) {
+        match pages.all(|(n, page)| self.is_page(block, *len, n, self.sums.of(page))) {
             true => Ok(()),
             false => Err(LoadError::Corrupt),
         }
@@ -132,6 +165,7 @@ impl FileStore {
         &self,
         file: usize,
         blocks: &Range<u64>,
+        around: &Range<u64>,
         parted: bool,
         wire: &'w mut [u8],
     ) -> Result<&'w [u8], LoadError> {
@@ -142,7 +176,7 @@ impl FileStore {
         let error = |errno: Errno| LoadError::Io(errno.raw_os_error());
         let mut plan = None;
         if Clusters::takes(blocks, parted) {
-            match self.clusters.get(file, blocks, &mut wire[..len]) {
+            match self.clusters.get(file, blocks, around, &mut wire[..len]) {
                 Ok(()) => return Ok(&wire[..len]),
                 Err(what) => plan = what,
             }
@@ -162,22 +196,28 @@ impl FileStore {
         Ok(&wire[from..from + len])
     }
 
-    /// What is read for `part` of a block of `len` bytes: of one that lies there as it is, the part alone, if its pages can be checked.
-    fn piece(&self, block: Block, len: usize, part: Range<usize>) -> Piece {
-        let cut = block.kind == Kind::Raw && part.len() < len && self.page_sums.know(&block, len);
-        let bytes = match cut {
-            true => part.clone(),
-            false => 0..extent(&block, len),
+    /// What is read for `part` of a block of `len` bytes: that alone, or the segments that it is in, if its pages can be checked.
+    fn piece(&self, block: Block, len: usize, part: Range<usize>) -> Result<Piece, LoadError> {
+        let is_cut = part.len() < len && self.page_sums.know(&block, len);
+        let (by, bytes) = match (block.kind, index_of(&block)) {
+            (Kind::Raw, _) if is_cut => (By::Itself, part.clone()),
+            (Kind::Lz4, Some(index)) => {
+                let span = self.segments.span(index, block.size, &part);
+                (By::Segments(index), span.ok_or(LoadError::Corrupt)?)
+            }
+            (Kind::Lz4, None) => (By::Block, 0..block.size.into()),
+            (Kind::Raw | Kind::Fill, _) => (By::Block, 0..extent(&block, len)),
         };
-        let start = locate(&block).1;
-        let at = |byte: usize| (start + byte as u64) / FILE_BLOCK as u64;
-        let blocks = at(bytes.start)..at(bytes.end);
-        Piece {
+        let start = locate(&block).1 / FILE_BLOCK as u64;
+        let blocks = start + (bytes.start / FILE_BLOCK) as u64
+            ..start + bytes.end.div_ceil(FILE_BLOCK) as u64;
+        Ok(Piece {
             block,
             len,
             part,
+            bytes,
             blocks,
-            cut,
-        }
+            by,
+        })
     }
 }

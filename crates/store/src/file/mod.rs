@@ -21,6 +21,7 @@ mod load;
 mod page_sums;
 mod pending;
 mod save;
+mod segments;
 
 use crate::checksum::Checksums;
 use crate::codec::COMPRESSED_MAX;
@@ -38,6 +39,8 @@ use page_sums::PageSums;
 use pending::{Medium, Pending};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use rustix::io::Errno;
+use segments::{INDEX_BITS, Index, Segments};
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::*};
@@ -45,8 +48,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Files that a process may hold: its own, its parent's, and so on.
 const GENERATIONS: usize = 8;
-/// A place is the file's generation above, the block's number below.
-const GENERATION_SHIFT: u32 = 48;
+/// A place is an index of segments, if the block has one, above, then the file's generation, then the block's number.
+const GENERATION_SHIFT: u32 = 36;
+const INDEX_SHIFT: u32 = u64::BITS - INDEX_BITS;
+const _: () = assert!(GENERATIONS <= 1 << (INDEX_SHIFT - GENERATION_SHIFT));
 /// Most bytes in a file without a limit of its own.
 const DEFAULT_MAX: u64 = 1 << 40;
 /// A slot's extent at worst, and what the compressor wants behind the last block.
@@ -105,6 +110,7 @@ pub struct FileStore {
     clusters: Clusters,
     awake: Awake,
     page_sums: PageSums,
+    segments: Segments,
     max_blocks: u64,
     /// For the files of forked children.
     directory: OwnedFd,
@@ -145,6 +151,7 @@ impl FileStore {
         let pending = Pending::new().map_err(memory)?;
         let clusters = Clusters::new().map_err(memory)?;
         let page_sums = PageSums::new(max_blocks).map_err(memory)?;
+        let segments = Segments::new().map_err(memory)?;
         let sums = Checksums::new().map_err(|errno| OpenError::Random { errno })?;
 
         let (directory, path) = match &config.location {
@@ -188,6 +195,7 @@ impl FileStore {
             clusters,
             awake: Awake::new(),
             page_sums,
+            segments,
             max_blocks,
             directory,
             files,
@@ -229,7 +237,7 @@ impl FileStore {
         self.sums = sums.clone();
     }
 
-    /// Whether `part` is exactly this image, as far as is known without reading: of a part of a compressed block it is not.
+    /// Whether `part` is exactly this image, as far as is known without reading: of a part of a block that was compressed as a whole it is not.
     pub(crate) fn holds_image(&self, part: SlotPart, image: &Image<'_>) -> bool {
         let Some(slot) = self.table.pin(part.slot) else {
             return false;
@@ -238,8 +246,17 @@ impl FileStore {
             return part.first == 0 && image.is_held_by(&slot);
         }
         image.is_held_from(&slot, part.first, |block, len, number, _, sum| {
-            block.kind == Kind::Raw && self.page_sums.is(block, len, number, sum)
+            self.is_page(block, len, number, sum)
         })
+    }
+
+    /// Whether page `number` of `block`, `len` bytes, has this checksum, as far as that is known.
+    fn is_page(&self, block: &Block, len: usize, number: usize, sum: u128) -> bool {
+        match (block.kind, index_of(block)) {
+            (Kind::Raw, _) => self.page_sums.is(block, len, number, sum),
+            (Kind::Lz4, Some(index)) => self.segments.is(index, number, sum),
+            _ => false,
+        }
     }
 
     /// Whether `slot` holds something.
@@ -291,10 +308,14 @@ fn extent(block: &Block, len: usize) -> usize {
 /// The number of the file that a block is in, and its offset there.
 fn locate(block: &Block) -> (usize, u64) {
     let number = block.place & ((1 << GENERATION_SHIFT) - 1);
-    (
-        (block.place >> GENERATION_SHIFT) as usize,
-        number * FILE_BLOCK as u64,
-    )
+    let file = block.place >> GENERATION_SHIFT & ((1 << (INDEX_SHIFT - GENERATION_SHIFT)) - 1);
+    (file as usize, number * FILE_BLOCK as u64)
+}
+
+/// The index of a block that is compressed in segments.
+fn index_of(block: &Block) -> Option<Index> {
+    let index = NonZeroU32::new((block.place >> INDEX_SHIFT) as u32).map(Index);
+    index.filter(|_| block.kind == Kind::Lz4)
 }
 
 impl Store for FileStore {
@@ -317,6 +338,7 @@ impl Store for FileStore {
         let Some(slot) = self.table.take(slot) else {
             return;
         };
+        self.give_indices_back(slot.blocks().map(|(block, _)| block));
         let mut stored = slot.blocks().filter(|(block, _)| block.kind != Kind::Fill);
         let Some((first, len)) = stored.next() else {
             return;
@@ -336,6 +358,7 @@ impl Store for FileStore {
         let table = self.table.usage();
         let ram = self.blocks().ram_bytes()
             + self.page_sums.ram_bytes()
+            + self.segments.ram_bytes()
             + self.scratches.ram_bytes()
             + self.pending.ram_bytes()
             + self.clusters.ram_bytes();

@@ -2,8 +2,8 @@
 //!
 //! A record's checksum covers a block of up to 64 KiB. What does not compress was read whole for one page of it: 91 µs on a virtual disk for 47, and
 //! saved again when the page left, as nobody could tell that it had not changed. Sixteen bytes for each such page are kept instead, by the
-//! number of its block in the file, in pieces that are mapped when first needed and never move. Compressed blocks need none: their pages have no
-//! place of their own.
+//! number of its block in the file, in pieces that are mapped when first needed and never move. The pages of compressed blocks have no
+//! place of their own; what is kept of these: [`segments`](super::segments).
 //!
 //! A forked child reads its parent's file by the parent's checksums, of which it has a copy, and begins others for its own.
 
@@ -20,7 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 const MOST: u64 = 1 << 28;
 const _: () = assert!(FILE_BLOCK == PAGE);
 
-type Sum = [AtomicU64; 2];
+/// A checksum, the lower half first.
+pub(super) type Sum = [AtomicU64; 2];
 
 // SAFETY: these are atomics, for which zeros are valid and any thread is right.
 unsafe impl Entry for Sum {}

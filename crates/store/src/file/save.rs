@@ -4,7 +4,8 @@
 use super::alloc::FILE_BLOCK;
 use super::io;
 use super::pending::{Medium, refusal};
-use super::{FileStore, GENERATION_SHIFT, extent};
+use super::segments::Index;
+use super::{FileStore, GENERATION_SHIFT, INDEX_SHIFT, extent, index_of};
 use crate::codec::{COMPRESSED_MAX, compress};
 use crate::image::{BLOCK, Image, ImageBlock, MAX_BLOCKS};
 use crate::scratch::Tables;
@@ -27,16 +28,21 @@ impl FileStore {
         let most = image.data.len().next_multiple_of(BLOCK) + COMPRESSED_MAX - BLOCK;
         let mut scratch = image.has_bytes().then(|| self.scratches.acquire(most));
         for ImageBlock {
-            data, sum, word, ..
+            data,
+            sum,
+            pages,
+            word,
         } in image.blocks()
         {
             blocks[count] = match (word, &mut scratch) {
                 (None, Some(scratch)) => {
                     let parts = scratch.parts();
-                    let (kind, size) = encode(data, &mut parts.wire[end..], parts.tables);
+                    let wire = &mut parts.wire[end..];
+                    let (kind, size, index) = self.encode((data, pages), wire, parts.tables);
+                    let index = index.map_or(0, |index| u64::from(index.0.get()) << INDEX_SHIFT);
                     let block = Block {
                         kind,
-                        place: (end / FILE_BLOCK) as u64,
+                        place: (end / FILE_BLOCK) as u64 | index,
                         size,
                         sum,
                     };
@@ -49,34 +55,63 @@ impl FileStore {
         }
         let blocks = &mut blocks[..count];
         let length = (end / FILE_BLOCK) as u64;
-        let (mut start, mut noted) = (0, true);
-        if let (true, Some(scratch)) = (length > 0, &mut scratch) {
-            let medium = self
-                .medium()
-                .ok_or(SaveError::Io(Errno::BADF.raw_os_error()))?;
-            let wire = &scratch.parts().wire[..end];
-            start = match self.pending.put(&medium, wire)? {
-                Some(start) => start,
-                None => self.write(&medium, wire)?,
-            };
-            for (block, part) in blocks.iter_mut().zip(image.blocks()) {
-                if block.kind != Kind::Fill {
-                    block.place += start | (medium.file as u64) << GENERATION_SHIFT;
-                }
-                if block.kind == Kind::Raw {
-                    noted &= self.page_sums.note(block, part.pages).is_ok();
-                }
-            }
-        }
+        let placed = match &mut scratch {
+            Some(scratch) if length > 0 => self.place(blocks, image, &scratch.parts().wire[..end]),
+            _ => Ok(0),
+        };
         drop(scratch);
-        if !noted || claim.publish(image.pages(), blocks).is_err() {
-            if length > 0 {
-                self.free(self.own.load(Acquire), start..start + length);
+        let published = placed.and_then(|start| {
+            claim.publish(image.pages(), blocks).map_err(|_| {
+                if length > 0 {
+                    self.free(self.own.load(Acquire), start..start + length);
+                }
+                SaveError::Full
+            })
+        });
+        match published {
+            Ok(()) => {
+                self.stored.fetch_add(length, Relaxed);
             }
-            return Err(SaveError::Full);
+            Err(_) => self.give_indices_back(blocks.iter().copied()),
         }
-        self.stored.fetch_add(length, Relaxed);
-        Ok(())
+        published
+    }
+
+    /// Puts the extent of `blocks` into the file, or where it waits for that, and notes where they are. Answers its first block.
+    fn place(
+        &self,
+        blocks: &mut [Block],
+        image: &Image<'_>,
+        wire: &[u8],
+    ) -> Result<u64, SaveError> {
+        let medium = self
+            .medium()
+            .ok_or(SaveError::Io(Errno::BADF.raw_os_error()))?;
+        let start = match self.pending.put(&medium, wire)? {
+            Some(start) => start,
+            None => self.write(&medium, wire)?,
+        };
+        let mut noted = true;
+        for (block, part) in blocks.iter_mut().zip(image.blocks()) {
+            if block.kind != Kind::Fill {
+                block.place += start | (medium.file as u64) << GENERATION_SHIFT;
+            }
+            if block.kind == Kind::Raw {
+                noted &= self.page_sums.note(block, part.pages).is_ok();
+            }
+        }
+        if noted {
+            return Ok(start);
+        }
+        self.free(medium.file, start..start + (wire.len() / FILE_BLOCK) as u64);
+        Err(SaveError::Full)
+    }
+
+    /// `blocks` are no slot's any more.
+    pub(super) fn give_indices_back(&self, blocks: impl Iterator<Item = Block>) {
+        for index in blocks.filter_map(|block| index_of(&block)) {
+            self.segments.give_back(index);
+        }
     }
 
     /// Writes what is too large to wait, and answers its first block.
@@ -92,18 +127,34 @@ impl FileStore {
         })?;
         Ok(start)
     }
-}
 
-/// Puts `data` at the start of `out`, compressed when that saves a block of the file, and zeros up
-/// to the next one.
-fn encode(data: &[u8], out: &mut [u8], tables: &mut Tables) -> (Kind, u16) {
-    if data.len() > FILE_BLOCK {
-        let size = compress(data, tables, out);
-        if size <= data.len() - FILE_BLOCK {
+    /// Puts `data`, whose pages have these checksums, at the start of `out`, compressed when that saves a block of the file, in segments if it is long
+    /// enough, and zeros up to the next one.
+    fn encode(
+        &self,
+        (data, pages): (&[u8], &[u128]),
+        out: &mut [u8],
+        tables: &mut Tables,
+    ) -> (Kind, u16, Option<Index>) {
+        let most = data.len().saturating_sub(FILE_BLOCK);
+        let index = (data.len() == BLOCK)
+            .then(|| self.segments.take())
+            .flatten();
+        let size = match index {
+            Some(index) => self
+                .segments
+                .encode(index, (data, pages), tables, out, most),
+            None if most > 0 => Some(compress(data, tables, out)).filter(|&size| size <= most),
+            None => None,
+        };
+        if let Some(size) = size {
             out[size..size.next_multiple_of(FILE_BLOCK)].fill(0);
-            return (Kind::Lz4, size as u16);
+            return (Kind::Lz4, size as u16, index);
         }
+        if let Some(index) = index {
+            self.segments.give_back(index);
+        }
+        out[..data.len()].copy_from_slice(data);
+        (Kind::Raw, 0, None)
     }
-    out[..data.len()].copy_from_slice(data);
-    (Kind::Raw, 0)
 }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::mem::PAGE;
+use millpond_core::Order;
 use rustix::fs::{Mode, OFlags};
 
 fn store(dir: &Path) -> FileStore {
@@ -268,7 +269,7 @@ fn a_page_of_what_lies_there_as_it_is_stands_for_itself() {
     let previous = |first| SlotPart {
         slot: SlotId(0),
         first,
-        order: millpond_core::Order::ZERO,
+        order: Order::ZERO,
     };
     let mut page = data[5 * 4096..][..4096].to_vec();
     let saved = |part, page: &[u8]| store.save(SlotId(1), Some(part), page);
@@ -278,6 +279,76 @@ fn a_page_of_what_lies_there_as_it_is_stands_for_itself() {
     store.release(SlotId(1));
     page[4095] ^= 1;
     assert_eq!(saved(previous(6), &page), Ok(Saved::Stored));
+}
+
+/// Of a block that was compressed in segments each is read, checked and compared by itself.
+#[test]
+fn a_page_of_a_compressed_block_needs_its_segment_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    let data = mixed(3, 256 << 10);
+    store.save(SlotId(0), None, &data).unwrap();
+    let second = store.table.pin(SlotId(0)).unwrap().blocks().nth(1).unwrap();
+    let (index, (_, offset)) = (index_of(&second).unwrap(), locate(&second));
+    let segment = store
+        .segments
+        .span(index, second.size, &(16 << 10..32 << 10));
+    let middle = segment.map(|span| span.start.midpoint(span.end)).unwrap();
+    flip(
+        &store,
+        offset + (middle / PAGE * PAGE) as u64,
+        middle % PAGE,
+    );
+    // The second block begins with page 16, and its second segment with page 20; the damage is in the middle of that.
+    let mut whole = 0;
+    for len in [1, 2, 3, 4, 5, 12, 16, 17, 40] {
+        let mut part = vec![0; len * PAGE];
+        for at in 0..=64 - len {
+            let loaded = store.load(SlotId(0), at as u16, &mut part);
+            let after = at + len;
+            if after <= 20 || at >= 24 {
+                assert_eq!(loaded, Ok(()), "{len} pages from {at}");
+                assert_eq!(part, data[at * PAGE..][..len * PAGE], "{len} from {at}");
+                whole += 1;
+            } else if after >= 24 {
+                assert_eq!(loaded, Err(LoadError::Corrupt), "{len} pages from {at}");
+            }
+        }
+    }
+    assert!(whole > 200, "{whole}");
+    let (page, slot, order) = (&data[37 * PAGE..][..PAGE], SlotId(0), Order::ZERO);
+    let saved = |first| store.save(SlotId(1), Some(SlotPart { slot, first, order }), page);
+    assert_eq!(saved(37), Ok(Saved::Unchanged));
+    assert_eq!(saved(38), Ok(Saved::Stored));
+}
+
+/// Neither blocks that turn out not to compress, nor slots that come and go, nor a full file use indices up.
+#[test]
+fn indices_of_segments_are_used_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = FileStoreConfig {
+        max_bytes: Some(FileStore::MIN_BYTES),
+        force_tmpfs: true,
+        ..FileStoreConfig::in_directory(dir.path())
+    };
+    let store = FileStore::create(&config).unwrap();
+    let mut full = 0;
+    for round in 0..50 {
+        let compresses = mixed(round, 1 << 20);
+        store
+            .save(SlotId(0), None, &noise(round, 64 << 10))
+            .unwrap();
+        store.save(SlotId(1), None, &compresses).unwrap();
+        store
+            .save(SlotId(2), None, &mixed(round + 50, 1 << 20))
+            .unwrap();
+        full +=
+            u32::from(store.save(SlotId(3), None, &mixed(round, 2 << 20)) == Err(SaveError::Full));
+        (0..3).for_each(|slot| store.release(SlotId(slot)));
+    }
+    assert_eq!(full, 50);
+    let next = store.segments.take().unwrap();
+    assert!(next.0.get() <= 1 + 16 + 16 + 32, "{next:?}");
 }
 
 /// Checksums of pages lie in pieces; a slot may lie across two, and in a part of the file that has none yet.

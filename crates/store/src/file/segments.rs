@@ -1,0 +1,266 @@
+//! Blocks of 64 KiB that are compressed in four *segments*, so that one page can be read, decompressed, and known to be unchanged, without the rest.
+//!
+//! Compressed as one, a block had to be read whole, decompressed whole and checked whole for one page of it, and the page was saved again when it
+//! left, as nobody could tell that it had not changed. LZ4 gains little by looking back further than 16 KiB. So each 16 KiB are compressed by themselves, one
+//! behind the other with nothing between, and what is wanted of a block is read by the blocks of the file that its segments lie in:
+//! two for a page of data that compresses to a quarter, instead of five.
+//!
+//! Where segments end, and the checksum of each page, is kept in RAM, 264 bytes for 64 KiB, in an *index* of its own that the record's place names. Shorter
+//! slots go without: all of one is hardly more than what is read in any case ([`clusters`](super::clusters)).
+//!
+//! A forked child has a copy of all of it, as of the records.
+
+use super::page_sums::Sum;
+use crate::checksum::BLOCK_PAGES;
+use crate::codec::{compress, decompress, decompress_part};
+use crate::image::BLOCK;
+use crate::mem::PAGE;
+use crate::pieces::{Entry, Pieces};
+use crate::scratch::Tables;
+use millpond_core::port::LoadError;
+use rustix::io::Errno;
+use std::num::NonZeroU32;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Bytes in a segment, before compression.
+const SEGMENT: usize = 16 << 10;
+const SEGMENTS: usize = BLOCK / SEGMENT;
+/// Bits of a place that name an index.
+pub(super) const INDEX_BITS: u32 = 24;
+/// Indices that there can be: 1 TiB in blocks of 64 KiB.
+const MOST: u64 = 1 << INDEX_BITS;
+
+/// The ends of all segments but the last, in what they are compressed to, 16 bits each; of a free index, the next free one.
+struct Ends(AtomicU64);
+
+// SAFETY: it is an atomic, for which zeros are valid and any thread is right.
+unsafe impl Entry for Ends {}
+
+/// Names the checksums and ends of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Index(pub(super) NonZeroU32);
+
+struct Spare {
+    /// First of the chain of free indices.
+    free: u32,
+    /// The last that was ever used.
+    end: u32,
+}
+
+/// See the module.
+pub(super) struct Segments {
+    sums: Pieces<Sum>,
+    ends: Pieces<Ends>,
+    spare: Mutex<Spare>,
+}
+
+impl Segments {
+    pub(super) fn new() -> Result<Self, Errno> {
+        Ok(Self {
+            sums: Pieces::new(MOST * BLOCK_PAGES as u64)?,
+            ends: Pieces::new(MOST)?,
+            spare: Mutex::new(Spare { free: 0, end: 0 }),
+        })
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Spare> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ends(&self, index: Index) -> Option<&AtomicU64> {
+        Some(&self.ends.get(index.0.get().into())?.0)
+    }
+
+    fn sum(&self, index: Index, page: usize) -> Option<&Sum> {
+        self.sums
+            .get(u64::from(index.0.get()) * BLOCK_PAGES as u64 + page as u64)
+    }
+
+    /// An index that nobody uses; `None` when there is no memory for one.
+    pub(super) fn take(&self) -> Option<Index> {
+        let mut spare = self.spare();
+        if let Some(free) = NonZeroU32::new(spare.free) {
+            spare.free = self.ends(Index(free))?.load(Relaxed) as u32;
+            return Some(Index(free));
+        }
+        let next = u64::from(spare.end) + 1;
+        if next >= MOST {
+            return None;
+        }
+        self.ends.get_or_grow(next)?;
+        // All of a block's are in one piece.
+        self.sums.get_or_grow(next * BLOCK_PAGES as u64)?;
+        spare.end = next as u32;
+        NonZeroU32::new(spare.end).map(Index)
+    }
+
+    /// Nobody uses `index` any more.
+    pub(super) fn give_back(&self, index: Index) {
+        let mut spare = self.spare();
+        if let Some(next) = self.ends(index) {
+            next.store(spare.free.into(), Relaxed);
+            spare.free = index.0.get();
+        }
+    }
+
+    /// Compresses `data`, a whole block whose pages have these checksums, to the start of `out`: how many bytes that took, if it is no more than `most`.
+    pub(super) fn encode(
+        &self,
+        index: Index,
+        (data, pages): (&[u8], &[u128]),
+        tables: &mut Tables,
+        out: &mut [u8],
+        most: usize,
+    ) -> Option<usize> {
+        let (mut end, mut ends) = (0, 0);
+        for (n, segment) in data.chunks(SEGMENT).enumerate() {
+            end += compress(segment, tables, &mut out[end..]);
+            if end > most {
+                return None;
+            }
+            if n + 1 < SEGMENTS {
+                ends |= (end as u64) << (16 * n);
+            }
+        }
+        self.ends(index)?.store(ends, Relaxed);
+        for (n, sum) in pages.iter().enumerate() {
+            let [low, high] = self.sum(index, n)?;
+            low.store(*sum as u64, Relaxed);
+            high.store((sum >> 64) as u64, Relaxed);
+        }
+        Some(end)
+    }
+
+    /// Where segments begin and end in the `size` bytes that a block was compressed to.
+    fn bounds(&self, index: Index, size: u16) -> Option<[usize; SEGMENTS + 1]> {
+        let ends = self.ends(index)?.load(Relaxed);
+        let mut bounds = [0; SEGMENTS + 1];
+        for (n, bound) in bounds[1..SEGMENTS].iter_mut().enumerate() {
+            *bound = usize::from((ends >> (16 * n)) as u16);
+        }
+        bounds[SEGMENTS] = size.into();
+        bounds.is_sorted().then_some(bounds)
+    }
+
+    /// The bytes, of the `size` that a block was compressed to, that its part `part` is in.
+    pub(super) fn span(
+        &self,
+        index: Index,
+        size: u16,
+        part: &Range<usize>,
+    ) -> Option<Range<usize>> {
+        let bounds = self.bounds(index, size)?;
+        Some(bounds[part.start / SEGMENT]..bounds[part.end.div_ceil(SEGMENT)])
+    }
+
+    /// Fills `out` with part `part` of a block from the bytes of its [`span`](Self::span). What that gives has still to be checked. `plain` is used where
+    /// a part begins inside of a segment.
+    pub(super) fn restore(
+        &self,
+        index: Index,
+        size: u16,
+        bytes: &[u8],
+        part: &Range<usize>,
+        out: &mut [u8],
+        plain: &mut [u8; BLOCK],
+    ) -> Result<(), LoadError> {
+        let bounds = self.bounds(index, size).ok_or(LoadError::Corrupt)?;
+        let segments = part.start / SEGMENT..part.end.div_ceil(SEGMENT);
+        let base = bounds[segments.start];
+        let mut rest = out;
+        for n in segments {
+            let bytes = &bytes[bounds[n] - base..bounds[n + 1] - base];
+            let start = n * SEGMENT;
+            let from = part.start.saturating_sub(start);
+            let to = SEGMENT.min(part.end - start);
+            let (out, after) = rest.split_at_mut(to - from);
+            rest = after;
+            match (from, to) {
+                (0, SEGMENT) => decompress(bytes, out)?,
+                (0, _) => decompress_part(bytes, out)?,
+                // What comes before the part has to be decompressed with it, what comes after has not.
+                _ => {
+                    decompress_part(bytes, &mut plain[..to])?;
+                    out.copy_from_slice(&plain[from..to]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether page `number` of a block has this checksum.
+    pub(super) fn is(&self, index: Index, number: usize, sum: u128) -> bool {
+        self.sum(index, number).is_some_and(|[low, high]| {
+            u128::from(low.load(Relaxed)) | u128::from(high.load(Relaxed)) << 64 == sum
+        })
+    }
+
+    /// RAM of all of it.
+    pub(super) fn ram_bytes(&self) -> u64 {
+        self.sums.piece_bytes() + self.ends.piece_bytes()
+    }
+}
+
+const _: () = assert!(SEGMENT.is_multiple_of(PAGE) && BLOCK.is_multiple_of(SEGMENT));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checksum::Checksums;
+    use crate::codec::COMPRESSED_MAX;
+    use crate::scratch::ScratchPool;
+
+    /// Numbers that repeat: each segment compresses, to another length.
+    fn block() -> Vec<u8> {
+        (0..BLOCK)
+            .map(|at| (at / (3 + at / SEGMENT)) as u8)
+            .collect()
+    }
+
+    #[test]
+    fn each_part_comes_from_its_span_alone() {
+        let segments = Segments::new().unwrap();
+        let pool = ScratchPool::new(COMPRESSED_MAX).unwrap();
+        let mut scratch = pool.acquire(COMPRESSED_MAX);
+        let parts = scratch.parts();
+        let (data, keys) = (block(), Checksums::new().unwrap());
+        let pages: Vec<u128> = data.chunks(PAGE).map(|page| keys.of(page)).collect();
+        let index = segments.take().unwrap();
+        let mut encode = |most| {
+            let image = (&data[..], &pages[..]);
+            segments.encode(index, image, parts.tables, parts.wire, most)
+        };
+        let size = encode(BLOCK - PAGE).unwrap();
+        assert_eq!(encode(size - 1), None);
+        assert_eq!(encode(size), Some(size));
+        let size = size as u16;
+        for (from, to) in (0..16).flat_map(|from| (from + 1..=16).map(move |to| (from, to))) {
+            let part = from * PAGE..to * PAGE;
+            let span = segments.span(index, size, &part).unwrap();
+            let mut out = vec![0; part.len()];
+            let bytes = parts.wire[span].to_vec();
+            let restored = segments.restore(index, size, &bytes, &part, &mut out, parts.plain);
+            assert_eq!(restored, Ok(()), "pages {from} to {to}");
+            assert_eq!(out, data[part], "pages {from} to {to}");
+        }
+        for (n, sum) in pages.iter().enumerate() {
+            assert!(segments.is(index, n, *sum) && !segments.is(index, n, sum ^ 1));
+        }
+    }
+
+    #[test]
+    fn an_index_is_one_callers_until_it_is_given_back() {
+        let segments = Segments::new().unwrap();
+        let taken: Vec<Index> = (0..300).map(|_| segments.take().unwrap()).collect();
+        for (n, index) in taken.iter().enumerate() {
+            assert!(!taken[..n].contains(index));
+        }
+        taken.iter().for_each(|index| segments.give_back(*index));
+        for _ in 0..300 {
+            assert!(taken.contains(&segments.take().unwrap()));
+        }
+        assert!(!taken.contains(&segments.take().unwrap()));
+    }
+}

@@ -1,4 +1,4 @@
-//! `millpond bench swap` leaves the machine as it was, however it ends. Needs root and a kernel with zram; the sizes are
+//! `millpond bench swap` leaves the machine as it was, however it ends. Needs root and a kernel with zram, and a place for a swap file; the sizes are
 //! small, as nothing is measured here.
 
 mod bench;
@@ -83,6 +83,50 @@ fn a_run_gives_every_number_and_puts_everything_back() {
     assert!(
         round["peak_rss_bytes"].as_u64().unwrap() < 48 << 20,
         "the group did not hold it: {round}"
+    );
+}
+
+/// Data that does not compress, written to at random, in a file on both sides.
+#[test]
+fn a_run_over_files_loses_nothing_and_puts_everything_back() {
+    let _alone = alone();
+    let before = machine();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
+    command.args(["bench", "swap", "--json", "--rounds=1", "--orders=adaptive"]);
+    command.args(["--pages=16384", "--ram=32M", "--accesses=1000"]);
+    command.args(["--store=file", "--data=noise", "--write"]);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    if ["another benchmark is running", "userfaultfd", "tmpfs"]
+        .iter()
+        .any(|why| text.contains(why))
+    {
+        println!("skipped: {text}");
+        return;
+    }
+    assert!(output.status.success(), "{text}");
+    assert_eq!(machine(), before.unlocked());
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let what = ["store", "data", "write", "store_outside_budget"].map(|field| &report[field]);
+    let wanted = serde_json::json!(["file", "noise", true, false]);
+    assert_eq!(serde_json::json!(what), wanted);
+    let ours = &report["millpond"][0]["rounds"][0];
+    assert_eq!(ours["wrong_pages"], 0);
+    assert!(
+        ours["random_major_faults"].as_u64().unwrap() > 0,
+        "nothing was in the file: {ours}"
+    );
+    let kernel = &report["kernel"];
+    if kernel.is_null() {
+        println!("skipped in part: {}", report["skipped"]["kernel"]);
+        return;
+    }
+    assert_eq!(kernel["setting"]["file_bytes"], 2 * 16384 * 4096);
+    assert_eq!(kernel["setting"]["zram_bytes"], serde_json::Value::Null);
+    assert_eq!(kernel["rounds"][0]["wrong_pages"], 0);
+    assert!(
+        kernel["rounds"][0]["random_major_faults"].as_u64().unwrap() > 0,
+        "nothing was swapped: {kernel}"
     );
 }
 

@@ -7,7 +7,7 @@ use bench::{LOCK, Machine, alone, machine};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 fn command(rounds: &str) -> Command {
@@ -25,25 +25,30 @@ fn command(rounds: &str) -> Command {
     command
 }
 
-/// A short run that works; `None`, with the reason printed, where none does.
-fn short_run() -> Option<Output> {
-    if !geteuid().is_root() {
-        println!("skipped: needs root");
-        return None;
-    }
-    let output = command("1").output().unwrap();
+/// What a run says that works; `None`, with what it said, where one of `reasons` keeps it from working.
+fn report(command: &mut Command, reasons: &[&str]) -> Option<serde_json::Value> {
+    let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
-    if text.contains("another benchmark is running") {
+    if reasons.iter().any(|why| text.contains(why)) {
         println!("skipped: {text}");
         return None;
     }
     assert!(output.status.success(), "{text}");
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    Some(serde_json::from_slice(&output.stdout).unwrap())
+}
+
+/// What a short run says that works; `None`, with the reason printed, where none does.
+fn short_run() -> Option<serde_json::Value> {
+    if !geteuid().is_root() {
+        println!("skipped: needs root");
+        return None;
+    }
+    let report = report(&mut command("1"), &["another benchmark is running"])?;
     if report["kernel"].is_null() {
         println!("skipped: {}", report["skipped"]["kernel"]);
         return None;
     }
-    Some(output)
+    Some(report)
 }
 
 /// A long run, up to where it has its swap device and its worker.
@@ -67,9 +72,8 @@ fn in_the_middle(before: &Machine) -> Child {
 fn a_run_gives_every_number_and_puts_everything_back() {
     let _alone = alone();
     let before = machine();
-    let Some(output) = short_run() else { return };
+    let Some(report) = short_run() else { return };
     assert_eq!(machine(), before.unlocked());
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["schema"], "millpond-bench-swap/1");
     let round = &report["kernel"]["rounds"][0];
     for phase in ["fill", "random", "sequential", "verify"] {
@@ -95,18 +99,11 @@ fn a_run_over_files_loses_nothing_and_puts_everything_back() {
     command.args(["bench", "swap", "--json", "--rounds=1", "--orders=adaptive"]);
     command.args(["--pages=16384", "--ram=32M", "--accesses=1000"]);
     command.args(["--store=file", "--data=noise", "--write"]);
-    let output = command.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stderr);
-    if ["another benchmark is running", "userfaultfd", "tmpfs"]
-        .iter()
-        .any(|why| text.contains(why))
-    {
-        println!("skipped: {text}");
+    let reasons = ["another benchmark is running", "userfaultfd", "tmpfs"];
+    let Some(report) = report(&mut command, &reasons) else {
         return;
-    }
-    assert!(output.status.success(), "{text}");
+    };
     assert_eq!(machine(), before.unlocked());
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let what = ["store", "data", "write", "store_outside_budget"].map(|field| &report[field]);
     let wanted = serde_json::json!(["file", "noise", true, false]);
     assert_eq!(serde_json::json!(what), wanted);
@@ -138,14 +135,10 @@ fn whoever_serves_the_faults_the_work_is_the_same() {
         command.args(["bench", "swap", "--only=millpond", "--json", "--rounds=1"]);
         command.args(["--pages=16384", "--ram=32M", "--accesses=1000"]);
         command.args(["--orders=adaptive,0", "--delivery", delivery]);
-        let output = command.output().unwrap();
-        let text = String::from_utf8_lossy(&output.stderr);
-        if text.contains("another benchmark is running") || text.contains("userfaultfd") {
-            println!("skipped: {text}");
+        let reasons = ["another benchmark is running", "userfaultfd"];
+        let Some(report) = report(&mut command, &reasons) else {
             return;
-        }
-        assert!(output.status.success(), "{text}");
-        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        };
         assert_eq!(report["delivery"], delivery);
         for side in report["millpond"].as_array().unwrap() {
             let round = &side["rounds"][0];

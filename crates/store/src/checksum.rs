@@ -11,12 +11,31 @@
 
 use crate::image::BLOCK;
 use crate::mem::PAGE;
+use crate::pieces::Entry;
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use twox_hash::XxHash3_128;
 
 /// Pages in the longest block.
 pub(crate) const BLOCK_PAGES: usize = BLOCK / PAGE;
+
+/// A checksum in a table, the lower half first. Who reads it knows by other means that nobody writes it meanwhile.
+pub(crate) struct KeptSum([AtomicU64; 2]);
+
+// SAFETY: these are atomics, for which zeros are valid and any thread is right.
+unsafe impl Entry for KeptSum {}
+
+impl KeptSum {
+    pub(crate) fn set(&self, sum: u128) {
+        self.0[0].store(sum as u64, Relaxed);
+        self.0[1].store((sum >> 64) as u64, Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u128 {
+        u128::from(self.0[0].load(Relaxed)) | u128::from(self.0[1].load(Relaxed)) << 64
+    }
+}
 
 /// The key of one store's checksums.
 #[derive(Clone)]

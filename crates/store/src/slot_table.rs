@@ -11,6 +11,7 @@
 //! release waits for them, and a slot that is being written looks empty. That costs two uncontended
 //! atomic operations a call.
 
+use crate::checksum::KeptSum;
 use crate::image::MAX_BLOCKS;
 use crate::mem::PAGE;
 use crate::pieces::{Entry, PIECE, Pieces};
@@ -57,7 +58,7 @@ impl Block {
 /// (16), number of the first record of the run plus one (28); in a free run, of the next free one.
 #[repr(C)]
 struct Record {
-    sum: [AtomicU64; 2],
+    sum: KeptSum,
     place: AtomicU64,
     meta: AtomicU64,
 }
@@ -74,8 +75,7 @@ const MAX_EXTRA: u32 = (1 << 28) - 2;
 impl Record {
     /// Writes all but readers; answers the new `meta`.
     fn fill_in(&self, block: &Block, pages: u16, next: u32) -> u64 {
-        self.sum[0].store(block.sum as u64, Relaxed);
-        self.sum[1].store((block.sum >> 64) as u64, Relaxed);
+        self.sum.set(block.sum);
         self.place.store(block.place, Relaxed);
         (block.kind as u64) << KIND_SHIFT
             | u64::from(pages) << PAGES_SHIFT
@@ -93,8 +93,7 @@ impl Record {
             },
             place: self.place.load(Relaxed),
             size: (meta >> SIZE_SHIFT) as u16,
-            sum: u128::from(self.sum[0].load(Relaxed))
-                | u128::from(self.sum[1].load(Relaxed)) << 64,
+            sum: self.sum.get(),
         }
     }
 

@@ -92,9 +92,7 @@ impl KernelSwap {
             "--cgroup".into(),
             self.group.clone().into(),
         ];
-        let numbers = self.work.to_arguments();
-        let rest = numbers.into_iter().chain(manner.to_arguments());
-        arguments.extend(rest.map(OsString::from));
+        arguments.extend(phases::arguments(&self.work, manner));
         workers.measure(&arguments, |pid, start| {
             guard.record(|made| made.worker = Some((pid, start)))
         })

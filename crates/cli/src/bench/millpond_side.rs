@@ -88,9 +88,7 @@ pub fn measure(
 ) -> Result<Phases, BenchError> {
     let mut arguments = vec!["millpond".into()];
     arguments.extend(how.to_arguments());
-    let numbers = work.to_arguments();
-    let rest = numbers.into_iter().chain(manner.to_arguments());
-    arguments.extend(rest.map(OsString::from));
+    arguments.extend(phases::arguments(work, manner));
     workers.measure(&arguments, |_, _| Ok(()))
 }
 

@@ -3,6 +3,7 @@
 use super::data::{self, Contents, PAGE};
 use super::rounds::{count, options};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::hint::black_box;
 use std::io;
 use std::time::Instant;
@@ -57,9 +58,7 @@ pub struct Manner {
 }
 
 impl Manner {
-    /// As arguments of the measured process.
-    #[must_use]
-    pub fn to_arguments(self) -> Vec<String> {
+    fn to_arguments(self) -> Vec<String> {
         let data = match self.data {
             Contents::Quarter => "--data=quarter",
             Contents::Noise => "--data=noise",
@@ -67,6 +66,12 @@ impl Manner {
         let write = self.write.then(|| "--write".to_owned());
         [data.to_owned()].into_iter().chain(write).collect()
     }
+}
+
+/// Both as arguments of the measured process.
+pub fn arguments(work: &Work, manner: Manner) -> impl Iterator<Item = OsString> {
+    let all = work.to_arguments().into_iter().chain(manner.to_arguments());
+    all.map(OsString::from)
 }
 
 /// Times of one measurement: microseconds a page, or an access.

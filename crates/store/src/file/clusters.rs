@@ -337,9 +337,19 @@ mod tests {
         range.flat_map(|number| block(number, version)).collect()
     }
 
+    /// Blocks that are no part of anything longer.
+    fn get(
+        clusters: &Clusters,
+        file: usize,
+        wanted: &Range<u64>,
+        out: &mut [u8],
+    ) -> Result<(), Option<Plan>> {
+        clusters.get(file, wanted, wanted, out)
+    }
+
     fn read(clusters: &Clusters, wanted: Range<u64>, version: u8) -> bool {
         let mut out = vec![0; (wanted.end - wanted.start) as usize * FILE_BLOCK];
-        match clusters.get(0, &wanted, &wanted, &mut out) {
+        match get(clusters, 0, &wanted, &mut out) {
             Ok(()) => {
                 assert_eq!(out, blocks(wanted, version));
                 true
@@ -368,7 +378,7 @@ mod tests {
         assert!(read(&clusters, 8..16, 2));
         // Of another file nothing is known.
         let mut out = vec![0; FILE_BLOCK];
-        assert!(clusters.get(1, &(8..9), &(8..9), &mut out).is_err());
+        assert!(get(&clusters, 1, &(8..9), &mut out).is_err());
         clusters.forget(1, &(8..16));
         assert!(read(&clusters, 8..16, 2));
     }
@@ -378,29 +388,25 @@ mod tests {
     fn what_was_read_during_a_write_is_not_handed_out() {
         let clusters = Clusters::new().unwrap();
         let mut out = vec![0; FILE_BLOCK];
-        let plan_for =
-            |out: &mut [u8]| clusters.get(0, &(3..4), &(3..4), out).unwrap_err().unwrap();
+        let plan_for = |out: &mut [u8]| get(&clusters, 0, &(3..4), out).unwrap_err().unwrap();
         // Planned, then written, then kept.
         let plan = plan_for(&mut out);
         clusters.forget(0, &(5..6));
         clusters.keep(0, &plan, &(3..4), &blocks(0..8, 1));
-        assert!(clusters.get(0, &(5..6), &(5..6), &mut out).is_err());
+        assert!(get(&clusters, 0, &(5..6), &mut out).is_err());
         // Planned and kept while it is written.
         let plan = plan_for(&mut out);
         clusters.keep(0, &plan, &(3..4), &blocks(0..8, 1));
         clusters.forget(0, &(5..6));
-        assert!(clusters.get(0, &(5..6), &(5..6), &mut out).is_err());
-        assert!(clusters.get(0, &(4..5), &(4..5), &mut out).is_ok());
+        assert!(get(&clusters, 0, &(5..6), &mut out).is_err());
+        assert!(get(&clusters, 0, &(4..5), &mut out).is_ok());
     }
 
     #[test]
     fn the_end_of_the_file_may_lie_in_a_cluster() {
         let clusters = Clusters::new().unwrap();
         let mut out = vec![0; 4 * FILE_BLOCK];
-        let plan = clusters
-            .get(0, &(6..10), &(6..10), &mut out)
-            .unwrap_err()
-            .unwrap();
+        let plan = get(&clusters, 0, &(6..10), &mut out).unwrap_err().unwrap();
         assert_eq!(plan.blocks, 0..16);
         clusters.keep(0, &plan, &(6..10), &blocks(0..11, 1));
         assert!(read(&clusters, 0..8, 1) && read(&clusters, 8..11, 1));
@@ -429,9 +435,7 @@ mod tests {
         let mut planned = |numbers: &mut dyn Iterator<Item = u64>| {
             let mut plans = 0;
             for number in numbers {
-                if let Err(Some(plan)) =
-                    clusters.get(0, &(number..number + 1), &(number..number + 1), &mut out)
-                {
+                if let Err(Some(plan)) = get(&clusters, 0, &(number..number + 1), &mut out) {
                     plans += 1;
                     let bytes = blocks(plan.blocks.clone(), 1);
                     clusters.keep(0, &plan, &(number..number + 1), &bytes);

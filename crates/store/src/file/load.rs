@@ -6,7 +6,7 @@
 
 use super::alloc::FILE_BLOCK;
 use super::clusters::Clusters;
-use super::segments::Index;
+use super::segments::Bounds;
 use super::{FileStore, extent, index_of, io, locate};
 use crate::codec::{Stored, Want, restore};
 use crate::image::{BLOCK, MAX_SLOT};
@@ -36,14 +36,14 @@ struct Piece {
 }
 
 /// How a part is made of what was read.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum By {
     /// It is cut from the block, which is checked as a whole.
     Block,
     /// It was read alone.
     Itself,
     /// From its segments.
-    Segments(Index),
+    Segments(Bounds),
 }
 
 impl Piece {
@@ -53,7 +53,7 @@ impl Piece {
 
     /// More is read than is wanted.
     fn is_parted(&self) -> bool {
-        self.is_stored() && self.part.len() < self.len && self.by == By::Block
+        self.is_stored() && self.part.len() < self.len && matches!(self.by, By::Block)
     }
 
     /// The blocks of the file that all of its block lies in, if that is compressed in segments; else what is read.
@@ -139,10 +139,7 @@ impl FileStore {
                     continue;
                 }
                 By::Itself => out.copy_from_slice(bytes),
-                By::Segments(index) => {
-                    let segments = &self.segments;
-                    segments.restore(index, block.size, bytes, part, out, plain())?;
-                }
+                By::Segments(bounds) => bounds.restore(bytes, part, out, plain())?,
             }
             self.check_pages(piece, out)?;
         }
@@ -202,8 +199,9 @@ impl FileStore {
         let (by, bytes) = match (block.kind, index_of(&block)) {
             (Kind::Raw, _) if is_cut => (By::Itself, part.clone()),
             (Kind::Lz4, Some(index)) => {
-                let span = self.segments.span(index, block.size, &part);
-                (By::Segments(index), span.ok_or(LoadError::Corrupt)?)
+                let bounds = self.segments.bounds(index, block.size);
+                let bounds = bounds.ok_or(LoadError::Corrupt)?;
+                (By::Segments(bounds), bounds.span(&part))
             }
             (Kind::Lz4, None) => (By::Block, 0..block.size.into()),
             (Kind::Raw | Kind::Fill, _) => (By::Block, 0..extent(&block, len)),

@@ -9,27 +9,21 @@
 
 use super::alloc::FILE_BLOCK;
 use super::{GENERATIONS, locate};
+use crate::checksum::KeptSum;
 use crate::mem::PAGE;
-use crate::pieces::{Entry, Pieces};
+use crate::pieces::Pieces;
 use crate::slot_table::{Block, NoMemory};
 use rustix::io::Errno;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// Blocks of a file that have checksums here: those of its first TiB.
 const MOST: u64 = 1 << 28;
 const _: () = assert!(FILE_BLOCK == PAGE);
 
-/// A checksum, the lower half first.
-pub(super) type Sum = [AtomicU64; 2];
-
-// SAFETY: these are atomics, for which zeros are valid and any thread is right.
-unsafe impl Entry for Sum {}
-
 /// See the module.
 pub(crate) struct PageSums {
     /// Those of each file that the process has or had.
-    files: [OnceLock<Pieces<Sum>>; GENERATIONS],
+    files: [OnceLock<Pieces<KeptSum>>; GENERATIONS],
     /// Blocks of each file that can have checksums.
     blocks: u64,
 }
@@ -51,7 +45,7 @@ impl PageSums {
         self.files[file].set(sums).map_err(|_| Errno::EXIST)
     }
 
-    fn of(&self, file: usize) -> Option<&Pieces<Sum>> {
+    fn of(&self, file: usize) -> Option<&Pieces<KeptSum>> {
         self.files.get(file)?.get()
     }
 
@@ -72,9 +66,7 @@ impl PageSums {
         let (file, offset) = locate(block);
         let sums = self.of(file).ok_or(NoMemory)?;
         for (at, sum) in (offset / FILE_BLOCK as u64..).zip(pages) {
-            let [low, high] = sums.get_or_grow(at).ok_or(NoMemory)?;
-            low.store(*sum as u64, Relaxed);
-            high.store((sum >> 64) as u64, Relaxed);
+            sums.get_or_grow(at).ok_or(NoMemory)?.set(*sum);
         }
         Ok(())
     }
@@ -84,10 +76,7 @@ impl PageSums {
         let (file, offset) = locate(block);
         let at = offset / FILE_BLOCK as u64 + number as u64;
         let found = || self.of(file)?.get(at);
-        self.know(block, len)
-            && found().is_some_and(|[low, high]| {
-                u128::from(low.load(Relaxed)) | u128::from(high.load(Relaxed)) << 64 == sum
-            })
+        self.know(block, len) && found().is_some_and(|kept| kept.get() == sum)
     }
 
     /// RAM of all checksums.

@@ -10,8 +10,7 @@
 //!
 //! A forked child has a copy of all of it, as of the records.
 
-use super::page_sums::Sum;
-use crate::checksum::BLOCK_PAGES;
+use crate::checksum::{BLOCK_PAGES, KeptSum};
 use crate::codec::{compress, decompress, decompress_part};
 use crate::image::BLOCK;
 use crate::mem::PAGE;
@@ -51,7 +50,7 @@ struct Spare {
 
 /// See the module.
 pub(super) struct Segments {
-    sums: Pieces<Sum>,
+    sums: Pieces<KeptSum>,
     ends: Pieces<Ends>,
     spare: Mutex<Spare>,
 }
@@ -73,7 +72,7 @@ impl Segments {
         Some(&self.ends.get(index.0.get().into())?.0)
     }
 
-    fn sum(&self, index: Index, page: usize) -> Option<&Sum> {
+    fn sum(&self, index: Index, page: usize) -> Option<&KeptSum> {
         self.sums
             .get(u64::from(index.0.get()) * BLOCK_PAGES as u64 + page as u64)
     }
@@ -126,52 +125,62 @@ impl Segments {
         }
         self.ends(index)?.store(ends, Relaxed);
         for (n, sum) in pages.iter().enumerate() {
-            let [low, high] = self.sum(index, n)?;
-            low.store(*sum as u64, Relaxed);
-            high.store((sum >> 64) as u64, Relaxed);
+            self.sum(index, n)?.set(*sum);
         }
         Some(end)
     }
 
     /// Where segments begin and end in the `size` bytes that a block was compressed to.
-    fn bounds(&self, index: Index, size: u16) -> Option<[usize; SEGMENTS + 1]> {
+    pub(super) fn bounds(&self, index: Index, size: u16) -> Option<Bounds> {
         let ends = self.ends(index)?.load(Relaxed);
         let mut bounds = [0; SEGMENTS + 1];
         for (n, bound) in bounds[1..SEGMENTS].iter_mut().enumerate() {
-            *bound = usize::from((ends >> (16 * n)) as u16);
+            *bound = (ends >> (16 * n)) as u16;
         }
-        bounds[SEGMENTS] = size.into();
-        bounds.is_sorted().then_some(bounds)
+        bounds[SEGMENTS] = size;
+        bounds.is_sorted().then_some(Bounds(bounds))
     }
 
-    /// The bytes, of the `size` that a block was compressed to, that its part `part` is in.
-    pub(super) fn span(
-        &self,
-        index: Index,
-        size: u16,
-        part: &Range<usize>,
-    ) -> Option<Range<usize>> {
-        let bounds = self.bounds(index, size)?;
-        Some(bounds[part.start / SEGMENT]..bounds[part.end.div_ceil(SEGMENT)])
+    /// Whether page `number` of a block has this checksum.
+    pub(super) fn is(&self, index: Index, number: usize, sum: u128) -> bool {
+        self.sum(index, number)
+            .is_some_and(|kept| kept.get() == sum)
     }
 
-    /// Fills `out` with part `part` of a block from the bytes of its [`span`](Self::span). What that gives has still to be checked. `plain` is used where
+    /// RAM of all of it.
+    pub(super) fn ram_bytes(&self) -> u64 {
+        self.sums.piece_bytes() + self.ends.piece_bytes()
+    }
+}
+
+/// Where the segments of a block begin and end in what it was compressed to.
+#[derive(Clone, Copy)]
+pub(super) struct Bounds([u16; SEGMENTS + 1]);
+
+impl Bounds {
+    fn bytes(&self, segments: Range<usize>) -> Range<usize> {
+        self.0[segments.start].into()..self.0[segments.end].into()
+    }
+
+    /// The bytes that part `part` of the block is in.
+    pub(super) fn span(&self, part: &Range<usize>) -> Range<usize> {
+        self.bytes(segments_of(part))
+    }
+
+    /// Fills `out` with part `part` of the block from the bytes of its [`span`](Self::span). What that gives has still to be checked. `plain` is used where
     /// a part begins inside of a segment.
     pub(super) fn restore(
         &self,
-        index: Index,
-        size: u16,
         bytes: &[u8],
         part: &Range<usize>,
         out: &mut [u8],
         plain: &mut [u8; BLOCK],
     ) -> Result<(), LoadError> {
-        let bounds = self.bounds(index, size).ok_or(LoadError::Corrupt)?;
-        let segments = part.start / SEGMENT..part.end.div_ceil(SEGMENT);
-        let base = bounds[segments.start];
+        let base = self.span(part).start;
         let mut rest = out;
-        for n in segments {
-            let bytes = &bytes[bounds[n] - base..bounds[n + 1] - base];
+        for n in segments_of(part) {
+            let at = self.bytes(n..n + 1);
+            let bytes = &bytes[at.start - base..at.end - base];
             let start = n * SEGMENT;
             let from = part.start.saturating_sub(start);
             let to = SEGMENT.min(part.end - start);
@@ -189,18 +198,10 @@ impl Segments {
         }
         Ok(())
     }
+}
 
-    /// Whether page `number` of a block has this checksum.
-    pub(super) fn is(&self, index: Index, number: usize, sum: u128) -> bool {
-        self.sum(index, number).is_some_and(|[low, high]| {
-            u128::from(low.load(Relaxed)) | u128::from(high.load(Relaxed)) << 64 == sum
-        })
-    }
-
-    /// RAM of all of it.
-    pub(super) fn ram_bytes(&self) -> u64 {
-        self.sums.piece_bytes() + self.ends.piece_bytes()
-    }
+fn segments_of(part: &Range<usize>) -> Range<usize> {
+    part.start / SEGMENT..part.end.div_ceil(SEGMENT)
 }
 
 const _: () = assert!(SEGMENT.is_multiple_of(PAGE) && BLOCK.is_multiple_of(SEGMENT));
@@ -235,13 +236,12 @@ mod tests {
         let size = encode(BLOCK - PAGE).unwrap();
         assert_eq!(encode(size - 1), None);
         assert_eq!(encode(size), Some(size));
-        let size = size as u16;
+        let bounds = segments.bounds(index, size as u16).unwrap();
         for (from, to) in (0..16).flat_map(|from| (from + 1..=16).map(move |to| (from, to))) {
             let part = from * PAGE..to * PAGE;
-            let span = segments.span(index, size, &part).unwrap();
             let mut out = vec![0; part.len()];
-            let bytes = parts.wire[span].to_vec();
-            let restored = segments.restore(index, size, &bytes, &part, &mut out, parts.plain);
+            let bytes = parts.wire[bounds.span(&part)].to_vec();
+            let restored = bounds.restore(&bytes, &part, &mut out, parts.plain);
             assert_eq!(restored, Ok(()), "pages {from} to {to}");
             assert_eq!(out, data[part], "pages {from} to {to}");
         }

@@ -290,10 +290,9 @@ fn a_page_of_a_compressed_block_needs_its_segment_alone() {
     store.save(SlotId(0), None, &data).unwrap();
     let second = store.table.pin(SlotId(0)).unwrap().blocks().nth(1).unwrap();
     let (index, (_, offset)) = (index_of(&second).unwrap(), locate(&second));
-    let segment = store
-        .segments
-        .span(index, second.size, &(16 << 10..32 << 10));
-    let middle = segment.map(|span| span.start.midpoint(span.end)).unwrap();
+    let bounds = store.segments.bounds(index, second.size).unwrap();
+    let segment = bounds.span(&(16 << 10..32 << 10));
+    let middle = segment.start.midpoint(segment.end);
     flip(
         &store,
         offset + (middle / PAGE * PAGE) as u64,

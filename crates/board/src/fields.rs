@@ -148,6 +148,8 @@ fields! {
     PgDeactivate = "pgdeactivate",
     /// Pages given back by discards.
     PgDiscard = "pgdiscard",
+    /// Leaves of which the rest was put out, because a stream wanted them whole.
+    LeafCleared = "leaf_cleared",
     /// Pages taken out with their leaf, by its table.
     TakeOutLeaf = "takeout_leaf",
     /// Pages that were to go out so and stayed, because one of their leaf had to.

@@ -367,6 +367,12 @@ pub enum Reply {
     },
     /// The page is mapped already: wake whoever waits.
     Present,
+    /// The memory for a large folio is there, but in pieces: give so much of what is spare back
+    /// ([`Core::gather_scattered`](crate::Core::gather_scattered)) and ask again, or ask for a smaller folio.
+    Scattered {
+        /// How many pages are missing in one piece.
+        pages: PageCount,
+    },
     /// No memory: reclaim at least this much and ask again.
     Reclaim {
         /// How many pages are missing.

@@ -15,6 +15,8 @@ pub const LEAF_STEP: u32 = 32;
 pub const LEAF_OUT_LEAST: u32 = 32;
 /// Of all memory it is no more than this part.
 pub const LEAF_OUT_SHARE: u32 = 32;
+/// Unless a stream wants it whole: then it is no more than this part.
+pub const CLEAR_SHARE: u32 = 8;
 /// Folios up to this order (64 KiB) are split for it, though the store does not hold them.
 pub const LEAF_OUT_SPLITS: Order = Order::new(4).expect("4 is an order");
 /// List entries that one reclaim batch looks at before it answers with what it has.

@@ -22,6 +22,7 @@ use crate::group::{GroupId, GroupLimits, Groups, NodeId};
 use crate::leaf::{LeafTable, Place};
 use crate::limits::{DEFERRED_SPLITS, LARGE, REFAULT_COST_MOST, TRIM_AT_ONCE};
 use crate::lru::{ANON, FILE, KINDS, Lruvec, Lruvecs, kind_of};
+use crate::ops::clear_leaf::Clearing;
 use crate::ops::free::Demand;
 use crate::ops::lazy_free::Recount;
 use crate::ops::leaf_out::Leaving;
@@ -78,6 +79,8 @@ pub struct Core {
     pub(crate) left_behind: LeftBehind,
     /// Leaves that leave by their tables.
     pub(crate) leaving: Leaving,
+    /// Leaves that are put out so that a stream has them whole.
+    pub(crate) clearing: Clearing,
     /// Commands that name a folio and have not been answered.
     pub(crate) flights: u32,
     /// Slots that the store has been asked to forget.
@@ -140,6 +143,7 @@ impl Core {
             demand: Demand::default(),
             left_behind: LeftBehind::default(),
             leaving: Leaving::default(),
+            clearing: Clearing::default(),
             flights: 0,
             releasing: 0,
             held: 0,

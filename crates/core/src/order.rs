@@ -128,7 +128,7 @@ pub(crate) enum Hint {
 
 /// Where a run starts when the program has said that it will be sequential, and the largest start otherwise.
 const START: u8 = 4;
-/// Pages in memory that a stream may step over between two faults.
+/// Folios in memory that a stream may step over between two faults.
 const STEP_OVER: u32 = 32;
 
 /// The last run of a leaf.
@@ -170,11 +170,13 @@ impl Habit {
     }
 }
 
-/// What was known of a leaf and its neighbours before a fault.
+/// Where a fault stands: what was known of its leaf, and of the run that it continues, before it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Before {
+pub(crate) struct Stand {
     leaf: u32,
-    trends: [Trend; 3],
+    here: Trend,
+    /// The run that it continues: of which leaf, and which way it goes.
+    from: Option<(u32, Trend, Way)>,
     habit: Habit,
 }
 
@@ -194,6 +196,8 @@ pub(crate) struct Step {
     pub(crate) way: Way,
     /// Pages that the run which it continues has brought in; none where they are needed by advice.
     pub(crate) run: u16,
+    /// The run comes from another leaf.
+    pub(crate) enters: bool,
 }
 
 impl Word for Trend {
@@ -233,71 +237,63 @@ impl Trends {
         self.0.change(leaf as usize, by);
     }
 
-    /// How large a step a fault at `page` asks for. `present` says of a page whether it is in memory.
-    pub(crate) fn window(
-        &mut self,
+    /// Where a fault at `page` stands. `present` says of a page of which folio in memory it is.
+    pub(crate) fn stand(
+        &self,
         page: PageIndex,
-        habit: &mut Habit,
-        present: impl Fn(PageIndex) -> bool,
-    ) -> Step {
+        habit: Habit,
+        present: impl Fn(PageIndex) -> Option<PageRange>,
+    ) -> Stand {
         let continued = self.continued(page, &present);
-        let way = continued.map_or(Way::Unknown, |(_, way)| way);
-        let continued = continued.map(|(leaf, _)| {
-            let run = self.of(leaf);
-            // A run that goes on in another leaf is one run, and ends once.
-            if leaf != page.leaf() {
-                self.change(leaf, |run| run.above = 0);
-            }
-            run
-        });
-        let mut trend = self.of(page.leaf());
-        let window = match (trend.hint, continued) {
-            (Hint::Random, _) => 0,
-            (Hint::Sequential, None) => START,
-            (_, Some(from)) => from.window + 1,
-            (Hint::None, None) => habit.start(),
-        };
-        match continued {
-            Some(from) => trend.pages = from.pages,
-            None => {
-                if trend.above != 0 {
-                    habit.ended(trend.pages);
-                }
-                trend.pages = 0;
-                trend.above = 0;
-            }
-        }
-        trend.window = window.min(Order::MAX.get());
-        self.change(page.leaf(), |here| *here = trend);
-        Step {
-            window: Order::new(trend.window).expect("bounded by the largest order"),
-            way,
-            run: if trend.needed { 0 } else { trend.pages },
-        }
-    }
-
-    /// For [`restore`](Self::restore), should a fault at `page` not happen after all.
-    pub(crate) fn before(&self, page: PageIndex, habit: Habit) -> Before {
-        let leaf = page.leaf();
-        let near = |n: u32| {
-            let leaf = (leaf + n).checked_sub(1);
-            leaf.map(|leaf| self.of(leaf))
-        };
-        Before {
-            leaf,
-            trends: [0, 1, 2].map(|n| near(n).unwrap_or_default()),
+        Stand {
+            leaf: page.leaf(),
+            here: self.of(page.leaf()),
+            from: continued.map(|(leaf, way)| (leaf, self.of(leaf), way)),
             habit,
         }
     }
 
-    /// The fault that asked for a window comes again later: it had no memory.
-    pub(crate) fn restore(&mut self, before: &Before, habit: &mut Habit) {
-        *habit = before.habit;
-        for (n, &trend) in (0..).zip(&before.trends) {
-            let leaf = (before.leaf + n).checked_sub(1);
-            if let Some(leaf) = leaf.filter(|&leaf| (leaf as usize) < self.0.len()) {
-                self.change(leaf, |here| *here = trend);
+    /// How large a step a fault asks for.
+    pub(crate) fn window(&mut self, stand: &Stand, habit: &mut Habit) -> Step {
+        let mut trend = stand.here;
+        let window = match (trend.hint, stand.from) {
+            (Hint::Random, _) => 0,
+            (Hint::Sequential, None) => START,
+            (_, Some((_, from, _))) => from.window + 1,
+            (Hint::None, None) => habit.start(),
+        };
+        match stand.from {
+            Some((leaf, run, _)) => {
+                // A run that goes on in another leaf is one run, and ends once. What it meets there is over.
+                if leaf != stand.leaf {
+                    self.change(leaf, |run| run.above = 0);
+                    trend.above = 0;
+                }
+                trend.pages = run.pages;
             }
+            None => {
+                if trend.above != 0 {
+                    habit.ended(trend.pages);
+                }
+                (trend.pages, trend.above) = (0, 0);
+            }
+        }
+        trend.window = window.min(Order::MAX.get());
+        self.change(stand.leaf, |here| *here = trend);
+        Step {
+            window: Order::new(trend.window).expect("bounded by the largest order"),
+            way: stand.from.map_or(Way::Unknown, |(_, _, way)| way),
+            run: if trend.needed { 0 } else { trend.pages },
+            enters: stand.from.is_some_and(|(leaf, ..)| leaf != stand.leaf),
+        }
+    }
+
+    /// The fault that asked for a window comes again later: it had no memory.
+    pub(crate) fn restore(&mut self, stand: &Stand, habit: &mut Habit) {
+        *habit = stand.habit;
+        self.change(stand.leaf, |here| *here = stand.here);
+        if let Some((leaf, from, _)) = stand.from {
+            self.change(leaf, |run| *run = from);
         }
     }
 
@@ -366,13 +362,23 @@ impl Trends {
     fn continued(
         &self,
         page: PageIndex,
-        present: &impl Fn(PageIndex) -> bool,
+        present: &impl Fn(PageIndex) -> Option<PageRange>,
     ) -> Option<(u32, Way)> {
         let leaf = page.leaf();
         let here = self.of(leaf);
         let start = leaf * LEAF_PAGES;
         let steps_over = |from: u32, to: u32| {
-            to.wrapping_sub(from) <= STEP_OVER && (from..to).all(|p| present(PageIndex(p)))
+            let mut at = PageIndex(from);
+            for _ in 0..STEP_OVER {
+                if at.0 >= to {
+                    break;
+                }
+                match present(at) {
+                    Some(folio) => at = folio.end(),
+                    None => return false,
+                }
+            }
+            at.0 >= to
         };
         if here.above != 0 {
             let above = start + u32::from(here.above) - 1;
@@ -384,16 +390,35 @@ impl Trends {
                 return Some((leaf, if up { Way::Up } else { Way::Down }));
             }
         }
-        let before = leaf.checked_sub(1).map(|leaf| self.of(leaf));
-        if let Some(before) = before
-            && u32::from(before.above) == LEAF_PAGES + 1
-            && steps_over(start, page.0)
-        {
-            return Some((leaf - 1, Way::Up));
+        // What is in memory as a whole sees no fault: the run may have come from beyond that.
+        let leaves = self.0.len() as u32;
+        let whole = |leaf: u32| {
+            let there = || present(PageIndex(leaf * LEAF_PAGES));
+            let folio = (leaf < leaves).then(there).flatten();
+            folio.is_some_and(|folio| folio.len.0 == LEAF_PAGES)
+        };
+        for before in (leaf.saturating_sub(STEP_OVER)..leaf).rev() {
+            let run = self.of(before);
+            if run.above != 0 {
+                let end = before * LEAF_PAGES + u32::from(run.above) - 1;
+                if steps_over(end, page.0) {
+                    return Some((before, Way::Up));
+                }
+                break;
+            }
+            if !whole(before) {
+                break;
+            }
         }
-        let after = self.of(leaf + 1);
-        if after.above != 0 && after.below == 0 && steps_over(page.0 + 1, start + LEAF_PAGES) {
-            return Some((leaf + 1, Way::Down));
+        for after in leaf + 1..=leaf + STEP_OVER {
+            let run = self.of(after);
+            if run.above != 0 {
+                let end = after * LEAF_PAGES + u32::from(run.below);
+                return steps_over(page.0 + 1, end).then_some((after, Way::Down));
+            }
+            if !whole(after) {
+                break;
+            }
         }
         None
     }
@@ -410,6 +435,8 @@ mod tests {
         trends: Trends,
         habit: Habit,
         present: BTreeSet<u32>,
+        /// Leaves that are in memory as one folio.
+        whole: BTreeSet<u32>,
         brought: u32,
     }
 
@@ -419,20 +446,23 @@ mod tests {
                 trends: Trends::new(16),
                 habit: Habit::default(),
                 present: BTreeSet::new(),
+                whole: BTreeSet::new(),
                 brought: 0,
             }
         }
 
         /// Touches a page. The order of the fault, if it was one.
         fn touch(&mut self, page: u32) -> Option<u8> {
-            if self.present.contains(&page) {
-                return None;
-            }
-            let present = &self.present;
-            let order = self
-                .trends
-                .window(PageIndex(page), &mut self.habit, |p| present.contains(&p.0))
-                .window;
+            let (present, whole) = (&self.present, &self.whole);
+            let folio = |p: PageIndex| match whole.contains(&p.leaf()) {
+                true => Some(PageRange::block(p, Order::MAX)),
+                false => present
+                    .contains(&p.0)
+                    .then_some(PageRange::new(p, PageCount(1))),
+            };
+            folio(PageIndex(page)).is_none().then_some(())?;
+            let stand = self.trends.stand(PageIndex(page), self.habit, folio);
+            let order = self.trends.window(&stand, &mut self.habit).window;
             for p in PageRange::block(PageIndex(page), order).pages() {
                 if self.present.insert(p.0) {
                     self.trends.brought(PageRange::new(p, PageCount(1)));
@@ -515,6 +545,37 @@ mod tests {
         world.trends.forget(PageIndex(0));
         let faults = (0..512).filter_map(|page| world.touch(page)).count();
         assert!(faults <= 11, "{faults} faults");
+    }
+
+    /// It sees no fault in what is in memory as a whole. Each such leaf had ended it.
+    #[test]
+    fn a_stream_goes_on_behind_whole_leaves() {
+        for reversed in [false, true] {
+            let mut world = World::new();
+            world.whole.extend([2, 5, 6]);
+            let mut pages: Vec<u32> = (0..4096).collect();
+            if reversed {
+                pages.reverse();
+            }
+            let faults = pages.into_iter().filter_map(|page| world.touch(page));
+            assert_eq!(faults.count(), 10 + 4);
+        }
+    }
+
+    /// What the next leaf was last read at had hidden where the run ended, and the end of a leaf that was there before had cut it off.
+    #[test]
+    fn a_stream_goes_on_into_a_leaf_that_was_read_at_random() {
+        let mut world = World::new();
+        for page in (490..512).chain([600, 700, 800, 1100, 1300]) {
+            world.present.insert(page);
+            world
+                .trends
+                .brought(PageRange::new(PageIndex(page), PageCount(1)));
+        }
+        world.trends.forget(PageIndex(0));
+        let faults: Vec<_> = (0..1536).filter_map(|page| world.touch(page)).collect();
+        assert_eq!(faults[faults.len() - 2..], [9, 9], "{faults:?}");
+        assert!(faults.len() <= 12, "{faults:?}");
     }
 
     #[test]

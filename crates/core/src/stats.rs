@@ -56,6 +56,8 @@ pub struct VmStat {
     pub pglazyfreed: u64,
     /// Lazily freed pages that were used again before that.
     pub pglazyfree_reused: u64,
+    /// Leaves of which the rest was put out, because a stream wanted them whole.
+    pub leaf_cleared: u64,
     /// Pages taken out with their leaf, by its table.
     pub takeout_leaf: u64,
     /// Pages that were to go out so and stayed, because one of their leaf had to.
@@ -162,6 +164,7 @@ macro_rules! each_counter {
         $change!(pglazyfree);
         $change!(pglazyfreed);
         $change!(pglazyfree_reused);
+        $change!(leaf_cleared);
         $change!(takeout_leaf);
         $change!(takeout_leaf_stayed);
         $change!(takeout_busy);

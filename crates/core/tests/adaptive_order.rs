@@ -1,5 +1,6 @@
 //! Windows, adaptive orders and folding up, decision by decision.
 
+use millpond_core::gather::Gather;
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
     Access, Advice, Command, Commands, Config, Core, Event, Frame, FreeMode, Kind, LEAF_PAGES,
@@ -79,6 +80,12 @@ impl World {
                     let by = Reclaimer::Direct;
                     self.core.handle(Event::Reclaim { pages, by }, &mut out);
                     self.answer(&mut out);
+                }
+                Reply::Scattered { pages } => {
+                    let mut gather = Gather::with_pages(1);
+                    self.core.gather_scattered(pages, &mut gather);
+                    assert!(!gather.is_empty());
+                    _ = self.core.gathered(&gather);
                 }
                 other => panic!("{other:?}"),
             }

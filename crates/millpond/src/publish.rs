@@ -169,6 +169,7 @@ pub fn fields(stats: &Stats, peaks: &StorePeaks) -> Fields {
         (Field::PgActivate, vm.pgactivate),
         (Field::PgDeactivate, vm.pgdeactivate),
         (Field::PgDiscard, vm.pgdiscard),
+        (Field::LeafCleared, vm.leaf_cleared),
         (Field::TakeOutLeaf, vm.takeout_leaf),
         (Field::TakeOutLeafStayed, vm.takeout_leaf_stayed),
         (Field::TakeOutBusy, vm.takeout_busy),

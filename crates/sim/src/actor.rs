@@ -14,6 +14,7 @@ use millpond_core::{
 };
 
 use crate::bases::{End, Ended};
+use crate::gather::Spare;
 use crate::mmu::{LINES, Slot};
 use crate::remap::{Remap, RemapStage};
 use crate::report::{Check, Coverage, Entry, breach};
@@ -568,6 +569,13 @@ impl World {
                     breach!(at page, "a fault asks for no pages to be reclaimed");
                 }
                 self.actors[i].reclaim = Some(self.core.wanted(pages));
+                self.actors[i].fault = Some(fault);
+            }
+            Reply::Scattered { pages } => {
+                if pages.0 == 0 {
+                    breach!(at page, "a fault asks for no pages to be given back");
+                }
+                self.give_spare_back(Spare::Scattered(pages))?;
                 self.actors[i].fault = Some(fault);
             }
             Reply::ReclaimGroup { group, pages } => {

@@ -7,12 +7,13 @@
 
 use millpond_core::{
     Advice, Event, FreeMode, GroupId, Kind, LEAF_PAGES, Order, OrderPolicy, PageCount, PageIndex,
-    PageRange, Refusal, RegionId, Reply,
+    PageRange, PageState, Refusal, RegionId, Reply,
 };
 
 use crate::actor::{
     Blocked, DropStage, FreeStage, OPERATOR, Op, ProtectStage, Ranges, UnmarkStage,
 };
+use crate::gather::Spare;
 use crate::mmu::overlap;
 use crate::profile::ARENA_PAGES;
 use crate::report::{Check, Coverage, Entry, breach};
@@ -29,7 +30,7 @@ impl World {
     /// A rule is broken.
     pub fn create_region(&mut self, i: usize, pages: u32, order: u8) -> Check {
         let order = Order::new(order).expect("orders are below ten");
-        let adaptive = self.rng.chance(500);
+        let adaptive = self.rng.chance(500) || self.profile.is_streamed;
         let policy = match adaptive {
             true => OrderPolicy::Adaptive { max: order },
             false => order.into(),
@@ -126,6 +127,33 @@ impl World {
         }
     }
 
+    /// A stream through a leaf or some, or single reads all over the region. First of all it is filled: what nobody wrote is zeros, and
+    /// in no slot.
+    fn draw_stream(&mut self, region: SimRegion) -> Op {
+        let (range, page) = (region.range, self.page_of(region.range));
+        let last = PageIndex(range.end().0 - 1);
+        if self.core.page_state(last) == PageState::Empty {
+            return Op::Access {
+                range,
+                next: range.start,
+                stride: 1,
+                left: range.len.0,
+                writes: 1000,
+            };
+        }
+        let (next, stride, left) = match self.rng.chance(400) {
+            true => (PageRange::block(page, Order::MAX).start, 1, 4 * LEAF_PAGES),
+            false => (page, self.rng.between(29, 299), 200),
+        };
+        Op::Access {
+            range,
+            next,
+            stride,
+            left: self.rng.between(left / 4, left),
+            writes: self.profile.writes,
+        }
+    }
+
     /// The order and length of a region worth having: few single pages, many pages in large folios.
     pub fn draw_region(&mut self) -> (u32, u8) {
         // Longer than one event of a move goes.
@@ -137,6 +165,9 @@ impl World {
                 self.rng.between(1500, 3000),
                 self.rng.pick(&[0, 0, 1, 2, 4]),
             );
+        }
+        if self.profile.is_streamed {
+            return (self.rng.between(3, 8) * LEAF_PAGES, 9);
         }
         match self.rng.below(4) {
             0 => (self.rng.between(200, 1200), self.rng.below(2) as u8),
@@ -347,6 +378,9 @@ impl World {
                 writes,
             };
         }
+        if self.profile.is_streamed && self.rng.chance(900) {
+            return self.draw_stream(region);
+        }
         let home = self.draw_home(region);
         match self.rng.below(100) {
             0..45 => {
@@ -521,8 +555,11 @@ impl World {
     /// Time passes: frames beyond what faults ask for go back to the kernel.
     pub(crate) fn tick_core(&mut self) -> Check {
         self.expect_done(Event::Tick)?;
-        let left_behind = self.rng.chance(500);
-        self.give_spare_back(left_behind)
+        let what = match self.rng.chance(500) {
+            true => Spare::LeftBehind,
+            false => Spare::Unwanted,
+        };
+        self.give_spare_back(what)
     }
 
     fn expect_done(&mut self, event: Event) -> Check {

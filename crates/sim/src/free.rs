@@ -8,6 +8,7 @@
 use millpond_core::{Event, FreeMode, PageCount, PageRange, Refusal, Reply};
 
 use crate::actor::{Ear, Fault, FreeStage, Op, Ranges};
+use crate::gather::Spare;
 use crate::report::{Check, Coverage, breach};
 use crate::world::World;
 
@@ -140,7 +141,7 @@ impl World {
     fn step_trim(&mut self, i: usize) -> Check {
         let over = self.core.lazyfree_over();
         if over == PageCount::ZERO {
-            self.give_spare_back(false)?;
+            self.give_spare_back(Spare::Unwanted)?;
             self.finish(i);
             return Ok(());
         }
@@ -151,7 +152,7 @@ impl World {
         }
         if self.actors[i].outstanding == 0 && self.core.lazyfree_over() == over {
             // The rest is on its way for somebody else.
-            self.give_spare_back(false)?;
+            self.give_spare_back(Spare::Unwanted)?;
             self.finish(i);
         }
         self.settle(i);

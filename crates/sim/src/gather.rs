@@ -21,6 +21,17 @@ use crate::world::World;
 /// Pages of entries in a batch: few, so that batches fill.
 const PAGES: usize = 1;
 
+/// Spare frames that are given back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Spare {
+    /// What nobody asks for.
+    Unwanted,
+    /// What copies have left behind.
+    LeftBehind,
+    /// So many pages, for somebody who wants them in one piece.
+    Scattered(PageCount),
+}
+
 /// A batch, and the range that it was gathered from.
 pub struct Batch {
     gather: Gather,
@@ -142,18 +153,18 @@ impl World {
         })
     }
 
-    /// Gives back what is spare and not asked for, some or all of it; or what copies have left behind.
+    /// Gives back what is spare, some or all of it.
     ///
     /// # Errors
     /// A frame holds nothing.
-    pub(crate) fn give_spare_back(&mut self, left_behind: bool) -> Check {
+    pub(crate) fn give_spare_back(&mut self, what: Spare) -> Check {
         let most = PageCount(1 << self.rng.below(12));
         let mut gather = Gather::with_pages(if self.rng.chance(500) { PAGES } else { 0 });
         loop {
-            if left_behind {
-                self.core.gather_left_behind(&mut gather);
-            } else {
-                self.core.gather_spare(most, &mut gather);
+            match what {
+                Spare::Unwanted => self.core.gather_spare(most, &mut gather),
+                Spare::LeftBehind => self.core.gather_left_behind(&mut gather),
+                Spare::Scattered(missing) => self.core.gather_scattered(missing, &mut gather),
             }
             self.check_state()?;
             for item in gather.items() {
@@ -169,12 +180,15 @@ impl World {
             if gather.is_empty() {
                 return Ok(());
             }
-            let what = if left_behind {
-                "left behind by copies, gathered"
-            } else {
-                "spare frames gathered"
+            let name = match what {
+                Spare::Unwanted => "spare frames gathered",
+                Spare::LeftBehind => "left behind by copies, gathered",
+                Spare::Scattered(_) => "in pieces, gathered",
             };
-            Coverage::count(&mut self.coverage.answers, what);
+            Coverage::count(&mut self.coverage.answers, name);
+            if let Spare::Scattered(_) = what {
+                return Ok(());
+            }
             gather.clear();
         }
     }

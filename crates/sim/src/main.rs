@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
+use millpond_sim::profile::SEEDS;
 use millpond_sim::report::Coverage;
 use millpond_sim::rng::Rng;
 use millpond_sim::{Options, Run, run, run_each, seeds};
@@ -74,7 +75,7 @@ fn main() -> ExitCode {
         let mut rng = Rng::new(now.as_nanos() as u64);
         let end = Instant::now() + Duration::from_secs(secs);
         // Short enough to be typed, and of every kind of world.
-        let fresh = iter::repeat_with(|| rng.word() >> 38).take_while(|_| Instant::now() < end);
+        let fresh = iter::repeat_with(|| rng.word() % SEEDS).take_while(|_| Instant::now() < end);
         if !run_each(fresh, options, |run| tell(&run, &args, &mut total)) {
             return finish(false, &total);
         }

@@ -103,7 +103,7 @@ pub const WORKINGSET: [&str; 8] = [
 
 /// Replies and refusals that a run must produce. Not all: records are plenty here, and the order of
 /// checks hides some refusals behind others.
-pub const REPLIES: [&str; 27] = [
+pub const REPLIES: [&str; 28] = [
     "ReclaimGroup",
     "Group",
     "UnknownGroup",
@@ -118,6 +118,7 @@ pub const REPLIES: [&str; 27] = [
     "NeedsResident",
     "Present",
     "Reclaim",
+    "Scattered",
     "Seen",
     "Region",
     "BadRange",
@@ -146,7 +147,7 @@ pub const INJECTED: [&str; 10] = [
     "no place to drop",
 ];
 /// Every answer of a call that more than the core has a part in.
-pub const ANSWERS: [&str; 15] = [
+pub const ANSWERS: [&str; 17] = [
     "free refused",
     "mark refused",
     "survived",
@@ -162,6 +163,8 @@ pub const ANSWERS: [&str; 15] = [
     "a run was waited for",
     "several leaves at once",
     "left behind by copies, gathered",
+    "in pieces, gathered",
+    "a leaf was put out for a stream",
 ];
 
 /// The name of an event's variant.
@@ -224,6 +227,7 @@ pub fn reply(reply: &Reply) -> &'static str {
         Reply::NeedsResident { .. } => "NeedsResident",
         Reply::Present => "Present",
         Reply::Reclaim { .. } => "Reclaim",
+        Reply::Scattered { .. } => "Scattered",
         Reply::ReclaimGroup { .. } => "ReclaimGroup",
         Reply::Seen { .. } => "Seen",
         Reply::Region { .. } => "Region",

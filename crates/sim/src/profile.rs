@@ -23,6 +23,12 @@ pub const WITH_FILES: u64 = 1 << 25;
 /// The first seed whose world is of small folios, in leaves that may leave by their tables; it has neither groups nor files.
 pub const WITH_LEAVES: u64 = 3 << 24;
 
+/// The first seed in whose world streams come to leaves that are in memory in pieces; it has neither groups nor files, either.
+pub const WITH_STREAMS: u64 = 4 << 24;
+
+/// New seeds are drawn below this: as many of each kind.
+pub const SEEDS: u64 = 5 << 24;
+
 /// The settings of one run; chances are per mille.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
@@ -68,6 +74,8 @@ pub struct Profile {
     pub takes_leaves: bool,
     /// Regions are of small folios, and swept with strides: most leaves could leave so.
     pub is_scattered: bool,
+    /// Regions are adaptive; streams run through them, and single reads.
+    pub is_streamed: bool,
     /// The pool has few places.
     pub is_cramped: bool,
     /// Threads hear only what the contract promises: faults of installs and `Wake`, other calls of `Wake`. Otherwise
@@ -77,12 +85,15 @@ pub struct Profile {
 
 impl Profile {
     /// The profile of a seed. Those from [`WITH_GROUPS`] on have groups, and some of them several nodes; those from [`WITH_FILES`]
-    /// on files, too. Those from [`WITH_LEAVES`] on have leaves of small folios instead, little of what keeps a leaf where it is, and no groups.
+    /// on files, too. Those from [`WITH_LEAVES`] on have leaves of small folios instead, little of what keeps a leaf where it is, and no groups;
+    /// those from [`WITH_STREAMS`] on have streams and single reads of what is rarely written.
     pub fn of(seed: u64, rng: &mut Rng) -> Self {
         let mut profile = Self::draw(rng);
         if seed >= WITH_LEAVES {
             let mut rng = Rng::new(!seed);
-            (profile.takes_leaves, profile.is_scattered) = (true, true);
+            profile.takes_leaves = true;
+            profile.is_streamed = seed >= WITH_STREAMS;
+            profile.is_scattered = !profile.is_streamed;
             // A leaf that leaves is a small part of memory.
             let limit = PageCount(2 * MIN_LIMIT_PAGES);
             if !profile.is_cramped {
@@ -96,6 +107,10 @@ impl Profile {
             profile.busy = rng.pick(&[0, 200, 500]);
             profile.crowding = rng.pick(&[0, 100, 300]);
             profile.config.lazyfree_max = PageCount(0);
+            if profile.is_streamed {
+                (profile.writes, profile.zeros) = (rng.pick(&[0, 0, 5, 50]), rng.pick(&[0, 0, 5]));
+                profile.threads = rng.between(1, 4) as usize;
+            }
         } else if seed >= WITH_GROUPS {
             let mut rng = Rng::new(!seed);
             profile.groups = rng.pick(&[10, 30, 80]);
@@ -160,6 +175,7 @@ impl Profile {
             is_cramped,
             takes_leaves: Rng::new(rng.clone().word() ^ 3).chance(500),
             is_scattered: false,
+            is_streamed: false,
             groups: 0,
             files: 0,
             remaps: Rng::new(rng.clone().word()).pick(&[0, 10, 25]),

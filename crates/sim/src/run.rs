@@ -100,7 +100,14 @@ impl World {
         while self.events < self.options.events {
             self.tick()?;
         }
-        self.come_to_rest()
+        self.come_to_rest()?;
+        for _ in 0..self.core.stats().leaf_cleared {
+            Coverage::count(
+                &mut self.coverage.answers,
+                "a leaf was put out for a stream",
+            );
+        }
+        Ok(())
     }
 
     /// The first regions.

@@ -8,7 +8,8 @@
 //!
 //! 1. a spare frame of the right order: memory that the program gave up a moment ago;
 //! 2. new pages from the kernel, while the frames in use stay within the limit;
-//! 3. the same after giving spare frames of other orders back;
+//! 3. the same after giving spare frames of other orders back: a few by commands of the fault's own, many for a large folio, by whoever faults
+//!    ([`Reply::Scattered`]);
 //! 4. none: the caller reclaims and asks again. A store that takes nothing makes reclaim pointless once nothing lazily
 //!    freed is left; then the limit is exceeded and counted, because the alternatives are to lose data or to hang.
 
@@ -20,9 +21,9 @@ use crate::fold::Parts;
 use crate::folio::{Errand, FolioId, ListName, State};
 use crate::group::GroupId;
 use crate::leaf::Entry;
-use crate::limits::{ANSWER_COMMANDS, FAULT_FOLIOS, FAULT_LOADS, FOLIO_SHARE, TRIM_BATCH};
+use crate::limits::{ANSWER_COMMANDS, FAULT_FOLIOS, FAULT_LOADS, FOLIO_SHARE, LARGE, TRIM_BATCH};
 use crate::machine::Core;
-use crate::order::{OrderPolicy, Step, Way};
+use crate::order::{OrderPolicy, Stand, Step, Way};
 use crate::swap::SlotId;
 
 /// Memory for a folio on its way in.
@@ -31,8 +32,8 @@ pub(crate) enum Memory {
     Spare(Frame),
     /// New pages, from the kernel.
     Fresh,
-    /// None: this much must be reclaimed, there.
-    Short(GroupId, PageCount),
+    /// None: the answer says what has to be done first.
+    Short(Reply),
 }
 
 /// What a fault asks for.
@@ -84,10 +85,17 @@ impl Core {
     /// Not in memory: the page comes in, and with it as much of its window as there is memory for.
     fn fault_absent(&mut self, page: PageIndex, max_order: Order, out: &mut Commands) -> Reply {
         let habit = self.regions.of(page).expect("a fault is in a region").habit;
-        let before = self.trends.before(page, habit);
+        // What was put out for the stream was there when it came.
+        let was_there = self.was_stepped_over(page);
+        let folio = |p| {
+            let was_there = was_there.filter(|pages| pages.contains(p));
+            was_there.or_else(|| self.folio_of(p).map(|id| self.at(id)))
+        };
+        let stand = self.trends.stand(page, habit, folio);
         let shadow = self.leaves.shadow(page);
-        let asked = self.window(page, max_order);
-        let reply = match self.short_of_leaf(page, asked) {
+        let asked = self.window(page, &stand, max_order);
+        let short = self.short_of_leaf(page, asked);
+        let reply = match short.or_else(|| self.clear_leaf(page, asked.step)) {
             Some(pages) => {
                 self.count(self.group_of(page), |stat| stat.allocstall += 1);
                 Reply::Reclaim { pages }
@@ -97,9 +105,13 @@ impl Core {
         if reply != Reply::Done {
             // It comes again, and must find the run that it continues.
             let region = self.regions.of_mut(page).expect("a fault is in a region");
-            self.trends.restore(&before, &mut region.habit);
+            self.trends.restore(&stand, &mut region.habit);
             return reply;
         }
+        let whole = self
+            .folio_of(page)
+            .is_some_and(|id| self.folios.get(id).order >= asked.folio);
+        self.clearing.came_in(page, asked.step, whole, shadow != 0);
         if self.faulted_in(page, shadow, asked.step) {
             self.drop_behind(page, asked.step.way);
         }
@@ -130,12 +142,10 @@ impl Core {
     }
 
     /// How much around `page` is asked for.
-    fn window(&mut self, page: PageIndex, max_order: Order) -> Asked {
+    fn window(&mut self, page: PageIndex, stand: &Stand, max_order: Order) -> Asked {
         let region = self.regions.of_mut(page).expect("a fault is in a region");
-        let leaves = &self.leaves;
-        let present = |p| matches!(leaves.get(p), Entry::Folio(_));
         let within = PageRange::block(page, max_order);
-        let step = self.trends.window(page, &mut region.habit, present);
+        let step = self.trends.window(stand, &mut region.habit);
         let share = (self.limit / FOLIO_SHARE).max(1).ilog2() as u8;
         let share = Order::new(share).unwrap_or(Order::MAX);
         let window = step.window.min(max_order).min(share);
@@ -169,17 +179,19 @@ impl Core {
             Way::Up => (page.0, page.0.saturating_add(pages)),
             Way::Down => (page.0.saturating_sub(pages - 1), page.0 + 1),
         };
-        let mut at = PageIndex(first).max(region.start).max(asked.within.start);
+        let first = PageIndex(first).max(region.start).max(asked.within.start);
         let end = PageIndex(end).min(region.end()).min(asked.within.end());
         let (mut folios, mut loads) = (1, 1);
-        while at < end
+        // From the page that is wanted on, the way the stream goes: who comes first leaves no hole behind.
+        let mut next = Some(if way == Way::Down { page } else { first });
+        while let Some(at) = next
             && folios < FAULT_FOLIOS
             && loads < FAULT_LOADS
             && out.room() > ANSWER_COMMANDS
         {
-            at = match self.leaves.get(at) {
-                Entry::Folio(id) => self.at(id).end(),
-                Entry::Poisoned => at.plus(1),
+            let here = match self.leaves.get(at) {
+                Entry::Folio(id) => self.at(id),
+                Entry::Poisoned => PageRange::new(at, PageCount(1)),
                 Entry::Empty | Entry::Zero | Entry::Swapped { .. } => {
                     let shadow = self.leaves.shadow(at);
                     let given = out.len();
@@ -189,12 +201,16 @@ impl Core {
                     folios += 1;
                     let zeros = |command| matches!(command, Command::Zero { .. });
                     loads += usize::from(!out.iter().skip(given).all(zeros));
-                    self.came_along(at, shadow).end()
+                    self.came_along(at, shadow)
                 }
+            };
+            next = match way {
+                Way::Down => (here.start > first).then(|| PageIndex(here.start.0 - 1)),
+                Way::Up | Way::Unknown => Some(here.end()).filter(|&at| at < end),
             };
         }
         let leaf = PageRange::block(page, Order::MAX);
-        if folios > 1 && loads == 1 && (first, at.0) == (leaf.start.0, leaf.end().0) {
+        if next.is_none() && folios > 1 && loads == 1 && (first, end) == (leaf.start, leaf.end()) {
             self.keep_together(leaf);
         }
     }
@@ -277,9 +293,9 @@ impl Core {
                     return None;
                 }
             },
-            Memory::Short(group, pages) => {
+            Memory::Short(reply) => {
                 self.folds.take(fold);
-                return Some(Reply::short(group, pages));
+                return Some(reply);
             }
         };
         let zeros = self.leaves.count_zeros(at);
@@ -334,7 +350,7 @@ impl Core {
         let frame = match self.memory(page, order, wanted, out) {
             Memory::Spare(frame) => Some(frame),
             Memory::Fresh => None,
-            Memory::Short(group, pages) => return Reply::short(group, pages),
+            Memory::Short(reply) => return reply,
         };
         let Some(id) = self.admit(at, frame, false) else {
             return Reply::Refused(Refusal::OutOfRecords);
@@ -453,7 +469,7 @@ impl Core {
                 let hole = self.frames.take_hole(order, self.node_of(page), start);
                 (hole.ok_or(Reply::Reclaim { pages })?, true)
             }
-            Memory::Short(group, pages) => return Err(Reply::short(group, pages)),
+            Memory::Short(reply) => return Err(reply),
         };
         let at = PageRange::block(page, order);
         let id = self.admit(at, Some(frame), fresh);
@@ -503,7 +519,7 @@ impl Core {
     ) -> Memory {
         let (group, pages) = (self.group_of(page), order.pages().0);
         if let Some((full, over)) = self.groups.beyond_max(group, pages) {
-            let short = Memory::Short(full, PageCount(over));
+            let short = Memory::Short(Reply::short(full, PageCount(over)));
             if !wanted {
                 return short;
             }
@@ -521,7 +537,12 @@ impl Core {
         }
         let missing = |core: &Self| (core.frames_in_use() + pages).saturating_sub(core.limit);
         if missing(self) > 0 && !wanted {
-            return Memory::Short(GroupId::ROOT, PageCount(missing(self)));
+            return Memory::Short(Reply::short(GroupId::ROOT, PageCount(missing(self))));
+        }
+        // By commands it would be a piece or two dozen of them at a time.
+        if order >= LARGE && (1..=self.frames.spare_pages()).contains(&missing(self)) {
+            let pages = PageCount(missing(self));
+            return Memory::Short(Reply::Scattered { pages });
         }
         if missing(self) > 0 && self.frames.spare_pages() > 0 {
             self.drain(missing(self), out);
@@ -537,7 +558,7 @@ impl Core {
             }
             short => {
                 self.count(group, |stat| stat.allocstall += 1);
-                Memory::Short(GroupId::ROOT, PageCount(short))
+                Memory::Short(Reply::short(GroupId::ROOT, PageCount(short)))
             }
         }
     }

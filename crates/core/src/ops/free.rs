@@ -252,6 +252,24 @@ impl Core {
         }
     }
 
+    /// Collects `missing` pages of spare frames that lie apart, because a fault wants them in one piece
+    /// ([`Reply::Scattered`]). They are to be given back, and [`Core::gathered`] to be told. An empty batch says that there are none.
+    ///
+    /// # Panics
+    /// When `gather` is not empty.
+    pub fn gather_scattered(&mut self, missing: PageCount, gather: &mut Gather) {
+        assert!(
+            gather.is_empty(),
+            "a batch is given back before it is used again"
+        );
+        while gather.room() > 0 && gather.frames < missing.0 {
+            let Some(frame) = self.frames.drain_one(missing.0 - gather.frames) else {
+                break;
+            };
+            self.gather_frame(frame, gather);
+        }
+    }
+
     /// A draining frame is to be given back with others.
     pub(crate) fn gather_frame(&mut self, frame: Frame, gather: &mut Gather) {
         let pages = frame.order().pages().0;

@@ -46,7 +46,7 @@ use crate::leaf::Entry;
 use crate::leaf_pages::LeafPages;
 use crate::limits::{
     ANSWER_COMMANDS, LEAF_OUT_LEAST, LEAF_OUT_SHARE, LEAF_OUT_SPLITS, LEAF_STEP, LEAVING_LEAVES,
-    LOAD_RESERVE,
+    LOAD_RESERVE, RECLAIM_BATCH,
 };
 use crate::lru::{UNWATCHED, VecId, WATCHED};
 use crate::machine::Core;
@@ -89,6 +89,8 @@ struct LeavingLeaf {
     left: LeafPages,
     /// A fault waits for it.
     waited_for: bool,
+    /// A stream wants it whole, due or not ([`clear_leaf`](super::clear_leaf)).
+    for_stream: bool,
     stage: Stage,
 }
 
@@ -106,6 +108,8 @@ enum Stage {
     /// It has left, or not. Its folios are told, by nobody but who has answered: the answer is given until all know, and must find
     /// the leaf as it was.
     Answered,
+    /// It has left in favour of a stream, and goes on to the store from this place on. Nobody waits for it any more.
+    Saves(u32),
 }
 
 /// What was seen of a leaf.
@@ -163,7 +167,7 @@ impl LeavingLeaf {
     }
 
     fn has_begun(&self) -> bool {
-        !matches!(self.stage, Stage::IsLookedAt(..))
+        !matches!(self.stage, Stage::IsLookedAt(..) | Stage::Saves(_))
     }
 
     /// Whether it goes on when the driver says how it went, and no sooner.
@@ -180,16 +184,11 @@ impl LeavingLeaf {
 impl Core {
     /// The leaf of a victim that is due is looked at next, if it may be worth it.
     pub(crate) fn consider_leaf(&mut self, victim: FolioId) -> bool {
-        if !self.leaving.allowed || self.leaving.leaves.is_full() {
-            return false;
-        }
         let oldest = *self.folios.get(victim);
         let start = PageRange::block(self.at(victim).start, Order::MAX).start;
-        let known = |leaf: &LeavingLeaf| leaf.start == start;
         if !may_leave(&oldest)
+            || !self.may_take_leaf(start)
             || self.leaving.is_refused(start)
-            || self.leaving.leaves.iter().any(known)
-            || !self.stands_alone(start)
             || self.trends.stands_in(start)
         {
             return false;
@@ -205,6 +204,32 @@ impl Core {
             young_below: self.idle_of_oldest(vec, &oldest) / YOUNG,
             ..Seen::default()
         };
+        self.look_at(start, vec, splits, false, seen);
+        true
+    }
+
+    /// Whether nothing speaks against it that a leaf leaves, as far as is known without looking at what it holds.
+    pub(crate) fn may_take_leaf(&self, start: PageIndex) -> bool {
+        let known = |leaf: &LeavingLeaf| leaf.start == start;
+        self.leaving.allowed
+            && !self.leaving.leaves.is_full()
+            && !self.leaving.leaves.iter().any(known)
+            && self.stands_alone(start)
+    }
+
+    /// A leaf that [may be taken](Self::may_take_leaf) leaves for a stream that wants all of it, and goes on to the store.
+    pub(crate) fn take_leaf_for_stream(&mut self, start: PageIndex, vec: VecId) {
+        self.look_at(start, vec, true, true, Seen::default());
+    }
+
+    fn look_at(
+        &mut self,
+        start: PageIndex,
+        vec: VecId,
+        splits: bool,
+        for_stream: bool,
+        seen: Seen,
+    ) {
         self.leaving.leaves.push(LeavingLeaf {
             start,
             vec,
@@ -213,9 +238,9 @@ impl Core {
             pages: LeafPages::NONE,
             left: LeafPages::NONE,
             waited_for: false,
+            for_stream,
             stage: Stage::IsLookedAt(0, seen),
         });
-        true
     }
 
     /// How long the oldest mapped folio has been idle: the victim's time, unless others are older, which are active or watched.
@@ -230,7 +255,8 @@ impl Core {
 
     /// The start of the leaf that is looked at now.
     pub(crate) fn leaf_to_look_at(&self) -> Option<PageIndex> {
-        let leaf = self.leaving.leaves.iter().find(|leaf| !leaf.has_begun());
+        let is_looked_at = |leaf: &&LeavingLeaf| matches!(leaf.stage, Stage::IsLookedAt(..));
+        let leaf = self.leaving.leaves.iter().find(is_looked_at);
         leaf.map(|leaf| leaf.start)
     }
 
@@ -253,6 +279,11 @@ impl Core {
             }
             Stage::GoesBack => {
                 self.end_leaf(number, false, out);
+            }
+            Stage::Saves(place) => {
+                if self.save_leaf(number, place, by, out) {
+                    return Some(Reply::Done);
+                }
             }
             Stage::Out | Stage::Answered => unreachable!("the driver goes on with it"),
         }
@@ -287,10 +318,16 @@ impl Core {
             self.leaving.leaves[number].stage = Stage::IsLookedAt(place, seen);
             return true;
         }
+        if leaf.for_stream && seen.folios == 0 && !stays {
+            // All that there is of it is in limbo.
+            self.leaving.leaves[number].stage = Stage::Saves(0);
+            return true;
+        }
         let due = 2 * seen.active <= seen.pages && 4 * seen.young <= 3 * seen.pages;
         let worth = seen.folios >= LEAF_OUT_LEAST && seen.pages <= self.limit / LEAF_OUT_SHARE;
         let node = self.lru.node(leaf.vec);
-        let frame = (!stays && due && worth)
+        let leaves = !stays && (leaf.for_stream || due && worth);
+        let frame = leaves
             .then(|| self.frames.take_block(node, LOAD_RESERVE))
             .flatten();
         match frame {
@@ -459,11 +496,52 @@ impl Core {
                 self.leaving.refuse(leaf.start);
             }
         }
-        self.leaving.leaves.swap_remove(number);
+        match taken && leaf.for_stream {
+            true => self.leaving.leaves[number].stage = Stage::Saves(0),
+            false => {
+                self.leaving.leaves.swap_remove(number);
+            }
+        }
         if leaf.waited_for {
             let at = PageRange::block(leaf.start, Order::MAX);
             out.push(Command::Wake { at });
         }
+        true
+    }
+
+    /// Some more of a leaf that has left for a stream goes to the store. True when that was all of it, or no more can.
+    fn save_leaf(
+        &mut self,
+        number: usize,
+        mut place: u32,
+        by: Reclaimer,
+        out: &mut Commands,
+    ) -> bool {
+        let LeavingLeaf { start, vec, .. } = self.leaving.leaves[number];
+        while place < LEAF_PAGES && out.len() < RECLAIM_BATCH {
+            let page = start.plus(place);
+            place += 1;
+            let Some(id) = self.folio_of(page) else {
+                continue;
+            };
+            let folio = *self.folios.get(id);
+            place = self.at(id).end().0 - start.0;
+            if folio.state != State::Limbo || folio.lazy || self.lru.of(&folio) != vec {
+                continue;
+            }
+            self.count_scan(id, by);
+            self.unlist(id);
+            if self.store_blocked && folio.must_be_written() || !self.evict(id, by, out) {
+                self.list_old(id, ListName::Limbo);
+                place = LEAF_PAGES;
+            }
+        }
+        self.leaving.leaves[number].stage = Stage::Saves(place);
+        if place < LEAF_PAGES {
+            return false;
+        }
+        self.stat.leaf_cleared += 1;
+        self.leaving.leaves.swap_remove(number);
         true
     }
 

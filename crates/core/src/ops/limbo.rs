@@ -91,23 +91,32 @@ impl Core {
                 self.list(id, ListName::Limbo);
                 continue;
             }
-            if !self.start_save(id, out) {
+            if !self.evict(id, by, out) {
                 self.list_old(id, ListName::Limbo);
                 break;
             }
-            self.folios.get_mut(id).errand = Errand::For(by);
-            let (cost, limit) = (self.cost_of(&folio), self.limit);
-            let lists = self.lru.get_mut(vec);
-            let sizes = lists.sizes();
-            lists.balance.gave(kind_of(&folio), n, sizes);
-            let workingset = &mut lists.workingset;
-            workingset.unproven.left(folio.age, workingset.now());
-            workingset.earn(n, cost);
-            workingset.earn_watched(n, limit, cost);
             started += n;
             saves += 1;
         }
         started
+    }
+
+    /// Starts the save of a folio in limbo that is on no list now, on behalf of `by`. False when no slot is to be had.
+    pub(crate) fn evict(&mut self, id: FolioId, by: Reclaimer, out: &mut Commands) -> bool {
+        let folio = *self.folios.get(id);
+        if !self.start_save(id, out) {
+            return false;
+        }
+        self.folios.get_mut(id).errand = Errand::For(by);
+        let (cost, limit, pages) = (self.cost_of(&folio), self.limit, folio.order.pages().0);
+        let lists = self.lruvec_of(id);
+        let sizes = lists.sizes();
+        lists.balance.gave(kind_of(&folio), pages, sizes);
+        let workingset = &mut lists.workingset;
+        workingset.unproven.left(folio.age, workingset.now());
+        workingset.earn(pages, cost);
+        workingset.earn_watched(pages, limit, cost);
+        true
     }
 
     /// Who leaves limbo next: of the kind whose turn it is, if that has something there.

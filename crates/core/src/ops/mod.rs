@@ -3,6 +3,7 @@
 mod advise;
 mod ahead;
 mod charge;
+pub(crate) mod clear_leaf;
 mod complete;
 mod deferred_split;
 mod discard;

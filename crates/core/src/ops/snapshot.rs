@@ -250,7 +250,7 @@ impl Core {
         let frame = match self.memory(page, order, wanted, out) {
             Memory::Spare(frame) => Some(frame),
             Memory::Fresh => None,
-            Memory::Short(group, pages) => return Reply::short(group, pages),
+            Memory::Short(reply) => return reply,
         };
         let at = PageRange::block(page, order);
         let Some(id) = self.admit(at, frame, false) else {

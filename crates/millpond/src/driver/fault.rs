@@ -221,6 +221,13 @@ impl Driver {
                     // What is there next may be mapped whole; in limbo, while the store takes nothing, it must be.
                     max_order = most;
                 }
+                Reply::Scattered { pages } => {
+                    went(FaultPath::Reclaimed);
+                    drop(core);
+                    if !self.give_scattered_back(pages) {
+                        max_order = max_order.smaller().unwrap_or(max_order);
+                    }
+                }
                 Reply::Reclaim { pages } => {
                     went(FaultPath::Reclaimed);
                     // What is missing, and what is there but too little by itself: a large folio needs both at once.

@@ -10,7 +10,7 @@ use super::Driver;
 use super::free::Freed;
 use arrayvec::ArrayVec;
 use millpond_core::gather::{Gather, Gathered};
-use millpond_core::{Commands, Core, Frame, Mmu, PageRange};
+use millpond_core::{Commands, Core, Frame, Mmu, PageCount, PageRange};
 use std::sync::PoisonError;
 use std::time::Instant;
 
@@ -83,6 +83,18 @@ impl Driver {
     pub(super) fn give_spare_frames_back(&self) {
         let most = self.freer.chunk();
         self.give_back_while(|core, gather| core.gather_spare(most, gather));
+    }
+
+    /// What is spare in small pieces goes to the kernel, `missing` pages of it, so that a large one can be had. For threads inside the
+    /// gate. Whether there was any.
+    pub(super) fn give_scattered_back(&self, missing: PageCount) -> bool {
+        let mut gather = (self.freer.spare.lock()).unwrap_or_else(PoisonError::into_inner);
+        self.lock().gather_scattered(missing, &mut gather);
+        let found = !gather.is_empty();
+        if found {
+            self.give_back(&mut gather, Freed::ByOwner);
+        }
+        found
     }
 
     /// Gives back what `collect` finds, batch by batch, until it finds nothing.

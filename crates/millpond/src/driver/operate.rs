@@ -101,6 +101,7 @@ impl Driver {
                 Reply::NeedsResident { page } => self.make_resident(page)?,
                 Reply::Refused(refusal) => return Err(refusal),
                 Reply::Present
+                | Reply::Scattered { .. }
                 | Reply::Reclaim { .. }
                 | Reply::ReclaimGroup { .. }
                 | Reply::Group { .. }

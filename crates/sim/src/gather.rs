@@ -178,6 +178,9 @@ impl World {
             }
             self.check_state()?;
             if gather.is_empty() {
+                if let Spare::Scattered(missing) = what {
+                    breach!("{missing:?} pages are said to be there in pieces, and none are");
+                }
                 return Ok(());
             }
             let name = match what {

@@ -4,7 +4,8 @@
 //! lowered, or beyond the cap on lazily freed memory is gathered and given back by whoever finds it: the tick, the call that lowers the
 //! budget, the one that frees lazily. *What copies leave behind* is given back by the reclaim thread, ahead of the faults that would have
 //! to. *What is discarded while threads may touch it* is given back by who discards, inside the gate. One large batch is kept for that;
-//! who finds it in use has an inline one, and asks for the core's lock more often.
+//! who finds it in use has an inline one, and asks for the core's lock more often. So does a fault that gives back *what is spare in pieces*
+//! because it needs a large one.
 
 use super::Driver;
 use super::free::Freed;
@@ -85,14 +86,17 @@ impl Driver {
         self.give_back_while(|core, gather| core.gather_spare(most, gather));
     }
 
-    /// What is spare in small pieces goes to the kernel, `missing` pages of it, so that a large one can be had. For threads inside the
+    /// What is spare in small pieces goes to the kernel, `missing` pages of it, so that a fault can have a large one. For threads inside the
     /// gate. Whether there was any.
     pub(super) fn give_scattered_back(&self, missing: PageCount) -> bool {
-        let mut gather = (self.freer.spare.lock()).unwrap_or_else(PoisonError::into_inner);
-        self.lock().gather_scattered(missing, &mut gather);
+        // Who holds it may be the thread that this fault has interrupted.
+        let mut large = self.freer.spare.try_lock();
+        let mut inline = Gather::new();
+        let gather = large.as_deref_mut().unwrap_or(&mut inline);
+        self.lock().gather_scattered(missing, gather);
         let found = !gather.is_empty();
         if found {
-            self.give_back(&mut gather, Freed::ByOwner);
+            self.give_back(gather, Freed::ByOwner);
         }
         found
     }

@@ -142,8 +142,13 @@ impl World {
             };
         }
         let (next, stride, left) = match self.rng.chance(400) {
-            true => (PageRange::block(page, Order::MAX).start, 1, 4 * LEAF_PAGES),
-            false => (page, self.rng.between(29, 299), 200),
+            true => (PageRange::block(page, Order::MAX).start, 1, 8 * LEAF_PAGES),
+            // Few are forgotten by the next stream; many keep leaves where they are.
+            false => (
+                page,
+                self.rng.between(29, 299),
+                self.rng.pick(&[12, 12, 200]),
+            ),
         };
         Op::Access {
             range,

@@ -2,10 +2,10 @@
 //!
 //! Random accesses leave a leaf in memory in pieces. A stream that comes to it wants what lies between them, and gets it by a call for each hole
 //! and a fault for every few of these; what came in so leaves so, and the next stream finds the pieces of two. Of 512 MiB in memory
-//! for 256, read in order after 100,000 random reads, a page took 2.0 µs, and 1.7 in the lap after it. A leaf that comes and goes whole takes 0.6.
+//! for 256, read in order after 100,000 random reads, a page took 2.2 µs, and 1.6 in the lap after it. Of a leaf that comes and goes whole it takes 0.65.
 //!
 //! So what there is of the leaf is put out first: out of the program by its page table ([`leaf_out`](super::leaf_out)), and on to the store at
-//! once. Then all of it comes in as one folio. The first lap takes 1.25 µs a page that way, the second 0.63. To read a hundred pages again
+//! once. Then all of it comes in as one folio. The first lap takes 1.3 µs a page that way, the second 0.65. To read a hundred pages again
 //! costs less than eighty calls for the holes between them, and what has not changed is not written. (The kernel's khugepaged copies what is in memory to a
 //! huge page, and brings in what is not, page by page.)
 //!

@@ -27,6 +27,10 @@
 //! nine tenths of memory in place of another, a scan beside it, never stayed, and was missed 13 times a page in 20 turns
 //! (`millpond/tests/working_sets.rs`). Now it stays at once, with a fault a page. The price: watched pages go one by one again.
 //!
+//! # For a stream
+//! A stream that wants all of a leaf of which a part is in memory has that put out, due or not ([`clear_leaf`](super::clear_leaf)). What has left
+//! so does not stay in limbo: the same events go on to save it, and what was in limbo before.
+//!
 //! # In steps
 //! A leaf has up to 512 folios, and to look at one and to take it off its list is a tenth of a microsecond each. A fault that waits for
 //! the core should not wait for all of them, so each event goes on by [`LEAF_STEP`] folios and asks to be sent again: the leaf is *looked at*, then its
@@ -533,11 +537,12 @@ impl Core {
             self.unlist(id);
             if self.store_blocked && folio.must_be_written() || !self.evict(id, by, out) {
                 self.list_old(id, ListName::Limbo);
-                place = LEAF_PAGES;
+                self.leaving.leaves.swap_remove(number);
+                return true;
             }
         }
-        self.leaving.leaves[number].stage = Stage::Saves(place);
         if place < LEAF_PAGES {
+            self.leaving.leaves[number].stage = Stage::Saves(place);
             return false;
         }
         self.stat.leaf_cleared += 1;

@@ -21,7 +21,7 @@ use crate::frames::Frames;
 use crate::group::{GroupId, GroupLimits, Groups, NodeId};
 use crate::leaf::{LeafTable, Place};
 use crate::limits::{DEFERRED_SPLITS, LARGE, REFAULT_COST_MOST, TRIM_AT_ONCE};
-use crate::lru::{ANON, FILE, KINDS, Lruvec, Lruvecs, kind_of};
+use crate::lru::{ANON, FILE, KINDS, Lruvec, Lruvecs, VecId, kind_of};
 use crate::ops::clear_leaf::Clearing;
 use crate::ops::free::Demand;
 use crate::ops::lazy_free::Recount;
@@ -469,6 +469,13 @@ impl Core {
     /// What a major fault costs for pages like these, in sixteenths of a rescue.
     pub(crate) fn cost_of(&self, folio: &Folio) -> u32 {
         self.refault_cost[kind_of(folio)]
+    }
+
+    /// The same for the dearest pages of a lruvec.
+    pub(crate) fn dearest(&self, vec: VecId) -> u32 {
+        let kinds = self.lru.get(vec).kinds().iter();
+        let costs = kinds.map(|&kind| self.refault_cost[kind]);
+        costs.max().unwrap_or_default()
     }
 
     /// Whether the pages of the region around `page` are a file's.

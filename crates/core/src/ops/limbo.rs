@@ -47,7 +47,10 @@ impl Core {
         }
         let least = u32::from(self.config.limbo_share);
         let share = match self.config.workingset {
-            true => lists.workingset.limbo_share(part == WATCHED, least),
+            true => {
+                let cost = self.dearest(vec);
+                lists.workingset.limbo_share(part == WATCHED, cost, least)
+            }
             false => least,
         };
         let wanted = u64::from(limbo + mapped) * u64::from(share) / 1024;
@@ -189,9 +192,8 @@ impl Core {
             pages(ListName::Inactive) + pages(ListName::Limbo),
         );
         let watched = parts == [WATCHED];
-        let share = lists
-            .workingset
-            .limbo_share(watched, u32::from(self.config.limbo_share));
+        let (cost, least) = (self.dearest(vec), u32::from(self.config.limbo_share));
+        let share = lists.workingset.limbo_share(watched, cost, least);
         let stays = (u64::from(all) * u64::from(1024 - share) / 1024).max(1);
         match u64::from(mapped) <= stays {
             true => active,

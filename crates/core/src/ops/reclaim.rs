@@ -211,13 +211,10 @@ impl Core {
         }
         let least = self.limbo_least(vec);
         let behind = [UNWATCHED, WATCHED].map(|part| self.limbo_behind(vec, part));
-        let costs = self.lru.get(vec).kinds().iter();
-        let dearest = costs.map(|&kind| self.refault_cost[kind]).max();
-        let dearest = dearest.unwrap_or_default();
         // What is earned must fit into the batch: where limbo is to grow, less is saved in one.
         let most = match behind {
             [0, 0] => RECLAIM_BATCH as u32,
-            _ => (RECLAIM_BATCH as u32 * SIXTEENTH / pace(dearest)).max(1),
+            _ => (RECLAIM_BATCH as u32 * SIXTEENTH / pace(self.dearest(vec))).max(1),
         };
         let surplus = self.in_limbo(vec).saturating_sub(least);
         let saved = self.save_oldest(vec, pages.0.min(surplus), most, by, out);

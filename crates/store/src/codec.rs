@@ -9,6 +9,7 @@ use crate::checksum::Checksums;
 use crate::image::BLOCK;
 use crate::lz4::{Malformed, decompress_start};
 use crate::mem::PAGE;
+use crate::paged;
 use crate::scratch::Tables;
 use crate::slot_table::{Block, Kind};
 use lz4_flex::block::{compress_into_with_table, get_maximum_output_size};
@@ -48,7 +49,7 @@ pub(crate) struct Want<'a> {
 pub(crate) struct Stored<'a> {
     /// Nothing for a fill.
     pub(crate) bytes: &'a [u8],
-    /// The checksums of its pages, where they are kept: the block's own is made of them.
+    /// The checksums of its pages, where they are kept: the block's own is made of them, and each page has a stream of its own.
     pub(crate) pages: Option<&'a PageSums>,
 }
 
@@ -59,7 +60,7 @@ pub(crate) type PageSums = [[u8; size_of::<u128>()]];
 /// when a part has to be cut from a decompressed block.
 ///
 /// What is checked is the copy that the caller gets, whenever the block is wanted whole or its pages have checksums of
-/// their own; else all of the block is.
+/// their own ([`paged`]); else all of the block is.
 pub(crate) fn restore<'p>(
     block: &Block,
     stored: Stored<'_>,
@@ -85,25 +86,19 @@ pub(crate) fn restore<'p>(
             out.copy_from_slice(&bytes[from..end]);
             sums.of_block(bytes)
         }
-        (Kind::Lz4, _) if whole => {
-            decompress(bytes, out)?;
-            sums.of_block(out)
-        }
         (Kind::Lz4, Some(pages)) => {
-            // What comes before the part has to be decompressed with it, what comes after has not.
-            if from == 0 {
-                decompress_part(bytes, out)?;
-            } else {
-                let plain = &mut plain()[..end];
-                decompress_part(bytes, plain)?;
-                out.copy_from_slice(&plain[from..]);
-            }
-            let expected = &pages[from / PAGE..];
-            let right = |(page, sum): (&[u8], &[u8; 16])| sums.of(page).to_le_bytes() == *sum;
-            if !out.chunks(PAGE).zip(expected).all(right) {
-                return Err(LoadError::Corrupt);
+            let expected = pages.iter().enumerate().skip(from / PAGE);
+            for (page, (number, sum)) in out.chunks_mut(PAGE).zip(expected) {
+                paged::decode(bytes, pages.len(), number, page)?;
+                if sums.of(page).to_le_bytes() != *sum {
+                    return Err(LoadError::Corrupt);
+                }
             }
             block_sum(pages, sums)
+        }
+        (Kind::Lz4, None) if whole => {
+            decompress(bytes, out)?;
+            sums.of_block(out)
         }
         (Kind::Lz4, None) => {
             let plain = &mut plain()[..len];

@@ -7,10 +7,11 @@
 
 use crate::arena::{Arena, Place};
 use crate::checksum::Checksums;
-use crate::codec::{COMPRESSED_MAX, Stored, Want, block_sum, compress, pays, restore};
+use crate::codec::{COMPRESSED_MAX, Stored, Want, block_sum, pays, restore};
 use crate::error::OpenError;
 use crate::image::{self, Image, MAX_BLOCKS, RAM_BLOCK};
 use crate::mem::PAGE;
+use crate::paged::{encode, kept_sums};
 use crate::scratch::ScratchPool;
 use crate::slot_table::{Block, ClaimError, Kind, SlotTable};
 use millpond_core::SlotPart;
@@ -20,15 +21,6 @@ use rustix::io::Errno;
 
 /// Records that a slot of 64 KiB has.
 const FEW: usize = 4;
-
-/// Bytes of checksums that are kept before the LZ4 bytes of a block of `len` bytes: one for each page, unless the block's own
-/// is the only one.
-fn kept_sums(len: usize) -> usize {
-    match len / PAGE {
-        1 => 0,
-        pages => pages * size_of::<u128>(),
-    }
-}
 
 /// How a [`CompressedRam`] is to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -210,7 +202,7 @@ impl CompressedRam {
             blocks[count] = match (part.word, &mut scratch) {
                 (None, Some(scratch)) => {
                     let scratch = scratch.parts();
-                    let size = compress(part.data, scratch.tables, scratch.wire);
+                    let size = encode(part.data, scratch.tables, scratch.wire);
                     let pages = kept_sums(part.data.len());
                     let (kind, bytes) = if pays(size.saturating_add(pages), part.data.len()) {
                         (Kind::Lz4, &scratch.wire[..size])

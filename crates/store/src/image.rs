@@ -3,8 +3,8 @@
 //! A folio is cut into blocks, so that a part of a 2 MiB slot can be loaded without decompressing all
 //! of it. Each page has its own checksum, so each load verifies every byte that it hands out, and a page that was loaded
 //! alone can be told to be unchanged. How
-//! long a block is, is the store's choice. In RAM it is 16 KiB: one page of a block of 64 KiB took 6 µs
-//! to get at, of which 5 went into its neighbours. In a file it is 64 KiB, as a block begins at a block of the file, and what is left of
+//! long a block is, is the store's choice. In RAM it is 16 KiB, in which each page is compressed by itself ([`paged`](crate::paged)): one page of a block of
+//! 64 KiB took 6 µs to get at, of which 5 went into its neighbours. In a file it is 64 KiB, as a block begins at a block of the file, and what is left of
 //! that is lost; inside, it is compressed by 16 KiB as well (`file/segments.rs`).
 
 use crate::checksum::{BLOCK_PAGES, Checksums};

@@ -36,6 +36,7 @@ mod image;
 mod lz4;
 mod mem;
 mod null;
+mod paged;
 mod pieces;
 mod scratch;
 mod slot_table;

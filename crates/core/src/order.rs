@@ -380,9 +380,12 @@ impl Trends {
             }
             at.0 >= to
         };
+        // Whoever has come here stands beside this page: most faults at random are known by that, for one entry next to that of the page.
+        let is_beside = |page: u32| present(PageIndex(page)).is_some();
+        let from_below = page.0 == start || is_beside(page.0 - 1);
         if here.above != 0 {
             let above = start + u32::from(here.above) - 1;
-            let up = page.0 >= above && steps_over(above, page.0);
+            let up = page.0 == above || page.0 > above && from_below && steps_over(above, page.0);
             let down = here.below != 0
                 && page.0 < start + u32::from(here.below)
                 && steps_over(page.0 + 1, start + u32::from(here.below));
@@ -397,7 +400,11 @@ impl Trends {
             let folio = (leaf < leaves).then(there).flatten();
             folio.is_some_and(|folio| folio.len.0 == LEAF_PAGES)
         };
-        for before in (leaf.saturating_sub(STEP_OVER)..leaf).rev() {
+        let before = match from_below {
+            true => leaf.saturating_sub(STEP_OVER)..leaf,
+            false => leaf..leaf,
+        };
+        for before in before.rev() {
             let run = self.of(before);
             if run.above != 0 {
                 let end = before * LEAF_PAGES + u32::from(run.above) - 1;
@@ -409,6 +416,9 @@ impl Trends {
             if !whole(before) {
                 break;
             }
+        }
+        if page.0 + 1 != start + LEAF_PAGES && !is_beside(page.0 + 1) {
+            return None;
         }
         for after in leaf + 1..=leaf + STEP_OVER {
             let run = self.of(after);

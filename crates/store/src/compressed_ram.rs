@@ -10,7 +10,7 @@ use crate::checksum::Checksums;
 use crate::codec::{COMPRESSED_MAX, Stored, Want, block_sum, pays, restore};
 use crate::error::OpenError;
 use crate::image::{self, Image, MAX_BLOCKS, RAM_BLOCK};
-use crate::mem::PAGE;
+use crate::mem::{LINE, PAGE, prefetch};
 use crate::paged::{encode, kept_sums};
 use crate::scratch::ScratchPool;
 use crate::slot_table::{Block, ClaimError, Kind, SlotTable};
@@ -21,6 +21,9 @@ use rustix::io::Errno;
 
 /// Records that a slot of 64 KiB has.
 const FEW: usize = 4;
+
+/// Lines of a stream that are asked for ahead: the processor asks for the rest by itself once it sees the first ones read.
+const EXPECTED: usize = 4;
 
 /// How a [`CompressedRam`] is to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -140,6 +143,40 @@ impl CompressedRam {
         Stored {
             bytes,
             pages: (!sums.is_empty()).then_some(sums.as_chunks().0),
+        }
+    }
+
+    /// Asks for what is read first of a block of `len` bytes, when it is wanted `from` that many bytes on: its checksums and ends, and its stream, which
+    /// starts about there. The ends would tell exactly, but one miss later.
+    ///
+    /// Compressed memory is in no cache: a load waited for the record, for sums and ends, and for the stream, one after the other. 0.65 µs a page for 0.73, 1.55
+    /// for 1.76 of Python's.
+    fn expect(&self, block: &Block, len: usize, from: usize) {
+        if block.kind != Kind::Lz4 {
+            return;
+        }
+        let (object, sums) = (self.arena.address(Place(block.place)), kept_sums(len));
+        prefetch(object);
+        prefetch(object.wrapping_add(sums));
+        let about = sums + usize::from(block.size) * from / len;
+        for line in 0..EXPECTED {
+            prefetch(object.wrapping_add(about + line * LINE));
+        }
+    }
+
+    /// Asks for the checksums that a page will be compared with, while its own is taken: 0.82 µs for 0.89 when it is unchanged.
+    fn expect_sums(&self, part: SlotPart, len: usize) {
+        let slot = self.table.pin(part.slot);
+        let Some(mut blocks) = slot
+            .as_ref()
+            .and_then(|slot| slot.blocks_of(part.first, len))
+        else {
+            return;
+        };
+        if let Some((block, ..)) = blocks.next()
+            && block.kind == Kind::Lz4
+        {
+            prefetch(self.arena.address(Place(block.place)));
         }
     }
 
@@ -264,6 +301,9 @@ impl Store for CompressedRam {
         previous: Option<SlotPart>,
         data: &[u8],
     ) -> Result<Saved, SaveError> {
+        if let Some(part) = previous {
+            self.expect_sums(part, data.len());
+        }
         let holds = |part, image: &Image<'_>| self.holds_image(part, image);
         let put = |image: &Image<'_>| self.put(slot, image);
         image::save(data, RAM_BLOCK, previous, &self.sums, holds, put)
@@ -280,6 +320,7 @@ impl Store for CompressedRam {
         for (block, at, len) in blocks {
             let part = rest.len().min(at + len - from);
             let (out, after) = rest.split_at_mut(part);
+            self.expect(&block, len, from - at);
             // SAFETY: the slot is pinned.
             let stored = unsafe { self.stored(&block, len) };
             let want = Want {

@@ -11,6 +11,21 @@ use std::ptr::{self, NonNull};
 /// The kernel's page, and the grain of everything below.
 pub(crate) const PAGE: usize = 4096;
 
+/// Bytes in a line of the processor's caches.
+pub(crate) const LINE: usize = 64;
+
+/// Asks for the cache line at `at`, ahead of its use. It need not be anybody's memory.
+#[inline]
+pub(crate) fn prefetch(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint: it faults nowhere and changes nothing.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 /// A private anonymous mapping, zeroed, page-aligned, unmapped when dropped. A forked child has its
 /// own copy.
 pub(crate) struct Mapping {

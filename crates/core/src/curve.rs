@@ -11,7 +11,7 @@
 //! of times, which the core does not have, it would have been 54.
 //!
 //! # What is done instead
-//! The same question is put to caches in miniature, as the one of which rule is better ([`duel`](crate::duel)): a cache of
+//! The same question is put to caches in miniature, as the one of which rule is better (`duel.rs`): a cache of
 //! 1/64 of the seats under 1/64 of the addresses, chosen by hash, misses as often as the whole, and
 //!
 //! ```text

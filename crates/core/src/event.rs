@@ -164,7 +164,7 @@ pub enum Event {
         /// How it went.
         outcome: Outcome,
     },
-    /// [`Command::TakeOutLeaf`] has been carried out, or could not be: then all is mapped as before. [`Reply::More`] asks for the same
+    /// [`Command::TakeOutLeaf`](crate::Command::TakeOutLeaf) has been carried out, or could not be: then all is mapped as before. [`Reply::More`] asks for the same
     /// event again.
     LeafTakenOut {
         /// The leaf that the command named.

@@ -35,7 +35,7 @@ use crate::swap::{SlotId, Slots};
 use crate::workingset::{Rule, ShadowLayout, is_watched};
 use std::collections::VecDeque;
 
-/// The state machine. See the [module](self).
+/// The state machine: an event in, commands out ([`Core::handle`]). All state is in here, and it touches nothing outside.
 #[derive(Debug)]
 pub struct Core {
     pub(crate) config: Config,

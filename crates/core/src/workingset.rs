@@ -75,10 +75,10 @@
 //!
 //! # Streams
 //! What a stream longer than memory leaves behind is taken for older than all others, and the rules do not hear of it: see
-//! [`drop_behind`](crate::drop_behind).
+//! `drop_behind.rs`.
 //!
 //! # When memory fills
-//! What came while nothing left was never looked at, and may leave by either end: see [`unproven`](crate::unproven).
+//! What came while nothing left was never looked at, and may leave by either end: see `unproven.rs`.
 //!
 //! # How long limbo is
 //! A rescue costs 4 to 6 µs, a major fault from compressed RAM 6, from a file 60 to 100. What does a rescue buy? That one folio, known to

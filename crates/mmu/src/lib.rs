@@ -7,7 +7,7 @@
 //! small one, from where they are moved.
 //!
 //! A [`FaultSink`] is told of every fault, either in the faulting thread ([`Delivery::InThread`]) or in one
-//! handler thread ([`Delivery::Handler`]). [`capabilities`] says what this kernel and this user may do.
+//! handler thread ([`Delivery::Handler`]). [`fn@capabilities`] says what this kernel and this user may do.
 //!
 //! Everything below [`FaultSink::fault`] works without the global allocator, without thread-local storage
 //! and without a lock, because it may run inside the program's own allocator.

@@ -11,7 +11,7 @@ const B1: usize = 2;
 const B2: usize = 3;
 const NOWHERE: u8 = 4;
 
-/// See the [module](self).
+/// ARC: used once lately against used more often, with a ghost list behind each.
 #[derive(Clone, Debug)]
 pub struct Arc {
     pages: u32,

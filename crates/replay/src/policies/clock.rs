@@ -7,7 +7,7 @@ const GONE: u8 = 0;
 const HERE: u8 = 1;
 const USED: u8 = 2;
 
-/// See the [module](self).
+/// Second chance: a ring with a bit for each page.
 #[derive(Clone, Debug)]
 pub struct Clock {
     state: Vec<u8>,

@@ -2,7 +2,7 @@
 
 use super::Cache;
 
-/// See the [module](self).
+/// First in, first out.
 #[derive(Clone, Debug)]
 pub struct Fifo {
     here: Vec<bool>,

@@ -20,7 +20,7 @@ enum Kind {
     Ghost,
 }
 
-/// See the [module](self).
+/// LIRS: who was used at short intervals stays, all others pass through a hundredth of the cache.
 #[derive(Clone, Debug)]
 pub struct Lirs {
     lir_pages: u32,

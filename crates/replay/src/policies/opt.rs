@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 
 const NEVER: u32 = u32::MAX;
 
-/// See the [module](self).
+/// Belady's algorithm: who is wanted last goes. It needs to know the future.
 #[derive(Clone, Debug)]
 pub struct Opt {
     pages: usize,

@@ -18,7 +18,7 @@ enum Place {
     Ghost,
 }
 
-/// See the [module](self).
+/// S3-FIFO: a small queue for newcomers, a main one, and ghosts.
 #[derive(Clone, Debug)]
 pub struct S3Fifo {
     small_pages: u32,

@@ -9,7 +9,7 @@ const GONE: u8 = 0;
 const HERE: u8 = 1;
 const USED: u8 = 2;
 
-/// See the [module](self).
+/// SIEVE: a FIFO whose hand stays where it is.
 #[derive(Clone, Debug)]
 pub struct Sieve {
     pages: u32,

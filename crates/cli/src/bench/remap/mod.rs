@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | `move` | what does it cost to move memory that is all mapped, from any offset? And if half of it is in the store? | [`moving`] |
 //! | `scale` | does that grow with the pages, or with the tables that hold them? | [`moving`] |
-//! | `vec` | what does it cost to grow a vector by pushes, up to the budget and beyond? | [`vec`] |
+//! | `vec` | what does it cost to grow a vector by pushes, up to the budget and beyond? | [`mod@vec`] |
 //!
 //! As in the other benchmarks each measurement is a fresh process, and the sides of a part take turns in every round.
 

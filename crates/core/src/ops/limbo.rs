@@ -18,7 +18,7 @@ use crate::lru::{ANON, FILE, VecId, WATCHED, kind_of};
 use crate::machine::Core;
 use crate::places::block_of;
 use crate::unproven::End;
-use crate::workingset::Rule;
+use crate::workingset::{Rule, is_worth_a_look};
 
 impl Core {
     /// Pages in limbo, or on their way there.
@@ -31,9 +31,18 @@ impl Core {
     /// How long limbo is at least, so that who leaves memory has been there: the lruvec's share, by its pages, of what is
     /// configured for all.
     pub(crate) fn limbo_least(&self, vec: VecId) -> u32 {
-        let all = u64::from(self.limit) * u64::from(self.config.limbo_share) / 1024;
+        let all = u64::from(self.limit) * u64::from(self.least_share(vec)) / 1024;
         let total = self.lru.pages().max(1);
         (all * u64::from(self.lru.get(vec).pages()) / u64::from(total)) as u32
+    }
+
+    /// Limbo's least share of a lruvec, in 1/1024: what is configured, or half of it where a rescue is likely to cost more than it buys.
+    fn least_share(&self, vec: VecId) -> u32 {
+        let share = u32::from(self.config.limbo_share);
+        match is_worth_a_look(self.dearest(vec)) {
+            true => share,
+            false => share / 2,
+        }
     }
 
     /// By how many pages a part's limbo is shorter than it should be.
@@ -45,7 +54,7 @@ impl Core {
             limbo += pages(ListName::Limbo) + pages(ListName::LimboActive);
             mapped += pages(ListName::Active) + pages(ListName::Inactive);
         }
-        let least = u32::from(self.config.limbo_share);
+        let least = self.least_share(vec);
         let share = match self.config.workingset {
             true => {
                 let cost = self.dearest(vec);
@@ -192,7 +201,7 @@ impl Core {
             pages(ListName::Inactive) + pages(ListName::Limbo),
         );
         let watched = parts == [WATCHED];
-        let (cost, least) = (self.dearest(vec), u32::from(self.config.limbo_share));
+        let (cost, least) = (self.dearest(vec), self.least_share(vec));
         let share = lists.workingset.limbo_share(watched, cost, least);
         let stays = (u64::from(all) * u64::from(1024 - share) / 1024).max(1);
         match u64::from(mapped) <= stays {

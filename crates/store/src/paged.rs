@@ -15,7 +15,7 @@
 //! A page that LZ4 does not shrink lies there as it is, and is told by its length. A block of a single page is its stream and nothing else.
 //!
 //! *Whose decompressor.* The reference library is faster with many short sequences, ours ([`lz4`](crate::lz4)) with a few long ones: 0.75 for 0.88 µs a page of a
-//! quarter noise and the rest a run. So ours begins, and hands over after eight of them, which costs what is dear to begin with 2 to 4 %.
+//! quarter noise and the rest a run. So ours begins, and the library starts over after eight of them, which costs the others a few percent.
 
 use crate::codec::{compress, decompress};
 use crate::lz4::{Malformed, decompress_first};

@@ -32,7 +32,7 @@ pub struct Config {
     pub lazyfree_max: PageCount,
     /// Memory nodes (NUMA) that regions are spread over.
     pub nodes: u8,
-    /// Limbo's least share of the limit, in 1/1024; half as much where a major fault costs no more than two rescues. It grows where that is worth its cost; see [`workingset`](crate::workingset).
+    /// Limbo's least share of the limit, in 1/1024. It grows where that is worth its cost; see [`workingset`](crate::workingset).
     pub limbo_share: u16,
     /// What a major fault costs, in sixteenths of what a rescue from limbo costs: 256 is a file on a disk (60 to 100 µs
     /// against 4 to 6), 20 is compressed RAM. [`Event::SetRefaultCost`](crate::Event::SetRefaultCost) changes it.

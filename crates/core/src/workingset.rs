@@ -106,8 +106,7 @@
 //! Before the first answer there is only `C`: as `h₁ − h₀` is at most one, the first inequality cannot hold for `C` below 1, and for 2 it is as likely as not.
 //! So limbo begins at nine tenths where a major fault costs more than two rescues, and at its least where not, until rescues have told. Begun at nine tenths
 //! with compressed RAM, in memory that was just filled by folios of 2 MiB the answer came after half of 100,000 random reads: 6,000 rescues of pages and 580 of
-//! these folios, which are touched again as soon as they are in limbo, for 900 and 170. The least is half as much there: random reads of such memory take 4.54 µs
-//! for 4.70, and over the 15 traces in 10 to 90 % major faults and rescues cost 0.2515 rescues an access for 0.2537, with as many major faults.
+//! these folios, which are touched again as soon as they are in limbo, for 900 and 170.
 //!
 //! These are averages. In any case limbo may cost no more than a part of what major faults cost, a quarter where one is as cheap as a rescue and seven
 //! sixteenths where it costs 16: each page that leaves memory earns the right to take out `1 + C/4` to `1 + 7C/16` others, and without it nobody is taken
@@ -428,7 +427,7 @@ impl Workingset {
 
     /// The same of what is not watched: what rescues have told, or what is likely.
     fn share(&self, cost: u32, least: u32) -> u32 {
-        self.share.unwrap_or(match is_worth_a_look(cost) {
+        self.share.unwrap_or(match cost > LIKELY {
             true => LIMBO_MOST,
             false => least,
         })
@@ -546,11 +545,6 @@ impl Workingset {
         let left = credit.saturating_sub_unsigned(pages.saturating_mul(SIXTEENTH));
         *credit = if watched { left } else { left.max(0) };
     }
-}
-
-/// Whether a rescue is likely to buy more than it costs, going by what a major fault costs alone.
-pub(crate) fn is_worth_a_look(cost: u32) -> bool {
-    cost > LIKELY
 }
 
 /// How many pages may be taken out for each that leaves memory, in sixteenths; `cost` is that of a major fault.

@@ -83,6 +83,16 @@ impl StoreKind {
         }
     }
 
+    /// Limbo's least share of the budget where none is asked for, in 1/1024: half of the `usual` one where a rescue hardly costs less than a major fault.
+    /// Random reads of memory that was just filled by leaves take 4.54 µs for 4.70 that way, and over 15 traces in 10 to 90 % of their footprint major
+    /// faults and rescues cost 0.2515 rescues an access for 0.2537, with as many major faults.
+    fn limbo_share(&self, usual: u16) -> u16 {
+        match self {
+            Self::None | Self::CompressedRam { .. } | Self::Auto { .. } => usual / 2,
+            Self::File { .. } => usual,
+        }
+    }
+
     fn open(&self, ram: u64, charge: Charge) -> Result<Box<dyn Store>, StoreError> {
         Ok(match self {
             Self::None => Box::new(Null),
@@ -254,7 +264,8 @@ impl ManagerBuilder {
         self
     }
 
-    /// Limbo's least share of the budget, in 1/1024; it grows where that is worth its faults. How long a folio that was taken out waits in RAM for a second touch.
+    /// Limbo's least share of the budget, in 1/1024 (32 unless said otherwise, and 16 with compressed RAM); it grows where that is worth its faults. How long a folio
+    /// that was taken out waits in RAM for a second touch.
     pub fn limbo_share(mut self, share: u16) -> Self {
         self.limbo_share = Some(share);
         self
@@ -352,7 +363,9 @@ impl ManagerBuilder {
         let config = Config {
             records: records(arena, limit),
             lazyfree_max: self.lazyfree_max.map_or(usual.lazyfree_max, pages),
-            limbo_share: self.limbo_share.unwrap_or(usual.limbo_share),
+            limbo_share: self
+                .limbo_share
+                .unwrap_or_else(|| self.store.limbo_share(usual.limbo_share)),
             refault_cost: self.store.refault_cost(),
             workingset: self.workingset,
             nodes: nodes.len().max(1) as u8,

@@ -124,16 +124,15 @@ impl CompressedRam {
     /// The block is of a slot that is pinned while the bytes are in use.
     unsafe fn stored(&self, block: &Block, len: usize) -> Stored<'_> {
         let (sums, bytes) = match block.kind {
-            Kind::Fill => (0, 0),
+            Kind::Fill => {
+                return Stored {
+                    bytes: &[],
+                    pages: None,
+                };
+            }
             Kind::Raw => (0, len),
             Kind::Lz4 => (kept_sums(len), block.size.into()),
         };
-        if bytes == 0 {
-            return Stored {
-                bytes: &[],
-                pages: None,
-            };
-        }
         // SAFETY: the slot is pinned, so its objects stay, and none is written after it was published. The object has at
         // least the bytes that were put in it.
         let object = unsafe {
@@ -166,14 +165,11 @@ impl CompressedRam {
 
     /// Asks for the checksums that a page will be compared with, while its own is taken: 0.82 µs for 0.89 when it is unchanged.
     fn expect_sums(&self, part: SlotPart, len: usize) {
-        let slot = self.table.pin(part.slot);
-        let Some(mut blocks) = slot
-            .as_ref()
-            .and_then(|slot| slot.blocks_of(part.first, len))
-        else {
+        let Some(slot) = self.table.pin(part.slot) else {
             return;
         };
-        if let Some((block, ..)) = blocks.next()
+        let blocks = slot.blocks_of(part.first, len);
+        if let Some((block, ..)) = blocks.and_then(|mut blocks| blocks.next())
             && block.kind == Kind::Lz4
         {
             prefetch(self.arena.address(Place(block.place)));
@@ -316,7 +312,6 @@ impl Store for CompressedRam {
             .ok_or(LoadError::Missing)?;
         let mut from = usize::from(first_page) * 4096;
         let mut rest = out;
-        let mut scratch = None;
         for (block, at, len) in blocks {
             let part = rest.len().min(at + len - from);
             let (out, after) = rest.split_at_mut(part);
@@ -329,10 +324,8 @@ impl Store for CompressedRam {
                 out,
             };
             restore(&block, stored, &self.sums, want, || {
-                scratch.insert(self.scratches.acquire(0)).parts().plain
+                unreachable!("a block in RAM is cut between its streams")
             })?;
-            // A slot has two blocks cut at most, at its two ends: one scratch at a time.
-            scratch = None;
             from += part;
             rest = after;
         }

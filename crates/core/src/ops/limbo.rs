@@ -18,7 +18,7 @@ use crate::lru::{ANON, FILE, VecId, WATCHED, kind_of};
 use crate::machine::Core;
 use crate::places::block_of;
 use crate::unproven::End;
-use crate::workingset::{Rule, is_worth_a_look};
+use crate::workingset::Rule;
 
 impl Core {
     /// Pages in limbo, or on their way there.
@@ -31,17 +31,20 @@ impl Core {
     /// How long limbo is at least, so that who leaves memory has been there: the lruvec's share, by its pages, of what is
     /// configured for all.
     pub(crate) fn limbo_least(&self, vec: VecId) -> u32 {
-        let all = u64::from(self.limit) * u64::from(self.least_share(vec)) / 1024;
+        let all = u64::from(self.limit) * u64::from(self.config.limbo_share) / 1024;
         let total = self.lru.pages().max(1);
         (all * u64::from(self.lru.get(vec).pages()) / u64::from(total)) as u32
     }
 
-    /// Limbo's least share of a lruvec, in 1/1024: what is configured, or half of it where a rescue is likely to cost more than it buys.
-    fn least_share(&self, vec: VecId) -> u32 {
-        let share = u32::from(self.config.limbo_share);
-        match is_worth_a_look(self.dearest(vec)) {
-            true => share,
-            false => share / 2,
+    /// Limbo's share of a part of a lruvec, in 1/1024.
+    fn limbo_share(&self, vec: VecId, watched: bool) -> u32 {
+        let (cost, least) = (self.dearest(vec), u32::from(self.config.limbo_share));
+        match self.config.workingset {
+            true => {
+                let workingset = &self.lru.get(vec).workingset;
+                workingset.limbo_share(watched, cost, least)
+            }
+            false => least,
         }
     }
 
@@ -54,14 +57,7 @@ impl Core {
             limbo += pages(ListName::Limbo) + pages(ListName::LimboActive);
             mapped += pages(ListName::Active) + pages(ListName::Inactive);
         }
-        let least = self.least_share(vec);
-        let share = match self.config.workingset {
-            true => {
-                let cost = self.dearest(vec);
-                lists.workingset.limbo_share(part == WATCHED, cost, least)
-            }
-            false => least,
-        };
+        let share = self.limbo_share(vec, part == WATCHED);
         let wanted = u64::from(limbo + mapped) * u64::from(share) / 1024;
         (wanted as u32).saturating_sub(limbo)
     }
@@ -200,9 +196,7 @@ impl Core {
             pages(ListName::Inactive),
             pages(ListName::Inactive) + pages(ListName::Limbo),
         );
-        let watched = parts == [WATCHED];
-        let (cost, least) = (self.dearest(vec), self.least_share(vec));
-        let share = lists.workingset.limbo_share(watched, cost, least);
+        let share = self.limbo_share(vec, parts == [WATCHED]);
         let stays = (u64::from(all) * u64::from(1024 - share) / 1024).max(1);
         match u64::from(mapped) <= stays {
             true => active,

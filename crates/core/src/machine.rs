@@ -14,12 +14,12 @@
 use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex, PageRange};
 use crate::command::{Commands, Releases};
 use crate::config::{Config, ConfigError};
-use crate::event::{Event, Refusal, Reply};
+use crate::event::{Event, Refusal, Reply, SlotPart};
 use crate::fold::Folds;
 use crate::folio::{Folio, FolioId, Folios, ListName, State};
 use crate::frames::Frames;
 use crate::group::{GroupId, GroupLimits, Groups, NodeId};
-use crate::leaf::{LeafTable, Place};
+use crate::leaf::{Entry, LeafTable, Place};
 use crate::limits::{DEFERRED_SPLITS, LARGE, REFAULT_COST_MOST, TRIM_AT_ONCE};
 use crate::lru::{ANON, FILE, KINDS, Lruvec, Lruvecs, VecId, kind_of};
 use crate::ops::clear_leaf::Clearing;
@@ -248,6 +248,22 @@ impl Core {
     #[must_use]
     pub fn limit(&self) -> PageCount {
         PageCount(self.limit)
+    }
+
+    /// Where in the store `page` is, if it is there.
+    ///
+    /// # Panics
+    /// When the arena is shorter.
+    #[must_use]
+    pub fn stored(&self, page: PageIndex) -> Option<SlotPart> {
+        match self.leaves.get(page) {
+            Entry::Swapped { slot, index } => Some(SlotPart {
+                slot,
+                first: index,
+                order: Order::ZERO,
+            }),
+            _ => None,
+        }
     }
 
     /// How much must be available for what now misses `missing` pages: these, and what is unused beside them.

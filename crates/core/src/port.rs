@@ -249,6 +249,13 @@ pub trait Store: Send + Sync {
     /// `out` may hold anything then.
     fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError>;
 
+    /// A page will be loaded soon: what says where its bytes are may be asked for ahead. It need not be there, nor be loaded after all. Called with locks held:
+    /// nothing may be waited for.
+    fn expect(&self, _page: SlotPart) {}
+
+    /// The same a moment later: now the bytes themselves may be.
+    fn expect_bytes(&self, _page: SlotPart) {}
+
     /// Forgets `slot`, and says nothing when it holds nothing.
     fn release(&self, slot: SlotId);
 

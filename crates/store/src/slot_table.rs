@@ -13,12 +13,14 @@
 
 use crate::checksum::KeptSum;
 use crate::image::MAX_BLOCKS;
-use crate::mem::PAGE;
+use crate::mem::{PAGE, prefetch};
 use crate::pieces::{Entry, PIECE, Pieces};
+use millpond_core::SlotPart;
 use millpond_core::port::StoreUsage;
 use millpond_core::swap::SlotId;
 use rustix::io::Errno;
 use std::ops::Range;
+use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::{Mutex, PoisonError};
 
@@ -242,11 +244,25 @@ impl SlotTable {
         head: &'a Record,
         which: Range<usize>,
     ) -> impl Iterator<Item = &'a Record> + 'a {
-        let run = head.next();
-        which.filter_map(move |i| match i {
+        which.filter_map(move |i| self.record(head, i))
+    }
+
+    fn record<'a>(&'a self, head: &'a Record, which: usize) -> Option<&'a Record> {
+        match which {
             0 => Some(head),
-            i => self.extra.get((run - 1 + i as u32 - 1).into()),
-        })
+            i => self
+                .extra
+                .get(u64::from(head.next().checked_sub(1)?) + i as u64 - 1),
+        }
+    }
+
+    /// Asks for the record that says where a page is, if there is one.
+    pub(crate) fn expect(&self, page: SlotPart) {
+        let block = usize::from(page.first) * PAGE / self.block;
+        let head = self.heads.get(page.slot.0.into());
+        if let Some(record) = head.and_then(|head| self.record(head, block)) {
+            prefetch(ptr::from_ref(record).cast());
+        }
     }
 
     fn all_records<'a>(&'a self, head: &'a Record) -> impl Iterator<Item = &'a Record> + 'a {

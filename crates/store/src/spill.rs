@@ -117,6 +117,14 @@ impl Store for Spill {
         }
     }
 
+    fn expect(&self, page: SlotPart) {
+        self.front.expect(page);
+    }
+
+    fn expect_bytes(&self, page: SlotPart) {
+        self.front.expect_bytes(page);
+    }
+
     fn release(&self, slot: SlotId) {
         self.front.release(slot);
         self.back.release(slot);

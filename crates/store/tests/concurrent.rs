@@ -9,6 +9,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 const THREADS: u64 = 4;
+/// Numbers of slots that the threads share.
+const SLOTS: u32 = 400;
 
 fn work(store: &dyn Store, numbers: &Mutex<Vec<u32>>, seed: u64, until: Instant) {
     let mut random = Random(seed);
@@ -36,6 +38,11 @@ fn work(store: &dyn Store, numbers: &Mutex<Vec<u32>>, seed: u64, until: Instant)
             let at = random.next() as usize % held.len();
             let (slot, data) = &held[at];
             let first = random.next() as usize % (data.len() / 4096);
+            // Its own, and one that another thread may be writing or releasing.
+            for slot in [*slot, random.next() as u32 % SLOTS] {
+                store.expect(part(slot, first as u16, 4096));
+                store.expect_bytes(part(slot, first as u16, 4096));
+            }
             let mut out = vec![0; data.len() - first * 4096];
             store.load(SlotId(*slot), first as u16, &mut out).unwrap();
             assert!(out == data[first * 4096..], "slot {slot} has other bytes");
@@ -64,7 +71,7 @@ fn threads_do_not_see_each_others_bytes() {
     let stores = stores(dir.path(), Some(6 << 20));
     let each = Duration::from_secs_f64(seconds / stores.len() as f64);
     for (name, store) in stores {
-        let numbers = Mutex::new((0..400).collect());
+        let numbers = Mutex::new((0..SLOTS).collect());
         let until = Instant::now() + each;
         std::thread::scope(|scope| {
             for thread in 0..THREADS {

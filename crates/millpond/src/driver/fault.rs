@@ -155,6 +155,10 @@ impl Driver {
                 }
                 core = self.lock();
             }
+            // What it will read is in no cache, and is fetched while memory is found.
+            if let Some(stored) = core.stored(page) {
+                self.store.expect(stored);
+            }
             let reply = core.handle(
                 Event::Fault {
                     page,
@@ -177,6 +181,9 @@ impl Driver {
                     let room = self.has_room_ahead(core.available());
                     let path = Self::path_of(&core, page);
                     drop(core);
+                    if let Some(Command::Load { part, .. }) = commands.iter().next() {
+                        self.store.expect_bytes(part);
+                    }
                     self.uses(&path);
                     *groups = Some(path);
                     if look {

@@ -407,3 +407,19 @@ impl Folios {
         (self.records.len() * size_of::<Folio>()) as u64
     }
 }
+
+/// A folio as tests of ages want one.
+#[cfg(test)]
+pub(crate) fn folio_of_age(age: u32, active: bool) -> Folio {
+    use crate::addr::{LEAF_PAGES, PageCount, PageIndex};
+    use crate::leaf::LeafTable;
+
+    let mut folios = Folios::new(1);
+    let mut leaves = LeafTable::new(PageCount(LEAF_PAGES), 512);
+    let place = leaves.place_of(PageIndex(0));
+    let id = folios.alloc(place, Order::ZERO, State::Resident).unwrap();
+    let folio = folios.get_mut(id);
+    folio.age = age;
+    folio.set_active(active);
+    *folio
+}

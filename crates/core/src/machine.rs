@@ -30,9 +30,10 @@ use crate::ops::left_behind::LeftBehind;
 use crate::ops::reclaim::Spared;
 use crate::order::{OrderPolicy, Trends};
 use crate::region::{Kind, Regions};
+use crate::shadow::ShadowLayout;
 use crate::stats::VmStat;
 use crate::swap::{SlotId, Slots};
-use crate::workingset::{Rule, ShadowLayout, is_watched};
+use crate::workingset::{Rule, is_watched};
 use std::collections::VecDeque;
 
 /// The state machine: an event in, commands out ([`Core::handle`]). All state is in here, and it touches nothing outside.

@@ -7,7 +7,7 @@ use crate::limits::{FAULT_LOADS, PASSING_RUN};
 use crate::lru::Lruvec;
 use crate::machine::Core;
 use crate::order::{Step, Way};
-use crate::workingset::Shadow;
+use crate::shadow::Shadow;
 
 impl Lruvec {
     /// The page `at` has come back as a part of a folio of `order`, for a fault that asked for this `step`, after `distance` uses. Is it

@@ -42,7 +42,7 @@ impl Core {
         match self.config.workingset {
             true => {
                 let workingset = &self.lru.get(vec).workingset;
-                workingset.limbo_share(watched, cost, least)
+                workingset.limbo.of_part(watched, cost, least)
             }
             false => least,
         }
@@ -122,8 +122,8 @@ impl Core {
         lists.balance.gave(kind_of(&folio), pages, sizes);
         let workingset = &mut lists.workingset;
         workingset.unproven.left(folio.age, workingset.now());
-        workingset.earn(pages, cost);
-        workingset.earn_watched(pages, limit, cost);
+        workingset.limbo.earn(pages, cost);
+        workingset.limbo.earn_watched(pages, limit, cost);
         true
     }
 

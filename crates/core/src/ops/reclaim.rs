@@ -19,10 +19,11 @@ use crate::command::Commands;
 use crate::event::{Reclaimer, Refusal, Reply};
 use crate::folio::{Errand, Folio, FolioId, ListName};
 use crate::group::GroupId;
+use crate::limbo_share::{SIXTEENTH, pace};
 use crate::limits::RECLAIM_BATCH;
 use crate::lru::{UNWATCHED, VecId, WATCHED};
 use crate::machine::Core;
-use crate::workingset::{Rule, SIXTEENTH, pace};
+use crate::workingset::Rule;
 
 /// What reclaim leaves alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -222,20 +223,20 @@ impl Core {
         let mut taken = self.take_oldest(vec, refill, &[UNWATCHED, WATCHED], by, out);
         for part in [WATCHED, UNWATCHED] {
             let watched = part == WATCHED;
-            let earned = self.lru.get(vec).workingset.earned(watched);
+            let earned = self.lru.get(vec).workingset.limbo.earned(watched);
             if earned == 0 {
                 continue;
             }
             let wanted = earned.min(self.limbo_behind(vec, part));
             // Who is not looked at, since nothing pays for it, is due when others of its age are.
-            let looked_at = self.lru.get(vec).workingset.earned(true) > 0;
+            let looked_at = self.lru.get(vec).workingset.limbo.earned(true) > 0;
             let parts: &[u8] = match (watched, looked_at) {
                 (true, _) => &[WATCHED],
                 (false, true) => &[UNWATCHED],
                 (false, false) => &[UNWATCHED, WATCHED],
             };
             let more = self.take_oldest(vec, wanted, parts, by, out);
-            self.lru.get_mut(vec).workingset.spend(more, watched);
+            self.lru.get_mut(vec).workingset.limbo.spend(more, watched);
             taken += more;
         }
         if saved + taken == 0 && self.leaf_to_look_at().is_none() {

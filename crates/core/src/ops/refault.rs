@@ -57,7 +57,7 @@ impl Core {
         let workingset = &mut self.lru.get_mut(vec).workingset;
         workingset.unproven.arrived();
         if step.window == Order::ZERO {
-            workingset.came_alone();
+            workingset.limbo.came_alone();
         }
         let age = workingset.tick();
         let record = self.folios.get_mut(id);
@@ -178,7 +178,9 @@ impl Core {
             let (room, cost) = (self.watched(vec), self.cost_of(folio));
             let least = u32::from(self.config.limbo_share);
             let workingset = &mut self.lru.get_mut(vec).workingset;
-            workingset.left_limbo(folio, rescued, room, cost, least);
+            workingset
+                .limbo
+                .left_limbo(folio, rescued, room, cost, least);
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a major fault costs, measured against what it costs to find a page in limbo.
 //!
-//! How long limbo is follows from an inequality with that ratio in it ([`workingset`](millpond_core)'s essay), and the store says it only
+//! How long limbo is follows from an inequality with that ratio in it ([`limbo_share`](millpond_core)'s essay), and the store says it only
 //! roughly: a file may be on a disk or in somebody's page cache, and a page that is read alone costs another thing than a folio of sixteen. The
 //! driver times each fault by the way it went, so the ratio is there to be read: the median of loads over the median of rescues.
 //! Medians, because a thread that was not scheduled in between would count for a thousand others; and of late, because a disk that has

@@ -17,7 +17,8 @@ use rustix::io::Errno;
 
 use millpond_core::PAGE_SIZE;
 
-use super::{Uffd, open_pagemap, open_pidfd, open_uffd};
+use super::Uffd;
+use super::open::{open_pagemap, open_pidfd, open_uffd};
 use crate::error::MmuError;
 use crate::report;
 use crate::staging::Staging;

@@ -22,23 +22,20 @@ mod huge;
 mod install;
 mod install_run;
 mod leaf;
+mod open;
 mod parts;
 mod take_out;
 mod transfer;
 mod zap;
 pub(crate) mod zero;
+mod zeros;
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use linux_raw_sys::general::{
-    UFFD_FEATURE_EVENT_REMAP, UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_MOVE,
-    UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_POISON, UFFD_FEATURE_SIGBUS,
-    UFFD_FEATURE_THREAD_ID,
-};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+use linux_raw_sys::general::UFFD_FEATURE_MOVE;
+use rustix::fd::{AsRawFd, BorrowedFd};
 
 use millpond_core::{
     Brought, CopyFrom, Frame, InstallError, LEAF_PAGES, LeafPages, LoadError, Mmu, PAGE_SHIFT,
@@ -46,15 +43,16 @@ use millpond_core::{
 };
 
 use crate::bounce::Bounce;
-use crate::capabilities::GRANT_UFFD;
 use crate::delivery::handler::Served;
 use crate::delivery::{Attached, Delivery};
 use crate::error::MmuError;
 use crate::pool::Pool;
-use crate::reservation::{HUGE, Reservation};
+use crate::reservation::Reservation;
 use crate::staging::Staging;
-use crate::sys::{FdCell, advise, descriptor, ioctl, mempolicy, pagemap};
+use crate::sys::{FdCell, ioctl, mempolicy, pagemap};
+use open::{Features, open_pagemap, open_pidfd, open_uffd, supported_features};
 use parts::Parts;
+use zeros::Zeros;
 
 /// How pages are captured on their way out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -488,139 +486,4 @@ impl Mmu for Uffd {
     fn poison(&self, at: PageRange) {
         self.poison_pages(at);
     }
-}
-
-/// Two MiB that read as zeros: what fresh pages are copied from. The kernel's own zero page would do for a reader,
-/// but a page that is mapped from it is not accounted anywhere and has to be replaced at the first write.
-struct Zeros(usize);
-
-impl Zeros {
-    fn new() -> Result<Self, MmuError> {
-        let fail = |errno| MmuError::Reserve {
-            what: "zero pages",
-            bytes: HUGE,
-            errno,
-        };
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let at = unsafe {
-            mmap_anonymous(
-                core::ptr::null_mut(),
-                HUGE,
-                ProtFlags::READ,
-                MapFlags::PRIVATE,
-            )
-        };
-        let at = at.map_err(fail)?;
-        // SAFETY: the advice maps what a read would map. Where it is unknown the first copy does so.
-        let _ = unsafe { madvise(at, HUGE, Advice::LinuxPopulateRead) };
-        Ok(Self(at as usize))
-    }
-
-    fn addr(&self) -> usize {
-        self.0
-    }
-}
-
-impl Drop for Zeros {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new`; no copy runs while the value is dropped.
-        let _ = unsafe { rustix::mm::munmap(self.0 as *mut core::ffi::c_void, HUGE) };
-    }
-}
-
-/// What the kernel's userfaultfd can do, asked on a descriptor of its own: one can be asked only once.
-fn supported_features(delivery: Delivery) -> Result<u64, MmuError> {
-    let fd = open_descriptor(delivery)?;
-    ioctl::api(fd.as_fd(), 0).map_err(|errno| MmuError::NoUserfaultfd {
-        errno,
-        way_out: GRANT_UFFD,
-    })
-}
-
-/// What a descriptor can do that not every kernel's can.
-#[derive(Clone, Copy, Debug, Default)]
-struct Features {
-    /// Mappings can be registered for write protection.
-    protect: bool,
-    /// Lost pages can be marked.
-    poison: bool,
-    /// Registration goes along when a mapping is moved, and whoever reads faults is told.
-    remap: bool,
-}
-
-/// A descriptor with the features that the delivery needs.
-fn open_uffd(delivery: Delivery, can_move: bool) -> Result<(OwnedFd, Features), MmuError> {
-    let has = supported_features(delivery)?;
-    let bit = u64::from;
-    let mut wanted = has & (bit(UFFD_FEATURE_EXACT_ADDRESS) | bit(UFFD_FEATURE_THREAD_ID));
-    let need = |flag: u32, feature, way_out| {
-        if has & bit(flag) == 0 {
-            Err(MmuError::MissingFeature { feature, way_out })
-        } else {
-            Ok(bit(flag))
-        }
-    };
-    if can_move {
-        wanted |= bit(UFFD_FEATURE_MOVE);
-    } else {
-        wanted |= need(
-            UFFD_FEATURE_PAGEFAULT_FLAG_WP,
-            "write protection",
-            "use Linux 5.7 or later",
-        )?;
-    }
-    let mut features = Features {
-        protect: has & bit(UFFD_FEATURE_PAGEFAULT_FLAG_WP) != 0,
-        ..Features::default()
-    };
-    match delivery {
-        Delivery::InThread => {
-            wanted |= need(
-                UFFD_FEATURE_SIGBUS,
-                "SIGBUS delivery",
-                "use Linux 4.14 or later",
-            )?;
-            // A thread id in messages has no reader here.
-            wanted &= !bit(UFFD_FEATURE_THREAD_ID);
-        }
-        Delivery::Handler => {
-            let extra = has & (bit(UFFD_FEATURE_POISON) | bit(UFFD_FEATURE_EVENT_REMAP));
-            features.poison = extra & bit(UFFD_FEATURE_POISON) != 0;
-            features.remap = extra & bit(UFFD_FEATURE_EVENT_REMAP) != 0;
-            wanted |= extra;
-        }
-    }
-    let fd = open_descriptor(delivery)?;
-    ioctl::api(fd.as_fd(), wanted).map_err(|errno| MmuError::NoUserfaultfd {
-        errno,
-        way_out: GRANT_UFFD,
-    })?;
-    Ok((fd, features))
-}
-
-fn open_descriptor(delivery: Delivery) -> Result<OwnedFd, MmuError> {
-    descriptor::open(delivery == Delivery::Handler)
-        .map(|(fd, _)| fd)
-        .map_err(|errno| MmuError::NoUserfaultfd {
-            errno,
-            way_out: GRANT_UFFD,
-        })
-}
-
-fn open_pagemap() -> Result<OwnedFd, MmuError> {
-    pagemap::open().map_err(|errno| {
-        let way_out = "mount /proc, and raise `ulimit -n` when the error is EMFILE";
-        MmuError::Open {
-            what: "/proc/self/pagemap",
-            errno,
-            way_out,
-        }
-    })
-}
-
-/// A descriptor of this process for vectored advice, if the kernel takes it.
-fn open_pidfd() -> Option<OwnedFd> {
-    use rustix::process::{PidfdFlags, getpid, pidfd_open};
-    let fd = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
-    advise::has_vectors(fd.as_fd()).then_some(fd)
 }

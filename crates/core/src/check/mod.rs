@@ -1,0 +1,108 @@
+//! Whole-state invariants, for the simulator and for tests. docs/INVARIANTS.md says each in a sentence.
+
+mod backing;
+mod entries;
+mod folios;
+mod lists;
+
+use crate::addr::PageIndex;
+use crate::folio::{FolioId, State};
+use crate::leaf::Entry;
+use crate::machine::Core;
+
+/// What a page is, seen from outside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PageState {
+    /// Reads as zeros.
+    Empty,
+    /// Mapped.
+    Resident,
+    /// On its way: a fault waits.
+    InFlight,
+    /// In RAM, not mapped.
+    Limbo,
+    /// Lazily freed and not known to be used since.
+    LazyFree {
+        /// Mapped, or in limbo.
+        mapped: bool,
+    },
+    /// In the store.
+    Swapped,
+    /// In a snapshot's base: it is copied, or its slot shared, when it is touched.
+    Inherited,
+    /// Lost.
+    Poisoned,
+}
+
+macro_rules! ensure {
+    ($holds:expr, $($message:tt)+) => {
+        if !$holds {
+            return Err(format!($($message)+));
+        }
+    };
+}
+use ensure;
+
+impl Core {
+    /// What `page` is.
+    #[must_use]
+    pub fn page_state(&self, page: PageIndex) -> PageState {
+        match self.leaves.get(page) {
+            Entry::Empty if self.inherited(page).is_some() => PageState::Inherited,
+            Entry::Empty | Entry::Zero => PageState::Empty,
+            Entry::Swapped { .. } => PageState::Swapped,
+            Entry::Poisoned => PageState::Poisoned,
+            Entry::Folio(id) => match self.folios.get(id).state {
+                state @ (State::Resident | State::Limbo) if self.folios.get(id).lazy => {
+                    PageState::LazyFree {
+                        mapped: state.is_mapped(),
+                    }
+                }
+                State::Resident if self.is_in_freed_part(id, page) => {
+                    PageState::LazyFree { mapped: true }
+                }
+                State::Resident => PageState::Resident,
+                State::Limbo => PageState::Limbo,
+                _ => PageState::InFlight,
+            },
+        }
+    }
+
+    /// Whether faults at `page` wait because its leaf leaves as a whole.
+    #[must_use]
+    pub fn is_leaving(&self, page: PageIndex) -> bool {
+        self.leaving.holds_up(page)
+    }
+
+    /// The folio that `page` is in.
+    #[must_use]
+    pub fn folio_of(&self, page: PageIndex) -> Option<FolioId> {
+        match self.leaves.get(page) {
+            Entry::Folio(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Pages of folios that are in flight now: by as much the frames may exceed the limit.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.folios
+            .iter()
+            .filter(|(_, f)| f.in_flight())
+            .map(|(_, f)| f.order.pages().0)
+            .sum()
+    }
+
+    /// Whether the state makes sense as a whole. Takes time in proportion to it.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold, in words.
+    pub fn check(&self) -> Result<(), String> {
+        let by_slot = self.check_entries()?;
+        self.check_folios()?;
+        self.check_lists()?;
+        self.check_frames()?;
+        self.check_slots(by_slot)?;
+        self.check_bases()
+    }
+}

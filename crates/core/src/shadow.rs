@@ -1,0 +1,188 @@
+//! What a page leaves behind: when it was last seen in use, in the spare bits of its entry.
+//!
+//! A shadow is what fits into the spare bits of a page's entry (`leaf/packing.rs`): that there is one; whether the page was active (*workingset*, for
+//! `workingset_restore`); node and group; and the age, without its `bucket_order` lowest bits, modulo 2^`timestamp_bits`. The bits are shared
+//! out when the core is built ([`ShadowLayout`]). Ages must reach as far as reuse distances that can matter: the oldest
+//! active folio's idle time, which is a few times the faults that memory turns over in. `max_order` is the logarithm of that, four times the
+//! limit; what the timestamp lacks in bits the buckets make up for. A distance beyond 2^(`timestamp_bits` + `bucket_order`) looks like a
+//! short one, and its page is activated for nothing; so bits that are left over go to the timestamp, up to 64 times as far. A shadow of another node or group means nothing by this lruvec's clock, and is not looked at.
+//!
+//! # Whose shadow it is
+//! A region can be moved to another group, and a group that is removed leaves its regions to its parent; then its number is used again. A shadow from before
+//! must not be judged by the lists of whoever has the region, or the number, now. Moving passes each entry anyway
+//! (`hand_over` in `ops/charge.rs`), and shadows are forgotten there: by another clock an age says nothing. So since an entry was last
+//! passed its group has changed in one way only, to the parent, and each of these groups lies at another depth of the tree. *The depth names the group*: it is the present one's exactly if
+//! nothing was removed since. That takes three bits, is never mistaken, and removing a group need not look for what it has left behind.
+//! (A number of the group itself would take eight, and be used again.) What leaves memory on a removed group's account leaves no shadow.
+//!
+//! A page whose contents were dropped under pressure leaves a shadow, too, in an entry of its own. Tables of entries that hold nothing else are
+//! bounded: an lruvec with `n` pages keeps `n/256` of them, 16 bytes a page. A shadow is of use while its page could have
+//! been held, so more of them than there are pages rarely tell anything; a table with one entry in two has `n` shadows for `n` pages. The oldest are dropped
+//! first (`workingset_nodereclaim`).
+
+use crate::folio::Folio;
+use crate::group::NodeId;
+use crate::limits::{MAX_GROUP_DEPTH, MAX_NODES, SHADOW_BITS_LEAST};
+use std::fmt;
+
+/// How the bits of a shadow are shared out. Printed as `timestamp_bits=… max_order=… bucket_order=…`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ShadowLayout {
+    node_bits: u32,
+    /// Bits of the age.
+    pub timestamp_bits: u32,
+    /// Logarithm of the longest distance that should be told from shorter ones.
+    pub max_order: u32,
+    /// Logarithm of the distances that are not told apart.
+    pub bucket_order: u32,
+}
+
+impl fmt::Display for ShadowLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "timestamp_bits={} max_order={} bucket_order={}",
+            self.timestamp_bits, self.max_order, self.bucket_order
+        )
+    }
+}
+
+/// What a page has left behind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Shadow {
+    pub(crate) workingset: bool,
+    age: u32,
+}
+
+/// There is a shadow, the page was active, and a bit of age: with fewer no distance can be told.
+const FIXED_BITS: u32 = 2;
+/// What the depth of a group needs.
+const DEPTH_BITS: u32 = MAX_GROUP_DEPTH.ilog2();
+
+const _: () = assert!(MAX_GROUP_DEPTH.is_power_of_two());
+const _: () = assert!(
+    FIXED_BITS + DEPTH_BITS + MAX_NODES.ilog2() < SHADOW_BITS_LEAST as u32 - 1,
+    "the age has bits in the narrowest shadow, too"
+);
+/// Where there are bits enough, this much more than the longest distance is told: what looks short because it is so long
+/// that the age has come round would be activated for nothing.
+const FURTHER_ORDER: u32 = 6;
+
+impl ShadowLayout {
+    /// The layout for shadows of `bits` bits, at least 12, in a budget of `limit` pages on `nodes` nodes.
+    pub(crate) fn new(bits: u32, limit: u32, nodes: u8) -> Self {
+        let node_bits = u32::from(nodes).next_power_of_two().ilog2();
+        let max_order = (limit.max(2) - 1).ilog2() + 1 + 2;
+        let left = bits - FIXED_BITS - node_bits - DEPTH_BITS;
+        let timestamp_bits = left.min(max_order + FURTHER_ORDER);
+        Self {
+            node_bits,
+            timestamp_bits,
+            max_order,
+            bucket_order: max_order.saturating_sub(timestamp_bits),
+        }
+    }
+
+    fn mask(bits: u32) -> u32 {
+        ((1_u64 << bits) - 1) as u32
+    }
+
+    /// The shadow of a folio that leaves; its group lies at this `depth`.
+    pub(crate) fn pack(&self, folio: &Folio, depth: u8) -> u32 {
+        let age = folio.age >> self.bucket_order & Self::mask(self.timestamp_bits);
+        let bits = age << DEPTH_BITS | u32::from(depth);
+        let bits = bits << self.node_bits | u32::from(folio.node.0);
+        bits << FIXED_BITS | u32::from(folio.is_active()) << 1 | 1
+    }
+
+    /// The shadow in these bits, if it is one that a page of its present group, at this `depth`, and this node has left.
+    pub(crate) fn unpack(&self, bits: u32, depth: u8, node: NodeId) -> Option<Shadow> {
+        let own = Some((depth, node));
+        (self.whose(bits) == own).then_some(Shadow {
+            workingset: bits & 2 != 0,
+            age: bits >> (FIXED_BITS + self.node_bits + DEPTH_BITS),
+        })
+    }
+
+    /// The depth of the group, and the node, that left the shadow in these bits.
+    pub(crate) fn whose(&self, bits: u32) -> Option<(u8, NodeId)> {
+        let rest = bits >> FIXED_BITS;
+        let node = NodeId((rest & Self::mask(self.node_bits)) as u8);
+        let depth = (rest >> self.node_bits & Self::mask(DEPTH_BITS)) as u8;
+        (bits & 1 != 0).then_some((depth, node))
+    }
+
+    /// How long ago that was by a clock that shows `now`.
+    pub(crate) fn distance(&self, shadow: Shadow, now: u32) -> u32 {
+        let buckets = (now >> self.bucket_order).wrapping_sub(shadow.age);
+        (buckets & Self::mask(self.timestamp_bits)) << self.bucket_order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::folio::folio_of_age;
+
+    #[test]
+    fn the_layout_says_how_bits_are_shared_out() {
+        // A budget of 1 GiB in 64 GiB of addresses: 25 bits of slot number leave 27.
+        let wide = ShadowLayout::new(27, 1 << 18, 1);
+        assert_eq!(
+            wide.to_string(),
+            "timestamp_bits=22 max_order=20 bucket_order=0"
+        );
+        let sixteen = ShadowLayout::new(16, 1 << 18, 2);
+        assert_eq!(
+            sixteen.to_string(),
+            "timestamp_bits=10 max_order=20 bucket_order=10"
+        );
+        let narrow = ShadowLayout::new(12, 1 << 16, 1);
+        assert_eq!(
+            narrow.to_string(),
+            "timestamp_bits=7 max_order=18 bucket_order=11"
+        );
+        // No more than ages that come round after 64 times as much as must be told.
+        assert_eq!(
+            ShadowLayout::new(32, 4096, 1).to_string(),
+            "timestamp_bits=20 max_order=14 bucket_order=0"
+        );
+    }
+
+    #[test]
+    fn distances_survive_packing_but_for_their_bucket() {
+        for bits in [12, 16, 20, 27, 32] {
+            let layout = ShadowLayout::new(bits, 1 << 16, 1);
+            let bucket = 1_u32 << layout.bucket_order;
+            for (age, since) in [
+                (0_u32, 0_u32),
+                (5, 70_000),
+                (u32::MAX - 100, 200),
+                (1 << 31, 1000),
+            ] {
+                let shadow = layout.pack(&folio_of_age(age, true), 0);
+                assert!(u64::from(shadow) < 1 << bits);
+                let found = layout.unpack(shadow, 0, NodeId(0)).unwrap();
+                assert!(found.workingset);
+                let distance = layout.distance(found, age.wrapping_add(since));
+                assert!(
+                    distance.abs_diff(since) <= bucket,
+                    "{bits}: {since} became {distance}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_another_group_or_node_left_says_nothing() {
+        let layout = ShadowLayout::new(27, 1 << 16, 4);
+        let mut left = folio_of_age(7, false);
+        left.node = NodeId(2);
+        let shadow = layout.pack(&left, 3);
+        assert_eq!(layout.whose(shadow), Some((3, NodeId(2))));
+        assert!(layout.unpack(shadow, 3, NodeId(2)).is_some());
+        assert_eq!(layout.unpack(shadow, 2, NodeId(2)), None);
+        assert_eq!(layout.unpack(shadow, 3, NodeId(1)), None);
+        assert_eq!(layout.unpack(0, 0, NodeId(0)), None);
+    }
+}

@@ -1,0 +1,114 @@
+//! The descriptors that a [`Uffd`](super::Uffd) works through: the userfaultfd with the features that its delivery needs, the
+//! page map, and the process's own descriptor for vectored advice. A child of a fork opens its own.
+
+use linux_raw_sys::general::{
+    UFFD_FEATURE_EVENT_REMAP, UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_MOVE,
+    UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_POISON, UFFD_FEATURE_SIGBUS,
+    UFFD_FEATURE_THREAD_ID,
+};
+use rustix::fd::{AsFd, OwnedFd};
+
+use crate::capabilities::GRANT_UFFD;
+use crate::delivery::Delivery;
+use crate::error::MmuError;
+use crate::sys::{advise, descriptor, ioctl, pagemap};
+
+/// What the kernel's userfaultfd can do, asked on a descriptor of its own: one can be asked only once.
+pub(super) fn supported_features(delivery: Delivery) -> Result<u64, MmuError> {
+    let fd = open_descriptor(delivery)?;
+    ioctl::api(fd.as_fd(), 0).map_err(|errno| MmuError::NoUserfaultfd {
+        errno,
+        way_out: GRANT_UFFD,
+    })
+}
+
+/// What a descriptor can do that not every kernel's can.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Features {
+    /// Mappings can be registered for write protection.
+    pub(super) protect: bool,
+    /// Lost pages can be marked.
+    pub(super) poison: bool,
+    /// Registration goes along when a mapping is moved, and whoever reads faults is told.
+    pub(super) remap: bool,
+}
+
+/// A descriptor with the features that the delivery needs.
+pub(super) fn open_uffd(
+    delivery: Delivery,
+    can_move: bool,
+) -> Result<(OwnedFd, Features), MmuError> {
+    let has = supported_features(delivery)?;
+    let bit = u64::from;
+    let mut wanted = has & (bit(UFFD_FEATURE_EXACT_ADDRESS) | bit(UFFD_FEATURE_THREAD_ID));
+    let need = |flag: u32, feature, way_out| {
+        if has & bit(flag) == 0 {
+            Err(MmuError::MissingFeature { feature, way_out })
+        } else {
+            Ok(bit(flag))
+        }
+    };
+    if can_move {
+        wanted |= bit(UFFD_FEATURE_MOVE);
+    } else {
+        wanted |= need(
+            UFFD_FEATURE_PAGEFAULT_FLAG_WP,
+            "write protection",
+            "use Linux 5.7 or later",
+        )?;
+    }
+    let mut features = Features {
+        protect: has & bit(UFFD_FEATURE_PAGEFAULT_FLAG_WP) != 0,
+        ..Features::default()
+    };
+    match delivery {
+        Delivery::InThread => {
+            wanted |= need(
+                UFFD_FEATURE_SIGBUS,
+                "SIGBUS delivery",
+                "use Linux 4.14 or later",
+            )?;
+            // A thread id in messages has no reader here.
+            wanted &= !bit(UFFD_FEATURE_THREAD_ID);
+        }
+        Delivery::Handler => {
+            let extra = has & (bit(UFFD_FEATURE_POISON) | bit(UFFD_FEATURE_EVENT_REMAP));
+            features.poison = extra & bit(UFFD_FEATURE_POISON) != 0;
+            features.remap = extra & bit(UFFD_FEATURE_EVENT_REMAP) != 0;
+            wanted |= extra;
+        }
+    }
+    let fd = open_descriptor(delivery)?;
+    ioctl::api(fd.as_fd(), wanted).map_err(|errno| MmuError::NoUserfaultfd {
+        errno,
+        way_out: GRANT_UFFD,
+    })?;
+    Ok((fd, features))
+}
+
+fn open_descriptor(delivery: Delivery) -> Result<OwnedFd, MmuError> {
+    descriptor::open(delivery == Delivery::Handler)
+        .map(|(fd, _)| fd)
+        .map_err(|errno| MmuError::NoUserfaultfd {
+            errno,
+            way_out: GRANT_UFFD,
+        })
+}
+
+pub(super) fn open_pagemap() -> Result<OwnedFd, MmuError> {
+    pagemap::open().map_err(|errno| {
+        let way_out = "mount /proc, and raise `ulimit -n` when the error is EMFILE";
+        MmuError::Open {
+            what: "/proc/self/pagemap",
+            errno,
+            way_out,
+        }
+    })
+}
+
+/// A descriptor of this process for vectored advice, if the kernel takes it.
+pub(super) fn open_pidfd() -> Option<OwnedFd> {
+    use rustix::process::{PidfdFlags, getpid, pidfd_open};
+    let fd = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
+    advise::has_vectors(fd.as_fd()).then_some(fd)
+}

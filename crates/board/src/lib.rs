@@ -7,15 +7,16 @@
 //! the program has ended. A process killed by SIGKILL loses at most the last tick. A program that uses the library
 //! may have a board of its own.
 //!
-//! A board is a memfd and has no name that could be left behind. Whoever wants it opens the descriptor of the process that
-//! made it, `/proc/PID/fd/N`, which the kernel allows its user and root; [`list`](mod@list) finds all that are open.
+//! A board is a memfd and has no name that could be left behind. Whoever wants it opens the descriptor of the process
+//! that made it, `/proc/PID/fd/N`, which the kernel allows its user and root; [`list`](mod@list) finds all that are
+//! open.
 //!
-//! What would go wrong otherwise: counters sent at exit are lost with a kill; a pipe needs a reader and blocks a program
-//! when the reader is slow; a file for each process has to be found and removed.
+//! What would go wrong otherwise: counters sent at exit are lost with a kill; a pipe needs a reader and blocks a
+//! program when the reader is slow; a file for each process has to be found and removed.
 //!
-//! Slots have one writing process. Inside it two threads may publish (the ticking thread and the exiting one), so a slot
-//! carries a sequence word: odd while somebody writes. A reader that finds it odd tries again a while and then takes
-//! what is there, as the writer may have been killed half-way; [`SlotSnapshot::torn`] says so.
+//! Slots have one writing process. Inside it two threads may publish (the ticking thread and the exiting one), so a
+//! slot carries a sequence word: odd while somebody writes. A reader that finds it odd tries again a while and then
+//! takes what is there, as the writer may have been killed half-way; [`SlotSnapshot::torn`] says so.
 //!
 //! ```
 //! use millpond_board::{Board, Field, Fields, State, View};
@@ -159,8 +160,8 @@ impl BoardError {
 }
 
 impl Board {
-    /// Makes a board, to be opened by this user only, that says it is this process's and about `name`. It lives as long as it is
-    /// mapped or its descriptor is open.
+    /// Makes a board, to be opened by this user only, that says it is this process's and about `name`. It lives as long
+    /// as it is mapped or its descriptor is open.
     ///
     /// # Errors
     /// When the kernel gives no such memory.
@@ -295,9 +296,9 @@ fn open(path: &Path, flags: OFlags, protection: ProtFlags) -> Result<&'static Pa
 
 fn map(file: impl AsFd, protection: ProtFlags) -> Result<&'static Page, Failed> {
     let start = shared::map(file, size_of::<Page>(), protection)?;
-    // SAFETY: the mapping is as long as a `Page`, aligned to 4 KiB, never unmapped, and `Page` is made of
-    // atomics only, for which any bytes are valid and which other processes may write at any time. Who maps it to look at
-    // it (`View`) does not write.
+    // SAFETY: the mapping is as long as a `Page`, aligned to 4 KiB, never unmapped, and `Page` is made of atomics only,
+    // for which any bytes are valid and which other processes may write at any time. Who maps it to look at it (`View`)
+    // does not write.
     Ok(unsafe { &*start.cast::<Page>() })
 }
 

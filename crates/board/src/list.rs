@@ -1,8 +1,8 @@
 //! Finding the boards of running processes.
 //!
-//! Who made a board keeps its descriptor, and the kernel says of each descriptor in `/proc/PID/fd` what it is. A board is a
-//! memfd called [`MEMFD`]. A process forked without exec has the same descriptor; boards are told apart by their inodes, and
-//! one that is found twice is one.
+//! Who made a board keeps its descriptor, and the kernel says of each descriptor in `/proc/PID/fd` what it is. A board
+//! is a memfd called [`MEMFD`]. A process forked without exec has the same descriptor; boards are told apart by their
+//! inodes, and one that is found twice is one.
 
 use crate::{BoardError, View};
 use std::collections::HashSet;

@@ -1,14 +1,14 @@
 //! Tapes: rings in a shared file through which the processes of a `millpond record` hand over what they touch.
 //!
-//! The pages that a program touches are known in its fault handler. That is a thread with a descriptor table of its own, it may
-//! not allocate, and the program may be killed between two instructions. So it stores page numbers into shared memory, and
-//! the recording process, which lives longer than all of them, takes them out and writes the files. Nothing is lost by a
-//! kill but what the dead one had not stored yet.
+//! The pages that a program touches are known in its fault handler. That is a thread with a descriptor table of its
+//! own, it may not allocate, and the program may be killed between two instructions. So it stores page numbers into
+//! shared memory, and the recording process, which lives longer than all of them, takes them out and writes the files.
+//! Nothing is lost by a kill but what the dead one had not stored yet.
 //!
-//! Each process has a tape, with one writer (whoever holds the recorder's lock in that process) and one reader. `written` and
-//! `read` only grow; a word is the writer's while `written - read` leaves room for it and the reader's after `written` has
-//! passed it. A writer that finds the tape full waits for the reader, by sleeping; after [`PATIENCE_MS`] it drops the word and
-//! counts it, because a program must not hang for want of a recorder.
+//! Each process has a tape, with one writer (whoever holds the recorder's lock in that process) and one reader.
+//! `written` and `read` only grow; a word is the writer's while `written - read` leaves room for it and the reader's
+//! after `written` has passed it. A writer that finds the tape full waits for the reader, by sleeping; after
+//! [`PATIENCE_MS`] it drops the word and counts it, because a program must not hang for want of a recorder.
 //!
 //! ```
 //! use millpond_board::{Tapes, path_of};
@@ -189,8 +189,8 @@ impl Tapes {
         }
     }
 
-    /// Takes a tape for the process `pid` running `name`. One that this process has already is marked as ended, because a
-    /// process claims a second time only when it has become another program. Allocates nothing.
+    /// Takes a tape for the process `pid` running `name`. One that this process has already is marked as ended, because
+    /// a process claims a second time only when it has become another program. Allocates nothing.
     ///
     /// # Errors
     /// [`TapeError::Full`] when no tape is free.
@@ -224,8 +224,8 @@ impl Tapes {
         self.file.refused.load(Relaxed)
     }
 
-    /// Takes out what is on the tape with this number, in order, and says whose it is; `None` when nobody has it. For the one
-    /// reader.
+    /// Takes out what is on the tape with this number, in order, and says whose it is; `None` when nobody has it. For
+    /// the one reader.
     ///
     /// # Panics
     /// When the number is not below [`TAPES`].

@@ -1,7 +1,7 @@
 //! The curve of major faults against memory, of processes that write their counters on a board.
 //!
-//! Counts of several processes add up. Each has a limit of its own, and "more memory" is for each of them as much of it as of the one with the
-//! most major faults: as if all budgets were raised together.
+//! Counts of several processes add up. Each has a limit of its own, and "more memory" is for each of them as much of it
+//! as of the one with the most major faults: as if all budgets were raised together.
 
 use millpond_board::{Field, SlotSnapshot};
 use millpond_replay::curve::{Curve, Step};
@@ -41,8 +41,8 @@ pub fn of<'a>(slots: impl Iterator<Item = &'a SlotSnapshot>) -> Curve {
     Curve::new(faults, most.map_or(0, |(_, limit)| limit), counts)
 }
 
-/// For programs: `major_faults`, and `steps`, of which each says that with `more_bytes` the share `avoided` of them would not have
-/// happened; none while that is not known.
+/// For programs: `major_faults`, and `steps`, of which each says that with `more_bytes` the share `avoided` of them
+/// would not have happened; none while that is not known.
 pub fn to_json(curve: &Curve) -> Value {
     let point = |step: Step| Point {
         more_bytes: step.pages * PAGE,

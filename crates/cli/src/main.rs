@@ -1,4 +1,5 @@
-//! `millpond`: run a program in less RAM than it touches, see what happens there and what this machine allows, and measure.
+//! `millpond`: run a program in less RAM than it touches, see what happens there and what this machine allows, and
+//! measure.
 
 mod bench;
 mod curve;

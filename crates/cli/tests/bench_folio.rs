@@ -1,5 +1,5 @@
-//! `millpond bench folio` measures every side, reads back no wrong byte, and leaves the machine as it was. The sizes are
-//! small and the rounds few, as nothing is measured here; what does not depend on the machine's speed is looked at.
+//! `millpond bench folio` measures every side, reads back no wrong byte, and leaves the machine as it was. The sizes
+//! are small and the rounds few, as nothing is measured here; what does not depend on the machine's speed is looked at.
 
 mod bench;
 #[path = "bench/parts.rs"]

@@ -1,5 +1,5 @@
-//! `millpond bench lazyfree` measures every side, reads back no wrong byte, and leaves the machine as it was. The sizes are
-//! small and the rounds few, as nothing is measured here.
+//! `millpond bench lazyfree` measures every side, reads back no wrong byte, and leaves the machine as it was. The sizes
+//! are small and the rounds few, as nothing is measured here.
 
 mod bench;
 #[path = "bench/parts.rs"]

@@ -1,6 +1,6 @@
-//! `millpond bench run` has a program print the same on every side, says when it does not, and leaves the machine as it was, also what
-//! the program has started. The kernel's sides need root, and zram or a place for a swap file; the programs are small, as nothing is
-//! measured here.
+//! `millpond bench run` has a program print the same on every side, says when it does not, and leaves the machine as it
+//! was, also what the program has started. The kernel's sides need root, and zram or a place for a swap file; the
+//! programs are small, as nothing is measured here.
 
 mod bench;
 #[path = "programs/harness.rs"]

@@ -1,5 +1,5 @@
-//! `millpond bench swap` leaves the machine as it was, however it ends. Needs root and a kernel with zram, and a place for a swap file; the sizes are
-//! small, as nothing is measured here.
+//! `millpond bench swap` leaves the machine as it was, however it ends. Needs root and a kernel with zram, and a place
+//! for a swap file; the sizes are small, as nothing is measured here.
 
 mod bench;
 

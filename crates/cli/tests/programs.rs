@@ -75,8 +75,8 @@ fn system_calls_fill_and_read_absent_buffers() {
     python("buffers");
 }
 
-/// It fills its memory in less than the manager's first tick, having loaded 10 MiB of libraries that were not looked at:
-/// it once stood at 38 MiB of 29.
+/// It fills its memory in less than the manager's first tick, having loaded 10 MiB of libraries that were not looked
+/// at: it once stood at 38 MiB of 29.
 #[test]
 fn a_mapping_that_grows_keeps_its_bytes_and_the_budget() {
     python("grown");
@@ -167,8 +167,8 @@ fn sqlite_fills_a_database_in_memory_indexes_and_scans_it() {
 }
 
 /// `gcc` only starts others; what takes memory is `cc1`, an exec'ed child, and the budget is each process's own. The
-/// peak of the children that were waited for is cc1's. Its own 33 MB of code are part of that, so the file must be large
-/// for a quarter to leave room for more than code.
+/// peak of the children that were waited for is cc1's. Its own 33 MB of code are part of that, so the file must be
+/// large for a quarter to leave room for more than code.
 #[test]
 fn gcc_compiles_a_large_file() {
     if !can_run(&[("/usr/bin/gcc", "gcc")]) {
@@ -235,8 +235,8 @@ fn status_and_signals_are_the_programs_own_while_it_swaps() {
     }
 }
 
-/// A full store is said in one line. The line was lost when standard error was a plain file: it had been opened anew, with
-/// an offset of its own, and what the program wrote next went over it.
+/// A full store is said in one line. The line was lost when standard error was a plain file: it had been opened anew,
+/// with an offset of its own, and what the program wrote next went over it.
 #[test]
 fn a_full_store_is_said_once_and_loses_nothing_or_stops_the_program() {
     if !can_run(&[(PYTHON, "python3")]) {

@@ -17,8 +17,9 @@ fn install(directory: &Path) -> PathBuf {
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
     let program = directory.join("millpond");
     fs::copy(env!("CARGO_BIN_EXE_millpond"), &program).unwrap();
-    // A child that another test was just starting may have inherited the descriptor that the copy was written through. Until it
-    // runs its own program the copy is a busy text file, and cannot be run: seen once, as a panic of the first user.
+    // A child that another test was just starting may have inherited the descriptor that the copy was written through.
+    // Until it runs its own program the copy is a busy text file, and cannot be run: seen once, as a panic of the first
+    // user.
     while let Err(error) = Command::new(&program).arg("--version").output() {
         assert_eq!(error.kind(), ErrorKind::ExecutableFileBusy, "{error}");
         std::thread::sleep(Duration::from_millis(5));

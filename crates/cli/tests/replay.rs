@@ -1,4 +1,5 @@
-//! `millpond replay`: what it prints of traces whose misses are known beforehand, and what it says of what it cannot replay.
+//! `millpond replay`: what it prints of traces whose misses are known beforehand, and what it says of what it cannot
+//! replay.
 
 use serde_json::Value;
 use std::fs;

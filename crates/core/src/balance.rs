@@ -1,44 +1,48 @@
 //! How much of what leaves memory is anonymous, and how much is of files.
 //!
-//! Pages of both kinds share one budget, but not the price of a mistake. An anonymous page that comes back is read from the store,
-//! 6 µs where that is compressed RAM; a page of a file from wherever the file is, 60 to 100 from a disk and more from far away. And
-//! the kinds are used differently: files are often read once, the heap over and over. So one list of both, ordered by age, would
-//! throw out what is dear for what is cheap. Each kind has lists of its own, on which ages decide as before
-//! ([`workingset`](crate::workingset)), and here is decided whose turn it is.
+//! Pages of both kinds share one budget, but not the price of a mistake. An anonymous page that comes back is read from
+//! the store, 6 µs where that is compressed RAM; a page of a file from wherever the file is, 60 to 100 from a disk and
+//! more from far away. And the kinds are used differently: files are often read once, the heap over and over. So one
+//! list of both, ordered by age, would throw out what is dear for what is cheap. Each kind has lists of its own, on
+//! which ages decide as before ([`workingset`](crate::workingset)), and here is decided whose turn it is.
 //!
 //! # Derivation
-//! Let `x` pages be taken from anonymous memory in a while and `y` from files. What that costs later is `C_a·r_a(x) + C_f·r_f(y)`, with `C` the price of
-//! a refault and `r` how many follow. For a given sum it is least where the next page costs the same on both sides:
+//! Let `x` pages be taken from anonymous memory in a while and `y` from files. What that costs later is
+//! `C_a·r_a(x) + C_f·r_f(y)`, with `C` the price of a refault and `r` how many follow. For a given sum it is least
+//! where the next page costs the same on both sides:
 //!
 //! ```text
 //!     C_a · r_a'(x) = C_f · r_f'(y)
 //! ```
 //!
-//! The slopes are not known, but what was paid of late is: each refault adds its price to its kind's *cost*. The kind that has cost
-//! more is spared, in proportion, until it does not cost more any more:
+//! The slopes are not known, but what was paid of late is: each refault adds its price to its kind's *cost*. The kind
+//! that has cost more is spared, in proportion, until it does not cost more any more:
 //!
 //! ```text
 //!     pressure on anonymous = cost of files / cost of both        and the other way round
 //! ```
 //!
-//! A kind gives a share of its own pages, not a number: as many of all as it has of all, times its pressure. With equal costs, or
-//! none, both lose the same share of their pages. (Linux's `get_scan_count` with `anon_cost` and `file_cost` does the same, but for the bounds: there pressures keep to between one third and two.)
+//! A kind gives a share of its own pages, not a number: as many of all as it has of all, times its pressure. With equal
+//! costs, or none, both lose the same share of their pages. (Linux's `get_scan_count` with `anon_cost` and `file_cost`
+//! does the same, but for the bounds: there pressures keep to between one third and two.)
 //!
-//! *Lately* is what it cost to bring in a quarter of the pages that there are; beyond that both costs are halved. So a program that
-//! changes is followed within one turnover of memory, and the ratio rests on hundreds of refaults.
+//! *Lately* is what it cost to bring in a quarter of the pages that there are; beyond that both costs are halved. So a
+//! program that changes is followed within one turnover of memory, and the ratio rests on hundreds of refaults.
 //!
 //! # When it is wrong
-//! No pressure goes below an eighth or above seven. A kind that is never looked at can not show that it has become idle; with an
-//! eighth of the pressure the idle pages of the dear kind leave eight times as slowly, which costs that much memory for a while, and no
-//! refault. Prices that are told wrong by a factor shift the balance by at most that. Memory of one kind only is not touched by any of this.
+//! No pressure goes below an eighth or above seven. A kind that is never looked at can not show that it has become
+//! idle; with an eighth of the pressure the idle pages of the dear kind leave eight times as slowly, which costs that
+//! much memory for a while, and no refault. Prices that are told wrong by a factor shift the balance by at most that.
+//! Memory of one kind only is not touched by any of this.
 //!
 //! # Turns
-//! A batch takes folios one at a time, and kinds in turn: each kind has a clock that a victim puts forward by its pages over what
-//! the kind is to give, and the one that is behind is next. A kind that has nothing to give does not fall behind by more than a thirty-second of its pages,
-//! so that it need not make up for it later.
+//! A batch takes folios one at a time, and kinds in turn: each kind has a clock that a victim puts forward by its pages
+//! over what the kind is to give, and the one that is behind is next. A kind that has nothing to give does not fall
+//! behind by more than a thirty-second of its pages, so that it need not make up for it later.
 //!
-//! Pages mapped straight from the memory that holds their file ([`Kind::Direct`](crate::Kind)) are files' pages here, but cost nothing when they come
-//! back: there is nothing to read. They leave no shadow, so they are never refaults, and they do not add to the cost of files.
+//! Pages mapped straight from the memory that holds their file ([`Kind::Direct`](crate::Kind)) are files' pages here,
+//! but cost nothing when they come back: there is nothing to read. They leave no shadow, so they are never refaults,
+//! and they do not add to the cost of files.
 
 use crate::lru::{ANON, FILE, KINDS};
 
@@ -59,7 +63,8 @@ pub(crate) struct Balance {
 }
 
 impl Balance {
-    /// `pages` pages have come back, at this price each. There are `all` pages, and the dearer kind has the price `most`.
+    /// `pages` pages have come back, at this price each. There are `all` pages, and the dearer kind has the price
+    /// `most`.
     pub(crate) fn note_cost(&mut self, kind: usize, pages: u32, price: u32, all: u32, most: u32) {
         self.cost[kind] += u64::from(pages) * u64::from(price);
         let lately = (u64::from(all / 4) * u64::from(most)).max(1);

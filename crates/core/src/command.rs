@@ -40,9 +40,9 @@ pub enum Command {
         /// Whether the frame is a hole that must be given pages first.
         fresh: bool,
     },
-    /// [`Command::Load`] of a folio that is spread over several slots: [`Commands::parts`] tells which. A part that cannot
-    /// be read is answered like a range that cannot be mapped in one piece.
-    /// Answer: `Installed`, `InstallSplit`, `InstallGone`.
+    /// [`Command::Load`] of a folio that is spread over several slots: [`Commands::parts`] tells which. A part that
+    /// cannot be read is answered like a range that cannot be mapped in one piece. Answer: `Installed`, `InstallSplit`,
+    /// `InstallGone`.
     Fold {
         /// The folio.
         folio: FolioId,
@@ -55,8 +55,8 @@ pub enum Command {
         /// Whether the frame is a hole that must be given pages first.
         fresh: bool,
     },
-    /// Map a copy of `from` at `at`. `frame` is a populated frame to use; without one the kernel gives new pages. What is
-    /// copied from does not change meanwhile. Answer: `Installed`, `InstallSplit`, `InstallGone`.
+    /// Map a copy of `from` at `at`. `frame` is a populated frame to use; without one the kernel gives new pages. What
+    /// is copied from does not change meanwhile. Answer: `Installed`, `InstallSplit`, `InstallGone`.
     Copy {
         /// The folio.
         folio: FolioId,
@@ -86,16 +86,17 @@ pub enum Command {
         /// A hole of the same order.
         frame: Frame,
     },
-    /// [`Command::TakeOut`] of all that is mapped of a leaf, by its table: the pages that [`Commands::leaf_pages`] tells, each into the place
-    /// of the block that it has in the leaf. At most one in a list.
-    /// Answer: [`Event::LeafTakenOut`](crate::Event::LeafTakenOut).
+    /// [`Command::TakeOut`] of all that is mapped of a leaf, by its table: the pages that [`Commands::leaf_pages`]
+    /// tells, each into the place of the block that it has in the leaf. At most one in a list. Answer:
+    /// [`Event::LeafTakenOut`](crate::Event::LeafTakenOut).
     TakeOutLeaf {
         /// The leaf.
         at: PageRange,
         /// The first place of a block of holes of order 0.
         frame: Frame,
     },
-    /// Zero the mapped pages of `part` in place. Nothing else is under way there, and they stay mapped. Answer: `Cleared`.
+    /// Zero the mapped pages of `part` in place. Nothing else is under way there, and they stay mapped. Answer:
+    /// `Cleared`.
     Clear {
         /// The folio.
         folio: FolioId,
@@ -135,7 +136,8 @@ pub enum Command {
         /// What it was loaded from, if that still stands.
         previous: Option<SlotPart>,
     },
-    /// Fill a frame with what the file holds there, and map it at `at`. Answer: `Installed`, `InstallSplit`, `InstallGone`, `LoadFailed`.
+    /// Fill a frame with what the file holds there, and map it at `at`. Answer: `Installed`, `InstallSplit`,
+    /// `InstallGone`, `LoadFailed`.
     Read {
         /// The folio.
         folio: FolioId,
@@ -146,7 +148,8 @@ pub enum Command {
         /// Whether the frame is a hole that must be given pages first.
         fresh: bool,
     },
-    /// Write the contents of `frame` to the file, where `at` is in it; not needed when the file holds them. Answer: `Stored`, `Unchanged`, `StoreFailed`.
+    /// Write the contents of `frame` to the file, where `at` is in it; not needed when the file holds them. Answer:
+    /// `Stored`, `Unchanged`, `StoreFailed`.
     WriteBack {
         /// The folio.
         folio: FolioId,
@@ -210,8 +213,8 @@ pub struct PartsOf {
     len: u8,
 }
 
-/// A bounded list of commands, filled by one [`Core::handle`](crate::Core::handle), and the batch into which a discard gathers what
-/// it leaves behind. Making one costs nothing: what is not in use is not written.
+/// A bounded list of commands, filled by one [`Core::handle`](crate::Core::handle), and the batch into which a discard
+/// gathers what it leaves behind. Making one costs nothing: what is not in use is not written.
 #[derive(Debug)]
 pub struct Commands {
     list: ArrayVec<Command, MAX_COMMANDS>,
@@ -249,8 +252,8 @@ impl Commands {
         }
     }
 
-    /// What is to be given back, after which [`Core::gathered`](crate::Core::gathered) is told and the batch cleared, before the next
-    /// discard. Another one may be put in its place, with more room.
+    /// What is to be given back, after which [`Core::gathered`](crate::Core::gathered) is told and the batch cleared,
+    /// before the next discard. Another one may be put in its place, with more room.
     pub fn batch(&mut self) -> &mut Gather {
         &mut self.batch
     }

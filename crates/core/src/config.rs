@@ -8,8 +8,8 @@ use crate::limits::{
 };
 use crate::swap::Slot;
 
-/// How many frames the pool has room for, by order, on each node. The MMU backend lays out its addresses by the same table,
-/// [on all nodes](PoolLayout::on_nodes).
+/// How many frames the pool has room for, by order, on each node. The MMU backend lays out its addresses by the same
+/// table, [on all nodes](PoolLayout::on_nodes).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PoolLayout {
     /// Places for frames, by order.
@@ -32,15 +32,17 @@ pub struct Config {
     pub lazyfree_max: PageCount,
     /// Memory nodes (NUMA) that regions are spread over.
     pub nodes: u8,
-    /// Limbo's least share of the limit, in 1/1024. It grows where that is worth its cost; see [`workingset`](crate::workingset).
+    /// Limbo's least share of the limit, in 1/1024. It grows where that is worth its cost; see
+    /// [`workingset`](crate::workingset).
     pub limbo_share: u16,
     /// What a major fault costs, in sixteenths of what a rescue from limbo costs: 256 is a file on a disk (60 to 100 µs
     /// against 4 to 6), 20 is compressed RAM. [`Event::SetRefaultCost`](crate::Event::SetRefaultCost) changes it.
     pub refault_cost: u32,
     /// The same for a page of a file. [`Event::SetFileCost`](crate::Event::SetFileCost) changes it.
     pub file_cost: u32,
-    /// Whether what refaults and rescues tell decides what stays: shadows, watched folios and their miniatures, the curve. Without, folios leave by
-    /// the order in which they were last seen in use, and limbo keeps to its least share. It is there so that the price of all this can be measured.
+    /// Whether what refaults and rescues tell decides what stays: shadows, watched folios and their miniatures, the
+    /// curve. Without, folios leave by the order in which they were last seen in use, and limbo keeps to its least
+    /// share. It is there so that the price of all this can be measured.
     pub workingset: bool,
     /// Shadows have at most so many bits, 12 or more; fewer where the entries have no more to spare.
     pub shadow_bits: u8,
@@ -94,10 +96,10 @@ impl PoolLayout {
         Self { frames }
     }
 
-    /// Room for all of `limit` in any one order (lazily freed memory waits there), and for a few folios of the largest. Of single pages
-    /// [`SINGLE_PLACES`] times as many, so that there are blocks of holes for leaves that leave by their tables, even when limbo is most of
-    /// memory and a leaf has left with a third of its pages; but not beyond [`SINGLE_PLACES_MOST`].
-    /// Places are addresses, not memory: unused ones cost half a byte each in the core's book.
+    /// Room for all of `limit` in any one order (lazily freed memory waits there), and for a few folios of the largest.
+    /// Of single pages [`SINGLE_PLACES`] times as many, so that there are blocks of holes for leaves that leave by
+    /// their tables, even when limbo is most of memory and a leaf has left with a third of its pages; but not beyond
+    /// [`SINGLE_PLACES_MOST`]. Places are addresses, not memory: unused ones cost half a byte each in the core's book.
     #[must_use]
     pub fn for_limit(limit: PageCount) -> Self {
         let share = limit.0.max(8 * LEAF_PAGES);

@@ -1,14 +1,15 @@
 //! The curve of refaults against memory: how many major faults more of it would have spared.
 //!
 //! # Why not a histogram of distances
-//! A page that comes back was last used so long ago that memory had turned over since. How much more memory would have kept it
-//! seems to follow from two times, how long ago it was used and how long ago the oldest of what is in memory was, and a
-//! histogram of that would be the curve for all sizes. It is not, for two reasons. How far memory must reach back to hold a page
-//! depends on how many *different* pages came meanwhile, which a time does not tell. And with more memory not only what is older
-//! stays: under the rule of reuse a loop twice as long as memory is missed once for each page that does not fit, while each of
-//! its pages is equally old when it comes back. Held against replays of fifteen traces with more memory, such a histogram was
-//! off by more than a tenth of the major faults in 96 of 162 predictions, and up to six tenths. With distances among what had left instead
-//! of times, which the core does not have, it would have been 54.
+//! A page that comes back was last used so long ago that memory had turned over since. How much more memory would have
+//! kept it seems to follow from two times, how long ago it was used and how long ago the oldest of what is in memory
+//! was, and a histogram of that would be the curve for all sizes. It is not, for two reasons. How far memory must reach
+//! back to hold a page depends on how many *different* pages came meanwhile, which a time does not tell. And with more
+//! memory not only what is older stays: under the rule of reuse a loop twice as long as memory is missed once for each
+//! page that does not fit, while each of its pages is equally old when it comes back. Held against replays of fifteen
+//! traces with more memory, such a histogram was off by more than a tenth of the major faults in 96 of 162 predictions,
+//! and up to six tenths. With distances among what had left instead of times, which the core does not have, it would
+//! have been 54.
 //!
 //! # What is done instead
 //! The same question is put to caches in miniature, as the one of which rule is better (`duel.rs`): a cache of
@@ -20,31 +21,35 @@
 //!         misses in a miniature of memory
 //! ```
 //!
-//! with chance and the sample's peculiarities above and below the line. So there is a miniature of memory as it is and one of each
-//! size in [`MORE`]. Each has both rules and follows the one that misses less, as memory does. A rule of reuse has to prove itself
-//! in reality, too: where memory has found that it does not keep its promise, it would not have followed it had it been larger. A miss counts when the page was in memory before: who touches a
-//! page for the first time misses in any size.
+//! with chance and the sample's peculiarities above and below the line. So there is a miniature of memory as it is and
+//! one of each size in [`MORE`]. Each has both rules and follows the one that misses less, as memory does. A rule of
+//! reuse has to prove itself in reality, too: where memory has found that it does not keep its promise, it would not
+//! have followed it had it been larger. A miss counts when the page was in memory before: who touches a page for the
+//! first time misses in any size.
 //!
 //! # How many seats
-//! Memory has folios, the miniature the sampled part of them. That part is as many as the sample has among the folios that were
-//! touched for the first time, not as it should have: a sample with 3 % too many pages in a miniature of the right size misses
-//! where memory does not, whenever the program's set just fits. (As many as are in memory of the sample would be wrong, too: watched
-//! folios are seen in use more often than others, and stay.) What is freed and touched again is counted again,
-//! and few such pages could make up any part, so it is bounded by an eighth more or less than what should be.
+//! Memory has folios, the miniature the sampled part of them. That part is as many as the sample has among the folios
+//! that were touched for the first time, not as it should have: a sample with 3 % too many pages in a miniature of the
+//! right size misses where memory does not, whenever the program's set just fits. (As many as are in memory of the
+//! sample would be wrong, too: watched folios are seen in use more often than others, and stay.) What is freed and
+//! touched again is counted again, and few such pages could make up any part, so it is bounded by an eighth more or
+//! less than what should be.
 //!
-//! Folios that come in with a wanted one count as used, since they are expected to be: a window of eight that was one use of its first page would
-//! leave seven eighths of memory to what the miniature never hears of.
+//! Folios that come in with a wanted one count as used, since they are expected to be: a window of eight that was one
+//! use of its first page would leave seven eighths of memory to what the miniature never hears of.
 //!
 //! # What it costs
-//! 128 to 256 of the folios that memory has room for are sampled. (Four times as many made 134 of 162 predictions come within a tenth,
-//! this made 137 then, and 145 now.) A reference to one of these goes through five miniatures; each has up to four seats of 24 bytes for each folio that it has
-//! room for, so all of them take 270 KB: those of the root group from the beginning, so that a budget is not eaten into later, those of
-//! other groups as folios come. The budget may change: the sample is chosen anew when it would be twice as large as it should be, or less than half, and the
+//! 128 to 256 of the folios that memory has room for are sampled. (Four times as many made 134 of 162 predictions come
+//! within a tenth, this made 137 then, and 145 now.) A reference to one of these goes through five miniatures; each has
+//! up to four seats of 24 bytes for each folio that it has room for, so all of them take 270 KB: those of the root
+//! group from the beginning, so that a budget is not eaten into later, those of other groups as folios come. The budget
+//! may change: the sample is chosen anew when it would be twice as large as it should be, or less than half, and the
 //! miniatures begin empty; what they miss until they have filled is not counted.
 //!
 //! # When it is wrong
-//! It promises what the better of two rules would do that see each use. Memory does not see all: it falls behind where it nearly
-//! holds all that is used, because there few faults tell what is in use. There it keeps less than this promises.
+//! It promises what the better of two rules would do that see each use. Memory does not see all: it falls behind where
+//! it nearly holds all that is used, because there few faults tell what is in use. There it keeps less than this
+//! promises.
 
 use crate::duel::{Duel, is_sampled, sample_bits};
 use crate::limits::{CURVE_FOLIOS, WATCHED_LEAST};
@@ -86,7 +91,8 @@ impl Miniature {
         (self.score, self.rule) = (0, Rule::Recency);
     }
 
-    /// Whether a use of `key` misses. What there is no table for is not known. The rule of reuse is only followed while it is `trusted`.
+    /// Whether a use of `key` misses. What there is no table for is not known. The rule of reuse is only followed while
+    /// it is `trusted`.
     fn misses(&mut self, key: u32, room: u32, trusted: bool) -> Option<bool> {
         let would = self.duel.reference(key, room)?;
         let missed = would.under(self.rule);
@@ -137,7 +143,8 @@ impl Curve {
         self.miniatures.iter_mut().for_each(|one| one.duel.fill());
     }
 
-    /// A folio was seen in use, in memory of `limit` pages. Whether it is in the sample, so that [`Self::used`] is to be told.
+    /// A folio was seen in use, in memory of `limit` pages. Whether it is in the sample, so that [`Self::used`] is to
+    /// be told.
     pub(crate) fn follows(&mut self, key: u32, what: Use, limit: u32) -> bool {
         self.fit_sample(limit);
         let sampled = is_sampled(key, self.bits);
@@ -151,9 +158,8 @@ impl Curve {
         sampled
     }
 
-    /// A folio of the sample was seen in use; `folios` are in memory, this one included. Memory itself may follow the rule of
-    /// reuse if that is `trusted`. Which miniatures missed what they
-    /// would have had before, if any can tell.
+    /// A folio of the sample was seen in use; `folios` are in memory, this one included. Memory itself may follow the
+    /// rule of reuse if that is `trusted`. Which miniatures missed what they would have had before, if any can tell.
     pub(crate) fn used(
         &mut self,
         key: u32,
@@ -215,8 +221,9 @@ fn seats(room: u32, more: u32) -> u32 {
 }
 
 /// The share of major faults, 0 to 1, that would not have happened with `more` pages beyond the `limit` that there was;
-/// `None` while none of the sampled ones has happened. `counts` are [`VmStat::refaults_at`](crate::VmStat::refaults_at). Between two sizes that
-/// were looked at the share is taken to rise evenly; beyond the largest it is what that would have spared, and more may be.
+/// `None` while none of the sampled ones has happened. `counts` are
+/// [`VmStat::refaults_at`](crate::VmStat::refaults_at). Between two sizes that were looked at the share is taken to
+/// rise evenly; beyond the largest it is what that would have spared, and more may be.
 ///
 /// ```
 /// use millpond_core::curve;
@@ -263,7 +270,8 @@ mod tests {
         follows.then(|| curve.used(key, what, folios, true))?
     }
 
-    /// Counts for `uses` of keys in memory of `room` folios, as the core would have: what was seen before is used again.
+    /// Counts for `uses` of keys in memory of `room` folios, as the core would have: what was seen before is used
+    /// again.
     fn counts(keys: impl Iterator<Item = u32>, room: u32, limit: u32) -> [u64; SIZES] {
         let mut curve = Curve::new();
         let mut seen = std::collections::HashSet::new();

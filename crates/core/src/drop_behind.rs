@@ -1,9 +1,10 @@
 //! What a stream leaves behind goes first.
 //!
-//! A stream over more than memory uses each of its pages once in a time that memory cannot span. Until such a page has been idle for
-//! all that time nobody can tell it from one that will be used again soon, and by then it has had another's place for
-//! a whole turn of memory: a scan of ten budgets put half of a hot set of half a budget out, again and again. The active list
-//! protects what has proved itself before; it does not help a set that is only just becoming one.
+//! A stream over more than memory uses each of its pages once in a time that memory cannot span. Until such a page has
+//! been idle for all that time nobody can tell it from one that will be used again soon, and by then it has had
+//! another's place for a whole turn of memory: a scan of ten budgets put half of a hot set of half a budget out, again
+//! and again. The active list protects what has proved itself before; it does not help a set that is only just becoming
+//! one.
 //!
 //! But two things are known of a stream when it passes. Which pages are behind it: the run of faults says so
 //! ([`order`](crate::order)). And when they were used last: the page that it wants now has a shadow, and a stream that
@@ -13,34 +14,36 @@
 //!     pages that have come in since  ≥  pages in memory
 //! ```
 //!
-//! says of all of them that memory, were it given by last use alone, would not have kept them until now. What is
-//! behind such a stream is therefore taken for older than all others, as if advice had said that it is cold. Of a loop that is longer than
-//! memory this keeps the part that was there first, which is the best that can be kept; a list by last use keeps nothing of it.
+//! says of all of them that memory, were it given by last use alone, would not have kept them until now. What is behind
+//! such a stream is therefore taken for older than all others, as if advice had said that it is cold. Of a loop that is
+//! longer than memory this keeps the part that was there first, which is the best that can be kept; a list by last use
+//! keeps nothing of it.
 //!
 //! Pages that are used at random have far shadows too, when a program turns to other data. They say nothing about their
-//! neighbours, and the data may stay in use: these are left alone, and so is a stream over new memory, which has no shadows, and what is
-//! brought in because advice says that it will be needed.
-//! What comes one page a fault, because no larger window is allowed, is left alone as well: runs are known by their windows.
+//! neighbours, and the data may stay in use: these are left alone, and so is a stream over new memory, which has no
+//! shadows, and what is brought in because advice says that it will be needed. What comes one page a fault, because no
+//! larger window is allowed, is left alone as well: runs are known by their windows.
 //!
 //! # What a wrong guess costs
-//! If the program stays with what the stream has brought (it goes through an array that was long in the store, and then works on
-//! it; or it turns round at the end), pages come back that would not have left: of an inactive page with a shadow that is near,
-//! nothing else can be the reason. So there is an account (`Streams`): what passes is credited, up to a quarter of memory, what comes
-//! back that way is charged fourfold. Overdrawn, only one stretch in sixteen is still dropped, on trial, until
-//! twice as much as memory holds has passed without a charge; twice as long after each further failure. At most a memory's worth of pages is read once
-//! more before it is known, and after that a sixteenth of what would have been.
+//! If the program stays with what the stream has brought (it goes through an array that was long in the store, and then
+//! works on it; or it turns round at the end), pages come back that would not have left: of an inactive page with a
+//! shadow that is near, nothing else can be the reason. So there is an account (`Streams`): what passes is credited, up
+//! to a quarter of memory, what comes back that way is charged fourfold. Overdrawn, only one stretch in sixteen is
+//! still dropped, on trial, until twice as much as memory holds has passed without a charge; twice as long after each
+//! further failure. At most a memory's worth of pages is read once more before it is known, and after that a sixteenth
+//! of what would have been.
 //!
 //! What was used a second time before it left, in limbo, is not touched.
 //!
 //! # What it costs
-//! As many folios are looked at as one fault brings in, with each fault that continues a long run. Linux drops behind a stream only where
-//! advice or a file's readahead state say so; its active list is what protects others.
+//! As many folios are looked at as one fault brings in, with each fault that continues a long run. Linux drops behind a
+//! stream only where advice or a file's readahead state say so; its active list is what protects others.
 
 use crate::addr::PageIndex;
 use crate::duel::hash;
 
-/// Pages that must have passed on trial before all are dropped again, in sizes of memory: after the first failure, and at
-/// most.
+/// Pages that must have passed on trial before all are dropped again, in sizes of memory: after the first failure, and
+/// at most.
 const PROBATION: i64 = 2;
 const PROBATION_MOST: i64 = 32;
 /// What one page that should have stayed is charged with, in pages that passed.
@@ -62,7 +65,8 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// A stream passes with `pages` pages from `at` on, in a memory of `room`. Whether what is behind them should be dropped.
+    /// A stream passes with `pages` pages from `at` on, in a memory of `room`. Whether what is behind them should be
+    /// dropped.
     pub(crate) fn passed(&mut self, at: PageIndex, pages: u32, room: u32) -> bool {
         let (pages, room) = (i64::from(pages), i64::from(room));
         if self.balance >= 0 {

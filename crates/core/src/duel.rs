@@ -2,20 +2,21 @@
 //!
 //! Which of two rules of replacement fits a program cannot be told from the faults that one of them causes: the rule in
 //! force decides which faults there are. So both are simulated, on the watched folios alone, each with as many seats as
-//! watched folios are in memory. That costs a few links a reference and no memory but these tables (24 bytes for each of up to four times as many seats), and it is exact but for the sample's size: a cache of 1/64 of the seats under 1/64 of the addresses,
-//! chosen by hash, misses as often as the whole.
+//! watched folios are in memory. That costs a few links a reference and no memory but these tables (24 bytes for each
+//! of up to four times as many seats), and it is exact but for the sample's size: a cache of 1/64 of the seats under
+//! 1/64 of the addresses, chosen by hash, misses as often as the whole.
 //!
 //! - *recency* is LRU.
 //! - *reuse* is LIRS (Jiang and Zhang, 2002) with a thirty-second of the seats for folios that are on trial: a folio is
-//!   kept for the time between its last two uses, which must be shorter than the oldest kept one has been idle. It keeps a
-//!   part of a loop that is too long for memory, and lets scans pass; where the past says nothing about the future (a
-//!   growing and shrinking stack, a set that is moving) it holds on to what nobody wants.
+//!   kept for the time between its last two uses, which must be shorter than the oldest kept one has been idle. It
+//!   keeps a part of a loop that is too long for memory, and lets scans pass; where the past says nothing about the
+//!   future (a growing and shrinking stack, a set that is moving) it holds on to what nobody wants.
 //!
-//! - *arrival*, for watched folios only, is FIFO: what memory would do if it saw no use at all. Nothing follows it; what the others
-//!   spare beside it is what looking is worth. It is a ring of two bytes a seat.
+//! - *arrival*, for watched folios only, is FIFO: what memory would do if it saw no use at all. Nothing follows it;
+//!   what the others spare beside it is what looking is worth. It is a ring of two bytes a seat.
 //!
-//! Seats may become fewer, when watched folios leave memory. Then all caches shrink with each reference, hits too: one that holds all
-//! of a loop never misses, and would never learn that memory has become too small for it.
+//! Seats may become fewer, when watched folios leave memory. Then all caches shrink with each reference, hits too: one
+//! that holds all of a loop never misses, and would never learn that memory has become too small for it.
 //!
 //! What is compared with what, and what follows: `workingset.rs`.
 
@@ -322,7 +323,8 @@ impl Duel {
         self.evict();
     }
 
-    /// What was used twice while the oldest kept one was not used is kept; that one goes on trial if there are too many.
+    /// What was used twice while the oldest kept one was not used is kept; that one goes on trial if there are too
+    /// many.
     fn keep(&mut self, seat: u16, most: u32) {
         self.put_on_top(seat);
         self.at_mut(seat).reuse = Reuse::Kept;

@@ -52,7 +52,8 @@ pub enum Advice {
     Sequential,
     /// Pages will be touched in no order: single pages. For whole leaves (2 MiB).
     Random,
-    /// Pages are brought in because they will be needed: who does so in order is no stream that passes. For whole leaves (2 MiB).
+    /// Pages are brought in because they will be needed: who does so in order is no stream that passes. For whole
+    /// leaves (2 MiB).
     WillNeed,
     /// Nothing is known about the order or the need any more. For whole leaves (2 MiB).
     Normal,
@@ -61,8 +62,8 @@ pub enum Advice {
 /// Something that happened. [`Core::handle`](crate::Core::handle) answers each with a [`Reply`] and commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Reserve a region of `pages` pages, leaf-aligned, whose folios have orders by `order`. It is the root group's until
-    /// [`Event::MoveRegion`].
+    /// Reserve a region of `pages` pages, leaf-aligned, whose folios have orders by `order`. It is the root group's
+    /// until [`Event::MoveRegion`].
     CreateRegion {
         /// Its length.
         pages: PageCount,
@@ -85,13 +86,14 @@ pub enum Event {
         /// How much it may have from now on.
         limits: GroupLimits,
     },
-    /// Remove a group that has none below it: its regions, its memory and its counters are its parent's. [`Reply::More`] asks for
-    /// the same event again; nobody else may name the group any more.
+    /// Remove a group that has none below it: its regions, its memory and its counters are its parent's.
+    /// [`Reply::More`] asks for the same event again; nobody else may name the group any more.
     RemoveGroup {
         /// The group.
         group: GroupId,
     },
-    /// A region, with what it holds, is another group's from now on. [`Reply::More`] asks for the event again, from another page.
+    /// A region, with what it holds, is another group's from now on. [`Reply::More`] asks for the event again, from
+    /// another page.
     MoveRegion {
         /// The region.
         region: RegionId,
@@ -105,9 +107,9 @@ pub enum Event {
         /// Which one.
         region: RegionId,
     },
-    /// `region` and `copy` hold the same from now on: what `region` holds becomes `base`'s, and both inherit from that. The
-    /// driver moves the mapped pages there by their tables, and nothing is under way meanwhile. `base` and `copy` are new
-    /// regions of the same length.
+    /// `region` and `copy` hold the same from now on: what `region` holds becomes `base`'s, and both inherit from that.
+    /// The driver moves the mapped pages there by their tables, and nothing is under way meanwhile. `base` and `copy`
+    /// are new regions of the same length.
     Snapshot {
         /// The source.
         region: RegionId,
@@ -116,17 +118,18 @@ pub enum Event {
         /// The snapshot.
         copy: RegionId,
     },
-    /// Move what `from` holds to `to`, which holds nothing and lies alike in its leaves: both in one region each, of the same
-    /// length, not overlapping. The driver moves the mapped pages, and nothing is under way meanwhile. When `from` is all of
-    /// a region and `to` begins one, that is its successor and has its orders; only then may it inherit from a base.
+    /// Move what `from` holds to `to`, which holds nothing and lies alike in its leaves: both in one region each, of
+    /// the same length, not overlapping. The driver moves the mapped pages, and nothing is under way meanwhile. When
+    /// `from` is all of a region and `to` begins one, that is its successor and has its orders; only then may it
+    /// inherit from a base.
     Remap {
         /// The source; it reads as zeros afterwards.
         from: PageRange,
         /// The destination.
         to: PageRange,
     },
-    /// Give a region another length where it is: addresses behind it are taken if they are free, or given back if nothing
-    /// is there. The reply is [`Reply::Region`].
+    /// Give a region another length where it is: addresses behind it are taken if they are free, or given back if
+    /// nothing is there. The reply is [`Reply::Region`].
     Resize {
         /// The region.
         region: RegionId,
@@ -153,8 +156,8 @@ pub enum Event {
         page: PageIndex,
         /// What the thread did, if known.
         access: Access,
-        /// An upper bound for the order of what is brought in; the region's own order is another, except for what a remap
-        /// has brought there, which stays as large as it was.
+        /// An upper bound for the order of what is brought in; the region's own order is another, except for what a
+        /// remap has brought there, which stays as large as it was.
         max_order: Order,
     },
     /// The command that was given for `folio` has been carried out, or has failed.
@@ -164,15 +167,16 @@ pub enum Event {
         /// How it went.
         outcome: Outcome,
     },
-    /// [`Command::TakeOutLeaf`](crate::Command::TakeOutLeaf) has been carried out, or could not be: then all is mapped as before. [`Reply::More`] asks for the same
-    /// event again.
+    /// [`Command::TakeOutLeaf`](crate::Command::TakeOutLeaf) has been carried out, or could not be: then all is mapped
+    /// as before. [`Reply::More`] asks for the same event again.
     LeafTakenOut {
         /// The leaf that the command named.
         at: PageRange,
         /// Whether its pages are in the block.
         taken: bool,
     },
-    /// From now on a leaf of small folios may leave by its table, or may not; see `ops/leaf_out.rs`. At first it may not.
+    /// From now on a leaf of small folios may leave by its table, or may not; see `ops/leaf_out.rs`. At first it may
+    /// not.
     TakeLeaves {
         /// Whether it may.
         on: bool,
@@ -209,8 +213,8 @@ pub enum Event {
         /// What to forget.
         range: PageRange,
     },
-    /// The contents of `range` are not wanted any more, but its memory need not come back before it is wanted
-    /// elsewhere (`MADV_FREE`): each page reads as it did or as zeros, once zeros always zeros, and a write keeps it. See
+    /// The contents of `range` are not wanted any more, but its memory need not come back before it is wanted elsewhere
+    /// (`MADV_FREE`): each page reads as it did or as zeros, once zeros always zeros, and a write keeps it. See
     /// `ops/lazy_free.rs`.
     LazyFree {
         /// What may be forgotten.
@@ -221,8 +225,8 @@ pub enum Event {
     /// Drop lazily freed memory, oldest first, while there is more than the configured cap: the next batch of that. No
     /// commands mean that there is no more, or that it is on its way.
     TrimLazyFree,
-    /// Give what is lazily freed in `range` back to the kernel, as far as it was not used again. What is being looked at is
-    /// waited for.
+    /// Give what is lazily freed in `range` back to the kernel, as far as it was not used again. What is being looked
+    /// at is waited for.
     GiveFreedBack {
         /// The range.
         range: PageRange,
@@ -261,20 +265,22 @@ pub enum Event {
         /// The range.
         range: PageRange,
     },
-    /// The budget for frames is now `pages` (the driver subtracts what the store and the program use). A few spare frames beyond it are
-    /// given back.
+    /// The budget for frames is now `pages` (the driver subtracts what the store and the program use). A few spare
+    /// frames beyond it are given back.
     SetLimit {
         /// The new limit.
         pages: PageCount,
     },
     /// What a major fault costs now, as was measured: see [`Config::refault_cost`](crate::Config::refault_cost).
     SetRefaultCost {
-        /// In sixteenths of what a rescue from limbo costs; more than [`REFAULT_COST_MOST`](crate::limits::REFAULT_COST_MOST) counts as that.
+        /// In sixteenths of what a rescue from limbo costs; more than
+        /// [`REFAULT_COST_MOST`](crate::limits::REFAULT_COST_MOST) counts as that.
         sixteenths: u32,
     },
     /// The same for pages of files: what reading one costs where the files are.
     SetFileCost {
-        /// In sixteenths of what a rescue from limbo costs; more than [`REFAULT_COST_MOST`](crate::limits::REFAULT_COST_MOST) counts as that.
+        /// In sixteenths of what a rescue from limbo costs; more than
+        /// [`REFAULT_COST_MOST`](crate::limits::REFAULT_COST_MOST) counts as that.
         sixteenths: u32,
     },
     /// Some time (100 ms) has passed: frames that demand does not ask for are to go back to the kernel
@@ -390,8 +396,8 @@ pub enum Reply {
         /// How many pages.
         pages: PageCount,
     },
-    /// What became of a base: nobody inherits from it any more, so it is to be dropped; or only one does, to whom it can be
-    /// merged.
+    /// What became of a base: nobody inherits from it any more, so it is to be dropped; or only one does, to whom it
+    /// can be merged.
     Detached {
         /// A base without heirs, with its pages.
         orphan: Option<(RegionId, PageRange)>,

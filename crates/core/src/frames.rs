@@ -8,12 +8,13 @@
 //!   so that memory circulates between program and pool without the kernel's allocator;
 //! - *draining*: its pages are being given back to the kernel.
 //!
-//! Each node has an area of its own for each order, so that what was taken out on a node, and the frames that are used for what
-//! comes in there, are that node's memory. The budget is one: where a node has no spare frame, others' are given back for new pages.
+//! Each node has an area of its own for each order, so that what was taken out on a node, and the frames that are used
+//! for what comes in there, are that node's memory. The budget is one: where a node has no spare frame, others' are
+//! given back for new pages.
 //!
-//! Which of several places is used is chosen so that neighbours can be moved by one system call ([`places`](crate::places)). Holes, spare
-//! and draining places are three sets of bits, and what is in none of them is busy: a place costs 3½ bits, so that there can be
-//! more of them than there is memory.
+//! Which of several places is used is chosen so that neighbours can be moved by one system call
+//! ([`places`](crate::places)). Holes, spare and draining places are three sets of bits, and what is in none of them is
+//! busy: a place costs 3½ bits, so that there can be more of them than there is memory.
 
 use crate::addr::{Frame, Order, PageIndex};
 use crate::config::PoolLayout;
@@ -147,7 +148,8 @@ impl Frames {
         Some(Frame::new(order, index))
     }
 
-    /// All holes of a block of order 0 on a node, busy from now on: the first of them. So many others are left at least.
+    /// All holes of a block of order 0 on a node, busy from now on: the first of them. So many others are left at
+    /// least.
     pub(crate) fn take_block(&mut self, node: NodeId, left: usize) -> Option<Frame> {
         if self.holes(Order::ZERO, node) < block_of(Order::ZERO) + left {
             return None;

@@ -1,24 +1,24 @@
 //! Gather: what one free leaves behind, so that it can be given back in bulk and by somebody else.
 //!
 //! Freeing has two halves. *Unhooking* makes the tables forget a range, and must be done under the core's lock; *giving
-//! back* hands memory to the kernel and slots to the store, takes a hundred times as long, and needs no lock. What the first half
-//! leaves for the second is collected here.
+//! back* hands memory to the kernel and slots to the store, takes a hundred times as long, and needs no lock. What the
+//! first half leaves for the second is collected here.
 //!
-//! *A range that nobody can touch any more* (a region that is dropped, a base without heirs; `ops/free.rs`) needs no care: its entries
-//! are empty at once, and what is mapped is given back by its range, whatever lies between.
+//! *A range that nobody can touch any more* (a region that is dropped, a base without heirs; `ops/free.rs`) needs no
+//! care: its entries are empty at once, and what is mapped is given back by its range, whatever lies between.
 //!
-//! *A range in use* (a discard; `ops/discard.rs`) may be touched meanwhile. So its folios stay in flight until their pages
-//! are gone, and who faults there waits. What is mapped is collected as *runs*: neighbouring folios, however many, are
-//! one run and dropped by one call. A run ends where a page is not its own: that one is empty, and somebody may bring it in before the
-//! run is dropped.
+//! *A range in use* (a discard; `ops/discard.rs`) may be touched meanwhile. So its folios stay in flight until their
+//! pages are gone, and who faults there waits. What is mapped is collected as *runs*: neighbouring folios, however
+//! many, are one run and dropped by one call. A run ends where a page is not its own: that one is empty, and somebody
+//! may bring it in before the run is dropped.
 //!
-//! Both give at most 32 MiB to the kernel at a time, in which nobody else's fault or mmap has to wait for longer than 10 ms. Slots, frames
-//! and runs are collected in their order: the first few inline, as most
-//! frees are small, then in pages of 510, and when the pages are full the batch is handed over and the next one begun. (The
-//! kernel's mmu_gather does the same with pages: a batch on the stack, then chained ones.)
+//! Both give at most 32 MiB to the kernel at a time, in which nobody else's fault or mmap has to wait for longer than
+//! 10 ms. Slots, frames and runs are collected in their order: the first few inline, as most frees are small, then in
+//! pages of 510, and when the pages are full the batch is handed over and the next one begun. (The kernel's mmu_gather
+//! does the same with pages: a batch on the stack, then chained ones.)
 //!
-//! Until [`Core::gathered`](crate::Core::gathered) says that it was given back, all of it counts as it did: the frames in
-//! use are the truth at every moment.
+//! Until [`Core::gathered`](crate::Core::gathered) says that it was given back, all of it counts as it did: the frames
+//! in use are the truth at every moment.
 
 use crate::addr::{Frame, Order, PageCount, PageIndex, PageRange};
 use crate::limits::{DISCARD_WALK, MAX_COMMANDS};

@@ -1,37 +1,38 @@
 //! Groups: whom memory is charged to, and how much of it they may have. And nodes: where it is.
 //!
 //! # The tree
-//! Groups are a tree below the root, which has all there is. A region belongs to one of them. What is brought in for its
-//! pages, mapped or in limbo, is charged to that group and to all above it; frames that hold nothing are nobody's. Each
-//! group has four marks, those of Linux's memory cgroups:
+//! Groups are a tree below the root, which has all there is. A region belongs to one of them. What is brought in for
+//! its pages, mapped or in limbo, is charged to that group and to all above it; frames that hold nothing are nobody's.
+//! Each group has four marks, those of Linux's memory cgroups:
 //!
 //! - *max* is kept: a fault that would exceed it reclaims in the group first, however much is free elsewhere;
-//! - *high* is worked against: a fault that finds the group above it reclaims there first. (Not after it was served: that could
-//!   take the page away before it is touched);
+//! - *high* is worked against: a fault that finds the group above it reclaims there first. (Not after it was served:
+//!   that could take the page away before it is touched);
 //! - *low* is left alone as long as anybody has more than his own;
 //! - *min* as long as anybody has anything that is not below a min.
 //!
 //! # Protection
-//! Reclaim on behalf of a group (the root, when the budget is short) takes from all groups below it in proportion to what
-//! they have beyond their protection, so that a quiet group is not made to pay for a busy one: what it uses is
+//! Reclaim on behalf of a group (the root, when the budget is short) takes from all groups below it in proportion to
+//! what they have beyond their protection, so that a quiet group is not made to pay for a busy one: what it uses is
 //! what it may keep, up to low. A group cannot give its children more than it has from its own parent. So what each may
-//! count on is worked out from the top down: of what children claim (the lower of use and mark) each gets all, if
-//! the parent's own share covers that, or its part of the parent's share by what it claims; what the parent has and
-//! nobody claims is shared among them by the memory that is beyond their claims.
+//! count on is worked out from the top down: of what children claim (the lower of use and mark) each gets all, if the
+//! parent's own share covers that, or its part of the parent's share by what it claims; what the parent has and nobody
+//! claims is shared among them by the memory that is beyond their claims.
 //!
-//! Guessing wrong costs this: a low that is too high makes the others swap; one that is too low makes the group's memory
-//! as old as its last use says, like everybody's. Nothing hangs: when all of the memory is below a min, the mins
+//! Guessing wrong costs this: a low that is too high makes the others swap; one that is too low makes the group's
+//! memory as old as its last use says, like everybody's. Nothing hangs: when all of the memory is below a min, the mins
 //! are broken, and that is counted.
 //!
 //! # Turns
-//! Reclaim's batches differ in size, so proportion is kept over many of them. Each lruvec has a clock for each group above it,
-//! which a batch on behalf of that group puts forward by what it took over what the lruvec has beyond its protection. The one that is behind all
-//! others gives the next batch. One that had nothing to give for a while starts at the others' time.
+//! Reclaim's batches differ in size, so proportion is kept over many of them. Each lruvec has a clock for each group
+//! above it, which a batch on behalf of that group puts forward by what it took over what the lruvec has beyond its
+//! protection. The one that is behind all others gives the next batch. One that had nothing to give for a while starts
+//! at the others' time.
 //!
 //! # The end
 //! A group that is removed leaves its regions, its memory and its counters to its parent. Its folios change lists a
-//! bounded number at a time, behind the parent's own: nobody has asked for that group any more. Those in flight follow when they are
-//! listed; until then the number stays in use.
+//! bounded number at a time, behind the parent's own: nobody has asked for that group any more. Those in flight follow
+//! when they are listed; until then the number stays in use.
 
 use crate::addr::PageCount;
 use crate::limits::{MAX_GROUP_DEPTH, MAX_GROUPS, MIN_GROUP_MAX};
@@ -380,7 +381,8 @@ impl Groups {
         })
     }
 
-    /// How much of a group's memory is safe from reclaim on behalf of `scope`, a group above it. See the [module](self).
+    /// How much of a group's memory is safe from reclaim on behalf of `scope`, a group above it. See the
+    /// [module](self).
     pub(crate) fn protection(&self, id: GroupId, scope: GroupId) -> Marks {
         let group = self.get(id);
         let parent = match group.parent {

@@ -3,55 +3,62 @@
 //! Limbo is the part of memory whose use is seen, by rescues (`workingset.rs`). A longer one knows more and costs more.
 //!
 //! # What a rescue buys
-//! A rescue costs 4 to 6 µs, a major fault from compressed RAM 6, from a file 60 to 100. It buys that one folio, known to
-//! have been used since it came in, stays in place of the next in line. That is worth something if such a folio is more likely to be used again than
-//! one that was not: with `h₁` the share of the watched folios that are rescued from limbo again after they were rescued once, and `h₀`
-//! the share of the others that are, and with a major fault as dear as `C` rescues ([`Config::refault_cost`]),
+//! A rescue costs 4 to 6 µs, a major fault from compressed RAM 6, from a file 60 to 100. It buys that one folio, known
+//! to have been used since it came in, stays in place of the next in line. That is worth something if such a folio is
+//! more likely to be used again than one that was not: with `h₁` the share of the watched folios that are rescued from
+//! limbo again after they were rescued once, and `h₀` the share of the others that are, and with a major fault as dear
+//! as `C` rescues ([`Config::refault_cost`]),
 //!
 //! ```text
 //!     C · (h₁ − h₀) > 1
 //! ```
 //!
-//! says that limbo is worth its rescues. It is not all that they buy: of a sweep up and down each folio is as likely to be rescued as any other, and
-//! yet a memory that does not see the uses throws out by arrival what is wanted next. What looking spares as a whole is known from the watched folios:
-//! beside the two rules a cache of the same seats that goes by arrival is simulated, and with `b` its misses beyond those
-//! of the rule in force, and `r` the rescues of watched folios (both of late: two for each of them),
+//! says that limbo is worth its rescues. It is not all that they buy: of a sweep up and down each folio is as likely to
+//! be rescued as any other, and yet a memory that does not see the uses throws out by arrival what is wanted next. What
+//! looking spares as a whole is known from the watched folios: beside the two rules a cache of the same seats that goes
+//! by arrival is simulated, and with `b` its misses beyond those of the rule in force, and `r` the rescues of watched
+//! folios (both of late: two for each of them),
 //!
 //! ```text
 //!     C · b > r
 //! ```
 //!
-//! says that limbo is worth it, too. If either holds, limbo's share of memory grows by a quarter, up to nine tenths; if not, it shrinks by a fifth,
-//! down to [`Config::limbo_share`]. It is asked again after so many rescues, not after so much time: limbo that nobody rescues
-//! from costs nothing, and a scan that passes proves nothing. Random use of everything has `h₁ = h₀` and `b = 0`, and limbo becomes short.
+//! says that limbo is worth it, too. If either holds, limbo's share of memory grows by a quarter, up to nine tenths; if
+//! not, it shrinks by a fifth, down to [`Config::limbo_share`]. It is asked again after so many rescues, not after so
+//! much time: limbo that nobody rescues from costs nothing, and a scan that passes proves nothing. Random use of
+//! everything has `h₁ = h₀` and `b = 0`, and limbo becomes short.
 //!
 //! # Before the first answer
-//! There is only `C`: as `h₁ − h₀` is at most one, the first inequality cannot hold for `C` below 1, and for 2 it is as likely as not.
-//! So limbo begins at nine tenths where a major fault costs more than two rescues, and at its least where not, until rescues have told. Begun at nine tenths
-//! with compressed RAM, in memory that was just filled by folios of 2 MiB the answer came after half of 100,000 random reads: 6,000 rescues of pages and 580 of
-//! these folios, which are touched again as soon as they are in limbo, for 900 and 170.
+//! There is only `C`: as `h₁ − h₀` is at most one, the first inequality cannot hold for `C` below 1, and for 2 it is as
+//! likely as not. So limbo begins at nine tenths where a major fault costs more than two rescues, and at its least
+//! where not, until rescues have told. Begun at nine tenths with compressed RAM, in memory that was just filled by
+//! folios of 2 MiB the answer came after half of 100,000 random reads: 6,000 rescues of pages and 580 of these folios,
+//! which are touched again as soon as they are in limbo, for 900 and 170.
 //!
 //! # What it may cost
-//! These are averages. In any case limbo may cost no more than a part of what major faults cost, a quarter where one is as cheap as a rescue and seven
-//! sixteenths where it costs 16: each page that leaves memory earns the right to take out `1 + C/4` to `1 + 7C/16` others, and without it nobody is taken
-//! out to fill limbo. Watched folios have an account of their own, of 18 for each time that as many pages have left as there is one of them among, and less
-//! where major faults are cheap: to 3 if one costs no more than a rescue, for beside other threads a page that is taken out by itself costs as much
-//! as three of these. Not for each of them that has left: in memory
-//! for 99 % of a sweep none of them ever did, so nobody looked at them, they stayed for that reason, and all others made room for them.
-//! And each is paid for in full, in advance if need be: with take-outs of 64 pages at most in the account, four watched folios of 2 MiB in memory for 256 MiB were
-//! always in limbo, for whoever is taken out with one page earned costs 511 more. In use as they were, they said of all others that these
-//! had been idle for longer than the active list's oldest, and nothing that came back was activated. Nor do pages pay that leave to make room
-//! for a window: 500 of them stand for one fault, and watched folios that were taken out one by one would break the windows of the next lap. As many pay as have come in
-//! by themselves.
+//! These are averages. In any case limbo may cost no more than a part of what major faults cost, a quarter where one is
+//! as cheap as a rescue and seven sixteenths where it costs 16: each page that leaves memory earns the right to take
+//! out `1 + C/4` to `1 + 7C/16` others, and without it nobody is taken out to fill limbo. Watched folios have an
+//! account of their own, of 18 for each time that as many pages have left as there is one of them among, and less where
+//! major faults are cheap: to 3 if one costs no more than a rescue, for beside other threads a page that is taken out
+//! by itself costs as much as three of these. Not for each of them that has left: in memory for 99 % of a sweep none of
+//! them ever did, so nobody looked at them, they stayed for that reason, and all others made room for them. And each is
+//! paid for in full, in advance if need be: with take-outs of 64 pages at most in the account, four watched folios of 2
+//! MiB in memory for 256 MiB were always in limbo, for whoever is taken out with one page earned costs 511 more. In use
+//! as they were, they said of all others that these had been idle for longer than the active list's oldest, and nothing
+//! that came back was activated. Nor do pages pay that leave to make room for a window: 500 of them stand for one
+//! fault, and watched folios that were taken out one by one would break the windows of the next lap. As many pay as
+//! have come in by themselves.
 //!
-//! Where that account is empty the watched folios go with all others, by age, and these pay. Otherwise they would stay because nobody pays: of a stream that
-//! fills memory by windows no page comes by itself, so while it went past, all other folios left and the watched ones piled up, to three quarters of
-//! memory and more. A set that came after it had the rest, and was missed 1.4 times a page instead of once.
+//! Where that account is empty the watched folios go with all others, by age, and these pay. Otherwise they would stay
+//! because nobody pays: of a stream that fills memory by windows no page comes by itself, so while it went past, all
+//! other folios left and the watched ones piled up, to three quarters of memory and more. A set that came after it had
+//! the rest, and was missed 1.4 times a page instead of once.
 //!
-//! (With a quarter in any case limbo ran dry where memory holds nearly all that is used: few evictions, and more rescues than these pay for; then all
-//! was mapped and went by arrival, until a whole loop had been missed and paid for another while. Zipf beside a loop, in memory for nine
-//! tenths: 1.70 times what LRU misses, now 1.07. A half buys no more.) So
-//! where nothing is evicted nothing is taken out either, and a loop inside of memory costs nothing.
+//! (With a quarter in any case limbo ran dry where memory holds nearly all that is used: few evictions, and more
+//! rescues than these pay for; then all was mapped and went by arrival, until a whole loop had been missed and paid for
+//! another while. Zipf beside a loop, in memory for nine tenths: 1.70 times what LRU misses, now 1.07. A half buys no
+//! more.) So where nothing is evicted nothing is taken out either, and a loop inside of memory costs nothing.
 //!
 //! [`Config::refault_cost`]: crate::Config::refault_cost
 //! [`Config::limbo_share`]: crate::Config::limbo_share
@@ -110,8 +117,8 @@ pub(crate) struct LimboShare {
 }
 
 impl LimboShare {
-    /// Limbo's share of a part of the folios, in 1/1024; `cost` is that of a major fault, in sixteenths of a rescue's, and `least` is what
-    /// is configured.
+    /// Limbo's share of a part of the folios, in 1/1024; `cost` is that of a major fault, in sixteenths of a rescue's,
+    /// and `least` is what is configured.
     pub(crate) fn of_part(&self, watched: bool, cost: u32, least: u32) -> u32 {
         match watched {
             true => LIMBO_MOST.max(least),
@@ -178,8 +185,8 @@ impl LimboShare {
         self.add_credit(pages.saturating_mul(pace(cost)), false);
     }
 
-    /// The same for watched ones, in a budget of `limit` pages. Whoever leaves earns their part of it: were it only the watched ones, they would
-    /// not be looked at while others leave, and these would be known better.
+    /// The same for watched ones, in a budget of `limit` pages. Whoever leaves earns their part of it: were it only the
+    /// watched ones, they would not be looked at while others leave, and these would be known better.
     pub(crate) fn earn_watched(&mut self, pages: u32, limit: u32, cost: u32) {
         let bits = watched_bits(limit);
         let pages = pages.min(self.alone);

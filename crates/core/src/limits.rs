@@ -4,8 +4,8 @@ use crate::addr::{LEAF_PAGES, MAX_ORDER, Order};
 
 /// Commands that one event can give.
 pub const MAX_COMMANDS: usize = 96;
-/// Victims that one reclaim batch takes out, and saves that it starts: each at most this many. Folios of 64 KiB fill a leaf with as
-/// many, and leave it by one call.
+/// Victims that one reclaim batch takes out, and saves that it starts: each at most this many. Folios of 64 KiB fill a
+/// leaf with as many, and leave it by one call.
 pub const RECLAIM_BATCH: usize = 32;
 /// Leaves that leave by their tables at once.
 pub const LEAVING_LEAVES: usize = 4;
@@ -23,10 +23,11 @@ pub const LEAF_OUT_SPLITS: Order = Order::new(4).expect("4 is an order");
 pub const RECLAIM_SCAN: usize = 128;
 /// Frees of spare frames that one event adds to its own work: enough to share one TLB shootdown.
 pub const TRIM_BATCH: usize = 24;
-/// Pages of what copies leave behind that go to the kernel at once, by one call that interrupts the other processors once.
+/// Pages of what copies leave behind that go to the kernel at once, by one call that interrupts the other processors
+/// once.
 pub const LEFT_BATCH: u32 = 64;
-/// Pages beyond a lowered limit that are given back at once, if they are spare: as many as a store takes while one list is carried out. More
-/// is a budget that was lowered.
+/// Pages beyond a lowered limit that are given back at once, if they are spare: as many as a store takes while one list
+/// is carried out. More is a budget that was lowered.
 pub const TRIM_AT_ONCE: u32 = LEAF_PAGES;
 /// Slots that one folio is folded up from at most.
 pub const FOLD_PARTS: usize = 16;
@@ -39,7 +40,8 @@ pub const ANSWER_COMMANDS: usize = FOLD_PARTS + 8;
 pub const MAX_PARTS: usize = 2 * FOLD_PARTS;
 /// Places of each order that take-outs leave for loads, so that a pool full of limbo cannot stop a fault.
 pub const LOAD_RESERVE: usize = 2;
-/// Folios that one fault brings in at most: the one that is wanted, and the rest of its window. As many of 64 KiB fill a leaf.
+/// Folios that one fault brings in at most: the one that is wanted, and the rest of its window. As many of 64 KiB fill
+/// a leaf.
 pub const FAULT_FOLIOS: usize = 32;
 /// Of these so many at most that are loaded: zeros are mapped by one call, each load takes its time.
 pub const FAULT_LOADS: usize = 8;
@@ -66,7 +68,8 @@ pub const DISCARD_WALK: u32 = 16 * LEAF_PAGES;
 pub const MIN_LIMIT_PAGES: u32 = 4096;
 /// Largest arena, in pages (16 TiB less one leaf, so that an end never wraps).
 pub const MAX_ARENA_PAGES: u32 = u32::MAX - LEAF_PAGES + 1;
-/// Pages that one event passes at most when a region changes groups; of those in leaves that are in use, [`DISCARD_WALK`].
+/// Pages that one event passes at most when a region changes groups; of those in leaves that are in use,
+/// [`DISCARD_WALK`].
 pub const GROUP_WALK: u32 = 1 << 23;
 /// Leaf tables that one event looks at when a group ends: 16 bytes of each.
 pub const TABLES_WALK: u32 = 1 << 15;

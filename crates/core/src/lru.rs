@@ -3,11 +3,11 @@
 //! A list is threaded through the folio records (intrusive, doubly linked), so that putting a folio on one and
 //! taking it off again costs no memory and constant time. Heads are young, tails are old.
 //!
-//! User space sees no accessed bit, so *limbo* is the referenced test of this memory manager: a folio that
-//! reaches the tail of a mapped list is taken out of the program but stays in RAM, uncompressed. A touch
-//! there costs one small fault and proves it is in use; reaching limbo's own tail means that nobody wanted it for a whole
-//! limbo's length, and it may go to the store. Active and inactive each go on in limbo, so that what is known of a folio
-//! is still known there. Which folio is active, which list gives the next victim and how long limbo is: [`workingset`].
+//! User space sees no accessed bit, so *limbo* is the referenced test of this memory manager: a folio that reaches the
+//! tail of a mapped list is taken out of the program but stays in RAM, uncompressed. A touch there costs one small
+//! fault and proves it is in use; reaching limbo's own tail means that nobody wanted it for a whole limbo's length, and
+//! it may go to the store. Active and inactive each go on in limbo, so that what is known of a folio is still known
+//! there. Which folio is active, which list gives the next victim and how long limbo is: [`workingset`].
 //!
 //! The lists of each name come in two [parts](PARTS): folios that are *watched*, a sample, are taken out earlier than
 //! others. Their ages still say who is older than whom, whatever list they are on.
@@ -15,7 +15,8 @@
 //! [`workingset`]: crate::workingset
 //! [`balance`]: crate::balance
 //!
-//! And they come by [kind](crate::Kind): those of anonymous pages, and those of pages of files. How much is looked at of each: [`balance`].
+//! And they come by [kind](crate::Kind): those of anonymous pages, and those of pages of files. How much is looked at
+//! of each: [`balance`].
 //!
 //! There is a set of these lists, a *lruvec*, for each group and node. A folio's record names both, so that its lruvec
 //! is one index away, and whatever lists a folio need not know of groups. Reclaim works inside of one lruvec at a time
@@ -187,9 +188,9 @@ fn is_evictable(name: ListName) -> bool {
 /// The lists of one memory cgroup and node, as Linux calls the set.
 #[derive(Debug)]
 pub(crate) struct Lruvec {
-    /// By the number of the name, then the kind, then the part. What was lazily freed, mapped or in limbo, is dropped before anything
-    /// else leaves: Linux keeps it at the head of the inactive list of file pages, which it scans before that of anonymous
-    /// ones; see `ops/lazy_free.rs`.
+    /// By the number of the name, then the kind, then the part. What was lazily freed, mapped or in limbo, is dropped
+    /// before anything else leaves: Linux keeps it at the head of the inactive list of file pages, which it scans
+    /// before that of anonymous ones; see `ops/lazy_free.rs`.
     lists: [[[List; PARTS]; KINDS]; ListName::ALL.len()],
     /// Pages on the lists of [`EVICTABLE`] names, by kind.
     sizes: [u32; KINDS],
@@ -508,8 +509,8 @@ impl Lruvecs {
     }
 }
 
-/// Kind and part of the list of a name. What waits for its turn to be dropped has one order, and what cannot be reclaimed has none:
-/// both are in one part, of one kind.
+/// Kind and part of the list of a name. What waits for its turn to be dropped has one order, and what cannot be
+/// reclaimed has none: both are in one part, of one kind.
 fn place_of(folio: &Folio, name: ListName) -> (usize, u8) {
     match name {
         ListName::LazyFree | ListName::Unevictable => (ANON, UNWATCHED),

@@ -5,11 +5,11 @@
 //! under replay. The caller (the driver) holds one lock around it and none while it carries the commands out.
 //!
 //! # What is counted
-//! `mapped` counts the pages of folios that are mapped or on their way in or out of the program, `limbo`
-//! those in limbo or being saved; spare frames hold pages too, and ranges that are being given back. Together these are the frames, and their sum
-//! stays within the limit: a fault that would exceed it answers [`Reply::Reclaim`]. Two things may exceed
-//! it for a while, and are reported: frames in flight (a copied folio and the frame it was copied from), and
-//! faults that are served while the store takes nothing.
+//! `mapped` counts the pages of folios that are mapped or on their way in or out of the program, `limbo` those in limbo
+//! or being saved; spare frames hold pages too, and ranges that are being given back. Together these are the frames,
+//! and their sum stays within the limit: a fault that would exceed it answers [`Reply::Reclaim`]. Two things may exceed
+//! it for a while, and are reported: frames in flight (a copied folio and the frame it was copied from), and faults
+//! that are served while the store takes nothing.
 
 use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex, PageRange};
 use crate::command::{Commands, Releases};
@@ -36,7 +36,8 @@ use crate::swap::{SlotId, Slots};
 use crate::workingset::{Rule, is_watched};
 use std::collections::VecDeque;
 
-/// The state machine: an event in, commands out ([`Core::handle`]). All state is in here, and it touches nothing outside.
+/// The state machine: an event in, commands out ([`Core::handle`]). All state is in here, and it touches nothing
+/// outside.
 #[derive(Debug)]
 pub struct Core {
     pub(crate) config: Config,
@@ -155,8 +156,8 @@ impl Core {
         })
     }
 
-    /// What a major fault of an anonymous page is taken to cost, in sixteenths of a rescue: [`Config::refault_cost`], or what
-    /// [`Event::SetRefaultCost`] said since.
+    /// What a major fault of an anonymous page is taken to cost, in sixteenths of a rescue: [`Config::refault_cost`],
+    /// or what [`Event::SetRefaultCost`] said since.
     #[must_use]
     pub fn refault_cost(&self) -> u32 {
         self.refault_cost[ANON]
@@ -165,8 +166,8 @@ impl Core {
     /// Takes one event and answers it, adding commands to `out`.
     ///
     /// # Panics
-    /// When `out` has no room for what one event may give (it should be empty), or when a completion names a folio that is
-    /// not in flight: then the driver has lost count, and going on would lose data.
+    /// When `out` has no room for what one event may give (it should be empty), or when a completion names a folio that
+    /// is not in flight: then the driver has lost count, and going on would lose data.
     pub fn handle(&mut self, event: Event, out: &mut Commands) -> Reply {
         let reply = match event {
             Event::Fault {
@@ -280,8 +281,8 @@ impl Core {
         self.available().0 < self.watermark(self.config.low_mark)
     }
 
-    /// Whether what would leave memory next is large and has to be written: then saving takes far longer than capturing,
-    /// and a second thread that does it is worth the interruptions. The store must take something, too.
+    /// Whether what would leave memory next is large and has to be written: then saving takes far longer than
+    /// capturing, and a second thread that does it is worth the interruptions. The store must take something, too.
     #[must_use]
     pub fn victims_are_work(&self) -> bool {
         let next = self.next_victim(GroupId::ROOT, Spared::Low, None);
@@ -422,7 +423,8 @@ impl Core {
         self.config.workingset && is_watched(place.number(), self.limit)
     }
 
-    /// A record for what begins at `start`, charged to the group of its region, or `None` when all are in use. Its entries must be set next.
+    /// A record for what begins at `start`, charged to the group of its region, or `None` when all are in use. Its
+    /// entries must be set next.
     pub(crate) fn new_folio(
         &mut self,
         start: PageIndex,

@@ -4,11 +4,11 @@
 //! fault needs a guess: is this the next page of a stream, or a place of its own?
 //!
 //! # What is watched
-//! For each leaf (2 MiB) the run of pages that its last faults brought in: where it ends upwards and where downwards, how
-//! long it is, and the *window*, the order of the next step. A fault at one of the two ends continues the run; pages that
-//! are already in memory are stepped over, for a stream does not fault there. A run goes on from leaf to leaf. No
-//! thread, time or instruction is asked: two streams in two leaves do not disturb each other, and a scattered access
-//! disturbs a stream only if it falls into the same 2 MiB, once.
+//! For each leaf (2 MiB) the run of pages that its last faults brought in: where it ends upwards and where downwards,
+//! how long it is, and the *window*, the order of the next step. A fault at one of the two ends continues the run;
+//! pages that are already in memory are stepped over, for a stream does not fault there. A run goes on from leaf to
+//! leaf. No thread, time or instruction is asked: two streams in two leaves do not disturb each other, and a scattered
+//! access disturbs a stream only if it falls into the same 2 MiB, once.
 //!
 //! Whether the *neighbour is in memory* says little: when half of a region is resident, so is every second neighbour.
 //!
@@ -28,10 +28,10 @@
 //! enough to forget; it never starts above 64 KiB.
 //!
 //! # Where the order is fixed
-//! The folios of such a region are all of one size, as far as neighbours allow, but a stream over them still wants more than
-//! one: the window says how many come with one fault, as the kernel's readahead brings in several folios. They lie ahead of the page
-//! that is wanted, the way the run goes: what is behind a stream may have left memory again, and is not wanted twice. Beyond the
-//! first they come in memory that is free anyway.
+//! The folios of such a region are all of one size, as far as neighbours allow, but a stream over them still wants more
+//! than one: the window says how many come with one fault, as the kernel's readahead brings in several folios. They lie
+//! ahead of the page that is wanted, the way the run goes: what is behind a stream may have left memory again, and is
+//! not wanted twice. Beyond the first they come in memory that is free anyway.
 //!
 //! # What overrides it
 //! The region's own bound, the order that its pages' slot or its neighbours allow, a sixty-fourth of the budget for
@@ -380,7 +380,8 @@ impl Trends {
             }
             at.0 >= to
         };
-        // Whoever has come here stands beside this page: most faults at random are known by that, for one entry next to that of the page.
+        // Whoever has come here stands beside this page: most faults at random are known by that, for one entry next to
+        // that of the page.
         let is_beside = |page: u32| present(PageIndex(page)).is_some();
         let from_below = page.0 == start || is_beside(page.0 - 1);
         if here.above != 0 {
@@ -572,7 +573,8 @@ mod tests {
         }
     }
 
-    /// What the next leaf was last read at had hidden where the run ended, and the end of a leaf that was there before had cut it off.
+    /// What the next leaf was last read at had hidden where the run ended, and the end of a leaf that was there before
+    /// had cut it off.
     #[test]
     fn a_stream_goes_on_into_a_leaf_that_was_read_at_random() {
         let mut world = World::new();

@@ -1,17 +1,17 @@
 //! Places of one kind in an area of the frame pool: which to take next.
 //!
-//! What is taken for neighbours should lie side by side, because neighbours are moved by one call; and what is taken for a whole
-//! leaf should be a whole *block*, 2 MiB that begin at a multiple of it, because then the kernel moves one entry instead of
-//! 512, and a huge page stays one. So
+//! What is taken for neighbours should lie side by side, because neighbours are moved by one call; and what is taken
+//! for a whole leaf should be a whole *block*, 2 MiB that begin at a multiple of it, because then the kernel moves one
+//! entry instead of 512, and a huge page stays one. So
 //!
 //! 1. a folio that follows the one which got the last place gets the next place, if that is here;
-//! 2. the first folio of a leaf, if as many as fill it leave together, gets the first place of a block that is here as a whole, and the
-//!    others of the leaf follow by the first rule;
+//! 2. the first folio of a leaf, if as many as fill it leave together, gets the first place of a block that is here as
+//!    a whole, and the others of the leaf follow by the first rule;
 //! 3. all else gets the next place of a block that is broken anyway.
 //!
-//! Next is by number, from the last one taken on, within its block. So what was taken out in the order of addresses lies in that order and
-//! stays so as it goes round. The last one used first, as a stack would have it, turns the order round each time: 1.8 folios a call
-//! instead of 6. Behind the end of a block the [`End`] of the area comes next.
+//! Next is by number, from the last one taken on, within its block. So what was taken out in the order of addresses
+//! lies in that order and stays so as it goes round. The last one used first, as a stack would have it, turns the order
+//! round each time: 1.8 folios a call instead of 6. Behind the end of a block the [`End`] of the area comes next.
 
 use crate::addr::{LEAF_PAGES, Order, PageIndex};
 use crate::limits::{RECLAIM_BATCH, SINGLE_PLACES_MOST};
@@ -20,7 +20,8 @@ use std::ops::Range;
 /// Blocks that are taken as a whole: each may become a mapping of its own, of which a process has a limited number.
 const MOST_BLOCKS: usize = (SINGLE_PLACES_MOST / LEAF_PAGES) as usize;
 
-/// Numbers below a bound. Above the bits for the numbers lie bits for words that are not zero, and so on up to one word.
+/// Numbers below a bound. Above the bits for the numbers lie bits for words that are not zero, and so on up to one
+/// word.
 #[derive(Debug)]
 pub(crate) struct Bits(Vec<Vec<u64>>);
 
@@ -99,8 +100,8 @@ impl Bits {
     }
 }
 
-/// Where broken blocks are used first. Holes are filled from one end and spare frames used up from the other, so that blocks come to be
-/// holes as a whole: these are what a leaf leaves to by its table.
+/// Where broken blocks are used first. Holes are filled from one end and spare frames used up from the other, so that
+/// blocks come to be holes as a whole: these are what a leaf leaves to by its table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     First,

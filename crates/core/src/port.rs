@@ -66,8 +66,8 @@ pub trait Mmu: Send + Sync {
     /// Nothing is mapped; `frame`, when given, is still populated.
     fn install_zero(&self, at: PageRange, frame: Option<Frame>) -> Result<Placed, InstallError>;
 
-    /// [`Mmu::install_zero`] of several folios, for backends that save by doing it together; answers in `results`, one for
-    /// each.
+    /// [`Mmu::install_zero`] of several folios, for backends that save by doing it together; answers in `results`, one
+    /// for each.
     fn install_zero_all(
         &self,
         work: &[(PageRange, Option<Frame>)],
@@ -95,8 +95,8 @@ pub trait Mmu: Send + Sync {
     /// Nothing is mapped; the frame is still populated.
     fn install(&self, frame: Frame, at: PageRange) -> Result<Placed, InstallError>;
 
-    /// [`Mmu::fill`] and [`Mmu::install`] in one. What is given to `fill` need not be the frame, if that is `fresh`: then the
-    /// frame is still the hole that it was.
+    /// [`Mmu::fill`] and [`Mmu::install`] in one. What is given to `fill` need not be the frame, if that is `fresh`:
+    /// then the frame is still the hole that it was.
     fn bring(
         &self,
         frame: Frame,
@@ -114,8 +114,8 @@ pub trait Mmu: Send + Sync {
         }
     }
 
-    /// Maps a copy of `from` at `at`; `frame`, if any, is populated and may be used for it, or is left as it is. What is copied
-    /// from stays where it is.
+    /// Maps a copy of `from` at `at`; `frame`, if any, is populated and may be used for it, or is left as it is. What
+    /// is copied from stays where it is.
     ///
     /// # Errors
     /// Nothing is mapped; the frame is still populated.
@@ -141,12 +141,14 @@ pub trait Mmu: Send + Sync {
         }
     }
 
-    /// Captures the pages of the leaf `at` by its table: those of `pages`, each into the place of the block of order 0 from `frame` on
-    /// that it has in the leaf. Nothing else is mapped in `at`, every place of the block is a hole, and nobody else uses either
-    /// meanwhile. As atomic as [`Mmu::take_out`], and the price does not depend on how many pages there are.
+    /// Captures the pages of the leaf `at` by its table: those of `pages`, each into the place of the block of order 0
+    /// from `frame` on that it has in the leaf. Nothing else is mapped in `at`, every place of the block is a hole, and
+    /// nobody else uses either meanwhile. As atomic as [`Mmu::take_out`], and the price does not depend on how many
+    /// pages there are.
     ///
     /// # Errors
-    /// All of `at` is mapped as before and the places are holes. It may be the leaf, the block or the process that does not allow it.
+    /// All of `at` is mapped as before and the places are holes. It may be the leaf, the block or the process that does
+    /// not allow it.
     fn take_out_leaf(
         &self,
         at: PageRange,
@@ -157,8 +159,8 @@ pub trait Mmu: Send + Sync {
     /// Zeroes the mapped, writable pages of `at` in place. The program does not use them meanwhile.
     fn clear(&self, at: PageRange);
 
-    /// Whether every byte of the mapped pages of `at` is zero; `glance`: a look at some of them will do. The program may
-    /// write there meanwhile, which makes the answer one of before or after.
+    /// Whether every byte of the mapped pages of `at` is zero; `glance`: a look at some of them will do. The program
+    /// may write there meanwhile, which makes the answer one of before or after.
     fn is_blank(&self, at: PageRange, glance: bool) -> bool;
 
     /// Shows the contents of the populated `frame` to `see`.
@@ -230,9 +232,9 @@ pub struct StoreUsage {
 /// Slot numbers are dense and small; the core never uses one for two things at once. Calls about different slots
 /// may run at the same time. Each slot carries a checksum of its contents, checked at load.
 pub trait Store: Send + Sync {
-    /// Keeps `data` (a power-of-two number of pages, up to 2 MiB) as `slot`, unless it is all zeros or what
-    /// `previous` holds (all of a slot, or a part of it). `previous` keeps what it holds in every case. A store that cannot
-    /// tell without reading it back may take the bytes for new.
+    /// Keeps `data` (a power-of-two number of pages, up to 2 MiB) as `slot`, unless it is all zeros or what `previous`
+    /// holds (all of a slot, or a part of it). `previous` keeps what it holds in every case. A store that cannot tell
+    /// without reading it back may take the bytes for new.
     ///
     /// # Errors
     /// Nothing is kept as `slot`.
@@ -249,8 +251,8 @@ pub trait Store: Send + Sync {
     /// `out` may hold anything then.
     fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError>;
 
-    /// A page will be loaded soon: what says where its bytes are may be asked for ahead. It need not be there, nor be loaded after all. Called with locks held:
-    /// nothing may be waited for.
+    /// A page will be loaded soon: what says where its bytes are may be asked for ahead. It need not be there, nor be
+    /// loaded after all. Called with locks held: nothing may be waited for.
     fn expect(&self, _page: SlotPart) {}
 
     /// The same a moment later: now the bytes themselves may be.
@@ -262,12 +264,13 @@ pub trait Store: Send + Sync {
     /// What is held now.
     fn usage(&self) -> StoreUsage;
 
-    /// What is saved from now on should leave no more than `bytes` in RAM, if the store has another place for it. The rest of
-    /// the process grew or shrank; what is held already stays where it is.
+    /// What is saved from now on should leave no more than `bytes` in RAM, if the store has another place for it. The
+    /// rest of the process grew or shrank; what is held already stays where it is.
     fn limit_ram(&self, _bytes: u64) {}
 
-    /// Whether who loads should rather stay awake than sleep while a device works, because a single thread needs what is loaded. A processor that
-    /// sleeps meanwhile has to be woken, and where a handler loads, the thread that waits for it is moved to another one that is idle.
+    /// Whether who loads should rather stay awake than sleep while a device works, because a single thread needs what
+    /// is loaded. A processor that sleeps meanwhile has to be woken, and where a handler loads, the thread that waits
+    /// for it is moved to another one that is idle.
     fn stay_awake(&self, _on: bool) {}
 
     /// Names the descriptors that saving and loading need: threads with a descriptor table of their own keep them.

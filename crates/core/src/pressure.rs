@@ -1,9 +1,9 @@
 //! Pressure: what part of the time somebody waited for memory (Linux's PSI).
 //!
-//! *Some* is the time in which at least one thread waited, *full* that in which nobody did anything else. Whoever measures
-//! them knows the time; here are the averages: every two seconds the part of them that was lost is taken in, with a weight by
-//! which what happened 10, 60 or 300 seconds ago counts an e-th. In fixed point of 11 bits, as the kernel's load averages,
-//! so that the figures are comparable with `/proc/pressure/memory` to the last digit.
+//! *Some* is the time in which at least one thread waited, *full* that in which nobody did anything else. Whoever
+//! measures them knows the time; here are the averages: every two seconds the part of them that was lost is taken in,
+//! with a weight by which what happened 10, 60 or 300 seconds ago counts an e-th. In fixed point of 11 bits, as the
+//! kernel's load averages, so that the figures are comparable with `/proc/pressure/memory` to the last digit.
 
 /// Time between two updates of the averages.
 const PERIOD_NS: u64 = 2_000_000_000;

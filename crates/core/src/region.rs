@@ -17,11 +17,12 @@ pub enum Kind {
     /// Zeros, or a slot's of the store.
     #[default]
     Anonymous,
-    /// A file's: each page has its place there. It is read when it is touched, and written back there when it is not what the file
-    /// holds; it never has a slot. What is discarded was not written back, and reads as the file holds it.
+    /// A file's: each page has its place there. It is read when it is touched, and written back there when it is not
+    /// what the file holds; it never has a slot. What is discarded was not written back, and reads as the file holds
+    /// it.
     File,
-    /// The same, mapped straight from the memory that holds the file (DAX-like): there is nothing to read, so what leaves is not
-    /// remembered and costs nothing when it comes back.
+    /// The same, mapped straight from the memory that holds the file (DAX-like): there is nothing to read, so what
+    /// leaves is not remembered and costs nothing when it comes back.
     Direct,
 }
 
@@ -125,8 +126,9 @@ impl Regions {
         Some((self.name(seat), range))
     }
 
-    /// The first gap that has room for `want` leaves, and how many of its own come before them. A region of 1 GiB or more
-    /// begins at a multiple of that where there is room, as the kernel can then move its page tables by the gigabyte.
+    /// The first gap that has room for `want` leaves, and how many of its own come before them. A region of 1 GiB or
+    /// more begins at a multiple of that where there is room, as the kernel can then move its page tables by the
+    /// gigabyte.
     fn gap_for(&self, want: u32) -> Option<(usize, u32)> {
         let find = |align: u32| {
             let skip = |&(start, _): &(u32, u32)| start.next_multiple_of(align) - start;

@@ -1,24 +1,28 @@
 //! What a page leaves behind: when it was last seen in use, in the spare bits of its entry.
 //!
-//! A shadow is what fits into the spare bits of a page's entry (`leaf/packing.rs`): that there is one; whether the page was active (*workingset*, for
-//! `workingset_restore`); node and group; and the age, without its `bucket_order` lowest bits, modulo 2^`timestamp_bits`. The bits are shared
-//! out when the core is built ([`ShadowLayout`]). Ages must reach as far as reuse distances that can matter: the oldest
-//! active folio's idle time, which is a few times the faults that memory turns over in. `max_order` is the logarithm of that, four times the
-//! limit; what the timestamp lacks in bits the buckets make up for. A distance beyond 2^(`timestamp_bits` + `bucket_order`) looks like a
-//! short one, and its page is activated for nothing; so bits that are left over go to the timestamp, up to 64 times as far. A shadow of another node or group means nothing by this lruvec's clock, and is not looked at.
+//! A shadow is what fits into the spare bits of a page's entry (`leaf/packing.rs`): that there is one; whether the page
+//! was active (*workingset*, for `workingset_restore`); node and group; and the age, without its `bucket_order` lowest
+//! bits, modulo 2^`timestamp_bits`. The bits are shared out when the core is built ([`ShadowLayout`]). Ages must reach
+//! as far as reuse distances that can matter: the oldest active folio's idle time, which is a few times the faults that
+//! memory turns over in. `max_order` is the logarithm of that, four times the limit; what the timestamp lacks in bits
+//! the buckets make up for. A distance beyond 2^(`timestamp_bits` + `bucket_order`) looks like a short one, and its
+//! page is activated for nothing; so bits that are left over go to the timestamp, up to 64 times as far. A shadow of
+//! another node or group means nothing by this lruvec's clock, and is not looked at.
 //!
 //! # Whose shadow it is
-//! A region can be moved to another group, and a group that is removed leaves its regions to its parent; then its number is used again. A shadow from before
-//! must not be judged by the lists of whoever has the region, or the number, now. Moving passes each entry anyway
-//! (`hand_over` in `ops/charge.rs`), and shadows are forgotten there: by another clock an age says nothing. So since an entry was last
-//! passed its group has changed in one way only, to the parent, and each of these groups lies at another depth of the tree. *The depth names the group*: it is the present one's exactly if
-//! nothing was removed since. That takes three bits, is never mistaken, and removing a group need not look for what it has left behind.
-//! (A number of the group itself would take eight, and be used again.) What leaves memory on a removed group's account leaves no shadow.
+//! A region can be moved to another group, and a group that is removed leaves its regions to its parent; then its
+//! number is used again. A shadow from before must not be judged by the lists of whoever has the region, or the number,
+//! now. Moving passes each entry anyway (`hand_over` in `ops/charge.rs`), and shadows are forgotten there: by another
+//! clock an age says nothing. So since an entry was last passed its group has changed in one way only, to the parent,
+//! and each of these groups lies at another depth of the tree. *The depth names the group*: it is the present one's
+//! exactly if nothing was removed since. That takes three bits, is never mistaken, and removing a group need not look
+//! for what it has left behind. (A number of the group itself would take eight, and be used again.) What leaves memory
+//! on a removed group's account leaves no shadow.
 //!
-//! A page whose contents were dropped under pressure leaves a shadow, too, in an entry of its own. Tables of entries that hold nothing else are
-//! bounded: an lruvec with `n` pages keeps `n/256` of them, 16 bytes a page. A shadow is of use while its page could have
-//! been held, so more of them than there are pages rarely tell anything; a table with one entry in two has `n` shadows for `n` pages. The oldest are dropped
-//! first (`workingset_nodereclaim`).
+//! A page whose contents were dropped under pressure leaves a shadow, too, in an entry of its own. Tables of entries
+//! that hold nothing else are bounded: an lruvec with `n` pages keeps `n/256` of them, 16 bytes a page. A shadow is of
+//! use while its page could have been held, so more of them than there are pages rarely tell anything; a table with one
+//! entry in two has `n` shadows for `n` pages. The oldest are dropped first (`workingset_nodereclaim`).
 
 use crate::folio::Folio;
 use crate::group::NodeId;
@@ -64,8 +68,8 @@ const _: () = assert!(
     FIXED_BITS + DEPTH_BITS + MAX_NODES.ilog2() < SHADOW_BITS_LEAST as u32 - 1,
     "the age has bits in the narrowest shadow, too"
 );
-/// Where there are bits enough, this much more than the longest distance is told: what looks short because it is so long
-/// that the age has come round would be activated for nothing.
+/// Where there are bits enough, this much more than the longest distance is told: what looks short because it is so
+/// long that the age has come round would be activated for nothing.
 const FURTHER_ORDER: u32 = 6;
 
 impl ShadowLayout {
@@ -95,7 +99,8 @@ impl ShadowLayout {
         bits << FIXED_BITS | u32::from(folio.is_active()) << 1 | 1
     }
 
-    /// The shadow in these bits, if it is one that a page of its present group, at this `depth`, and this node has left.
+    /// The shadow in these bits, if it is one that a page of its present group, at this `depth`, and this node has
+    /// left.
     pub(crate) fn unpack(&self, bits: u32, depth: u8, node: NodeId) -> Option<Shadow> {
         let own = Some((depth, node));
         (self.whose(bits) == own).then_some(Shadow {

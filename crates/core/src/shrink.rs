@@ -1,10 +1,11 @@
 //! Shrinkers: how much of a cache that is not ours gives way when memory is short.
 //!
-//! A cache says how many objects it could give up, and is asked to look at a number of them that is to it what reclaim's scan was to
-//! the memory of its group: at priority p a 2^p-th of the lists was looked at, so the cache looks at a 2^p-th of its objects,
-//! times four over what it costs to make one again (`seeks`; two is usual, so twice as much as of pages). That is Linux's
-//! `do_shrink_slab`. Small remainders are not worth a call. They are put off until there is enough of them, and count
-//! less the lower the pressure is then; never does a cache owe more than twice what it has.
+//! A cache says how many objects it could give up, and is asked to look at a number of them that is to it what
+//! reclaim's scan was to the memory of its group: at priority p a 2^p-th of the lists was looked at, so the cache looks
+//! at a 2^p-th of its objects, times four over what it costs to make one again (`seeks`; two is usual, so twice as much
+//! as of pages). That is Linux's `do_shrink_slab`. Small remainders are not worth a call. They are put off until there
+//! is enough of them, and count less the lower the pressure is then; never does a cache owe more than twice what it
+//! has.
 
 /// Objects that a cache is asked to look at by one call.
 pub const SHRINK_BATCH: u64 = 128;
@@ -106,7 +107,8 @@ mod tests {
     #[test]
     fn remainders_are_put_off_until_there_are_enough() {
         let mut owed = Owed::default();
-        // 32 objects each time: at this priority what was put off counts a 64th, so the fourth round does not reach 128.
+        // 32 objects each time: at this priority what was put off counts a 64th, so the fourth round does not reach
+        // all 128.
         let given: Vec<_> = (0..4).map(|_| round(&mut owed, 1024, 6)).collect();
         assert_eq!((given, owed.deferred), (vec![0; 4], 128));
         // Under full pressure all that is owed is due.

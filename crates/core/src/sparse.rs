@@ -1,9 +1,10 @@
 //! A table with an entry for each leaf of the arena, of which a program uses a small part.
 //!
-//! An arena has tens of thousands of leaves, most of which nobody ever touches. A table of them must not take memory for those. It is made of
-//! words that begin as zeros: an allocation of that size comes from the system as address space, and what is never written stays that. (A
-//! vector of structures is written when it is made, default values and all. Three such tables took 850 KB of a program that
-//! had 27 MB to live in.) So whatever is kept here says how it is a word, and zero is its default.
+//! An arena has tens of thousands of leaves, most of which nobody ever touches. A table of them must not take memory
+//! for those. It is made of words that begin as zeros: an allocation of that size comes from the system as address
+//! space, and what is never written stays that. (A vector of structures is written when it is made, default values and
+//! all. Three such tables took 850 KB of a program that had 27 MB to live in.) So whatever is kept here says how it is
+//! a word, and zero is its default.
 
 use std::marker::PhantomData;
 

@@ -212,8 +212,9 @@ impl VmStat {
         since
     }
 
-    /// Pages that reclaim has freed for each that it looked at; `None` when it looked at none. Near 1 its victims were the right
-    /// ones to look at; low, it looks for what is not there. Of an interval: of the difference by [`VmStat::since`].
+    /// Pages that reclaim has freed for each that it looked at; `None` when it looked at none. Near 1 its victims were
+    /// the right ones to look at; low, it looks for what is not there. Of an interval: of the difference by
+    /// [`VmStat::since`].
     ///
     /// ```
     /// use millpond_core::VmStat;
@@ -235,8 +236,9 @@ impl VmStat {
         (scanned > 0).then(|| stolen as f64 / scanned as f64)
     }
 
-    /// Pages that reclaim looked at each second, in the background and in threads in need, when these counters are those of the time `over`;
-    /// 0 of no time. High, with a low [`efficiency`](Self::efficiency), it costs time and gains little.
+    /// Pages that reclaim looked at each second, in the background and in threads in need, when these counters are
+    /// those of the time `over`; 0 of no time. High, with a low [`efficiency`](Self::efficiency), it costs time and
+    /// gains little.
     ///
     /// ```
     /// use millpond_core::VmStat;
@@ -252,8 +254,8 @@ impl VmStat {
         each_second(self.pgscan_kswapd + self.pgscan_direct, over)
     }
 
-    /// Times each second that a fault found no memory and reclaimed by itself, when these counters are those of the time `over`; 0
-    /// of no time.
+    /// Times each second that a fault found no memory and reclaimed by itself, when these counters are those of the
+    /// time `over`; 0 of no time.
     ///
     /// ```
     /// use millpond_core::VmStat;
@@ -267,8 +269,8 @@ impl VmStat {
         each_second(self.allocstall, over)
     }
 
-    /// The share of major faults, 0 to 1, that would not have happened with `more` pages beyond the limit; `None` while too few
-    /// have happened to say. See [`curve`](crate::curve).
+    /// The share of major faults, 0 to 1, that would not have happened with `more` pages beyond the limit; `None` while
+    /// too few have happened to say. See [`curve`](crate::curve).
     ///
     /// ```
     /// use millpond_core::{PageCount, VmStat};

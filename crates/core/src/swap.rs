@@ -3,9 +3,9 @@
 //! A slot holds the bytes of one folio as it was when it was saved. Who refers to it, by `live` pages in all:
 //!
 //! - entries: pages that are swapped out; pages that were discarded since do not count;
-//! - folios in memory whose bytes it still holds as far as we know (*backing*): if such a folio goes out again unchanged,
-//!   nothing has to be written. A page that was read by itself is backed by a part of the slot of its former folio, and
-//!   goes back there: reading at random leaves the slots of a region as they were.
+//! - folios in memory whose bytes it still holds as far as we know (*backing*): if such a folio goes out again
+//!   unchanged, nothing has to be written. A page that was read by itself is backed by a part of the slot of its former
+//!   folio, and goes back there: reading at random leaves the slots of a region as they were.
 //!
 //! Of a page there is one reference, and as many more as snapshots of it have asked for theirs.
 //!

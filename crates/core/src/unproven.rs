@@ -1,36 +1,37 @@
 //! Who leaves first when memory was never full before.
 //!
-//! Nothing is taken out while memory fills: a program that fits into it should not pay for being watched. So when the first folio
-//! has to leave, all that is known of any is when it came, and the same holds after memory was given up and has filled again. These
-//! are the *unproven*: they came while nothing left, and have not been seen in use since. What is oldest by arrival goes first,
-//! like elsewhere, but here that is a guess, and it can be the worst one:
+//! Nothing is taken out while memory fills: a program that fits into it should not pay for being watched. So when the
+//! first folio has to leave, all that is known of any is when it came, and the same holds after memory was given up and
+//! has filled again. These are the *unproven*: they came while nothing left, and have not been seen in use since. What
+//! is oldest by arrival goes first, like elsewhere, but here that is a guess, and it can be the worst one:
 //!
 //! - A program that reads its input once and goes on has done with what came first.
-//! - Where one works on what it built up first, or goes round in a loop a little longer than memory, what came first is in use, and
-//!   each page that leaves is wanted next. Of a mix of a loop and two other programs in memory for three quarters of it, LRU
-//!   missed 61 pages beyond their first touches; victims by arrival 1164, victims by arrival from the other end 80. (For a sweep up and
-//!   down it is the other way round: 525 and 2486.)
+//! - Where one works on what it built up first, or goes round in a loop a little longer than memory, what came first is
+//!   in use, and each page that leaves is wanted next. Of a mix of a loop and two other programs in memory for three
+//!   quarters of it, LRU missed 61 pages beyond their first touches; victims by arrival 1164, victims by arrival from
+//!   the other end 80. (For a sweep up and down it is the other way round: 525 and 2486.)
 //!
 //! # Which end
-//! Both ends are tried, and who has cost less gives the victims. The ages of the unproven lie in a row, from the old end `edge` has
-//! passed to the young end; so the age in the shadow of one that comes back tells which end it left by. As long as
+//! Both ends are tried, and who has cost less gives the victims. The ages of the unproven lie in a row, from the old
+//! end `edge` has passed to the young end; so the age in the shadow of one that comes back tells which end it left by.
+//! As long as
 //!
 //! ```text
 //!     come back by the old end  ≤  come back by the young end + folios / 128
 //! ```
 //!
 //! the old end gives all but one in 32, as LRU would with what it knows; beyond that the young end does, until it has
-//! cost as much. So a wrong guess costs twice what the better end does, and a 128th of memory. (Both alike from the beginning: a sort in memory for
-//! three fifths of it missed an eighth more, as what it wrote last came back late.)
+//! cost as much. So a wrong guess costs twice what the better end does, and a 128th of memory. (Both alike from the
+//! beginning: a sort in memory for three fifths of it missed an eighth more, as what it wrote last came back late.)
 //!
-//! Who is seen in use is unproven no more, and what has not been seen in limbo while three eighths of memory went is not in use, by whichever
-//! end it came: from then on all goes by age.
+//! Who is seen in use is unproven no more, and what has not been seen in limbo while three eighths of memory went is
+//! not in use, by whichever end it came: from then on all goes by age.
 //!
 //! Folios that leave by the leaf go by age, too: out of turn they would leave one by one.
 //!
 //! # What it costs
-//! A mark in each list of limbo, on the youngest that is unproven, and no take-outs: limbo fills with what evictions earn, as always. Taking out 64 for each
-//! that leaves, until all have been seen, was tried, and bought nothing.
+//! A mark in each list of limbo, on the youngest that is unproven, and no take-outs: limbo fills with what evictions
+//! earn, as always. Taking out 64 for each that leaves, until all have been seen, was tried, and bought nothing.
 
 /// Which end of the unproven gives the next victim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,12 +1,12 @@
 //! Volatile ranges: memory that its owner can do without while it is marked.
 //!
-//! The owner of a cache marks a range when it is done with it, and takes the mark back before it looks again; the answer
-//! says whether the contents survived. In between nothing is watched: no page is touched, protected or listed, so marking
-//! and unmarking are two operations on this book and cost the same for a page and for a gigabyte. (A lazy free has to
-//! notice writes by itself, see `ops/lazy_free.rs`; here the owner says when it writes.)
+//! The owner of a cache marks a range when it is done with it, and takes the mark back before it looks again; the
+//! answer says whether the contents survived. In between nothing is watched: no page is touched, protected or listed,
+//! so marking and unmarking are two operations on this book and cost the same for a page and for a gigabyte. (A lazy
+//! free has to notice writes by itself, see `ops/lazy_free.rs`; here the owner says when it writes.)
 //!
-//! Under pressure the oldest range is *purged*, whole: all or nothing for each range, so that the owner never finds half
-//! of an object. The book only says which; [`Event::Purge`](crate::Event::Purge) does it.
+//! Under pressure the oldest range is *purged*, whole: all or nothing for each range, so that the owner never finds
+//! half of an object. The book only says which; [`Event::Purge`](crate::Event::Purge) does it.
 //!
 //! The book has a lock of its own and is not part of [`Core`](crate::Core): marking must not wait for faults. Whoever
 //! reclaims only tries that lock, and must not allocate or free: taking the oldest range unlinks a record in place.
@@ -146,8 +146,9 @@ impl VolatileBook {
         Some(PageIndex(*found.0))
     }
 
-    /// What was volatile in `from` is so from the page `to` on, purged or not, and as old as it was. A range that begins at the
-    /// destination is forgotten, as its contents are: two ranges of one start would leave one that nobody can take back.
+    /// What was volatile in `from` is so from the page `to` on, purged or not, and as old as it was. A range that
+    /// begins at the destination is forgotten, as its contents are: two ranges of one start would leave one that nobody
+    /// can take back.
     pub fn relocate(&mut self, from: PageRange, to: PageIndex) {
         self.forget(PageRange::new(to, from.len));
         let inside: Vec<_> = self
@@ -163,8 +164,8 @@ impl VolatileBook {
         }
     }
 
-    /// The range that has been volatile for longest counts as purged from now on: the caller drops its contents. Neither
-    /// allocates nor frees.
+    /// The range that has been volatile for longest counts as purged from now on: the caller drops its contents.
+    /// Neither allocates nor frees.
     pub fn take_oldest(&mut self) -> Option<PageRange> {
         let index = self.oldest?;
         self.unlink(index);
@@ -239,8 +240,8 @@ mod tests {
         PageRange::new(PageIndex(start), PageCount(len))
     }
 
-    /// The owner of a destination had marked it, and had said nothing since. Its record stayed among the oldest without a
-    /// start to be found by: under pressure what had moved there was purged after its own mark was taken back.
+    /// The owner of a destination had marked it, and had said nothing since. Its record stayed among the oldest without
+    /// a start to be found by: under pressure what had moved there was purged after its own mark was taken back.
     #[test]
     fn a_mark_at_the_destination_of_a_move_goes() {
         let mut book = VolatileBook::new();

@@ -13,80 +13,85 @@
 //! ```
 //!
 //! # What can be known
-//! No accessed bit can be read here. A use of a mapped page is not seen at all; a use of a page in limbo is (a *rescue*,
-//! a small fault), and so is the use of what has left memory (a *refault*). So a page's history is the list of its
-//! faults. Each lruvec has a clock that counts these. The *age* of a folio is the time when it was last seen in use. A
-//! mapped folio may have been used later than its age says, by as much as it has been mapped; a folio in limbo
-//! not. So the length of limbo is how much is known, and the length of the mapped part is how much need not be paid for.
+//! No accessed bit can be read here. A use of a mapped page is not seen at all; a use of a page in limbo is (a
+//! *rescue*, a small fault), and so is the use of what has left memory (a *refault*). So a page's history is the list
+//! of its faults. Each lruvec has a clock that counts these. The *age* of a folio is the time when it was last seen in
+//! use. A mapped folio may have been used later than its age says, by as much as it has been mapped; a folio in limbo
+//! not. So the length of limbo is how much is known, and the length of the mapped part is how much need not be paid
+//! for.
 //!
 //! # Refault distance
-//! Of a page that comes back we know the time since it was last seen in use: `R = now − age in its shadow`, its *reuse distance*.
-//! Memory should hold what has the shortest ones. The reuse distances of what it does hold are not known, but bounded
-//! from below: a folio that has been idle for a time `I` has at least `I`. The active list holds what has proved itself; its oldest
-//! member that is in limbo was taken out at a time `T`, and has not been wanted since. So
+//! Of a page that comes back we know the time since it was last seen in use: `R = now − age in its shadow`, its *reuse
+//! distance*. Memory should hold what has the shortest ones. The reuse distances of what it does hold are not known,
+//! but bounded from below: a folio that has been idle for a time `I` has at least `I`. The active list holds what has
+//! proved itself; its oldest member that is in limbo was taken out at a time `T`, and has not been wanted since. So
 //!
 //! ```text
 //!     R < now − T
 //! ```
 //!
-//! means that the page that comes back is used more often than one that is kept in its place: it is *activated*. Times are
-//! compared with times, so that nothing need be assumed about how many of the faults in between were for different pages.
+//! means that the page that comes back is used more often than one that is kept in its place: it is *activated*. Times
+//! are compared with times, so that nothing need be assumed about how many of the faults in between were for different
+//! pages.
 //!
-//! With its age in place of `T` the folio would be charged with the time in which its uses were not seen. In memory for nine tenths of a
-//! loop that is most of the time: what is kept is used in each round, nobody sees it, and each page that comes back seems to be used more often.
-//! A loop of 3000 pages in memory for 2700 was missed in 88 of 100 accesses that way; now it is in 15, where LIRS, which sees all, is in 13. What
-//! is mapped is given the benefit of the doubt: where no active folio is in limbo, nothing that comes back is near.
-//! (Linux counts evictions and activations since the page left instead, and compares with the size of the active list:
-//! an estimate of the same inequality, for want of an age of what is resident.) Limbo's place in this follows: it is a part of the
-//! list it belongs to, the part where ages are exact. A rescue of an inactive folio is judged like a refault. It stayed in
-//! memory and so certainly was used in less time than memory turns over, but only if it was used in less than
-//! the oldest active one has been idle is it worth that one's place. A rescue of an active one renews its age.
+//! With its age in place of `T` the folio would be charged with the time in which its uses were not seen. In memory for
+//! nine tenths of a loop that is most of the time: what is kept is used in each round, nobody sees it, and each page
+//! that comes back seems to be used more often. A loop of 3000 pages in memory for 2700 was missed in 88 of 100
+//! accesses that way; now it is in 15, where LIRS, which sees all, is in 13. What is mapped is given the benefit of the
+//! doubt: where no active folio is in limbo, nothing that comes back is near. (Linux counts evictions and activations
+//! since the page left instead, and compares with the size of the active list: an estimate of the same inequality, for
+//! want of an age of what is resident.) Limbo's place in this follows: it is a part of the list it belongs to, the part
+//! where ages are exact. A rescue of an inactive folio is judged like a refault. It stayed in memory and so certainly
+//! was used in less time than memory turns over, but only if it was used in less than the oldest active one has been
+//! idle is it worth that one's place. A rescue of an active one renews its age.
 //!
-//! If a page is activated wrongly, it takes the place of one that was used less lately than it, and falls back when it grows
-//! old in its turn: one major fault. If one is wrongly not activated, it refaults once more, with a younger shadow.
+//! If a page is activated wrongly, it takes the place of one that was used less lately than it, and falls back when it
+//! grows old in its turn: one major fault. If one is wrongly not activated, it refaults once more, with a younger
+//! shadow.
 //!
 //! # Which list gives the next victim
 //! Two rules, over the same lists:
 //!
-//! - *recency*: the older of the two old ends. As the ends are ordered by age this is LRU over all folios that are seen,
-//!   whatever list they are on.
-//! - *reuse*: the inactive list's old end, while the inactive list keeps to a thirty-second of all. With the inequality above this is
-//!   LIRS. One-touch scans and loops longer than memory do not reach the active list.
+//! - *recency*: the older of the two old ends. As the ends are ordered by age this is LRU over all folios that are
+//!   seen, whatever list they are on.
+//! - *reuse*: the inactive list's old end, while the inactive list keeps to a thirty-second of all. With the inequality
+//!   above this is LIRS. One-touch scans and loops longer than memory do not reach the active list.
 //!
 //! Neither is right for all programs: of a loop twice as long as memory, LRU hits nothing and LIRS half; for a growing
-//! and shrinking stack LIRS misses nearly twice as often. No threshold tells which is which, so both are tried in miniature
-//! (`duel.rs`), on a sample of the folios. The score is the difference of their misses, bounded to a quarter of the
-//! seats, so that old merits are forgotten; the rule in force changes when the other is ahead by a twentieth
-//! of the seats: less would change with chance, more would miss short phases. As switching costs nothing by itself (no
+//! and shrinking stack LIRS misses nearly twice as often. No threshold tells which is which, so both are tried in
+//! miniature (`duel.rs`), on a sample of the folios. The score is the difference of their misses, bounded to a quarter
+//! of the seats, so that old merits are forgotten; the rule in force changes when the other is ahead by a twentieth of
+//! the seats: less would change with chance, more would miss short phases. As switching costs nothing by itself (no
 //! folio changes lists by it) a wrong switch costs the misses until it is undone.
 //!
-//! Miniatures start with what they hold; real memory holds what the other rule left. So the rule of reuse must also prove itself
-//! in reality: real misses of watched folios beyond those that LRU would have had (from the first miss under reuse until LRU,
-//! back in force, has missed as often as there are seats) are charged to an account that is credited with 2 % of LRU's misses. Overdrawn, it
-//! ends the rule of reuse until it is paid back. This bounds what the guess can cost by 2 % and one account. A failure may have had its
-//! reason in a phase that is long over, and 2 % pay slowly. So while the miniatures say that reuse would be better, a sixteenth of what it would have
-//! spared is credited as well: a promise that is kept is worth more tries than one that is small.
+//! Miniatures start with what they hold; real memory holds what the other rule left. So the rule of reuse must also
+//! prove itself in reality: real misses of watched folios beyond those that LRU would have had (from the first miss
+//! under reuse until LRU, back in force, has missed as often as there are seats) are charged to an account that is
+//! credited with 2 % of LRU's misses. Overdrawn, it ends the rule of reuse until it is paid back. This bounds what the
+//! guess can cost by 2 % and one account. A failure may have had its reason in a phase that is long over, and 2 % pay
+//! slowly. So while the miniatures say that reuse would be better, a sixteenth of what it would have spared is credited
+//! as well: a promise that is kept is worth more tries than one that is small.
 //!
 //! # Who is watched
-//! Folios whose place hashes to a certain value: one in 32, but a thousand where that is more, and not more than four thousand. All of
-//! them where memory has room for less than a thousand. They are taken out when a tenth of them is mapped, whatever the
-//! others do, so that the miniatures see nearly all of their use. If all memory is used at random and half of it is resident, one
-//! access in 64 is such a rescue more.
+//! Folios whose place hashes to a certain value: one in 32, but a thousand where that is more, and not more than four
+//! thousand. All of them where memory has room for less than a thousand. They are taken out when a tenth of them is
+//! mapped, whatever the others do, so that the miniatures see nearly all of their use. If all memory is used at random
+//! and half of it is resident, one access in 64 is such a rescue more.
 //!
 //! # Streams
-//! What a stream longer than memory leaves behind is taken for older than all others, and the rules do not hear of it: see
-//! `drop_behind.rs`.
+//! What a stream longer than memory leaves behind is taken for older than all others, and the rules do not hear of it:
+//! see `drop_behind.rs`.
 //!
 //! # When memory fills
 //! What came while nothing left was never looked at, and may leave by either end: see `unproven.rs`.
 //!
 //! # How long limbo is
-//! As long as what its rescues tell is worth them, between a least length and nine tenths of memory, and never dearer than a part of
-//! what major faults cost. `limbo_share.rs` has the inequalities.
+//! As long as what its rescues tell is worth them, between a least length and nine tenths of memory, and never dearer
+//! than a part of what major faults cost. `limbo_share.rs` has the inequalities.
 //!
 //! # Shadows
-//! Who leaves memory leaves its age, its list, node and group in the spare bits of its entry; how they are packed, and whose a shadow
-//! is when regions and groups have moved: `shadow.rs`.
+//! Who leaves memory leaves its age, its list, node and group in the spare bits of its entry; how they are packed, and
+//! whose a shadow is when regions and groups have moved: `shadow.rs`.
 
 use crate::curve::Curve;
 use crate::drop_behind::Streams;

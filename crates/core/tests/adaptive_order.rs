@@ -202,7 +202,8 @@ fn a_long_stream_takes_several_leaves_with_one_fault() {
             steps.push(whole);
             leaf += whole.max(1) as u32;
         }
-        // A run of two leaves is followed by one more than it asks for, one of four by two, and an eighth of memory is left alone.
+        // A run of two leaves is followed by one more than it asks for, one of four by two, and an eighth of memory is
+        // left alone.
         let small = order != Order::MAX.into();
         assert_eq!(
             steps[..6],
@@ -297,8 +298,8 @@ fn a_fold_that_cannot_be_mapped_in_one_piece_leaves_everything_where_it_was() {
     }
 }
 
-/// A fault that found no memory had ended the run that it continued: when it came again after reclaim, the stream started over
-/// with single pages, at every other leaf once memory was full.
+/// A fault that found no memory had ended the run that it continued: when it came again after reclaim, the stream
+/// started over with single pages, at every other leaf once memory was full.
 #[test]
 fn a_stream_goes_on_through_reclaim() {
     let max = Order::new(6).unwrap();
@@ -310,8 +311,8 @@ fn a_stream_goes_on_through_reclaim() {
     assert!(faults <= ideal + 6, "{faults} faults for {ideal} folios");
 }
 
-/// A stream over folios of a fixed order takes up to 32 of them a fault when they are new, eight when they are loaded; no folio is of
-/// another order. What is touched out of order comes alone.
+/// A stream over folios of a fixed order takes up to 32 of them a fault when they are new, eight when they are loaded;
+/// no folio is of another order. What is touched out of order comes alone.
 #[test]
 fn a_stream_takes_several_folios_of_a_fixed_order_with_one_fault() {
     for order in [0, 2, 4] {
@@ -338,8 +339,8 @@ fn a_stream_takes_several_folios_of_a_fixed_order_with_one_fault() {
     }
 }
 
-/// No page of a stream comes in by itself, so nothing pays for looking at watched folios: they leave when their neighbours do. When they did not, those of the first
-/// lap stayed, and memory filled with them.
+/// No page of a stream comes in by itself, so nothing pays for looking at watched folios: they leave when their
+/// neighbours do. When they did not, those of the first lap stayed, and memory filled with them.
 #[test]
 fn a_stream_leaves_nothing_behind_that_is_watched() {
     let mut world = World::adaptive();
@@ -357,9 +358,9 @@ fn a_stream_leaves_nothing_behind_that_is_watched() {
     assert_eq!(first, 0, "of {budget} pages that came first");
 }
 
-/// Of folios of 64 KiB a stream gets a leaf with each fault, and they leave it together for a place in the pool that is made like it: so the
-/// kernel moves one entry for each leaf, there and back. Both orders were lost where memory became full in the middle of a leaf, and
-/// to watched folios, which were taken out before the others.
+/// Of folios of 64 KiB a stream gets a leaf with each fault, and they leave it together for a place in the pool that is
+/// made like it: so the kernel moves one entry for each leaf, there and back. Both orders were lost where memory became
+/// full in the middle of a leaf, and to watched folios, which were taken out before the others.
 #[test]
 fn a_stream_of_64_kib_comes_and_leaves_by_the_leaf() {
     const FOLIOS: usize = 32;
@@ -397,7 +398,8 @@ fn a_stream_of_64_kib_comes_and_leaves_by_the_leaf() {
     }
 }
 
-/// What was not asked for comes in memory that is free anyway: with all of it in use, only what a batch of reclaim left over.
+/// What was not asked for comes in memory that is free anyway: with all of it in use, only what a batch of reclaim left
+/// over.
 #[test]
 fn a_window_of_a_fixed_order_takes_no_memory_from_anybody() {
     let mut world = World::new(Order::new(2).unwrap());
@@ -414,8 +416,8 @@ fn a_window_of_a_fixed_order_takes_no_memory_from_anybody() {
     assert!(world.core.stats().nr_mapped <= u64::from(LIMIT));
 }
 
-/// Reading at random left a region in pieces: each page that came in alone was saved alone, though nothing had changed, and the
-/// next stream had to fold them up and save them all again.
+/// Reading at random left a region in pieces: each page that came in alone was saved alone, though nothing had changed,
+/// and the next stream had to fold them up and save them all again.
 #[test]
 fn what_is_read_alone_goes_back_to_the_slot_that_it_came_from() {
     let mut world = World::new(Order::new(4).unwrap());
@@ -466,8 +468,9 @@ fn what_is_about_to_be_overwritten_is_not_read_back() {
     assert_eq!(world.core.slots_in_use(), 0);
 }
 
-/// Seed 13178127. What was about to be overwritten was just being read, and the read failed after the call had gone past
-/// it: the page was poisoned, and the write that had been announced met an error about contents that nobody wanted.
+/// Seed 13178127. What was about to be overwritten was just being read, and the read failed after the call had gone
+/// past it: the page was poisoned, and the write that had been announced met an error about contents that nobody
+/// wanted.
 #[test]
 fn an_announced_overwrite_waits_for_what_is_being_read() {
     let mut world = World::adaptive();

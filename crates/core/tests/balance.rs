@@ -1,4 +1,5 @@
-//! Mission row 4.7: two kinds of memory, each judged by what its refaults cost; and pages of files, decision by decision.
+//! Mission row 4.7: two kinds of memory, each judged by what its refaults cost; and pages of files, decision by
+//! decision.
 
 mod common;
 
@@ -66,7 +67,8 @@ fn leave(bench: &mut Bench, range: PageRange, written: Outcome) -> Vec<PageRange
     places
 }
 
-/// A page is read from where it belongs, dropped without a slot while it is clean, and written back to where it belongs when it is not.
+/// A page is read from where it belongs, dropped without a slot while it is clean, and written back to where it belongs
+/// when it is not.
 #[test]
 fn pages_of_files_have_their_places_and_no_slots() {
     let mut bench = Bench::new();
@@ -94,7 +96,8 @@ fn pages_of_files_have_their_places_and_no_slots() {
     assert_eq!((stats.pgsteal_anon, bench.0.slots_in_use()), (0, 0));
 }
 
-/// What could not be written stays, and is not tried again before the file is said to take something; what is clean goes meanwhile.
+/// What could not be written stays, and is not tried again before the file is said to take something; what is clean
+/// goes meanwhile.
 #[test]
 fn what_cannot_be_written_waits_and_does_not_keep_reclaim_busy() {
     let mut bench = Bench::new();
@@ -133,8 +136,8 @@ fn a_page_that_cannot_be_read_is_poisoned() {
     bench.work(commands);
 }
 
-/// Row 4.7: what is mapped straight from the memory that holds its file never leaves a shadow; that of a file does, in tables that hold
-/// nothing else.
+/// Row 4.7: what is mapped straight from the memory that holds its file never leaves a shadow; that of a file does, in
+/// tables that hold nothing else.
 #[test]
 fn pages_mapped_straight_from_memory_leave_no_shadow() {
     for (kind, refaults) in [(Kind::File, 1), (Kind::Direct, 0)] {
@@ -196,8 +199,8 @@ fn what_is_for_anonymous_memory_is_refused() {
     }
 }
 
-/// A heap and a file, both used at random, together more than twice what fits. Answers what happened in the second half, and how much of
-/// each is in memory.
+/// A heap and a file, both used at random, together more than twice what fits. Answers what happened in the second
+/// half, and how much of each is in memory.
 fn balanced(anon_cost: u32, file_cost: u32) -> (VmStat, [u32; 2]) {
     let mut bench = small(128);
     for event in [
@@ -259,9 +262,9 @@ fn who_is_dearer_to_bring_back_is_scanned_less_and_keeps_more() {
     assert!(dear_anon.pgsteal_anon > dear_anon.pgsteal_file / 8);
 }
 
-/// What a file would cost is nothing to those who have none: with cheap refaults few take-outs are earned by a save, so that a batch saves
-/// many folios. (Batches of three instead of twelve, when a whole one had sixteen, left a group that was above its high in limbo, as long as nobody read files: `high_is_worked_against` in
-/// `millpond/tests/groups.rs`.)
+/// What a file would cost is nothing to those who have none: with cheap refaults few take-outs are earned by a save, so
+/// that a batch saves many folios. (Batches of three instead of twelve, when a whole one had sixteen, left a group that
+/// was above its high in limbo, as long as nobody read files: `high_is_worked_against` in `millpond/tests/groups.rs`.)
 #[test]
 fn a_kind_that_is_not_there_does_not_shorten_batches() {
     let mut bench = Bench::new();

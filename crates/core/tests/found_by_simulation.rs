@@ -175,15 +175,15 @@ fn news_of_protection_leaves_a_folio_in_flight_alone() {
     bench.end(&[region]);
 }
 
-/// Seeds 10034023 and 1474308 (fixed by c9c7519). The program had split a folio in limbo by a protection. Its rescue was
-/// answered with `InstallSplit`, the fault came back for a single page, and the only way to have single pages was to
-/// save the folio and load it in parts. The store was full: the save failed, the folio went back to limbo, the fault
-/// came again, for ever. The cure is in the MMU: contents that exist are mapped page by page, whatever borders
-/// they cross, so a rescue is no longer answered with `InstallSplit` for a border. The core's half is this:
-/// a full store does not turn a rescue into a save, a rescue by copying ends the fault, and the next news of the
-/// protection splits what is mapped. A driver that asks for single pages all the same loses nothing, but is not
-/// served until the store takes again. The core did all this before the fix, so this test holds it to that; the fix
-/// itself is held by `contents_cross_protections_and_an_unmapped_page_takes_the_folio_back` in the MMU's tests.
+/// Seeds 10034023 and 1474308 (fixed by c9c7519). The program had split a folio in limbo by a protection. Its rescue
+/// was answered with `InstallSplit`, the fault came back for a single page, and the only way to have single pages was
+/// to save the folio and load it in parts. The store was full: the save failed, the folio went back to limbo, the fault
+/// came again, for ever. The cure is in the MMU: contents that exist are mapped page by page, whatever borders they
+/// cross, so a rescue is no longer answered with `InstallSplit` for a border. The core's half is this: a full store
+/// does not turn a rescue into a save, a rescue by copying ends the fault, and the next news of the protection splits
+/// what is mapped. A driver that asks for single pages all the same loses nothing, but is not served until the store
+/// takes again. The core did all this before the fix, so this test holds it to that; the fix itself is held by
+/// `contents_cross_protections_and_an_unmapped_page_takes_the_folio_back` in the MMU's tests.
 #[test]
 fn a_folio_in_limbo_comes_back_while_the_store_is_full() {
     let mut bench = Bench::new();
@@ -228,8 +228,8 @@ fn a_folio_in_limbo_comes_back_while_the_store_is_full() {
     bench.end(&[region]);
 }
 
-/// Seed 10034023's log (fixed by c9c7519). Background reclaim met folios in limbo that had changed since they were loaded
-/// from a slot. A store that took nothing was still tried for folios with a slot, for they might be unchanged;
+/// Seed 10034023's log (fixed by c9c7519). Background reclaim met folios in limbo that had changed since they were
+/// loaded from a slot. A store that took nothing was still tried for folios with a slot, for they might be unchanged;
 /// each was refused, went back to limbo's old end with its slot, and was the first of the next batch. Reclaim never
 /// answered "nothing to do": comparing and compressing in a loop for as long as the store was full. A full store has
 /// compared, so the slot is stale; now it is given up, which ends the loop and makes room in the store.
@@ -353,9 +353,9 @@ fn a_released_slot_is_not_waited_for() {
 }
 
 /// Seed 5. A page that could not be moved was lazily freed so that it must read as zeros, and was therefore cleared in
-/// place. Now it had a mark and was on the unevictable list, where nobody drops anything: counted as lazily freed for ever, so
-/// that no volatile range was purged any more. News of its protection then put it on the inactive list, mark and all. Now
-/// it is dropped as a discard drops it; what its mapping keeps from moving may well be read-only.
+/// place. Now it had a mark and was on the unevictable list, where nobody drops anything: counted as lazily freed for
+/// ever, so that no volatile range was purged any more. News of its protection then put it on the inactive list, mark
+/// and all. Now it is dropped as a discard drops it; what its mapping keeps from moving may well be read-only.
 #[test]
 fn what_cannot_move_and_must_be_zeros_is_dropped() {
     let mut bench = Bench::new();
@@ -376,9 +376,9 @@ fn what_cannot_move_and_must_be_zeros_is_dropped() {
     bench.end(&[region]);
 }
 
-/// Seeds 20, 21 and 33. The oldest lazily freed folio was mapped, and the pool had no place for it: lazily freed folios that
-/// had been taken out held all of them. Reclaim dropped nothing because of the first, and could take nothing else out for
-/// want of a place. Every fault asked for memory for ever. Now what has no place makes way for what gives one.
+/// Seeds 20, 21 and 33. The oldest lazily freed folio was mapped, and the pool had no place for it: lazily freed folios
+/// that had been taken out held all of them. Reclaim dropped nothing because of the first, and could take nothing else
+/// out for want of a place. Every fault asked for memory for ever. Now what has no place makes way for what gives one.
 #[test]
 fn lazily_freed_memory_is_dropped_behind_what_has_no_place() {
     let mut bench = Bench::with(|config| config.pool.frames = [4; 10]);
@@ -402,8 +402,8 @@ fn lazily_freed_memory_is_dropped_behind_what_has_no_place() {
     bench.end(&[region]);
 }
 
-/// Seed 1. The store took nothing, so a fault without memory was served above the limit, although lazily freed memory was
-/// there that could have been dropped without the store. With no store at all that is every fault.
+/// Seed 1. The store took nothing, so a fault without memory was served above the limit, although lazily freed memory
+/// was there that could have been dropped without the store. With no store at all that is every fault.
 #[test]
 fn the_limit_is_not_exceeded_while_lazily_freed_memory_is_there() {
     let mut bench = Bench::new();
@@ -429,8 +429,8 @@ fn the_limit_is_not_exceeded_while_lazily_freed_memory_is_there() {
     bench.end(&[limbo, full, more]);
 }
 
-/// The other side of the two before: lazily freed memory that cannot be dropped, because a store that takes nothing keeps
-/// the pool's places full, is not waited for. It loses its mark.
+/// The other side of the two before: lazily freed memory that cannot be dropped, because a store that takes nothing
+/// keeps the pool's places full, is not waited for. It loses its mark.
 #[test]
 fn lazily_freed_memory_without_a_place_is_not_waited_for() {
     let mut bench = Bench::with(|config| config.pool.frames = [4; 10]);
@@ -452,9 +452,10 @@ fn lazily_freed_memory_without_a_place_is_not_waited_for() {
     bench.end(&[limbo, full, more]);
 }
 
-/// Seeds 11 and 24. A batch of reclaim drops so many lazily freed folios at most. When that was not enough it went on to
-/// memory in use, although more of the list was left: with single pages half of what a thread in need took out was the wrong
-/// half. Those in limbo are dropped without a command, so commands alone do not tell whether something was done.
+/// Seeds 11 and 24. A batch of reclaim drops so many lazily freed folios at most. When that was not enough it went on
+/// to memory in use, although more of the list was left: with single pages half of what a thread in need took out was
+/// the wrong half. Those in limbo are dropped without a command, so commands alone do not tell whether something was
+/// done.
 #[test]
 fn all_lazily_freed_memory_goes_before_any_other() {
     for mode in [FreeMode::Exclusive, FreeMode::Shared] {
@@ -477,8 +478,8 @@ fn all_lazily_freed_memory_goes_before_any_other() {
     }
 }
 
-/// Seed 4504639. Each thread that frees lazily drops what is beyond the cap. What another thread had begun to drop was counted
-/// once more, so that several threads dropped several times the excess.
+/// Seed 4504639. Each thread that frees lazily drops what is beyond the cap. What another thread had begun to drop was
+/// counted once more, so that several threads dropped several times the excess.
 #[test]
 fn what_is_being_dropped_is_not_beyond_the_cap() {
     const CAP: u32 = 20;
@@ -496,8 +497,8 @@ fn what_is_being_dropped_is_not_beyond_the_cap() {
     bench.end(&[region]);
 }
 
-/// Found by reading. One event of a recount went past all lazily freed folios in limbo, which give no command: a million of
-/// them under one hold of the lock.
+/// Found by reading. One event of a recount went past all lazily freed folios in limbo, which give no command: a
+/// million of them under one hold of the lock.
 #[test]
 fn a_recount_goes_past_a_bounded_number_of_folios() {
     let pages = 2 * RECLAIM_SCAN as u32 + 1;
@@ -543,8 +544,9 @@ fn block_the_store(bench: &mut Bench) -> (RegionId, PageRange) {
     region
 }
 
-/// Seed 13414052, with much lazily freed memory. The pool had no place for any of the mapped folios that a trim was to drop, so
-/// each of them lost its mark instead; that was not counted, and the trim went on until no marked folio was left.
+/// Seed 13414052, with much lazily freed memory. The pool had no place for any of the mapped folios that a trim was to
+/// drop, so each of them lost its mark instead; that was not counted, and the trim went on until no marked folio was
+/// left.
 #[test]
 fn a_trim_without_a_place_takes_no_more_marks_than_it_was_asked_for() {
     let arena = PageCount(32 * LEAF_PAGES);

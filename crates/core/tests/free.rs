@@ -55,8 +55,8 @@ fn what_is_unhooked_counts_until_it_was_given_back() {
     assert!(bench.0.is_quiet());
 }
 
-/// Frames that a gather took from limbo counted as given back as soon as they were collected: the next faults had their memory while
-/// it was still there, as much above the limit as limbo was long. (Simulator, seed 16777225.)
+/// Frames that a gather took from limbo counted as given back as soon as they were collected: the next faults had their
+/// memory while it was still there, as much above the limit as limbo was long. (Simulator, seed 16777225.)
 #[test]
 fn frames_that_a_gather_collects_count_until_they_were_given_back() {
     let mut bench = Bench::new();
@@ -96,8 +96,8 @@ fn give_spare_back(bench: &mut Bench) -> u32 {
     }
 }
 
-/// A store that grows lowers the limit while a thread reclaims. Spare frames that were there for what the thread wanted stood 2 MiB
-/// above a budget of 39, until the next fault looked: a few go at once.
+/// A store that grows lowers the limit while a thread reclaims. Spare frames that were there for what the thread wanted
+/// stood 2 MiB above a budget of 39, until the next fault looked: a few go at once.
 #[test]
 fn a_lowered_limit_gives_a_few_spare_frames_back_at_once() {
     let mut bench = Bench::new();
@@ -239,8 +239,8 @@ fn a_discard_keeps_what_demand_asks_for_and_ticks_give_it_back() {
     assert_eq!(bench.give_back(given.batch()), None);
 }
 
-/// Row 3.1: what threads may touch goes by batches, too. Neighbours are one run; it ends at a page that somebody may bring in
-/// before it is dropped.
+/// Row 3.1: what threads may touch goes by batches, too. Neighbours are one run; it ends at a page that somebody may
+/// bring in before it is dropped.
 #[test]
 fn what_a_discard_leaves_goes_by_batches() {
     let mut bench = Bench::new();

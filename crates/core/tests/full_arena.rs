@@ -74,8 +74,8 @@ fn every_page_of_the_arena_has_a_slot_and_changed_folios_are_still_saved() {
     core.check().unwrap();
 }
 
-/// Found by reading: what was freed of the arena's last folio ends where the arena ends, and the split at that end looked for the
-/// folio behind it.
+/// Found by reading: what was freed of the arena's last folio ends where the arena ends, and the split at that end
+/// looked for the folio behind it.
 #[test]
 fn a_part_that_is_freed_may_end_with_the_arena() {
     let arena = PageCount(2 * MIN_LIMIT_PAGES);

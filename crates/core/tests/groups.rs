@@ -309,8 +309,9 @@ fn remove(bench: &mut Bench, group: GroupId) {
     while let Reply::More { .. } = bench.send(Event::RemoveGroup { group }).0 {}
 }
 
-/// A region that changes groups leaves its history behind: by the clock of its new group that says nothing. And nor does it by the clock of the
-/// old one when it comes back, for in between that may have ended, and another have its number.
+/// A region that changes groups leaves its history behind: by the clock of its new group that says nothing. And nor
+/// does it by the clock of the old one when it comes back, for in between that may have ended, and another have its
+/// number.
 #[test]
 fn shadows_do_not_follow_a_region_to_another_group() {
     let mut bench = Bench::new();
@@ -382,8 +383,8 @@ fn shadows_move_along_within_their_group_only() {
     }
 }
 
-/// A removed group's shadows say nothing by its parent's clock, nor by that of a group that has its number later; and none of its tables is left
-/// on a list that nobody shortens any more.
+/// A removed group's shadows say nothing by its parent's clock, nor by that of a group that has its number later; and
+/// none of its tables is left on a list that nobody shortens any more.
 #[test]
 fn shadows_of_a_removed_group_are_not_looked_at() {
     let mut bench = Bench::new();
@@ -419,7 +420,8 @@ fn shadows_of_a_removed_group_are_not_looked_at() {
     assert_eq!(refaults(&bench, again), 10, "its own are");
 }
 
-/// A folio of a removed group that leaves memory before it has changed lists was seen by a clock that nobody goes by any more.
+/// A folio of a removed group that leaves memory before it has changed lists was seen by a clock that nobody goes by
+/// any more.
 #[test]
 fn what_leaves_on_a_removed_groups_account_leaves_no_shadow() {
     let mut bench = Bench::new();
@@ -435,9 +437,9 @@ fn what_leaves_on_a_removed_groups_account_leaves_no_shadow() {
     assert_eq!(refaults(&bench, GroupId::ROOT), 0);
 }
 
-/// The same for what was lazily freed: the last folio of a removed group, found to be zeros, once ended the group before it was counted as dropped
-/// and left its shadows. The count was nobody's, and a table of shadows was on a list that nobody shortens. Found by the simulator (seed 30997602 of
-/// that day).
+/// The same for what was lazily freed: the last folio of a removed group, found to be zeros, once ended the group
+/// before it was counted as dropped and left its shadows. The count was nobody's, and a table of shadows was on a list
+/// that nobody shortens. Found by the simulator (seed 30997602 of that day).
 #[test]
 fn what_is_dropped_on_a_removed_groups_account_is_its_parents() {
     let mut bench = Bench::new();
@@ -454,8 +456,9 @@ fn what_is_dropped_on_a_removed_groups_account_is_its_parents() {
     assert_eq!(bench.0.stats().workingset_nodes, 0);
 }
 
-/// Splitting off what was freed of a folio once took it out of the figures of the group that the region was in by then, and counted it
-/// there anew: a total that only grows went below zero. Found by the simulator with sums checked for overflow (seed 16777217).
+/// Splitting off what was freed of a folio once took it out of the figures of the group that the region was in by then,
+/// and counted it there anew: a total that only grows went below zero. Found by the simulator with sums checked for
+/// overflow (seed 16777217).
 #[test]
 fn what_was_freed_in_one_group_is_not_counted_again_in_another() {
     let mut bench = Bench::new();

@@ -16,8 +16,8 @@ const EXCLUSIVE: FreeMode = FreeMode::Exclusive;
 const CLEARED: PageState = PageState::LazyFree { mapped: true };
 const CAPTURED: PageState = PageState::LazyFree { mapped: false };
 
-/// Row 1.1: a folio that was cleared and is not zeros any more is in use, whether the glance finds it out, the look at what was
-/// captured, or a recount; and then its contents stay.
+/// Row 1.1: a folio that was cleared and is not zeros any more is in use, whether the glance finds it out, the look at
+/// what was captured, or a recount; and then its contents stay.
 #[test]
 fn a_write_to_a_cleared_folio_is_found_out_wherever_it_is_looked_for() {
     for order in [0, 4] {
@@ -64,8 +64,8 @@ fn a_write_to_a_cleared_folio_is_found_out_wherever_it_is_looked_for() {
     }
 }
 
-/// What its owner zeroed himself is marked without a command, at its own young end. It was written to since: that is found
-/// out as with any other mark.
+/// What its owner zeroed himself is marked without a command, at its own young end. It was written to since: that is
+/// found out as with any other mark.
 #[test]
 fn what_its_owner_cleared_is_marked_late_and_looked_at_like_the_rest() {
     for order in [0, 4] {
@@ -167,7 +167,8 @@ fn a_touch_brings_a_captured_folio_back_and_takes_the_mark_away() {
     assert_eq!(bench.0.stats().pglazyfreed, 0);
 }
 
-/// A thread may fault beside a clear or a look, at a page that another has just mapped. It waits for nothing: the pages are there.
+/// A thread may fault beside a clear or a look, at a page that another has just mapped. It waits for nothing: the pages
+/// are there.
 #[test]
 fn nobody_waits_for_a_folio_that_is_cleared_or_looked_at() {
     let mut bench = Bench::new();
@@ -185,8 +186,8 @@ fn nobody_waits_for_a_folio_that_is_cleared_or_looked_at() {
     assert_eq!(bench.state(range, 3), CLEARED);
 }
 
-/// Row 1.2: dropping gives no command to the store; what was captured goes without any command at all, and its frame serves
-/// the next fault.
+/// Row 1.2: dropping gives no command to the store; what was captured goes without any command at all, and its frame
+/// serves the next fault.
 #[test]
 fn dropping_makes_spare_frames_and_no_store_io() {
     for mode in [EXCLUSIVE, SHARED] {
@@ -252,8 +253,8 @@ fn the_store_forgets_what_it_still_had_of_a_resident_folio() {
     }
 }
 
-/// Row 1.4: off the active list, and before inactive folios however old, whatever the orders: a batch that is full of small
-/// folios takes no others out beside them.
+/// Row 1.4: off the active list, and before inactive folios however old, whatever the orders: a batch that is full of
+/// small folios takes no others out beside them.
 #[test]
 fn freed_folios_go_before_all_others_and_oldest_first() {
     for (order, mode) in [
@@ -348,7 +349,8 @@ fn a_folio_is_split_only_where_an_end_is_inside_it() {
     }
 }
 
-/// Row 1.7: part of a captured folio is freed again, so all of it must come back to be split; the other part is in use then.
+/// Row 1.7: part of a captured folio is freed again, so all of it must come back to be split; the other part is in use
+/// then.
 #[test]
 fn a_part_of_a_captured_folio_comes_back_to_be_split() {
     let mut bench = Bench::new();
@@ -452,8 +454,8 @@ fn a_cleared_folio_that_cannot_be_taken_out_stays() {
     }
 }
 
-/// News of a protection takes the mark from what would be read to see whether it was used, and waits for a look under way.
-/// See `memory_that_became_inaccessible_is_not_looked_at` in `millpond/tests/lazy_free_calls.rs`.
+/// News of a protection takes the mark from what would be read to see whether it was used, and waits for a look under
+/// way. See `memory_that_became_inaccessible_is_not_looked_at` in `millpond/tests/lazy_free_calls.rs`.
 #[test]
 fn protected_memory_is_not_looked_at() {
     let mut bench = Bench::new();
@@ -503,8 +505,8 @@ fn a_purge_takes_a_range_wherever_it_is() {
     );
 }
 
-/// Row 1.11: a purge waits for nobody. What is in flight, pinned, or in limbo and only partly in the range is passed over; who
-/// asks for the range again discards it.
+/// Row 1.11: a purge waits for nobody. What is in flight, pinned, or in limbo and only partly in the range is passed
+/// over; who asks for the range again discards it.
 #[test]
 fn a_purge_passes_over_what_it_would_have_to_wait_for() {
     let mut bench = Bench::new();
@@ -533,8 +535,8 @@ fn a_purge_passes_over_what_it_would_have_to_wait_for() {
     assert_eq!(bench.state(range, 56), Resident);
 }
 
-/// What was kept in place goes back to the kernel when nobody wants it any more, and to nobody else; what was used again stays,
-/// and so does what others have in flight.
+/// What was kept in place goes back to the kernel when nobody wants it any more, and to nobody else; what was used
+/// again stays, and so does what others have in flight.
 #[test]
 fn what_was_kept_in_place_is_given_back_as_far_as_it_was_not_used() {
     let mut bench = Bench::new();

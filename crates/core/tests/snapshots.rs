@@ -176,8 +176,8 @@ fn a_region_is_not_made_shorter_by_what_it_inherits() {
     assert_eq!(bench.done(Event::Resize { region, pages }), in_use);
 }
 
-/// A take-out for which the pool had no place was taken for one that had begun: the merge went past the folio and ended, and
-/// its contents were lost with the base. (Reading; the simulator, seeds 3, 10 and others.)
+/// A take-out for which the pool had no place was taken for one that had begun: the merge went past the folio and
+/// ended, and its contents were lost with the base. (Reading; the simulator, seeds 3, 10 and others.)
 #[test]
 fn a_merge_without_a_place_in_the_pool_loses_nothing() {
     for order in [0, 3] {
@@ -197,9 +197,9 @@ fn a_merge_without_a_place_in_the_pool_loses_nothing() {
     }
 }
 
-/// What a merge had dropped because the heir has its own left zeros in place of it, so as to hide what a base below holds
-/// there; then the merge ended, and the base could not be dropped: addresses and a table were lost for good. (Reading; the
-/// simulator, seeds 6, 8 and others.)
+/// What a merge had dropped because the heir has its own left zeros in place of it, so as to hide what a base below
+/// holds there; then the merge ended, and the base could not be dropped: addresses and a table were lost for good.
+/// (Reading; the simulator, seeds 6, 8 and others.)
 #[test]
 fn a_merge_leaves_nothing_behind_that_hides_a_base_below() {
     let mut bench = Bench::new();
@@ -217,8 +217,8 @@ fn a_merge_leaves_nothing_behind_that_hides_a_base_below() {
     assert_eq!(bench.0.page_state(source.1.start), PageState::Resident);
 }
 
-/// A page that could not move once counts as immovable until somebody tells that its protection has changed, which nobody
-/// does of a base: it was never merged, nor evicted. (Simulator, seed 13.)
+/// A page that could not move once counts as immovable until somebody tells that its protection has changed, which
+/// nobody does of a base: it was never merged, nor evicted. (Simulator, seed 13.)
 #[test]
 fn a_merge_tries_what_could_not_move_once() {
     let mut bench = Bench::new();
@@ -236,8 +236,8 @@ fn a_merge_tries_what_could_not_move_once() {
     assert_eq!(bench.0.page_state(copy.1.start), PageState::Limbo);
 }
 
-/// Two bases of a chain are merged by two threads: the lower one into the upper one, and that one into its heir. What came up
-/// from below, behind the page where the upper merge was, was lost when that merge ended. (Reading.)
+/// Two bases of a chain are merged by two threads: the lower one into the upper one, and that one into its heir. What
+/// came up from below, behind the page where the upper merge was, was lost when that merge ended. (Reading.)
 #[test]
 fn two_merges_of_one_chain_lose_nothing() {
     let mut bench = Bench::new();

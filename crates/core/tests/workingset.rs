@@ -1,5 +1,5 @@
-//! Mission rows 4.1, 4.2, 4.3 and 4.5: shadows, refaults, and what is remembered at most. How good the choice of victims is:
-//! `millpond-replay`, `tests/policy.rs`.
+//! Mission rows 4.1, 4.2, 4.3 and 4.5: shadows, refaults, and what is remembered at most. How good the choice of
+//! victims is: `millpond-replay`, `tests/policy.rs`.
 
 mod common;
 
@@ -115,8 +115,8 @@ fn use_page(bench: &mut Bench, region: PageRange, n: u32) -> u64 {
     bench.0.stats().pswpin - before
 }
 
-/// A stream over five times the memory passes a set that is in use: the set stays, and what the stream leaves goes. The same pages
-/// in another order are no stream.
+/// A stream over five times the memory passes a set that is in use: the set stays, and what the stream leaves goes. The
+/// same pages in another order are no stream.
 #[test]
 fn a_stream_longer_than_memory_leaves_a_set_alone() {
     const STREAM: u32 = 5 * 512;
@@ -160,8 +160,8 @@ fn a_stream_that_turns_round_is_left_what_it_has_brought() {
     assert!(late < 16 * 512 * 5 / 4, "{loads:?}");
 }
 
-/// Row 4.5: shadows stay where pages are dropped, moved and given back, and every leaf's counts with them: the check after
-/// each event sees to that.
+/// Row 4.5: shadows stay where pages are dropped, moved and given back, and every leaf's counts with them: the check
+/// after each event sees to that.
 #[test]
 fn dropped_pages_leave_shadows_that_move_and_go() {
     let mut bench = Bench::new();
@@ -197,7 +197,8 @@ fn dropped_pages_leave_shadows_that_move_and_go() {
     assert_eq!(bench.state(kept, 0), PageState::Empty);
 }
 
-/// Row 4.3: a thousand GiB of address space from which memory was dropped is remembered within the bound, oldest forgotten first.
+/// Row 4.3: a thousand GiB of address space from which memory was dropped is remembered within the bound, oldest
+/// forgotten first.
 #[test]
 fn a_thousand_gibibytes_leave_a_bounded_number_of_shadows() {
     let arena = PageCount(1000 << 18);
@@ -303,7 +304,8 @@ fn the_curve_rises_by_what_fits() {
     assert!(shares[5] > 0.95, "{shares:?}");
 }
 
-/// Without workingset detection nothing is remembered of what leaves, and nothing is learnt from what comes back; memory is given by last use.
+/// Without workingset detection nothing is remembered of what leaves, and nothing is learnt from what comes back;
+/// memory is given by last use.
 #[test]
 fn without_detection_what_comes_back_is_like_new() {
     let config = Config {

@@ -1,7 +1,8 @@
 //! What a discard costs of memory that others may use, by folio order and by where it is.
 //!
-//! `cargo run --release -p millpond --example discard_cost [MIB [ORDER...]]`, 1024 MiB unless said otherwise. *In memory* the budget holds all of
-//! it, *half stored* half of it. Each line is the middle of five: milliseconds of the call, and processor time of the whole process until nothing is being given back.
+//! `cargo run --release -p millpond --example discard_cost [MIB [ORDER...]]`, 1024 MiB unless said otherwise. *In
+//! memory* the budget holds all of it, *half stored* half of it. Each line is the middle of five: milliseconds of the
+//! call, and processor time of the whole process until nothing is being given back.
 
 use millpond::{Manager, Order};
 use std::error::Error;

@@ -1,5 +1,5 @@
-//! A cache of query results in the program's own heap (the `lru` crate) gives way when managed memory is short, and fills again
-//! when it is not: `cargo run --release -p millpond --example shrinker`.
+//! A cache of query results in the program's own heap (the `lru` crate) gives way when managed memory is short, and
+//! fills again when it is not: `cargo run --release -p millpond --example shrinker`.
 
 use lru::LruCache;
 use millpond::{GroupLimits, Manager, Region};

@@ -21,8 +21,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreKind {
-    /// Compressed RAM up to a third of the budget, or three eighths where it takes a quarter of what it holds or less (less when the program leaves
-    /// less), then an unnamed file in `directory` (`$TMPDIR` or `/var/tmp`).
+    /// Compressed RAM up to a third of the budget, or three eighths where it takes a quarter of what it holds or less
+    /// (less when the program leaves less), then an unnamed file in `directory` (`$TMPDIR` or `/var/tmp`).
     Auto {
         /// Where the file is made.
         directory: Option<PathBuf>,
@@ -33,8 +33,8 @@ pub enum StoreKind {
         /// outside it.
         max_bytes: Option<u64>,
     },
-    /// A file: `path` names a directory for an unnamed one, or a new file. While a single thread faults, reads of it are waited for awake, for 200 µs
-    /// each at most: that thread's processor is busy meanwhile.
+    /// A file: `path` names a directory for an unnamed one, or a new file. While a single thread faults, reads of it
+    /// are waited for awake, for 200 µs each at most: that thread's processor is busy meanwhile.
     File {
         /// Directory or file; `$TMPDIR` or `/var/tmp` when `None`.
         path: Option<PathBuf>,
@@ -74,8 +74,8 @@ impl StoreKind {
         }
     }
 
-    /// What a major fault costs, in sixteenths of a rescue from limbo (4 to 6 µs): 6 µs from compressed RAM, 60 to 100 from a
-    /// file. What waits in compressed RAM for a file behind it is mostly found there.
+    /// What a major fault costs, in sixteenths of a rescue from limbo (4 to 6 µs): 6 µs from compressed RAM, 60 to 100
+    /// from a file. What waits in compressed RAM for a file behind it is mostly found there.
     fn refault_cost(&self) -> u32 {
         match self {
             Self::None | Self::CompressedRam { .. } | Self::Auto { .. } => 20,
@@ -83,9 +83,10 @@ impl StoreKind {
         }
     }
 
-    /// Limbo's least share of the budget where none is asked for, in 1/1024: half of the `usual` one where a rescue hardly costs less than a major fault.
-    /// Random reads of memory that was just filled by leaves take 4.54 µs for 4.70 that way, and over 15 traces in 10 to 90 % of their footprint major
-    /// faults and rescues cost 0.2515 rescues an access for 0.2537, with as many major faults.
+    /// Limbo's least share of the budget where none is asked for, in 1/1024: half of the `usual` one where a rescue
+    /// hardly costs less than a major fault. Random reads of memory that was just filled by leaves take 4.54 µs for
+    /// 4.70 that way, and over 15 traces in 10 to 90 % of their footprint major faults and rescues cost 0.2515 rescues
+    /// an access for 0.2537, with as many major faults.
     fn limbo_share(&self, usual: u16) -> u16 {
         match self {
             Self::None | Self::CompressedRam { .. } | Self::Auto { .. } => usual / 2,
@@ -184,8 +185,8 @@ impl Default for ManagerBuilder {
 }
 
 impl ManagerBuilder {
-    /// The budget, in bytes: at least 16 MiB. Everything that the manager has counts: mapped pages, frames, tables, and the
-    /// store's RAM (but see [`store_outside_budget`](Self::store_outside_budget)).
+    /// The budget, in bytes: at least 16 MiB. Everything that the manager has counts: mapped pages, frames, tables, and
+    /// the store's RAM (but see [`store_outside_budget`](Self::store_outside_budget)).
     pub fn ram(mut self, bytes: u64) -> Self {
         self.ram = Some(bytes);
         self
@@ -247,11 +248,11 @@ impl ManagerBuilder {
 
     /// Whether a thread reclaims ahead of need. Without it every faulting thread reclaims for itself.
     ///
-    /// A second thread means that each call that moves pages interrupts the other's processor. One thread over 512 MiB in
-    /// 256 MiB took, without and with it, 1.5 and 2.3 µs a page in order by folios of 64 KiB, 5.5 and 9.0 µs an access at
-    /// random by folios of 4 KiB, and 1.57 and 1.22 µs a page to fill an adaptive region, by folios of 2 MiB. So it is on
-    /// by default while folios of 256 KiB and more come in for such that have to be written, and with a handler thread also while that thread does not
-    /// share a processor with the only one that faults.
+    /// A second thread means that each call that moves pages interrupts the other's processor. One thread over 512 MiB
+    /// in 256 MiB took, without and with it, 1.5 and 2.3 µs a page in order by folios of 64 KiB, 5.5 and 9.0 µs an
+    /// access at random by folios of 4 KiB, and 1.57 and 1.22 µs a page to fill an adaptive region, by folios of 2 MiB.
+    /// So it is on by default while folios of 256 KiB and more come in for such that have to be written, and with a
+    /// handler thread also while that thread does not share a processor with the only one that faults.
     pub fn background_reclaim(mut self, on: bool) -> Self {
         self.background = Some(on);
         self
@@ -264,15 +265,16 @@ impl ManagerBuilder {
         self
     }
 
-    /// Limbo's least share of the budget, in 1/1024 (32 unless said otherwise, and 16 with compressed RAM); it grows where that is worth its faults. How long a folio
-    /// that was taken out waits in RAM for a second touch.
+    /// Limbo's least share of the budget, in 1/1024 (32 unless said otherwise, and 16 with compressed RAM); it grows
+    /// where that is worth its faults. How long a folio that was taken out waits in RAM for a second touch.
     pub fn limbo_share(mut self, share: u16) -> Self {
         self.limbo_share = Some(share);
         self
     }
 
-    /// Whether what comes back decides what stays (on unless said otherwise). Without, memory is given by last use, as far as it is seen, and no
-    /// figures tell what more of it would spare. `millpond bench workingset --only overhead` measures the difference by this.
+    /// Whether what comes back decides what stays (on unless said otherwise). Without, memory is given by last use, as
+    /// far as it is seen, and no figures tell what more of it would spare. `millpond bench workingset --only overhead`
+    /// measures the difference by this.
     pub fn workingset(mut self, on: bool) -> Self {
         self.workingset = on;
         self
@@ -280,10 +282,11 @@ impl ManagerBuilder {
 
     /// As if the machine had `nodes` memory nodes (NUMA), up to 16: for tests on a machine with one.
     ///
-    /// Without this a manager looks which nodes there are. Where there are several, regions go to them in turn; each node has lists and
-    /// frames of its own, and the memory of its regions is taken from it as long as it has any (`mbind`). Where that is not allowed, as in
-    /// some containers, memory comes from where the kernel likes. A [`Space`](crate::space::Space) is one
-    /// region for the whole program, and has one node. Fake nodes are put on the real ones in turn.
+    /// Without this a manager looks which nodes there are. Where there are several, regions go to them in turn; each
+    /// node has lists and frames of its own, and the memory of its regions is taken from it as long as it has any
+    /// (`mbind`). Where that is not allowed, as in some containers, memory comes from where the kernel likes. A
+    /// [`Space`](crate::space::Space) is one region for the whole program, and has one node. Fake nodes are put on the
+    /// real ones in turn.
     ///
     /// ```
     /// let manager = millpond::Manager::builder().ram(16 << 20).fake_nodes(2).build()?;
@@ -312,9 +315,9 @@ impl ManagerBuilder {
         }
     }
 
-    /// Lets `millpond stat` see the manager's counters while it lives, under `name`. The manager's own thread writes them down
-    /// ten times a second, in memory that this user's other processes and root can look into; faults do not pay for it. It
-    /// takes one descriptor of the process for all its managers.
+    /// Lets `millpond stat` see the manager's counters while it lives, under `name`. The manager's own thread writes
+    /// them down ten times a second, in memory that this user's other processes and root can look into; faults do not
+    /// pay for it. It takes one descriptor of the process for all its managers.
     ///
     /// ```
     /// let builder = millpond::Manager::builder().ram(16 << 20).publish("index");

@@ -140,8 +140,8 @@ pub struct PressureLine {
     pub total: Duration,
 }
 
-/// How much waiting there is, as Linux's `memory.pressure` tells it: a fault waits while it reclaims, and while it brings back what
-/// had to leave.
+/// How much waiting there is, as Linux's `memory.pressure` tells it: a fault waits while it reclaims, and while it
+/// brings back what had to leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pressure {
     /// At least one of the threads that use the group's memory waited.
@@ -166,8 +166,8 @@ impl Pressure {
 #[derive(Debug, Default)]
 pub(crate) struct Names(Mutex<BTreeMap<GroupId, (GroupId, String)>>);
 
-/// A part of a program with a budget of its own. Clones name the same group, which lives until it is [removed](Group::remove)
-/// or its manager ends.
+/// A part of a program with a budget of its own. Clones name the same group, which lives until it is
+/// [removed](Group::remove) or its manager ends.
 ///
 /// ```
 /// use millpond::{GroupLimits, Manager, Region};
@@ -197,8 +197,8 @@ impl Manager {
     /// A new group below `parent`, under a name that no other there has.
     ///
     /// # Errors
-    /// The name is taken or empty, the limits contradict each other, there are too many groups or too many above each other, or
-    /// `parent` was removed or is another manager's.
+    /// The name is taken or empty, the limits contradict each other, there are too many groups or too many above each
+    /// other, or `parent` was removed or is another manager's.
     pub fn group(
         &self,
         parent: &Group,
@@ -350,8 +350,8 @@ impl Group {
 }
 
 impl Region {
-    /// Makes the region another group's, with all that it has in RAM and in the store; snapshots of it stay where they are. When
-    /// this returns, that group has no more than its max, as far as that can be had.
+    /// Makes the region another group's, with all that it has in RAM and in the store; snapshots of it stay where they
+    /// are. When this returns, that group has no more than its max, as far as that can be had.
     ///
     /// # Errors
     /// The group was removed, is another manager's, or another thread moves the region.

@@ -16,8 +16,8 @@ use std::ops::Range;
 impl Region {
     /// The contents of `range` (byte offsets, multiples of 4,096; the region's own end is allowed) are not wanted any
     /// more. Each page reads as it did or as zeros, once zeros always zeros, until it is written to, which keeps it
-    /// (`MADV_FREE`). The memory goes before any other when memory is short, without being written to the store; until then
-    /// using it again costs nothing. What the store held of it is released at once.
+    /// (`MADV_FREE`). The memory goes before any other when memory is short, without being written to the store; until
+    /// then using it again costs nothing. What the store held of it is released at once.
     ///
     /// # Errors
     /// A bad or unaligned range, or a pinned page in it.
@@ -48,8 +48,8 @@ impl Region {
         self.free_vector(ranges, FreeMode::Exclusive)
     }
 
-    /// [`Region::lazy_free`] for programs that share the region by its address: whatever other threads write at the same
-    /// time is kept, or was written before. The pages are taken out of sight, and using one again costs a fault.
+    /// [`Region::lazy_free`] for programs that share the region by its address: whatever other threads write at the
+    /// same time is kept, or was written before. The pages are taken out of sight, and using one again costs a fault.
     ///
     /// # Safety
     /// No reference to bytes of the range may be in use: they may change.
@@ -76,12 +76,12 @@ impl Region {
     }
 
     /// The contents of `range` may be dropped at any time, all or nothing, until
-    /// [`mark_nonvolatile`](Region::mark_nonvolatile) of the same range. Costs no system call, whatever the length. Not to be
-    /// called from a signal handler.
+    /// [`mark_nonvolatile`](Region::mark_nonvolatile) of the same range. Costs no system call, whatever the length. Not
+    /// to be called from a signal handler.
     ///
     /// # Safety
-    /// Until the mark is taken back, bytes of the range may change: no reference to them may be in use, and what is written
-    /// there may be lost.
+    /// Until the mark is taken back, bytes of the range may change: no reference to them may be in use, and what is
+    /// written there may be lost.
     ///
     /// # Errors
     /// A bad or unaligned range, one that overlaps a volatile one, or a pinned page.

@@ -64,14 +64,15 @@ impl Drop for Pond {
     }
 }
 
-/// What the system does for a manager. See [`Manager::capabilities`]; `millpond doctor` says more, and what grants the rest.
+/// What the system does for a manager. See [`Manager::capabilities`]; `millpond doctor` says more, and what grants the
+/// rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
     /// Pages are taken out by moving them (Linux 6.8), not by copying.
     pub moves_pages: bool,
-    /// [`Region::remap`], [`Region::grow`] and [`Region::snapshot`] take a pointer for each 2 MiB. Otherwise the kernel moves what
-    /// is mapped page by page.
+    /// [`Region::remap`], [`Region::grow`] and [`Region::snapshot`] take a pointer for each 2 MiB. Otherwise the kernel
+    /// moves what is mapped page by page.
     pub fast_remap: bool,
 }
 
@@ -97,8 +98,8 @@ impl Manager {
         self.region_with(len, self.order)
     }
 
-    /// A region whose folios have orders by `order`: fixed large ones for what is read in order, fixed small ones for what is
-    /// not, or adaptive.
+    /// A region whose folios have orders by `order`: fixed large ones for what is read in order, fixed small ones for
+    /// what is not, or adaptive.
     ///
     /// # Errors
     /// As [`Manager::region`].
@@ -157,8 +158,8 @@ impl Manager {
         Ok(PondVec::new(self.region_with(bytes, order)?, n))
     }
 
-    /// An empty vector with addresses for `n` elements, one at least. It is filled from its start, so that its folios grow with
-    /// it, up to 2 MiB.
+    /// An empty vector with addresses for `n` elements, one at least. It is filled from its start, so that its folios
+    /// grow with it, up to 2 MiB.
     ///
     /// # Errors
     /// As [`Manager::vec`].
@@ -170,8 +171,8 @@ impl Manager {
         Ok(vec)
     }
 
-    /// Changes the budget, up to what the manager was built with. A lower one is kept when this returns: what is beyond it has
-    /// gone to the store, and its memory to the kernel.
+    /// Changes the budget, up to what the manager was built with. A lower one is kept when this returns: what is beyond
+    /// it has gone to the store, and its memory to the kernel.
     ///
     /// # Errors
     /// Below 16 MiB, or more than the manager was built with.
@@ -218,8 +219,8 @@ impl Manager {
         self.pond.driver.freer.set_tuning(tuning);
     }
 
-    /// Counters and gauges, as of now. Looks at memory that was lazily freed and is still mapped, whether it was written
-    /// to since: about 25 ms a GiB of it.
+    /// Counters and gauges, as of now. Looks at memory that was lazily freed and is still mapped, whether it was
+    /// written to since: about 25 ms a GiB of it.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.pond.driver.recount_lazyfree();

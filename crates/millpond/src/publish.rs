@@ -1,12 +1,12 @@
 //! A manager's counters on a board, for `millpond stat`.
 //!
-//! A *board* is memory of this process that others of the same user (and root) can look into; [`millpond_board`] has its
-//! form. The manager's own thread writes there ten times a second, whatever the program does. A fault neither writes there
-//! nor waits for it.
+//! A *board* is memory of this process that others of the same user (and root) can look into; [`millpond_board`] has
+//! its form. The manager's own thread writes there ten times a second, whatever the program does. A fault neither
+//! writes there nor waits for it.
 //!
-//! All managers of a process share a board, each with a slot of its own. It is made with the first that asks for it, and its
-//! descriptor stays open from then on: it is how others find the board. A program that closes descriptors that it does not
-//! know closes this one too; nothing else happens then than that nobody finds the board any more.
+//! All managers of a process share a board, each with a slot of its own. It is made with the first that asks for it,
+//! and its descriptor stays open from then on: it is how others find the board. A program that closes descriptors that
+//! it does not know closes this one too; nothing else happens then than that nobody finds the board any more.
 
 use crate::driver::Driver;
 use crate::group::Pressure;
@@ -87,7 +87,8 @@ impl StorePeaks {
     }
 }
 
-/// Figures as a board has them, but for the ones that are not a manager's: resident set and time. `peaks` is brought up to date.
+/// Figures as a board has them, but for the ones that are not a manager's: resident set and time. `peaks` is brought up
+/// to date.
 ///
 /// ```
 /// use millpond_board::Field;
@@ -256,7 +257,8 @@ pub fn set_pressure(fields: &mut Fields, pressure: &Pressure) {
     }
 }
 
-/// Resident bytes of the process, now and at most, as the kernel counts them; zeros where `/proc` is missing. Allocates nothing.
+/// Resident bytes of the process, now and at most, as the kernel counts them; zeros where `/proc` is missing. Allocates
+/// nothing.
 #[must_use]
 pub fn resident() -> (u64, u64) {
     const STATUS: &CStr = c"/proc/self/status";

@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A run of managed bytes with a stable address. Zero until written.
 ///
-/// The bytes may be read and written by plain loads and stores from any thread, as far as Rust's rules on
-/// sharing allow. With in-thread delivery (the default) they must not be passed to a system call unless they are
-/// [pinned](Region::pin), and threads that touch them must leave SIGBUS unblocked. If the store cannot give a page back,
-/// a touch of it raises SIGBUS; [`Region::populate`] finds out without.
+/// The bytes may be read and written by plain loads and stores from any thread, as far as Rust's rules on sharing
+/// allow. With in-thread delivery (the default) they must not be passed to a system call unless they are
+/// [pinned](Region::pin), and threads that touch them must leave SIGBUS unblocked. If the store cannot give a page
+/// back, a touch of it raises SIGBUS; [`Region::populate`] finds out without.
 pub struct Region {
     pond: Arc<Pond>,
     id: RegionId,
@@ -66,7 +66,8 @@ pub struct RegionStats {
     pub lazyfree: u64,
     /// Bytes in the store.
     pub swapped: u64,
-    /// Bytes shared with a [snapshot](Region::snapshot) or its source: in RAM or in the store, but in neither's own memory.
+    /// Bytes shared with a [snapshot](Region::snapshot) or its source: in RAM or in the store, but in neither's own
+    /// memory.
     pub inherited: u64,
     /// Bytes lost to a failed load.
     pub lost: u64,
@@ -115,7 +116,8 @@ impl Region {
         false
     }
 
-    /// Address of the first byte, aligned to 2 MiB. It does not change while the region lives, unless it [grows](Region::grow).
+    /// Address of the first byte, aligned to 2 MiB. It does not change while the region lives, unless it
+    /// [grows](Region::grow).
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.pond.driver.mmu.addr_of(self.start())
@@ -190,8 +192,8 @@ impl Region {
             })
     }
 
-    /// All of `range` (byte offsets, multiples of 4,096; the region's own end is allowed) is about to be written: what the
-    /// store holds of it is forgotten instead of read back. Until it is written it reads as it did, or as zeros.
+    /// All of `range` (byte offsets, multiples of 4,096; the region's own end is allowed) is about to be written: what
+    /// the store holds of it is forgotten instead of read back. Until it is written it reads as it did, or as zeros.
     ///
     /// # Errors
     /// A bad or unaligned range.
@@ -318,9 +320,10 @@ impl Region {
         stats
     }
 
-    /// Ends the region at once, and gives what it holds back in the background: the addresses are free when this returns, the
-    /// memory soon after ([`Manager::quiesce`](crate::Manager::quiesce) waits for that, [`Stats`](crate::Stats) counts it as in use until then).
-    /// Takes a pointer for each gigabyte, however much is in memory.
+    /// Ends the region at once, and gives what it holds back in the background: the addresses are free when this
+    /// returns, the memory soon after ([`Manager::quiesce`](crate::Manager::quiesce) waits for that,
+    /// [`Stats`](crate::Stats) counts it as in use until then). Takes a pointer for each gigabyte, however much is in
+    /// memory.
     ///
     /// ```
     /// # let manager = millpond::Manager::builder().ram(64 << 20).build()?;
@@ -362,9 +365,9 @@ impl Region {
         sibling
     }
 
-    /// A region of zeros with folios of the same orders, `len` bytes from its page `front` on. One of a gigabyte or more has what is left of
-    /// its last gigabyte, too, where there are addresses, so that it can move on by whole ones; but not what shares with a snapshot, which
-    /// moves whole or not at all. `None` without addresses.
+    /// A region of zeros with folios of the same orders, `len` bytes from its page `front` on. One of a gigabyte or
+    /// more has what is left of its last gigabyte, too, where there are addresses, so that it can move on by whole
+    /// ones; but not what shares with a snapshot, which moves whole or not at all. `None` without addresses.
     pub(crate) fn another(&self, front: u32, len: usize) -> Option<Self> {
         let pages = PageCount::from_bytes_ceil(len as u64 + u64::from(front) * PAGE_SIZE as u64)?;
         let driver = self.driver();

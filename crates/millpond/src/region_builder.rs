@@ -32,8 +32,8 @@ pub struct RegionBuilder {
 }
 
 impl RegionBuilder {
-    /// Orders of the region's folios: 2^order pages are brought in and taken out together. An [`Order`](crate::Order) is a
-    /// fixed one. The manager's own unless told otherwise.
+    /// Orders of the region's folios: 2^order pages are brought in and taken out together. An [`Order`](crate::Order)
+    /// is a fixed one. The manager's own unless told otherwise.
     pub fn order(mut self, order: impl Into<OrderPolicy>) -> Self {
         self.order = Some(order.into());
         self

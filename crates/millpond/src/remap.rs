@@ -13,7 +13,8 @@ impl Region {
     /// taken, the region moves as a whole by its tables, a pointer for each 2 MiB, and [`Region::as_ptr`] changes.
     ///
     /// # Errors
-    /// `len` is shorter than the region, or there are no addresses; a pinned page where it has to move. All is as it was.
+    /// `len` is shorter than the region, or there are no addresses; a pinned page where it has to move. All is as it
+    /// was.
     ///
     /// ```
     /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
@@ -46,8 +47,8 @@ impl Region {
         Ok(())
     }
 
-    /// Makes the region `len` bytes long. What is beyond is forgotten, and its addresses are given back where the region
-    /// shares nothing with a snapshot.
+    /// Makes the region `len` bytes long. What is beyond is forgotten, and its addresses are given back where the
+    /// region shares nothing with a snapshot.
     ///
     /// # Errors
     /// `len` is zero or longer than the region, a page beyond is pinned, or a volatile range is only partly beyond.
@@ -93,13 +94,14 @@ impl Region {
     /// Moves the bytes of `range` to `target`, from `offset` on. `range` reads as zeros afterwards, and what was at the
     /// destination is forgotten.
     ///
-    /// Where both places lie alike in their 2 MiB (as a region begins at 2 MiB unless [`Region::remap_anywhere`] made it, offsets
-    /// that leave the same rest do), whole leaves go by a pointer each, whatever they hold (in
-    /// memory, in the store, lazily freed), and what is before and behind them by entry. Otherwise pages are copied.
+    /// Where both places lie alike in their 2 MiB (as a region begins at 2 MiB unless [`Region::remap_anywhere`] made
+    /// it, offsets that leave the same rest do), whole leaves go by a pointer each, whatever they hold (in memory, in
+    /// the store, lazily freed), and what is before and behind them by entry. Otherwise pages are copied.
     ///
     /// # Errors
     /// A range outside its region or not at multiples of 4096 (the source's end may be the region's), another manager's
-    /// region, a pinned page, or a volatile range that is only partly in the source or at the destination. All is as it was.
+    /// region, a pinned page, or a volatile range that is only partly in the source or at the destination. All is as it
+    /// was.
     ///
     /// ```
     /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
@@ -165,7 +167,8 @@ impl Region {
             return self.move_by_copy(range, target, offset);
         }
         target.forget(to, &into)?;
-        // SAFETY: `&mut self`: no other thread uses the bytes, nor those beside them; these are asked for with a new target.
+        // SAFETY: `&mut self`: no other thread uses the bytes, nor those beside them; these are asked for with a new
+        // target.
         match unsafe { self.driver().remap(from, to, beside) } {
             Ok(()) => Ok(()),
             // What is shared with a snapshot is held by its offset in the region.
@@ -196,7 +199,8 @@ impl Region {
             self.move_with(range, &mut target, 0, Beside::default())?;
             return Ok(target);
         }
-        // The gigabytes that it begins and ends in go by one pointer each with what is beside it there, as far as both regions reach.
+        // The gigabytes that it begins and ends in go by one pointer each with what is beside it there, as far as both
+        // regions reach.
         let front = pages.start.0 % GIGABYTE_PAGES;
         let mut target = self.another(front, len).ok_or(no_space)?;
         let lead = PageCount(front);

@@ -9,16 +9,16 @@ use std::ops::Deref;
 impl Region {
     /// A region that holds what this one holds now. Neither sees what is written to the other from here on.
     ///
-    /// Taking it costs a pointer for each 2 MiB (1 GiB: 0.3 ms), whatever is in memory or in the store; every other thread
-    /// that faults waits as long. Afterwards both share what they hold, and each page is copied when one of them touches it
-    /// for the first time: by reading, too. What is in the store is not copied there. Dropping the one or the other,
-    /// in any order, gives the rest back to the one that is left; a snapshot may have snapshots.
+    /// Taking it costs a pointer for each 2 MiB (1 GiB: 0.3 ms), whatever is in memory or in the store; every other
+    /// thread that faults waits as long. Afterwards both share what they hold, and each page is copied when one of them
+    /// touches it for the first time: by reading, too. What is in the store is not copied there. Dropping the one or
+    /// the other, in any order, gives the rest back to the one that is left; a snapshot may have snapshots.
     ///
     /// Ranges that are [volatile](Region::mark_volatile) here are not so in the snapshot.
     ///
     /// # Errors
-    /// No address space (a snapshot takes twice the region's length of it), a pinned page, or a kernel that cannot move page
-    /// tables (before Linux 5.13). All is as before then.
+    /// No address space (a snapshot takes twice the region's length of it), a pinned page, or a kernel that cannot move
+    /// page tables (before Linux 5.13). All is as before then.
     ///
     /// ```
     /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;

@@ -1,9 +1,9 @@
 //! A sparse address space for allocators: addresses are opened and closed at page granularity, faults go to a
 //! handler thread, and fork is served. This is what the preloaded library puts under a program that knows nothing.
 //!
-//! Behind the space, in the same arena, lie addresses that nobody is ever given. What the program gives up by the GiB is moved
-//! there by its tables and freed in the background; its own addresses are closed, and free for anything, at once. What is to be
-//! copied while threads may touch it is moved there first ([`Space::lend_aside`]).
+//! Behind the space, in the same arena, lie addresses that nobody is ever given. What the program gives up by the GiB
+//! is moved there by its tables and freed in the background; its own addresses are closed, and free for anything, at
+//! once. What is to be copied while threads may touch it is moved there first ([`Space::lend_aside`]).
 
 use crate::builder::{OnStoreFull, StoreKind};
 use crate::driver::free::Freed;
@@ -56,7 +56,8 @@ pub struct SpaceOptions {
     pub address_space: u64,
     /// Called by the reclaim thread every tenth of a second. It must not touch managed memory.
     pub on_tick: Option<fn()>,
-    /// Tells of each page that comes in by a touch, and sees to it that they come in again and again. For orders fixed at 0.
+    /// Tells of each page that comes in by a touch, and sees to it that they come in again and again. For orders fixed
+    /// at 0.
     pub recording: Option<Recording>,
 }
 
@@ -75,8 +76,8 @@ pub struct Space {
 unsafe impl Sync for Space {}
 
 impl Space {
-    /// From this length on memory is freed in the background, in bytes. Moving it away takes 0.1 ms, in which nobody's fault is
-    /// served; closing 4 MiB takes 0.2, 8 MiB the kernel 0.7.
+    /// From this length on memory is freed in the background, in bytes. Moving it away takes 0.1 ms, in which nobody's
+    /// fault is served; closing 4 MiB takes 0.2, 8 MiB the kernel 0.7.
     pub const ASIDE: usize = 8 << 20;
 
     /// Reserves the addresses and starts the fault handler and the reclaim thread.
@@ -151,8 +152,8 @@ impl Space {
         self.driver().discard(range).map_err(errno)
     }
 
-    /// The pages may be forgotten when memory is short, and read as they did or as zeros. Nobody uses them during the call, and
-    /// they are writable.
+    /// The pages may be forgotten when memory is short, and read as they did or as zeros. Nobody uses them during the
+    /// call, and they are writable.
     ///
     /// # Errors
     /// As [`Space::discard`].
@@ -181,8 +182,8 @@ impl Space {
         self.driver().lazy_free(&[range], mode).map_err(errno)
     }
 
-    /// Takes the mark from lazily freed memory that was written to since, so that [`Space::snapshot`] counts right. Takes
-    /// time in proportion to that memory.
+    /// Takes the mark from lazily freed memory that was written to since, so that [`Space::snapshot`] counts right.
+    /// Takes time in proportion to that memory.
     pub fn recount_lazyfree(&self) {
         self.driver().recount_lazyfree();
     }
@@ -199,9 +200,10 @@ impl Space {
             .map_err(|_| Errno::NOMEM)
     }
 
-    /// [`Space::close`] for memory that threads may touch until then, without waiting until its frames are given back: that
-    /// is done in the background. As with `close`, what was there is gone when this returns, and the addresses are free. Of
-    /// `len` bytes as many as lie in whole leaves are done so; the rest, or all if it is not long enough to be worth it, is closed.
+    /// [`Space::close`] for memory that threads may touch until then, without waiting until its frames are given back:
+    /// that is done in the background. As with `close`, what was there is gone when this returns, and the addresses are
+    /// free. Of `len` bytes as many as lie in whole leaves are done so; the rest, or all if it is not long enough to be
+    /// worth it, is closed.
     ///
     /// # Errors
     /// As [`Space::discard`].
@@ -230,9 +232,9 @@ impl Space {
         close(range.tail(middle.end()))
     }
 
-    /// `len` bytes of addresses behind the space, which nobody knows: without access, and to be used by [`Space::open`],
-    /// [`Space::remap`], [`Space::discard`] and [`Space::protection_changed`]. They lie in their 2 MiB as `like` does. `None` when
-    /// there are none.
+    /// `len` bytes of addresses behind the space, which nobody knows: without access, and to be used by
+    /// [`Space::open`], [`Space::remap`], [`Space::discard`] and [`Space::protection_changed`]. They lie in their 2 MiB
+    /// as `like` does. `None` when there are none.
     ///
     /// # Panics
     /// When `len` or `like` is not a multiple of 4 KiB, or `len` is 0.
@@ -264,14 +266,14 @@ impl Space {
             .map_err(|_| Errno::NOMEM)
     }
 
-    /// Moves what `len` bytes at `old` hold, with their protection, to `new`, where nothing is mapped. Both lie alike in their 2 MiB
-    /// and do not overlap. `old` is closed afterwards, or as before and empty when it is to be kept. The program may touch both
-    /// meanwhile: nothing that it writes is lost, and nothing reads as zeros that is not.
+    /// Moves what `len` bytes at `old` hold, with their protection, to `new`, where nothing is mapped. Both lie alike
+    /// in their 2 MiB and do not overlap. `old` is closed afterwards, or as before and empty when it is to be kept. The
+    /// program may touch both meanwhile: nothing that it writes is lost, and nothing reads as zeros that is not.
     ///
     /// # Errors
-    /// `EINVAL` for an unaligned or foreign range or ranges that do not lie alike, `EBUSY` for pages that are pinned, `EIO` when the
-    /// store cannot give a page back, `ENOMEM` when the kernel has no more mappings for the process, `ENOSYS` when it cannot do this at
-    /// all. All is where it was.
+    /// `EINVAL` for an unaligned or foreign range or ranges that do not lie alike, `EBUSY` for pages that are pinned,
+    /// `EIO` when the store cannot give a page back, `ENOMEM` when the kernel has no more mappings for the process,
+    /// `ENOSYS` when it cannot do this at all. All is where it was.
     pub fn remap(&self, old: usize, len: usize, new: usize, keep: bool) -> Result<(), Errno> {
         let (from, to) = (self.pages(old, len)?, self.pages(new, len)?);
         let alike = old % LEAF == new % LEAF;
@@ -344,8 +346,8 @@ impl Space {
         }
     }
 
-    /// Makes everything quiet for a fork. The ranges (address, length; any alignment) are resident across it. Signals are
-    /// blocked and locks held from here until [`Space::after_fork_in_parent`] or [`Space::after_fork_in_child`].
+    /// Makes everything quiet for a fork. The ranges (address, length; any alignment) are resident across it. Signals
+    /// are blocked and locks held from here until [`Space::after_fork_in_parent`] or [`Space::after_fork_in_child`].
     pub fn before_fork(&'static self, resident: &[(usize, usize)]) {
         let ranges: Vec<PageRange> = resident
             .iter()

@@ -18,8 +18,8 @@ pub struct LatencySummary {
     pub max_ns: u64,
 }
 
-/// Latency of faults by the way they went. A fault is counted once, under the costliest thing that happened in it, which is the
-/// one further down here.
+/// Latency of faults by the way they went. A fault is counted once, under the costliest thing that happened in it,
+/// which is the one further down here.
 ///
 /// ```
 /// let manager = millpond::Manager::builder().ram(16 << 20).build()?;
@@ -69,8 +69,8 @@ pub struct Stats {
     pub latency: LatencySummary,
     /// Latency of faults by the way they went.
     pub faults: FaultLatencies,
-    /// How many times as much as a rescue a load from the store is taken to cost: what the kind of store suggests, then what was measured of
-    /// late. How long memory waits in limbo follows from it.
+    /// How many times as much as a rescue a load from the store is taken to cost: what the kind of store suggests, then
+    /// what was measured of late. How long memory waits in limbo follows from it.
     pub refault_cost: f64,
     /// Time spent reclaiming: in the background and in faulting threads.
     pub reclaim: Duration,
@@ -131,8 +131,8 @@ impl Stats {
         (self.vm.nr_limbo - (self.vm.nr_lazyfree - self.vm.nr_lazyfree_mapped)) * PAGE_SIZE as u64
     }
 
-    /// The share of major faults so far, 0 to 1, that would not have happened with `more` bytes of budget; `None` while too few have
-    /// happened to say. Where it comes from: [`millpond_core::curve`].
+    /// The share of major faults so far, 0 to 1, that would not have happened with `more` bytes of budget; `None` while
+    /// too few have happened to say. Where it comes from: [`millpond_core::curve`].
     ///
     /// ```
     /// let manager = millpond::Manager::builder().ram(16 << 20).build()?;

@@ -37,8 +37,8 @@ unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 /// A vector in managed memory. Made by [`Manager::vec`](crate::Manager::vec) or
 /// [`Manager::vec_with_capacity`](crate::Manager::vec_with_capacity).
 ///
-/// It grows by moving page tables, never by copying, and only its addresses are taken ahead: room that was not written to
-/// takes no memory. So a push costs the same whatever the length.
+/// It grows by moving page tables, never by copying, and only its addresses are taken ahead: room that was not written
+/// to takes no memory. So a push costs the same whatever the length.
 ///
 /// ```
 /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;

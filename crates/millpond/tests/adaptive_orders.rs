@@ -145,8 +145,8 @@ fn bad_ranges_to_overwrite_are_named() {
     assert!(error.contains("1..4096"), "{error}");
 }
 
-/// A second thread interrupts whoever moves pages, so with in-thread delivery it works only where that is rare and the work is
-/// long: for a stream that fills.
+/// A second thread interrupts whoever moves pages, so with in-thread delivery it works only where that is rare and the
+/// work is long: for a stream that fills.
 #[test]
 fn the_background_thread_helps_a_stream_that_fills_and_nothing_else() {
     // So large that a folio is less than the mark at which background reclaim begins.

@@ -35,8 +35,8 @@ fn adaptive() -> OrderPolicy {
     OrderPolicy::Adaptive { max: Order::MAX }
 }
 
-/// Two streams take what the third thread makes ready, while the budget goes up and down over the room that there must be for it, and
-/// regions come and go.
+/// Two streams take what the third thread makes ready, while the budget goes up and down over the room that there must
+/// be for it, and regions come and go.
 #[test]
 fn racing_streams_find_zeros_and_lose_nothing() {
     let manager = manager();

@@ -1,7 +1,8 @@
-//! Reads of a file are waited for awake while a single thread faults, and asleep while several do (`store/src/file/awake.rs`).
+//! Reads of a file are waited for awake while a single thread faults, and asleep while several do
+//! (`store/src/file/awake.rs`).
 //!
-//! What is seen of it from outside is the kernel's ring of answers among the mappings of the process, from the first read that was waited
-//! for awake until the store is closed.
+//! What is seen of it from outside is the kernel's ring of answers among the mappings of the process, from the first
+//! read that was waited for awake until the store is closed.
 
 mod common;
 

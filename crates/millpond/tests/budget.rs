@@ -85,8 +85,8 @@ fn resident_memory_stays_within_the_budget_seen_from_outside() {
     );
 }
 
-/// Found by `bench swap` at 4 KiB: a fill that was through before the first tick stood as far above the budget as its tables had grown, 56 bytes
-/// a page.
+/// Found by `bench swap` at 4 KiB: a fill that was through before the first tick stood as far above the budget as its
+/// tables had grown, 56 bytes a page.
 #[test]
 fn tables_that_grow_with_a_quick_fill_come_off_the_budget() {
     let ram = 64 << 20;

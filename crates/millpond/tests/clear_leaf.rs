@@ -63,8 +63,9 @@ fn a_stream_after_random_reads_gets_leaves_whole() {
     }
 }
 
-/// Threads read at random, write to a quarter of the leaves, and go through all of them in order, where each of them must find what it has
-/// written. What a leaf that is put out left behind, or brought back as it had been before, would show.
+/// Threads read at random, write to a quarter of the leaves, and go through all of them in order, where each of them
+/// must find what it has written. What a leaf that is put out left behind, or brought back as it had been before, would
+/// show.
 #[test]
 fn no_write_is_lost_with_leaves_that_are_put_out() {
     let manager = half();

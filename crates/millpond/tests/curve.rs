@@ -1,5 +1,5 @@
-//! What a manager promises of more memory, against managers that have it. On real memory: take-outs, loads and the background
-//! thread are those of every day, and the limit is what the budget leaves.
+//! What a manager promises of more memory, against managers that have it. On real memory: take-outs, loads and the
+//! background thread are those of every day, and the limit is what the budget leaves.
 
 mod common;
 

@@ -1,8 +1,9 @@
 //! Discards of memory that threads use meanwhile: what is gathered goes back in runs while others touch it (row 3.1).
 //!
-//! A page reads as it did or as zeros while it is being discarded, and has lost nothing else when the call returns: what is there then is
-//! zeros, or was written since it began. What is written while no discard is under way stays (`common/page_model.rs`). Lasts
-//! MILLPOND_STRESS_SECS seconds (3), shared out among the deliveries, the ways of taking out and the orders.
+//! A page reads as it did or as zeros while it is being discarded, and has lost nothing else when the call returns:
+//! what is there then is zeros, or was written since it began. What is written while no discard is under way stays
+//! (`common/page_model.rs`). Lasts MILLPOND_STRESS_SECS seconds (3), shared out among the deliveries, the ways of
+//! taking out and the orders.
 
 mod common;
 
@@ -110,8 +111,8 @@ impl Race<'_> {
         }
     }
 
-    /// Uses more than the budget leaves, and gives it up where it is: as much less is kept in the pool, so that what others discard goes
-    /// to the kernel.
+    /// Uses more than the budget leaves, and gives it up where it is: as much less is kept in the pool, so that what
+    /// others discard goes to the kernel.
     fn press(&self) {
         let mut other = self.manager.region(8 * MIB).unwrap();
         while !self.is_over() {

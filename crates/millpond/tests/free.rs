@@ -51,7 +51,8 @@ fn a_region_is_freed_in_the_background_and_its_addresses_at_once() {
     }
 }
 
-/// What freeing 120 MiB comes to, tuned like that from now on. Half of the budget may stay in the pool; the rest goes by batches.
+/// What freeing 120 MiB comes to, tuned like that from now on. Half of the budget may stay in the pool; the rest goes
+/// by batches.
 fn freed_with(manager: &Manager, tuning: FreeTuning) -> FreeStats {
     manager.set_free_tuning(tuning);
     let region = filled(manager, 120 * MIB);
@@ -101,8 +102,8 @@ fn a_worker_is_there_before_much_memory_is_freed() {
     });
 }
 
-/// Rows 3.1 and 3.2: beyond the threshold batches go to the workers, of which there are as many as were asked for, and the free
-/// is complete when it returns.
+/// Rows 3.1 and 3.2: beyond the threshold batches go to the workers, of which there are as many as were asked for, and
+/// the free is complete when it returns.
 #[test]
 fn the_number_of_workers_can_be_changed_while_it_runs() {
     common::alone("the_number_of_workers_can_be_changed_while_it_runs", || {
@@ -145,8 +146,8 @@ fn the_threshold_can_be_changed_while_it_runs() {
     assert!(all.batches > 0 && all.batches == all.by_workers, "{all:?}");
 }
 
-/// What a worker gave to the pool once counted as given back by its owner; where all of a part went there, nobody seemed to work
-/// in the background (seen in a test of spaces, one run of thirty).
+/// What a worker gave to the pool once counted as given back by its owner; where all of a part went there, nobody
+/// seemed to work in the background (seen in a test of spaces, one run of thirty).
 #[test]
 fn what_a_worker_gives_to_the_pool_is_its_work() {
     let manager = Manager::builder().ram(24 << 20).build().unwrap();
@@ -230,8 +231,8 @@ fn the_budget_holds_while_memory_is_freed_in_the_background() {
     );
 }
 
-/// Row 3.3: frames go round through the pool, and a program that rests gives them back. (What its owner alone discards need not
-/// go round at all: `kept.rs`.)
+/// Row 3.3: frames go round through the pool, and a program that rests gives them back. (What its owner alone discards
+/// need not go round at all: `kept.rs`.)
 #[test]
 fn what_is_discarded_serves_the_next_faults_and_goes_back_when_nobody_asks() {
     for (delivery, method) in ways() {
@@ -347,7 +348,8 @@ fn a_lower_budget_is_given_back_in_batches() {
     }
 }
 
-/// Row 3.4: what is lazily freed beyond its cap goes to the kernel by batches, and not to the pool, whatever faults ask for.
+/// Row 3.4: what is lazily freed beyond its cap goes to the kernel by batches, and not to the pool, whatever faults ask
+/// for.
 #[test]
 fn lazily_freed_memory_beyond_its_cap_is_given_back_in_batches() {
     for (delivery, method) in ways() {

@@ -1,7 +1,7 @@
-//! Snapshots and remaps that race: threads write to, check, snapshot, move, grow, shrink, discard, pin and drop regions that descend
-//! from each other, under a budget that holds a fraction of them. Each knows what its regions hold, page by page.
-//! Whatever is copied, shared, evicted, moved or merged meanwhile by the others, every page reads as its region's own
-//! history says.
+//! Snapshots and remaps that race: threads write to, check, snapshot, move, grow, shrink, discard, pin and drop regions
+//! that descend from each other, under a budget that holds a fraction of them. Each knows what its regions hold, page
+//! by page. Whatever is copied, shared, evicted, moved or merged meanwhile by the others, every page reads as its
+//! region's own history says.
 //!
 //! Lasts MILLPOND_STRESS_SECS seconds (3), shared out among the deliveries, the ways of taking out and the orders.
 

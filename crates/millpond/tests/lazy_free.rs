@@ -1,5 +1,5 @@
-//! Lazy free on real memory, the rows of docs/TESTING.md one by one: what becomes of the memory. How it is asked for is in
-//! `lazy_free_calls.rs`, races are in `lazy_free_races.rs`, what is reported of it in `lazy_accounting.rs`, volatile
+//! Lazy free on real memory, the rows of docs/TESTING.md one by one: what becomes of the memory. How it is asked for is
+//! in `lazy_free_calls.rs`, races are in `lazy_free_races.rs`, what is reported of it in `lazy_accounting.rs`, volatile
 //! ranges in `volatile.rs`.
 
 mod common;
@@ -205,8 +205,8 @@ fn freed_folios_leave_the_active_list_and_go_before_all_others() {
     });
 }
 
-/// Row 1.5: only the mark makes a page discardable, not that the store has it too; and a use takes the mark away, a read as
-/// well as a write.
+/// Row 1.5: only the mark makes a page discardable, not that the store has it too; and a use takes the mark away, a
+/// read as well as a write.
 #[test]
 fn a_clean_page_that_was_read_back_is_not_free() {
     each_case(&[0, 4], |builder, case| {
@@ -289,8 +289,8 @@ fn a_folio_is_split_only_where_an_end_of_the_range_is_inside_it() {
             );
             after.folio_split - before.folio_split
         };
-        // Whole folios; then folios that nobody has touched yet: in halves down to the end's own alignment. Where nobody else
-        // uses the bytes a part is zeroed in place, and split off when memory is wanted.
+        // Whole folios; then folios that nobody has touched yet: in halves down to the end's own alignment. Where
+        // nobody else uses the bytes a part is zeroed in place, and split off when memory is wanted.
         let found = [0..16, 64..160, 168..192, 200..216, 228..232].map(&mut splits);
         let at_once = match case.free {
             Free::Shared => [0, 0, 1, 2, 2],

@@ -233,8 +233,8 @@ fn faults_of_this_thread() -> i64 {
     }
 }
 
-/// Row 1.10: many ranges in one call. Exclusively freed ones make no system call that has to do with memory (signals are
-/// blocked and unblocked around it); captured neighbours leave by one.
+/// Row 1.10: many ranges in one call. Exclusively freed ones make no system call that has to do with memory (signals
+/// are blocked and unblocked around it); captured neighbours leave by one.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn one_call_for_many_ranges_is_one_round() {
@@ -272,7 +272,8 @@ fn one_call_for_many_ranges_is_one_round() {
             .collect();
         assert_eq!(others, Vec::<&i64>::new(), "{delivery:?} {method:?}");
 
-        // 40 neighbours of 64 KiB are 2.5 MiB, of which one call of the kernel moves 2. It may stop early, and is repeated.
+        // 40 neighbours of 64 KiB are 2.5 MiB, of which one call of the kernel moves 2. It may stop early, and is
+        // repeated.
         let mut region = manager.region_with(8 * MIB, order(4)).unwrap();
         region.as_mut_slice().fill(1);
         let side_by_side: Vec<_> = (0..40).map(|n| n * FOLIO..(n + 1) * FOLIO).collect();
@@ -378,9 +379,9 @@ fn a_space_frees_lazily_by_address() {
     }
 }
 
-/// Found by reading. Memory that was cleared in place is read when memory is short, to see whether it was used again. The program
-/// may have made it inaccessible by then, a guard page in what `malloc` gave it, and the manager's own read was a SIGSEGV. Now
-/// news of a protection takes the mark away, and waits for a look that is under way.
+/// Found by reading. Memory that was cleared in place is read when memory is short, to see whether it was used again.
+/// The program may have made it inaccessible by then, a guard page in what `malloc` gave it, and the manager's own read
+/// was a SIGSEGV. Now news of a protection takes the mark away, and waits for a look that is under way.
 #[test]
 fn memory_that_became_inaccessible_is_not_looked_at() {
     alone("memory_that_became_inaccessible_is_not_looked_at", || {

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 const THREADS: usize = 3;
 /// Pages of a region: three times what fits.
 const PAGES: usize = 24 << 10;
-/// Pages of each thread that it writes to again and again, spread over all leaves: they leave with the others and come back.
+/// Pages of each thread that it writes to again and again, spread over all leaves: they leave with the others and come
+/// back.
 const HOT: usize = 256;
 
 /// A third of the region's size.
@@ -23,7 +24,8 @@ fn third() -> ManagerBuilder {
         .delivery(Delivery::InThread)
 }
 
-/// A thread adds to words of its own, on the page that `page` says for the nth time, until it is over. None is lost, on the way and in the end.
+/// A thread adds to words of its own, on the page that `page` says for the nth time, until it is over. None is lost, on
+/// the way and in the end.
 fn count(
     base: usize,
     thread: usize,
@@ -50,8 +52,8 @@ fn say_what_was_skipped(moves: bool) {
     }
 }
 
-/// Every thread adds to words of its own on pages that all of them use, at random, in a third of the memory that this would take.
-/// A page that were mapped behind the back of a leaf that leaves would take what was added there with it.
+/// Every thread adds to words of its own on pages that all of them use, at random, in a third of the memory that this
+/// would take. A page that were mapped behind the back of a leaf that leaves would take what was added there with it.
 #[test]
 fn no_increment_is_lost_with_a_leaf() {
     let manager = third().background_reclaim(true).build().unwrap();
@@ -80,8 +82,8 @@ fn no_increment_is_lost_with_a_leaf() {
 /// Pages that are locked at one time: in every fourth leaf. When more leaves stay, soon no more are tried.
 const LOCKED: usize = 12;
 
-/// A page of a leaf that leaves is locked now and then, so the leaf stays. Others reclaim while the answer is told in parts: one that went on with
-/// it stopped the program.
+/// A page of a leaf that leaves is locked now and then, so the leaf stays. Others reclaim while the answer is told in
+/// parts: one that went on with it stopped the program.
 #[test]
 fn leaves_that_stay_lose_nothing_while_others_reclaim() {
     let manager = third().background_reclaim(true).build().unwrap();
@@ -122,8 +124,8 @@ fn leaves_that_stay_lose_nothing_while_others_reclaim() {
     say_what_was_skipped(moves);
 }
 
-/// Leaves that leave cut the region into several mappings of the kernel's. What is handed over by tables goes as one: a region that is
-/// copied or grows must be one again, and is cut anew afterwards.
+/// Leaves that leave cut the region into several mappings of the kernel's. What is handed over by tables goes as one: a
+/// region that is copied or grows must be one again, and is cut anew afterwards.
 #[test]
 fn a_region_that_leaves_have_left_is_copied_and_grows() {
     let manager = third().build().unwrap();

@@ -1,5 +1,5 @@
-//! Mission row 4.2, nodes, on real memory: regions and frames by node, placed by `mbind`. This machine may have one node; fake ones are
-//! put on it.
+//! Mission row 4.2, nodes, on real memory: regions and frames by node, placed by `mbind`. This machine may have one
+//! node; fake ones are put on it.
 
 use millpond::{BuildError, Manager, StoreKind};
 
@@ -26,8 +26,8 @@ fn as_many_nodes_as_can_be() {
         .unwrap();
 }
 
-/// Twice the budget on three nodes, by single pages and larger folios: everything comes back as it was, and memory stays
-/// within the budget whatever node it is on.
+/// Twice the budget on three nodes, by single pages and larger folios: everything comes back as it was, and memory
+/// stays within the budget whatever node it is on.
 #[test]
 fn memory_on_several_nodes_shares_one_budget() {
     for order in [0, 4] {

@@ -64,8 +64,8 @@ fn what_left_a_region_comes_back_in_its_own_orders() {
         for (page, bytes) in region.as_mut_slice().chunks_exact_mut(PAGE).enumerate() {
             write_page(bytes, page as u64);
         }
-        // Scattered, so that an adaptive region sees no run; far behind what was written last, and beyond what came in before anything had
-        // to leave, which may stay for longer: so all is out.
+        // Scattered, so that an adaptive region sees no run; far behind what was written last, and beyond what came in
+        // before anything had to leave, which may stay for longer: so all is out.
         let scattered = [19 * MIB, 27 * MIB, 23 * MIB];
         for at in scattered {
             let before = manager.stats().vm;

@@ -122,8 +122,8 @@ fn any_range_moves_by_its_tables_to_a_place_of_our_choosing() {
     });
 }
 
-/// Row 5.1: a gigabyte that begins a little behind a whole one goes by one pointer, with what lies before it in the region; that
-/// is there as before, and can still be pinned.
+/// Row 5.1: a gigabyte that begins a little behind a whole one goes by one pointer, with what lies before it in the
+/// region; that is there as before, and can still be pinned.
 #[test]
 fn what_lies_before_a_gigabyte_that_moves_stays() {
     const GIB: usize = 1 << 30;
@@ -149,8 +149,8 @@ fn what_lies_before_a_gigabyte_that_moves_stays() {
     });
 }
 
-/// Row 5.1: the same from any place in a gigabyte, and with what lies behind it there. A place of our own choosing has room for that, so
-/// that the next move is as short; what it does not need is zeros, and can be grown into.
+/// Row 5.1: the same from any place in a gigabyte, and with what lies behind it there. A place of our own choosing has
+/// room for that, so that the next move is as short; what it does not need is zeros, and can be grown into.
 #[test]
 fn what_lies_behind_a_gigabyte_that_moves_stays() {
     const GIB: usize = 1 << 30;
@@ -242,8 +242,8 @@ fn lazy_marks_and_volatile_ranges_move_along() {
     });
 }
 
-/// What was volatile at the destination kept its place among the oldest beside what moved there, and was purged after the
-/// owner had taken the mark back: what had moved there was lost. (Reading.)
+/// What was volatile at the destination kept its place among the oldest beside what moved there, and was purged after
+/// the owner had taken the mark back: what had moved there was lost. (Reading.)
 #[test]
 fn a_volatile_range_at_the_destination_is_forgotten() {
     each_way(&[4], |manager, way| {

@@ -90,8 +90,8 @@ fn only_the_group_that_is_short_of_memory_shrinks_its_caches() {
     assert_eq!(refused.map(|_| ()).unwrap_err(), GroupError::Removed);
 }
 
-/// A thread holds a lock of the program while it touches managed memory, and its faults reclaim; the callback takes that same
-/// lock. If a fault called it, or waited for who calls it, this would never end.
+/// A thread holds a lock of the program while it touches managed memory, and its faults reclaim; the callback takes
+/// that same lock. If a fault called it, or waited for who calls it, this would never end.
 #[test]
 fn a_callback_may_take_a_lock_that_a_faulting_thread_holds() {
     let manager = small().build().unwrap();

@@ -1,6 +1,7 @@
-//! What a manager takes for itself before anything is touched. Found by redis in 27 MiB, of which the program itself took 16: tables with an
-//! entry for each leaf of 64 GiB of addresses, written when they were made, took another megabyte. That was a quarter of what was left
-//! for frames and store, its data did not fit into compressed RAM any more, and it ran for 50 seconds instead of 23.
+//! What a manager takes for itself before anything is touched. Found by redis in 27 MiB, of which the program itself
+//! took 16: tables with an entry for each leaf of 64 GiB of addresses, written when they were made, took another
+//! megabyte. That was a quarter of what was left for frames and store, its data did not fit into compressed RAM any
+//! more, and it ran for 50 seconds instead of 23.
 
 /// Resident bytes of this process.
 fn resident() -> usize {

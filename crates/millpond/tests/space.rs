@@ -31,8 +31,8 @@ fn bytes(space: &Space) -> &'static mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(space.base() as *mut u8, LEN) }
 }
 
-/// Forks as the preloaded library does; the child runs `child` and exits with its answer, with 99 if it has no memory, and with 101
-/// after a panic (its thread ends with the test, and nobody would end the process).
+/// Forks as the preloaded library does; the child runs `child` and exits with its answer, with 99 if it has no memory,
+/// and with 101 after a panic (its thread ends with the test, and nobody would end the process).
 fn start_child(space: &'static Space, child: impl FnOnce() -> i32) -> libc::pid_t {
     space.before_fork(&[]);
     // SAFETY: the child sets its memory up before it does anything else, and leaves by _exit.
@@ -133,7 +133,8 @@ fn a_raw_fork_dies_loudly(space: &Space) {
     assert_eq!(wait_for(pid).signal(), Some(libc::SIGSEGV));
 }
 
-/// Most of what moves is in the store, heads and tails do not begin at a leaf, and another thread uses what is beside it meanwhile.
+/// Most of what moves is in the store, heads and tails do not begin at a leaf, and another thread uses what is beside
+/// it meanwhile.
 fn memory_moves_by_its_tables(space: &'static Space) {
     const PART: usize = 20 * MIB;
     fill(bytes(space), 3);
@@ -172,8 +173,8 @@ fn memory_moves_by_its_tables(space: &'static Space) {
     assert!(all_right(bytes(space), 3));
 }
 
-/// What ends in the background is gone at once, in a child that is forked meanwhile too, and its addresses are as new. What is
-/// beside it, and what is short or pinned, is as with `close`.
+/// What ends in the background is gone at once, in a child that is forked meanwhile too, and its addresses are as new.
+/// What is beside it, and what is short or pinned, is as with `close`.
 fn large_parts_end_in_the_background(space: &'static Space) {
     const PART: usize = 40 * MIB;
     let (start, end) = (3 * PAGE, 3 * PAGE + PART);

@@ -186,8 +186,8 @@ fn ranges_that_cannot_be_marked_are_named_and_nothing_changes() {
     assert!(holds(&region, 0..len, 1));
 }
 
-/// Marking and unmarking cost two operations on a book, whatever the length. (Its memory comes from the program's allocator,
-/// which is told here to keep what it has.)
+/// Marking and unmarking cost two operations on a book, whatever the length. (Its memory comes from the program's
+/// allocator, which is told here to keep what it has.)
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn marking_and_unmarking_make_no_system_call() {
@@ -285,8 +285,8 @@ fn a_dropped_region_takes_its_marks_with_it() {
     }
 }
 
-/// Found by reading. A thread that purges a range does so piece by piece. When the region was dropped meanwhile, and another
-/// was made at its addresses, the rest of the purge dropped what the other held.
+/// Found by reading. A thread that purges a range does so piece by piece. When the region was dropped meanwhile, and
+/// another was made at its addresses, the rest of the purge dropped what the other held.
 #[test]
 fn a_purge_under_way_does_not_reach_the_next_region_at_these_addresses() {
     const LEN: usize = 24 * MIB;
@@ -341,8 +341,8 @@ fn a_purge_under_way_does_not_reach_the_next_region_at_these_addresses() {
     assert!(met > 0, "no purge was under way: nothing was tested");
 }
 
-/// A cache that is twice the budget, from several threads: each object is marked when it is not looked at. What survived is
-/// right to the byte, what did not is zeros, and what was not marked is there.
+/// A cache that is twice the budget, from several threads: each object is marked when it is not looked at. What
+/// survived is right to the byte, what did not is zeros, and what was not marked is there.
 #[test]
 fn a_cache_of_volatile_objects_never_shows_half_an_object() {
     const OBJECT: usize = 10 * PAGE;

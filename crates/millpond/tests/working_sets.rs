@@ -14,9 +14,9 @@ const SCAN_IN_64: usize = 16;
 /// How often the new set is gone through.
 const TURNS: usize = 8;
 
-/// A set of nine tenths of memory is given up for another, and a scan goes past. When leaves began to leave by their tables, a watched folio
-/// of the new set that was to be looked at took all of its leaf along, into a limbo that was short: the set was missed 13
-/// times a page in 20 turns, and never stayed. One fault a page has to be.
+/// A set of nine tenths of memory is given up for another, and a scan goes past. When leaves began to leave by their
+/// tables, a watched folio of the new set that was to be looked at took all of its leaf along, into a limbo that was
+/// short: the set was missed 13 times a page in 20 turns, and never stayed. One fault a page has to be.
 #[test]
 fn another_working_set_stays_beside_a_scan() {
     let manager = Manager::builder()

@@ -1,6 +1,6 @@
 //! What folios of 2 MiB cost: the first touch of 1 GiB by them, beside the kernel's own first touch with huge and with
-//! small pages, and their way out and back. Each in turns, so that all meet the same machine; the least and the middle of
-//! the rounds, in microseconds for 2 MiB. `cargo run --release -p millpond-mmu --example huge [ROUNDS]`
+//! small pages, and their way out and back. Each in turns, so that all meet the same machine; the least and the middle
+//! of the rounds, in microseconds for 2 MiB. `cargo run --release -p millpond-mmu --example huge [ROUNDS]`
 //!
 //! On a virtual machine the host takes memory that the guest does not use, and finding it again costs ten times what is
 //! measured here. So before each first touch the same memory is touched and given back.
@@ -97,8 +97,8 @@ fn main() {
     );
 }
 
-/// Runs each in turn, `rounds` times, and prints the least and the middle of what they answer. `warm`: each after 1 GiB was
-/// touched and given back, so that each gets the same pages.
+/// Runs each in turn, `rounds` times, and prints the least and the middle of what they answer. `warm`: each after 1 GiB
+/// was touched and given back, so that each gets the same pages.
 fn in_turns(rounds: usize, warm: bool, work: &mut [(&str, &mut dyn FnMut() -> f64)]) {
     let mut times = vec![Vec::new(); work.len()];
     for _ in 0..rounds {

@@ -1,11 +1,11 @@
 //! Where a folio's contents are made when the pool has no memory for it: a few buffers of ordinary memory.
 //!
-//! A load into a hole of the pool would first give it zeroed pages, fill these, and move them: two calls into the kernel for
-//! one page of memory. Contents made here go to where they are wanted by one copy into new pages, which never interrupts
-//! another processor, and the next load finds the buffer warm in the cache.
+//! A load into a hole of the pool would first give it zeroed pages, fill these, and move them: two calls into the
+//! kernel for one page of memory. Contents made here go to where they are wanted by one copy into new pages, which
+//! never interrupts another processor, and the next load finds the buffer warm in the cache.
 //!
-//! A buffer is one caller's for the time of one load: a bit is taken, and nobody waits. Whoever finds none free goes by way
-//! of the pool. Buffers take RAM when they are first used, and the one with the lowest number is taken first.
+//! A buffer is one caller's for the time of one load: a bit is taken, and nobody waits. Whoever finds none free goes by
+//! way of the pool. Buffers take RAM when they are first used, and the one with the lowest number is taken first.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -81,8 +81,8 @@ impl Buffer<'_> {
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the buffer is mapped readable and writable for as long as the `Bounce` lives; the bit makes it ours alone,
-        // and `&mut self` keeps a second slice from being made.
+        // SAFETY: the buffer is mapped readable and writable for as long as the `Bounce` lives; the bit makes it ours
+        // alone, and `&mut self` keeps a second slice from being made.
         unsafe { core::slice::from_raw_parts_mut(self.addr() as *mut u8, self.len) }
     }
 }

@@ -1,10 +1,10 @@
 //! A descriptor table of one's own, for service threads inside a program that knows nothing of them.
 //!
-//! Programs close descriptors that they did not open: a daemon closes all it finds, a child closes everything
-//! between fork and exec. If that hit the last reference to the userfaultfd, the kernel would drop the registration and every
+//! Programs close descriptors that they did not open: a daemon closes all it finds, a child closes everything between
+//! fork and exec. If that hit the last reference to the userfaultfd, the kernel would drop the registration and every
 //! absent page would read as zeros, silently. A service thread therefore leaves the shared table and keeps just what it
-//! works with. The other way round matters as much: what it does not need it closes in its copy, or the reader of a pipe
-//! of the program would wait for an end of file that never comes.
+//! works with. The other way round matters as much: what it does not need it closes in its copy, or the reader of a
+//! pipe of the program would wait for an end of file that never comes.
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
@@ -28,7 +28,7 @@ pub fn isolate_descriptors(keep: &mut [i32]) {
 }
 
 fn close_range(first: u32, last: u32) {
-    // SAFETY: the table was unshared: no other thread sees these descriptors go, and this one does not use them. Kernels
-    // without the call (before 5.9) keep them open, which delays an end of file at worst.
+    // SAFETY: the table was unshared: no other thread sees these descriptors go, and this one does not use them.
+    // Kernels without the call (before 5.9) keep them open, which delays an end of file at worst.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
 }

@@ -5,9 +5,10 @@
 //! be, so a hole is given pages by `UFFDIO_COPY` from zeros, or by moving a huge page in, and never by touching it: a
 //! touch would be a fault of our own making that nobody serves.
 //!
-//! A *block* is 512 places of order 0 that fill an aligned 2 MiB. One that a leaf was moved to by its table is a mapping of its own
-//! from then on (`uffd/leaf.rs`), and no call of `UFFDIO_MOVE` may cross its border. So runs of places of order 0 end where their block
-//! does, moved to or not. The process has a limited number of mappings, hence such blocks are counted.
+//! A *block* is 512 places of order 0 that fill an aligned 2 MiB. One that a leaf was moved to by its table is a
+//! mapping of its own from then on (`uffd/leaf.rs`), and no call of `UFFDIO_MOVE` may cross its border. So runs of
+//! places of order 0 end where their block does, moved to or not. The process has a limited number of mappings, hence
+//! such blocks are counted.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -18,8 +19,8 @@ use crate::error::MmuError;
 use crate::lease::Leases;
 use crate::reservation::{HUGE, Reservation};
 
-/// Blocks that may become mappings of their own: 32 GiB of places. Each makes two more mappings at most, and a process has 65,530 of
-/// them unless its administrator says otherwise.
+/// Blocks that may become mappings of their own: 32 GiB of places. Each makes two more mappings at most, and a process
+/// has 65,530 of them unless its administrator says otherwise.
 const MOST_SEPARATE: u32 = 16_384;
 
 const _: () = assert!(SINGLE_PLACES_MOST == MOST_SEPARATE * LEAF_PAGES);
@@ -109,8 +110,8 @@ impl Pool {
         }
     }
 
-    /// Takes the block whose first place is `first` for one operation. `None` where no block begins, or when it would be one mapping too
-    /// many.
+    /// Takes the block whose first place is `first` for one operation. `None` where no block begins, or when it would
+    /// be one mapping too many.
     pub(crate) fn lease_block(&self, first: Frame) -> Option<BlockLease<'_>> {
         let whole = first.order() == Order::ZERO
             && first.index().is_multiple_of(LEAF_PAGES)

@@ -1,9 +1,9 @@
 //! Lines for a person, written where nothing may be allocated: into a buffer on the stack, then to
 //! standard error by one `write`.
 //!
-//! Service threads have a descriptor table of their own (see [`isolate`](crate::isolate_descriptors)), in which there is no
-//! standard error. They borrow the process's for the moment, as the same open file: one opened anew by its name would
-//! have an offset of its own, and in a plain file whoever writes next would write over the line.
+//! Service threads have a descriptor table of their own (see [`isolate`](crate::isolate_descriptors)), in which there
+//! is no standard error. They borrow the process's for the moment, as the same open file: one opened anew by its name
+//! would have an offset of its own, and in a plain file whoever writes next would write over the line.
 
 use core::fmt::{self, Write};
 

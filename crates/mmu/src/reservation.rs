@@ -1,11 +1,12 @@
-//! Reserved address space: one private anonymous mapping, aligned to 2 MiB (a large one to 1 GiB), unmapped when dropped.
+//! Reserved address space: one private anonymous mapping, aligned to 2 MiB (a large one to 1 GiB), unmapped when
+//! dropped.
 //!
-//! Alignment to 1 GiB lets the kernel move a gigabyte's page tables by one pointer. Alignment to 2 MiB lets a leaf of 512 pages be one page-table page, so that moving and unmapping a leaf
-//! never touches a neighbour's table. `MADV_NOHUGEPAGE` keeps the kernel from putting a huge page over a range
-//! of which userfaultfd was told single pages; huge pages of ours are made elsewhere (`staging.rs`) and moved in, which the
-//! advice does not hinder. `MADV_DONTFORK` is the rule and inheritance the exception: a
-//! child that is made behind our back (a raw `clone`) dies by SIGSEGV at its first touch, where with an inherited
-//! mapping it would silently read zeros for every page that is out.
+//! Alignment to 1 GiB lets the kernel move a gigabyte's page tables by one pointer. Alignment to 2 MiB lets a leaf of
+//! 512 pages be one page-table page, so that moving and unmapping a leaf never touches a neighbour's table.
+//! `MADV_NOHUGEPAGE` keeps the kernel from putting a huge page over a range of which userfaultfd was told single pages;
+//! huge pages of ours are made elsewhere (`staging.rs`) and moved in, which the advice does not hinder. `MADV_DONTFORK`
+//! is the rule and inheritance the exception: a child that is made behind our back (a raw `clone`) dies by SIGSEGV at
+//! its first touch, where with an inherited mapping it would silently read zeros for every page that is out.
 
 use core::ffi::c_void;
 
@@ -87,8 +88,8 @@ impl Reservation {
         self.advise_new(start, len)
     }
 
-    /// Maps a part anew as ordinary memory: empty, without page tables, readable and writable, and of huge pages where the
-    /// kernel has them. On an error the part must not be used any more.
+    /// Maps a part anew as ordinary memory: empty, without page tables, readable and writable, and of huge pages where
+    /// the kernel has them. On an error the part must not be used any more.
     pub(crate) fn renew_huge(&self, start: usize, len: usize) -> Result<(), Errno> {
         assert!(
             start >= self.base && start + len <= self.base + self.len,
@@ -109,7 +110,8 @@ impl Reservation {
         unsafe { madvise(start as *mut c_void, len, Advice::LinuxDontFork) }
     }
 
-    /// Maps a part in which nothing may be mapped now: empty, readable and writable. [`Errno::EXIST`] when something is.
+    /// Maps a part in which nothing may be mapped now: empty, readable and writable. [`Errno::EXIST`] when something
+    /// is.
     pub(crate) fn refill(&self, start: usize, len: usize) -> Result<(), Errno> {
         assert!(
             start >= self.base && start + len <= self.base + self.len,
@@ -127,14 +129,16 @@ impl Reservation {
         self.advise_new(start, len)
     }
 
-    /// Undoes what a part that replaced another by `mremap` may have brought along of what its program asked for: protection and a lock.
+    /// Undoes what a part that replaced another by `mremap` may have brought along of what its program asked for:
+    /// protection and a lock.
     pub(crate) fn adopt(&self, start: usize, len: usize) -> Result<(), Errno> {
         self.protect(start, len, true)?;
         // SAFETY: a lock changes what the kernel may swap out, not contents.
         unsafe { munlock(start as *mut c_void, len) }
     }
 
-    /// A child of a fork that inherits the mapping finds what is in it, whatever was asked for of parts that were moved here.
+    /// A child of a fork that inherits the mapping finds what is in it, whatever was asked for of parts that were moved
+    /// here.
     pub(crate) fn keep_on_fork(&self) {
         let advice = Advice::LinuxKeepOnFork;
         // SAFETY: the advice changes what a child finds.

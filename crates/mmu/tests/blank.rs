@@ -1,4 +1,5 @@
-//! Zeroing pages where they are, and looking whether they are zeros: what lazy free of exclusively used memory rests on.
+//! Zeroing pages where they are, and looking whether they are zeros: what lazy free of exclusively used memory rests
+//! on.
 
 mod common;
 
@@ -101,8 +102,8 @@ fn a_look_finds_a_single_byte_wherever_it_is_and_a_glance_the_first_ones_of_each
     });
 }
 
-/// Zeroing without asking: all of it where everything is mapped; where a page is missing the answer is no, and nobody hears of a
-/// fault.
+/// Zeroing without asking: all of it where everything is mapped; where a page is missing the answer is no, and nobody
+/// hears of a fault.
 #[test]
 fn zeroing_what_may_be_missing_faults_not_once() {
     each_kind(|delivery, method| {

@@ -80,7 +80,8 @@ fn used_frames_and_loaded_ones_are_mapped_as_huge_pages() {
     assert!(all_zero(&uffd, leaf(2)));
 }
 
-/// A stream's next leaves come with one fault. One of them has held small pages before, and one in the middle is served from elsewhere.
+/// A stream's next leaves come with one fault. One of them has held small pages before, and one in the middle is served
+/// from elsewhere.
 #[test]
 fn neighbouring_leaves_become_huge_pages_by_one_call() {
     let Some(uffd) = memory(8) else { return };
@@ -118,7 +119,8 @@ fn neighbouring_leaves_become_huge_pages_by_one_call() {
     }
 }
 
-/// Folios of 64 KiB that fill a leaf, new or from frames that fill a block of the pool, are one huge page, as long as they travel together.
+/// Folios of 64 KiB that fill a leaf, new or from frames that fill a block of the pool, are one huge page, as long as
+/// they travel together.
 #[test]
 fn small_folios_that_fill_a_leaf_are_a_huge_page_together() {
     let Some(uffd) = memory(3) else { return };

@@ -1,5 +1,5 @@
-//! What breaks a huge page up: its parts go out, are discarded, protected or held, and children share it. None of that may
-//! lose a byte.
+//! What breaks a huge page up: its parts go out, are discarded, protected or held, and children share it. None of that
+//! may lose a byte.
 
 mod common;
 
@@ -12,8 +12,8 @@ use millpond_core::{
     InstallError, LEAF_PAGES, Mmu, PAGE_SIZE, PageCount, PageIndex, PageRange, Placed, TakeOutError,
 };
 
-/// Tests that fork go one after the other: a child that another test forks while memory here may be inherited shares it,
-/// too, and its end comes at no known moment.
+/// Tests that fork go one after the other: a child that another test forks while memory here may be inherited shares
+/// it, too, and its end comes at no known moment.
 fn one_at_a_time() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(|failed| failed.into_inner())

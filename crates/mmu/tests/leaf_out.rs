@@ -419,9 +419,9 @@ fn runs_across_two_blocks_go_as_any_others() {
     }
 }
 
-/// Neighbouring leaves that go to neighbouring blocks could be one mapping there, and the kernel made them one: before the second came out of
-/// userfaultfd, so that the first went out with it. Every page that was to go to the first block from then on was refused, found
-/// immovable and kept in memory for good: 4,524 of 78,000 in the run that showed it.
+/// Neighbouring leaves that go to neighbouring blocks could be one mapping there, and the kernel made them one: before
+/// the second came out of userfaultfd, so that the first went out with it. Every page that was to go to the first block
+/// from then on was refused, found immovable and kept in memory for good: 4,524 of 78,000 in the run that showed it.
 #[test]
 fn a_neighbour_does_not_take_a_block_out_of_userfaultfd() {
     let Some(uffd) = open_leaves(4) else { return };
@@ -443,8 +443,8 @@ fn a_neighbour_does_not_take_a_block_out_of_userfaultfd() {
     }
 }
 
-/// Takes out what is mapped of a leaf of [`Tiny`]'s, whose folios are pages and have the block's places. What is out is brought in
-/// before. Answers how many went.
+/// Takes out what is mapped of a leaf of [`Tiny`]'s, whose folios are pages and have the block's places. What is out is
+/// brought in before. Answers how many went.
 fn evict_leaf(tiny: &Tiny, n: u32) -> u32 {
     let folios = (n * LEAF_PAGES) as usize..((n + 1) * LEAF_PAGES) as usize;
     let mut pages = LeafPages::default();
@@ -482,8 +482,8 @@ fn evict_leaf(tiny: &Tiny, n: u32) -> u32 {
 
 const WRITERS: usize = 4;
 
-/// Writers add to counters in some pages of two leaves, while one thread takes the leaves out and brings pages back, and another
-/// takes out and brings back single pages.
+/// Writers add to counters in some pages of two leaves, while one thread takes the leaves out and brings pages back,
+/// and another takes out and brings back single pages.
 #[test]
 fn no_increment_is_lost() {
     if open_leaves(1).is_none() {
@@ -577,7 +577,8 @@ fn leaves_are_shared_with_a_child_and_go_out_on_both_sides() {
     tiny.end();
 }
 
-/// `MADV_WIPEONFORK` is about what the program has mapped. Pages that are out are in a block, which must not have learned it.
+/// `MADV_WIPEONFORK` is about what the program has mapped. Pages that are out are in a block, which must not have
+/// learned it.
 #[test]
 fn what_a_program_wants_wiped_in_children_does_not_wipe_frames() {
     if open_leaves(1).is_none() {

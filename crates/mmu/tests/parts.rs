@@ -117,7 +117,8 @@ fn what_was_in_parts_is_handed_over_as_one_and_back_again() {
     }
 }
 
-/// Neighbours of both sides of a border go by one call where they lie in one mapping. Here it is refused, and they go one by one.
+/// Neighbours of both sides of a border go by one call where they lie in one mapping. Here it is refused, and they go
+/// one by one.
 #[test]
 fn a_run_across_the_border_of_a_part_loses_nothing() {
     let Some(uffd) = open_leaves(2 * PART) else {

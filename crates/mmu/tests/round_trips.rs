@@ -70,9 +70,9 @@ fn neighbours_go_out_in_one_call() {
     });
 }
 
-/// The folios of a window: with frames that hold something, with new pages, and both in turns. Where the program unmaps a page in
-/// the middle, the folio that had it is refused, those before and behind it are mapped, and what was written to them
-/// since they were is still there.
+/// The folios of a window: with frames that hold something, with new pages, and both in turns. Where the program unmaps
+/// a page in the middle, the folio that had it is refused, those before and behind it are mapped, and what was written
+/// to them since they were is still there.
 #[test]
 fn neighbours_are_zeroed_together() {
     each_kind(|delivery, method| {
@@ -408,8 +408,8 @@ fn capabilities_say_what_is_missing_and_what_it_costs() {
     );
 }
 
-/// Into a hole of the pool contents come by way of a buffer or of the frame; either way the program sees them whole, and the
-/// answer says what has become of the frame.
+/// Into a hole of the pool contents come by way of a buffer or of the frame; either way the program sees them whole,
+/// and the answer says what has become of the frame.
 #[test]
 fn what_is_brought_in_is_mapped_and_its_frame_is_as_was_said() {
     each_kind(|delivery, method| {

@@ -1,12 +1,12 @@
 //! How long memory that the program gave back stays *dirty*: kept by jemalloc without anybody's knowledge.
 //!
-//! Using a dirty page again costs nothing, and a program that allocates and frees all day lives on them. Under pressure the
-//! same page is worse than none. Nobody knows that it is worthless, so it is written to the store; used again, it is read
-//! back to be overwritten. Purged, it would have been dropped, and its slot with it.
+//! Using a dirty page again costs nothing, and a program that allocates and frees all day lives on them. Under pressure
+//! the same page is worse than none. Nobody knows that it is worthless, so it is written to the store; used again, it
+//! is read back to be overwritten. Purged, it would have been dropped, and its slot with it.
 //!
 //! No fixed time is right for both. Measured are the store's traffic (out and in) of two Python jobs at a quarter of
-//! their peak memory, `demo/group_sort.py` with 128 MiB and `groups` of `cli/tests/programs/work.py`, and records a second of
-//! processor time of `bench lazyfree`'s allocating program, which fits its budget. Medians of three runs:
+//! their peak memory, `demo/group_sort.py` with 128 MiB and `groups` of `cli/tests/programs/work.py`, and records a
+//! second of processor time of `bench lazyfree`'s allocating program, which fits its budget. Medians of three runs:
 //!
 //! | dirty for | `group_sort.py` in 40 MiB | `groups` in 64 MiB | allocating program |
 //! | --- | --- | --- | --- |
@@ -15,8 +15,8 @@
 //! | purged at once | 1452 MiB | 1124 MiB | 18,000 |
 //! | as here | 1514 MiB | 1156 MiB | as 2 s |
 //!
-//! The middle is no compromise: what does harm is memory that is out when it is freed and used again right after. So pages
-//! are purged at once while anything goes to the store, and stay dirty for [`CALM_MS`] otherwise.
+//! The middle is no compromise: what does harm is memory that is out when it is freed and used again right after. So
+//! pages are purged at once while anything goes to the store, and stay dirty for [`CALM_MS`] otherwise.
 //!
 //! The manager's tick sees which it is. Its thread must not enter jemalloc, whose bookkeeping is managed memory, so the
 //! next thread of the program that frees something passes it on. An arena whose time the program has set itself is left

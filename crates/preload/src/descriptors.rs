@@ -1,10 +1,10 @@
 //! The manager's descriptors, kept where the program cannot close them by accident.
 //!
 //! Programs close descriptors that they did not open: daemons, and children between fork and exec, close all they can
-//! count to. Service threads have a table of their own (`millpond_mmu::isolate_descriptors`), so no page turns
-//! into zeros whatever the program closes. But the program's own threads work on memory too, when they free or unmap it,
-//! and they have no other table than the program's. So for `close` and its relatives our numbers do not exist: closing
-//! one fails with `EBADF`, a range leaves them out, and nothing can be duplicated onto one. What a program does by raw
+//! count to. Service threads have a table of their own (`millpond_mmu::isolate_descriptors`), so no page turns into
+//! zeros whatever the program closes. But the program's own threads work on memory too, when they free or unmap it, and
+//! they have no other table than the program's. So for `close` and its relatives our numbers do not exist: closing one
+//! fails with `EBADF`, a range leaves them out, and nothing can be duplicated onto one. What a program does by raw
 //! system calls is beyond this; then its next discard that needs a descriptor stops the process with a line.
 
 use crate::raw;

@@ -16,8 +16,9 @@ const SPACE: usize = 256 << 30;
 /// Fewer make no sense.
 const MIN_SPACE: usize = 64 << 20;
 
-/// Folios as the program's own accesses ask for them unless the user says otherwise, as the help of `millpond run` has it. Programs fill
-/// and read long stretches, and look at single pages: with 16 KiB for all, six programs over four times their memory took 1.2 to 2.2 times as long.
+/// Folios as the program's own accesses ask for them unless the user says otherwise, as the help of `millpond run` has
+/// it. Programs fill and read long stretches, and look at single pages: with 16 KiB for all, six programs over four
+/// times their memory took 1.2 to 2.2 times as long.
 const ORDER: OrderPolicy = OrderPolicy::Adaptive { max: Order::MAX };
 
 /// Nothing is up yet.
@@ -111,7 +112,8 @@ fn program_name() -> String {
         .into_owned()
 }
 
-/// As many addresses as a limit on them allows, leaving half to everything else: the space reserves a quarter more for itself.
+/// As many addresses as a limit on them allows, leaving half to everything else: the space reserves a quarter more for
+/// itself.
 fn space_len() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
     let share = limit.map_or(usize::MAX, |limit| {

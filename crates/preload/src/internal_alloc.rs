@@ -6,9 +6,9 @@
 //! sizes its tables by the arena and touches them sparsely, so these must not be filled with zeros by hand).
 //!
 //! Three kinds of program allocations end here too: those made before the manager is up (the dynamic linker's), those
-//! of the manager's own threads (the C library allocates on behalf of any thread), and the few that the C library writes
-//! to in a child process before a fork handler can run. They carry a header with their size, as C's `free` names none.
-//! That range is one, so an address tells whose a pointer is.
+//! of the manager's own threads (the C library allocates on behalf of any thread), and the few that the C library
+//! writes to in a child process before a fork handler can run. They carry a header with their size, as C's `free` names
+//! none. That range is one, so an address tells whose a pointer is.
 
 use crate::lock::RawLock;
 use crate::raw;

@@ -5,14 +5,14 @@
 //! against the budget like the rest. There are as many arenas as processors, because each keeps free pages of its own.
 //!
 //! # What the hooks promise, and when they are called
-//! Read in jemalloc 5.3.1 (`extent.c`, `pac.c`, `ehooks.h`). A hook answers `false` when it has done its work. An extent
-//! that the program gave back is *dirty*: nobody was told. Dirty extents are used again first. What was not used again
-//! for `dirty_decay_ms` (which passes as the program allocates and frees, there is no thread) is purged:
+//! Read in jemalloc 5.3.1 (`extent.c`, `pac.c`, `ehooks.h`). A hook answers `false` when it has done its work. An
+//! extent that the program gave back is *dirty*: nobody was told. Dirty extents are used again first. What was not used
+//! again for `dirty_decay_ms` (which passes as the program allocates and frees, there is no thread) is purged:
 //!
 //! - with `muzzy_decay_ms` above 0 by `purge_lazy`, after which any contents are right, and the extent is *muzzy*: used
 //!   again before fresh memory, and purged once more when the muzzy time is over;
-//! - otherwise, and then: `dalloc` is asked to take the addresses as well; if it will not, `decommit`; if that will not,
-//!   `purge_forced`; if that fails, `purge_lazy` at last. The extent is *retained*.
+//! - otherwise, and then: `dalloc` is asked to take the addresses as well; if it will not, `decommit`; if that will
+//!   not, `purge_forced`; if that fails, `purge_lazy` at last. The extent is *retained*.
 //!
 //! A successful `decommit` or `purge_forced` makes the extent *zeroed*: `calloc` gives it out as it is, however much
 //! later, so it must read as zeros until somebody writes. After `decommit` it is not touched before `commit` succeeded.
@@ -30,16 +30,17 @@
 //! | `dalloc` | refused | refused |
 //!
 //! Lazily freed memory keeps its frames until there is pressure, then they go without a write. A folio up to 64 KiB is
-//! cleared where it is, so that using it again is no fault; it is zeros from then on and satisfies both purges. jemalloc owns
-//! the extent while it purges it, which is what clearing in place asks for. `decommit` would do the same work as
-//! `purge_forced`, and extents of which one is committed and the other is not are never joined: fresh ones are committed.
-//! So it is refused and `commit` is not called.
+//! cleared where it is, so that using it again is no fault; it is zeros from then on and satisfies both purges.
+//! jemalloc owns the extent while it purges it, which is what clearing in place asks for. `decommit` would do the same
+//! work as `purge_forced`, and extents of which one is committed and the other is not are never joined: fresh ones are
+//! committed. So it is refused and `commit` is not called.
 //!
-//! *Long extents* end: their addresses go back to the space, and their frames in the background, as after a `munmap`. Clearing takes
-//! 23 ms a GiB, in whichever thread frees something next; giving up takes 0.2 ms. But what is cleared in place is used again for
-//! nothing, where new memory is a fault for each folio. So with lazy purges only an extent that is a quarter of the budget is given up,
-//! as it would hardly be left alone until it is used again; at least 64 MiB (1.5 ms of clearing) and at most 256 (6 ms). Where
-//! purging discards, nothing is lost by it, and all are given up that the space frees in the background.
+//! *Long extents* end: their addresses go back to the space, and their frames in the background, as after a `munmap`.
+//! Clearing takes 23 ms a GiB, in whichever thread frees something next; giving up takes 0.2 ms. But what is cleared in
+//! place is used again for nothing, where new memory is a fault for each folio. So with lazy purges only an extent that
+//! is a quarter of the budget is given up, as it would hardly be left alone until it is used again; at least 64 MiB
+//! (1.5 ms of clearing) and at most 256 (6 ms). Where purging discards, nothing is lost by it, and all are given up
+//! that the space frees in the background.
 //!
 //! How long pages stay dirty is decided in [`crate::decay`].
 
@@ -60,8 +61,8 @@ const OVERSIZE: usize = 8 << 20;
 /// For how long pages stay muzzy: where clearing in place serves both purges, the second is work for nothing.
 const MUZZY_MS: u32 = 0;
 
-/// Read by jemalloc when it starts. It would read an environment variable of this name as well, but the C library has no
-/// environment yet.
+/// Read by jemalloc when it starts. It would read an environment variable of this name as well, but the C library has
+/// no environment yet.
 #[cfg_attr(not(test), unsafe(export_name = "_rjem_malloc_conf"))]
 pub static CONF: Conf = Conf(UnsafeCell::new(core::ptr::null()));
 

@@ -1,8 +1,8 @@
 //! The library that `millpond run` loads into a program by `LD_PRELOAD`.
 //!
-//! The program is not rebuilt and does not know. Its `malloc` becomes jemalloc over a managed address space, its private
-//! anonymous `mmap`s and its `brk` come from that space too, and what does not fit in the budget is brought back when it
-//! is touched. Everything else that the program maps passes through untouched.
+//! The program is not rebuilt and does not know. Its `malloc` becomes jemalloc over a managed address space, its
+//! private anonymous `mmap`s and its `brk` come from that space too, and what does not fit in the budget is brought
+//! back when it is touched. Everything else that the program maps passes through untouched.
 //!
 //! | concern | file |
 //! | --- | --- |

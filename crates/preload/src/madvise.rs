@@ -20,9 +20,9 @@
 //! | `DONTDUMP`, `DODUMP` | the kernel's |
 //! | `GUARD_INSTALL`, `GUARD_REMOVE`, `COLLAPSE`, `REMOVE` | refused with `EINVAL`. That is what the kernel says to the last (there is no file), and what kernels without the others say, so that callers have another way |
 //!
-//! Calls by `syscall()` or by an own instruction go past us, here and in [`crate::process_madvise`]. Hints do no harm then,
-//! but a `MADV_DONTNEED` of that kind about managed memory is done by half: pages that were in memory read as zeros
-//! (`millpond/src/driver/vanished.rs`), and those that had left it come back as they were.
+//! Calls by `syscall()` or by an own instruction go past us, here and in [`crate::process_madvise`]. Hints do no harm
+//! then, but a `MADV_DONTNEED` of that kind about managed memory is done by half: pages that were in memory read as
+//! zeros (`millpond/src/driver/vanished.rs`), and those that had left it come back as they were.
 
 use crate::vma::{self, AtFork, Kind, PAGE, Range, Vmas};
 use crate::{raw, space};

@@ -9,8 +9,8 @@
 //! nobody knows has no effect, and fails with `EINVAL` when all the rest is right.
 //!
 //! Whether a descriptor means this process is answered by the kernel as well: about its own memory a process may give
-//! any advice, about another's only hints, and a call without ranges says which it is. Before Linux 6.13 there were only
-//! hints; then `/proc` names the process.
+//! any advice, about another's only hints, and a call without ranges says which it is. Before Linux 6.13 there were
+//! only hints; then `/proc` names the process.
 
 use crate::madvise::advise;
 use crate::signals::Blocked;

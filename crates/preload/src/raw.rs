@@ -142,7 +142,8 @@ pub unsafe fn madvise(addr: usize, len: usize, advice: i32) -> Result<(), Errno>
     unsafe { syscall(libc::SYS_madvise, [addr, len, advice as usize, 0, 0, 0]) }.map(drop)
 }
 
-/// `msync`: with no more than [`MS_ASYNC`](libc::MS_ASYNC) and [`MS_INVALIDATE`](libc::MS_INVALIDATE) it changes nothing.
+/// `msync`: with no more than [`MS_ASYNC`](libc::MS_ASYNC) and [`MS_INVALIDATE`](libc::MS_INVALIDATE) it changes
+/// nothing.
 pub fn msync(addr: usize, len: usize, flags: i32) -> Result<(), Errno> {
     // SAFETY: writes pages of files back at most.
     unsafe { syscall(libc::SYS_msync, [addr, len, flags as usize, 0, 0, 0]) }.map(drop)

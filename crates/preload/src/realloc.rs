@@ -1,8 +1,9 @@
 //! `realloc` of large blocks: the pages move, the bytes are not copied.
 //!
-//! jemalloc grows a large block where it is when the addresses behind it are free; else it allocates, copies and frees, and
-//! copying a block of which half is in the store brings all of it back, while its other half goes out. So blocks of 2 MiB and
-//! more begin on a 2 MiB boundary (any two of them lie alike) and are moved by their tables ([`Space::remap`]). Time in `realloc`, ms:
+//! jemalloc grows a large block where it is when the addresses behind it are free; else it allocates, copies and frees,
+//! and copying a block of which half is in the store brings all of it back, while its other half goes out. So blocks of
+//! 2 MiB and more begin on a 2 MiB boundary (any two of them lie alike) and are moved by their tables
+//! ([`Space::remap`]). Time in `realloc`, ms:
 //!
 //! | | copied | moved | C library alone |
 //! | --- | --- | --- | --- |
@@ -12,8 +13,8 @@
 //! | the same in 128 MiB | 13092 | 249 | |
 //!
 //! To jemalloc this is an allocation, a copy by somebody, and a free. The old block's addresses stay its own, and are
-//! mapped anew at once, so only live blocks lie in mappings that came from elsewhere, and what is purged later is mapped
-//! anew as well ([`renew`]): the kernel's mappings do not become ever more.
+//! mapped anew at once, so only live blocks lie in mappings that came from elsewhere, and what is purged later is
+//! mapped anew as well ([`renew`]): the kernel's mappings do not become ever more.
 //!
 //! [`Space::remap`]: crate::space::Space::remap
 
@@ -75,8 +76,8 @@ pub unsafe fn reallocate(block: *mut c_void, size: usize) -> *mut c_void {
     new
 }
 
-/// Moves the pages of a block to the beginning of another one, whose contents do not matter. The block's own pages are zeros
-/// afterwards. False when that cannot be; nothing has changed then.
+/// Moves the pages of a block to the beginning of another one, whose contents do not matter. The block's own pages are
+/// zeros afterwards. False when that cannot be; nothing has changed then.
 fn move_pages(old: Range, new: usize) -> bool {
     if space::get().is_none() || !old.start.is_multiple_of(LEAF) || !new.is_multiple_of(LEAF) {
         return false;
@@ -116,8 +117,8 @@ fn reopen(vmas: &Vmas, range: &Range) {
 }
 
 impl Vmas {
-    /// Whether all of the range is readable and writable as far as we know: a program that changes the protection of a part of
-    /// a block may free it so, and what cannot be written cannot be cleared.
+    /// Whether all of the range is readable and writable as far as we know: a program that changes the protection of a
+    /// part of a block may free it so, and what cannot be written cannot be cleared.
     pub fn is_plain(&self, range: &Range) -> bool {
         let piece = self.map.first_piece(range.clone());
         piece.range.end == range.end

@@ -1,8 +1,8 @@
 //! This process's tape of the pages that it touches, under `millpond record`.
 //!
-//! The manager's fault handler tells of each page that comes in (`millpond::space::Recording`); it goes to the tape, and
-//! the recording process takes it from there. A child of a fork takes a tape of its own before its own fault handler starts,
-//! so that no tape ever has two writers.
+//! The manager's fault handler tells of each page that comes in (`millpond::space::Recording`); it goes to the tape,
+//! and the recording process takes it from there. A child of a fork takes a tape of its own before its own fault
+//! handler starts, so that no tape ever has two writers.
 
 use core::sync::atomic::{AtomicPtr, Ordering::*};
 use millpond::space::Recording;

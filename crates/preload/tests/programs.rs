@@ -29,7 +29,8 @@ fn library() -> &'static Path {
     LIBRARY.get_or_init(|| {
         let directory = profile_directory();
         let mut cargo = Command::new(env!("CARGO"));
-        // As a part of the workspace, as `./test` has done already: by itself its dependencies would have other features.
+        // As a part of the workspace, as `./test` has done already: by itself its dependencies would have other
+        // features.
         cargo.args(["build", "--quiet", "--workspace", "--target-dir"]);
         cargo.arg(directory.parent().unwrap());
         if directory.ends_with("release") {
@@ -179,8 +180,8 @@ fn advice_is_answered_as_the_kernel_does() {
     are_equal(&others(&ours), &others(&kernel));
 }
 
-/// Every way of `mremap` about every kind of memory. Found by it: a target that a bad call named was unmapped by the kernel, and
-/// with it a piece of the space; shrinking and moving across areas was refused.
+/// Every way of `mremap` about every kind of memory. Found by it: a target that a bad call named was unmapped by the
+/// kernel, and with it a piece of the space; shrinking and moving across areas was refused.
 #[test]
 fn mremap_answers_as_the_kernel_does() {
     if let Some([ours, kernel]) = tables("mremap_table") {
@@ -371,8 +372,8 @@ fn given_up(ram: u64, arguments: &[&str], lazy: &str) -> Option<[u64; 4]> {
     Some(names.map(|field| seen.get(field)))
 }
 
-/// Row 3.3: a program's `munmap` of much memory leaves the giving back to workers, in batches. Half of the budget may stay in the
-/// pool for the next faults.
+/// Row 3.3: a program's `munmap` of much memory leaves the giving back to workers, in batches. Half of the budget may
+/// stay in the pool for the next faults.
 #[test]
 fn a_large_munmap_is_given_back_by_workers() {
     let Some([batches, by_workers, bytes, discarded]) =
@@ -390,8 +391,8 @@ fn a_large_munmap_is_given_back_by_workers() {
     assert!(discarded >= (220 << 20) / 4096, "{discarded} pages");
 }
 
-/// The same for what jemalloc gives up: all that is long where it purges eagerly; where it clears what may be used again, only what
-/// is a quarter of the budget.
+/// The same for what jemalloc gives up: all that is long where it purges eagerly; where it clears what may be used
+/// again, only what is a quarter of the budget.
 #[test]
 fn a_large_free_is_given_back_by_workers() {
     for (ram, lazy, ends) in [(256, "off", true), (256, "on", true), (1024, "on", false)] {

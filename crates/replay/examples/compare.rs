@@ -2,10 +2,10 @@
 //!
 //! `cargo run --release -p millpond-replay --example compare -- DIRECTORY [PERCENT,…]`
 //!
-//! Every `NAME.vz.zst` of the directory is replayed in caches of 10, 25 and 50 % of its footprint. In those called `pg_*` bit 0 says whether
-//! an access writes. The core is driven through [`Core::handle`](millpond_core::Core::handle) with folios of one page; a miss is an access to what is
-//! neither mapped nor in limbo. Exits with an error when it is more than 5 % above LRU anywhere, or worse on average than
-//! the best of the others.
+//! Every `NAME.vz.zst` of the directory is replayed in caches of 10, 25 and 50 % of its footprint. In those called
+//! `pg_*` bit 0 says whether an access writes. The core is driven through [`Core::handle`](millpond_core::Core::handle)
+//! with folios of one page; a miss is an access to what is neither mapped nor in limbo. Exits with an error when it is
+//! more than 5 % above LRU anywhere, or worse on average than the best of the others.
 
 mod common;
 

@@ -2,12 +2,12 @@
 //!
 //! `cargo run --release -p millpond-replay --example curve -- DIRECTORY [PERCENT,…]`
 //!
-//! Every `NAME.vz.zst` of the directory is replayed in caches of 10, 25 and 50 % of its footprint, and in caches that are larger by
-//! a quarter, a half, as much again and twice as much, where these are smaller than the footprint. In traces called `pg_*` bit 0
-//! says whether an access writes. Shares are of the major faults of the smaller cache: those that did not happen in the larger one, by
-//! the smaller one's counters ([`Curve`]) and in truth. LRU is what the larger cache would have spared if it had
-//! followed LRU: where the truth is less than that, it is the policy that falls short of what was promised. At the
-//! end: how many are within a tenth of the major faults.
+//! Every `NAME.vz.zst` of the directory is replayed in caches of 10, 25 and 50 % of its footprint, and in caches that
+//! are larger by a quarter, a half, as much again and twice as much, where these are smaller than the footprint. In
+//! traces called `pg_*` bit 0 says whether an access writes. Shares are of the major faults of the smaller cache: those
+//! that did not happen in the larger one, by the smaller one's counters ([`Curve`]) and in truth. LRU is what the
+//! larger cache would have spared if it had followed LRU: where the truth is less than that, it is the policy that
+//! falls short of what was promised. At the end: how many are within a tenth of the major faults.
 
 mod common;
 

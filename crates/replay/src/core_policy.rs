@@ -1,22 +1,24 @@
-//! Millpond's own policy under a trace: the real [`Core`], driven access by access on a machine where everything succeeds at once.
+//! Millpond's own policy under a trace: the real [`Core`], driven access by access on a machine where everything
+//! succeeds at once.
 //!
 //! # What is simulated
 //! The driver and all that it touches, reduced to what the decisions can see:
 //!
 //! - An access to a mapped page costs nothing, and the core does not hear of it, as on a real machine. Which pages are
 //!   mapped is read off the commands (a bit a page).
-//! - Any other access is an [`Event::Fault`] with folios of order 0. The commands are carried out at once: each is answered
-//!   by its success before anything else happens. So no page is ever in flight when the next access comes.
-//! - When the core answers [`Reply::Reclaim`], it is told to reclaim just what is missing until that is available, and the
-//!   fault comes again: the loop of the driver, which asks for at least 128 pages, so that they share a TLB shootdown. That
-//!   would leave a small cache empty by a good part. There is no background reclaim, so a cache of *n* pages holds *n*.
-//! - Zeros are never found, and the store never fills. A page that was not written since it was loaded is `Unchanged` when it
-//!   is saved; where the trace does not tell writes, that is each page that was stored before.
+//! - Any other access is an [`Event::Fault`] with folios of order 0. The commands are carried out at once: each is
+//!   answered by its success before anything else happens. So no page is ever in flight when the next access comes.
+//! - When the core answers [`Reply::Reclaim`], it is told to reclaim just what is missing until that is available, and
+//!   the fault comes again: the loop of the driver, which asks for at least 128 pages, so that they share a TLB
+//!   shootdown. That would leave a small cache empty by a good part. There is no background reclaim, so a cache of *n*
+//!   pages holds *n*.
+//! - Zeros are never found, and the store never fills. A page that was not written since it was loaded is `Unchanged`
+//!   when it is saved; where the trace does not tell writes, that is each page that was stored before.
 //!
 //! # What is counted
-//! A *miss* is an access to a page that is neither mapped nor in limbo: a first touch or a load from the store (the core's
-//! major faults). A *rescue* is an access to a page in limbo: a fault, but a cheap one. The budget holds both mapped pages and limbo, so a hit ratio compares with that of a
-//! textbook policy with as many pages.
+//! A *miss* is an access to a page that is neither mapped nor in limbo: a first touch or a load from the store (the
+//! core's major faults). A *rescue* is an access to a page in limbo: a fault, but a cheap one. The budget holds both
+//! mapped pages and limbo, so a hit ratio compares with that of a textbook policy with as many pages.
 //!
 //! A core is built for at least [`MIN_LIMIT_PAGES`]. A smaller cache is a core of that size whose limit is lowered by
 //! [`Event::SetLimit`], as the governor of the driver does.

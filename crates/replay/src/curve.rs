@@ -1,7 +1,7 @@
 //! The curve of major faults against memory, as a table and a plot: what each further MiB would have saved.
 //!
-//! The numbers are the core's ([`millpond_core::curve`] says where they come from), of a replay or of a process that runs. It
-//! has looked at a few sizes of memory; between two the curve is straight.
+//! The numbers are the core's ([`millpond_core::curve`] says where they come from), of a replay or of a process that
+//! runs. It has looked at a few sizes of memory; between two the curve is straight.
 
 use millpond_core::curve::{MORE, SIZES};
 use millpond_core::{PAGE_SIZE, VmStat, curve};
@@ -50,7 +50,8 @@ impl Curve {
         }
     }
 
-    /// The share of major faults that would not have happened with `pages` more; 0 when there were none, or nothing is known of any.
+    /// The share of major faults that would not have happened with `pages` more; 0 when there were none, or nothing is
+    /// known of any.
     #[must_use]
     pub fn avoided(&self, pages: u64) -> f64 {
         curve::avoided(&self.counts, self.limit, pages).unwrap_or(0.0)

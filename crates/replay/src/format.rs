@@ -10,12 +10,12 @@
 //! | 12..16 | the lowest 32 bits of XXH3-128 of the 12 bytes before, little endian |
 //! | 16.. | zstd, with its checksum: for each access the LEB128 bytes of a zigzag delta of 64 bits |
 //!
-//! What the deltas add up to is the number of the page; where accesses say whether they write, it is the number times two,
-//! plus one for a write. An access in a loop or a stream takes one byte before compression.
+//! What the deltas add up to is the number of the page; where accesses say whether they write, it is the number times
+//! two, plus one for a write. An access in a loop or a stream takes one byte before compression.
 //!
-//! Truncation and damage are found by the header's sum and by zstd's: there is no byte whose change, and no length whose
-//! loss, gives another trace (`tests/format.rs` tries all of them on small ones). Memory is bounded on both sides by zstd's
-//! window and a buffer.
+//! Truncation and damage are found by the header's sum and by zstd's: there is no byte whose change, and no length
+//! whose loss, gives another trace (`tests/format.rs` tries all of them on small ones). Memory is bounded on both sides
+//! by zstd's window and a buffer.
 
 use crate::error::TraceError;
 use crate::import::{Access, Input};

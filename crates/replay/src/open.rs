@@ -6,7 +6,8 @@ use crate::trace::Trace;
 use std::fs::File;
 use std::path::Path;
 
-/// Opens a file as a stream of accesses, and says whether they tell writes. `format` is found out where it is not given.
+/// Opens a file as a stream of accesses, and says whether they tell writes. `format` is found out where it is not
+/// given.
 ///
 /// # Errors
 /// When there is no such file, it is not clear what it is, or its beginning is not as it should be.

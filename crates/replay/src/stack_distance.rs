@@ -1,13 +1,14 @@
 //! LRU for all sizes at once.
 //!
-//! A cache of *n* pages under LRU holds the *n* pages that were used last. So an access hits if and only if fewer than *n*
-//! different other pages were used since the last access to the same page: its *stack distance* is how many pages a cache needs to
-//! hit (Mattson and others, 1970). One pass that counts accesses by distance tells the misses of every size.
+//! A cache of *n* pages under LRU holds the *n* pages that were used last. So an access hits if and only if fewer than
+//! *n* different other pages were used since the last access to the same page: its *stack distance* is how many pages a
+//! cache needs to hit (Mattson and others, 1970). One pass that counts accesses by distance tells the misses of every
+//! size.
 //!
-//! How many pages were used since is counted by a tree over time (Bennett and Kruskal, 1975): a one at the last access of
-//! each page, and a Fenwick tree of their sums. Time only needs to be as long as the pages are many: when it has run out, the
-//! ones are moved together, in order, and the rest of the time begins anew. So memory follows the footprint and not the
-//! trace, and an access costs two logarithms of twice the footprint.
+//! How many pages were used since is counted by a tree over time (Bennett and Kruskal, 1975): a one at the last access
+//! of each page, and a Fenwick tree of their sums. Time only needs to be as long as the pages are many: when it has run
+//! out, the ones are moved together, in order, and the rest of the time begins anew. So memory follows the footprint
+//! and not the trace, and an access costs two logarithms of twice the footprint.
 
 use crate::trace::Trace;
 

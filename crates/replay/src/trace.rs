@@ -1,11 +1,12 @@
 //! A trace in memory, ready to be replayed: four bytes an access.
 //!
-//! A replay goes through it many times, and some policies need to know the future. So it is held whole, with pages renumbered.
-//! There are two numberings. *Ids* count the pages by first touch, without a gap: what tables of the comparison policies are
-//! indexed by. *Arena pages* are where the core is told that the pages lie. For it neighbours matter, so where the numbers of a
-//! trace are addresses, what shared a leaf (2 MiB) still does, at the same place in it, and leaves are numbered by first
-//! touch. Where numbers are scattered (hashes, objects), as shown by leaves that hold less than an eighth of their pages,
-//! the ids are the arena pages: a leaf for each object would make the core's tables 512 times larger and mean nothing.
+//! A replay goes through it many times, and some policies need to know the future. So it is held whole, with pages
+//! renumbered. There are two numberings. *Ids* count the pages by first touch, without a gap: what tables of the
+//! comparison policies are indexed by. *Arena pages* are where the core is told that the pages lie. For it neighbours
+//! matter, so where the numbers of a trace are addresses, what shared a leaf (2 MiB) still does, at the same place in
+//! it, and leaves are numbered by first touch. Where numbers are scattered (hashes, objects), as shown by leaves that
+//! hold less than an eighth of their pages, the ids are the arena pages: a leaf for each object would make the core's
+//! tables 512 times larger and mean nothing.
 
 use crate::error::TraceError;
 use crate::import::Access;

@@ -1,8 +1,8 @@
 //! LEB128 of zigzag deltas: how a sequence of 64-bit numbers becomes few bytes.
 //!
 //! Neighbours in a trace are mostly close together, in either direction. The difference of two of them (modulo 2^64) is
-//! folded so that small negative numbers are small too (0, -1, 1, -2 … become 0, 1, 2, 3 …), and written seven bits a byte,
-//! the lowest first, with the highest bit set in all bytes but the last.
+//! folded so that small negative numbers are small too (0, -1, 1, -2 … become 0, 1, 2, 3 …), and written seven bits a
+//! byte, the lowest first, with the highest bit set in all bytes but the last.
 
 /// The most bytes that one number takes.
 pub(crate) const MAX_BYTES: usize = 10;

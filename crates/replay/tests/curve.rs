@@ -1,7 +1,7 @@
 //! The curve against the truth: the same trace, replayed with as much more memory as the curve was asked about.
 //!
-//! The curve is the core's, from the counters that a live run has. Where accesses follow one law all the time it is held to a tenth of
-//! the major faults; example `curve` does the same with a directory of traces.
+//! The curve is the core's, from the counters that a live run has. Where accesses follow one law all the time it is
+//! held to a tenth of the major faults; example `curve` does the same with a directory of traces.
 
 mod common;
 

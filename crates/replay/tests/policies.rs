@@ -1,7 +1,8 @@
 //! The policies against models that are too slow and too simple to be wrong in the same way.
 //!
-//! The models keep a cache as a list of pages and do what the papers' text says, with searches instead of links. Against an
-//! independent simulator's figures the policies are held by `cargo run --release -p millpond-replay --example verify`.
+//! The models keep a cache as a list of pages and do what the papers' text says, with searches instead of links.
+//! Against an independent simulator's figures the policies are held by
+//! `cargo run --release -p millpond-replay --example verify`.
 
 mod common;
 

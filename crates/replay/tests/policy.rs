@@ -36,7 +36,8 @@ fn half_of_a_loop_is_kept() {
     assert!(counts.misses() < 400_000 * 53 / 100, "{counts:?}");
 }
 
-/// A loop a little longer than memory: most of what is kept is used without being seen, and must not give way to what comes back.
+/// A loop a little longer than memory: most of what is kept is used without being seen, and must not give way to what
+/// comes back.
 #[test]
 fn nearly_all_of_a_loop_is_kept() {
     for cache in [2250, 2700, 2970] {
@@ -76,8 +77,8 @@ fn the_rule_follows_the_program() {
     assert!(ours * 100 < lru * 80, "{ours} misses, LRU {lru}");
 }
 
-/// A hot set of half the budget, and a scan that never comes back, ten times as long as memory. LRU loses 28 % of the hot
-/// accesses to it. It takes the first third of the scan to find out; then the hot set is safe.
+/// A hot set of half the budget, and a scan that never comes back, ten times as long as memory. LRU loses 28 % of the
+/// hot accesses to it. It takes the first third of the scan to find out; then the hot set is safe.
 #[test]
 fn a_scan_passes_the_hot_set() {
     let mut draw = Draw(7);
@@ -101,8 +102,8 @@ fn a_scan_passes_the_hot_set() {
     assert!(hit * 1000 >= hot * 990, "{hit} of {hot}");
 }
 
-/// With compressed RAM behind it limbo once began at nine tenths of memory, and was long until rescues had told that it should not be: of memory
-/// that was just filled and is read at random half as many pages were rescued as were missed.
+/// With compressed RAM behind it limbo once began at nine tenths of memory, and was long until rescues had told that it
+/// should not be: of memory that was just filled and is read at random half as many pages were rescued as were missed.
 #[test]
 fn memory_that_was_just_filled_is_not_watched_where_a_fault_is_cheap() {
     let pages = 64 * LEAF_PAGES;
@@ -125,7 +126,8 @@ fn memory_that_was_just_filled_is_not_watched_where_a_fault_is_cheap() {
     assert!(rescues * 8 < misses, "{rescues} rescues, {misses} misses");
 }
 
-/// Random use of everything: no rescue tells who will be used again, and limbo gets short; with compressed RAM behind it, at once.
+/// Random use of everything: no rescue tells who will be used again, and limbo gets short; with compressed RAM behind
+/// it, at once.
 #[test]
 fn random_use_is_not_watched_at_any_price() {
     for cost in [20, 256] {
@@ -155,8 +157,9 @@ fn random_use_is_not_watched_at_any_price() {
     }
 }
 
-/// A set that is abandoned for another of nine tenths of the budget while a one-touch scan runs through. Under the rule of
-/// reuse, which the scan has brought in force, a new page needs two faults to take an old one's place; then the rule changes.
+/// A set that is abandoned for another of nine tenths of the budget while a one-touch scan runs through. Under the rule
+/// of reuse, which the scan has brought in force, a new page needs two faults to take an old one's place; then the rule
+/// changes.
 #[test]
 fn a_new_working_set_comes_in() {
     let mut draw = Draw(5);

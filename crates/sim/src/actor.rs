@@ -5,8 +5,8 @@
 //! call is spread over steps in the same way: a fault is *noted* in one step and *handled* in a later one, when the
 //! page may long be mapped, or its region gone quiet.
 //!
-//! Two actors are not threads of the program: [`BACKGROUND`] reclaims ahead of need, [`OPERATOR`] changes the limit, the
-//! weather and the store, and asks for what must be refused.
+//! Two actors are not threads of the program: [`BACKGROUND`] reclaims ahead of need, [`OPERATOR`] changes the limit,
+//! the weather and the store, and asks for what must be refused.
 
 use millpond_core::{
     Access, Advice, Event, FreeMode, GroupId, LEAF_PAGES, Order, PageCount, PageIndex, PageRange,
@@ -374,8 +374,8 @@ impl World {
         Ok(())
     }
 
-    /// Sends `event` for an operation and deals with the replies that every operation knows: `None` when the operation has to
-    /// ask again, after what the reply demanded.
+    /// Sends `event` for an operation and deals with the replies that every operation knows: `None` when the operation
+    /// has to ask again, after what the reply demanded.
     ///
     /// # Errors
     /// A rule is broken.
@@ -620,8 +620,8 @@ impl World {
             };
             let bound = region.map_or(0, own).min(max_order.get());
             let bound = Order::new(bound).expect("orders are below ten");
-            // The folio that is wanted comes first, and the rest of its window after it. Where the order is fixed, the window is
-            // not bounded by it.
+            // The folio that is wanted comes first, and the rest of its window after it. Where the order is fixed, the
+            // window is not bounded by it.
             let window = match region.is_some_and(|r| r.adaptive) {
                 true => bound,
                 false => max_order,

@@ -1,10 +1,10 @@
 //! The end of a region that has snapshots or is one, step by step, as the driver does it.
 //!
-//! A region that is dropped is detached first. That may leave a base that nobody inherits from: it is detached, discarded and
-//! dropped, which may leave the next one. A base that has one heir left is merged into it, while others use that heir,
-//! take snapshots of it or drop it. A merge that cannot go on (the store takes nothing, the kernel holds pages) is given up;
-//! the base is then left where it is, until its heir ends. At the end of a run, in a friendly world, what was left
-//! must be merged.
+//! A region that is dropped is detached first. That may leave a base that nobody inherits from: it is detached,
+//! discarded and dropped, which may leave the next one. A base that has one heir left is merged into it, while others
+//! use that heir, take snapshots of it or drop it. A merge that cannot go on (the store takes nothing, the kernel holds
+//! pages) is given up; the base is then left where it is, until its heir ends. At the end of a run, in a friendly
+//! world, what was left must be merged.
 
 use millpond_core::{
     Command, Event, PageCount, PageIndex, PageRange, PageState, Refusal, RegionId, Reply,

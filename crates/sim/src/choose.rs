@@ -1,8 +1,8 @@
 //! What actors decide to do next: the workload.
 //!
-//! Uniformly random pages make every page equally cold; real programs have hot spots, sweeps and idle regions, and reclaim
-//! is interesting only among those. So most accesses go to a small window of a region, some sweep through with the
-//! stride of a folio (which brings much memory in with few events), and regions have orders from single pages to
+//! Uniformly random pages make every page equally cold; real programs have hot spots, sweeps and idle regions, and
+//! reclaim is interesting only among those. So most accesses go to a small window of a region, some sweep through with
+//! the stride of a folio (which brings much memory in with few events), and regions have orders from single pages to
 //! whole leaves.
 
 use millpond_core::{
@@ -127,8 +127,8 @@ impl World {
         }
     }
 
-    /// A stream through a leaf or some, or single reads all over the region. First of all it is filled: what nobody wrote is zeros, and
-    /// in no slot.
+    /// A stream through a leaf or some, or single reads all over the region. First of all it is filled: what nobody
+    /// wrote is zeros, and in no slot.
     fn draw_stream(&mut self, region: SimRegion) -> Op {
         let (range, page) = (region.range, self.page_of(region.range));
         let last = PageIndex(range.end().0 - 1);

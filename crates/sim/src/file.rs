@@ -1,10 +1,11 @@
 //! Regions whose pages are a file's.
 //!
-//! A simulated file is an array of contents at the addresses of its region. It begins with something in it, which the oracle is told. Threads
-//! read and write there as anywhere; nothing that would leave the file's bytes to somebody else is asked for, but to be refused.
+//! A simulated file is an array of contents at the addresses of its region. It begins with something in it, which the
+//! oracle is told. Threads read and write there as anywhere; nothing that would leave the file's bytes to somebody else
+//! is asked for, but to be refused.
 //!
-//! What must hold beside what does for all memory: only what the file does not hold is written, to where it belongs; and a page that is
-//! mapped straight from where its file is never counts as a refault.
+//! What must hold beside what does for all memory: only what the file does not hold is written, to where it belongs;
+//! and a page that is mapped straight from where its file is never counts as a refault.
 
 use millpond_core::{
     Event, Frame, FreeMode, Kind, Outcome, PageCount, PageIndex, PageRange, Refusal, Reply, VmStat,

@@ -1,8 +1,8 @@
 //! Lazy free, step by step, as the driver does it.
 //!
 //! One call frees several ranges. As many of them as the list of commands has room for are asked for under one lock, so
-//! that their commands are carried out together; here that is one step. What does not fit, or has to wait, comes in later
-//! ones. When all commands are answered the call is over for its caller's contents, and what is beyond the cap is
+//! that their commands are carried out together; here that is one step. What does not fit, or has to wait, comes in
+//! later ones. When all commands are answered the call is over for its caller's contents, and what is beyond the cap is
 //! dropped before it returns.
 
 use millpond_core::{Event, FreeMode, PageCount, PageRange, Refusal, Reply};

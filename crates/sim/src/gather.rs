@@ -1,7 +1,8 @@
 //! Freeing in bulk, step by step, as the driver does it with what nobody can touch any more.
 //!
-//! The core unhooks a range into a batch; then mapped pages, frames and slots are given back in any order, and the core is
-//! told. In between other actors do what they like: what was unhooked is no page of any region any more, but still memory.
+//! The core unhooks a range into a batch; then mapped pages, frames and slots are given back in any order, and the core
+//! is told. In between other actors do what they like: what was unhooked is no page of any region any more, but still
+//! memory.
 //!
 //! A discard of what is still in use gathers, too. Its runs and slots are given back one by one in any order, beside
 //! commands and under the same rules; when the last one was, the core is told, and then who waited tries again.

@@ -1,12 +1,13 @@
 //! Groups: a tree that changes while the program works in it.
 //!
-//! The operator makes groups, gives them other limits and removes them; threads move regions between them, with all that is under way
-//! in these. Faults that find a group at its max reclaim there, and those that leave one above its high do so
-//! afterwards, as the driver does it.
+//! The operator makes groups, gives them other limits and removes them; threads move regions between them, with all
+//! that is under way in these. Faults that find a group at its max reclaim there, and those that leave one above its
+//! high do so afterwards, as the driver does it.
 //!
-//! What must hold: nobody's charges exceed his max, unless memory was moved there, the max was lowered, or the store took nothing
-//! (then they only shrink towards it); reclaim takes nothing from a group that is below its low while another one, which is not, has
-//! something to give; and at rest a group's figures are the sums of what its regions have in memory.
+//! What must hold: nobody's charges exceed his max, unless memory was moved there, the max was lowered, or the store
+//! took nothing (then they only shrink towards it); reclaim takes nothing from a group that is below its low while
+//! another one, which is not, has something to give; and at rest a group's figures are the sums of what its regions
+//! have in memory.
 
 use millpond_core::{
     Command, Event, GroupId, GroupLimits, PageCount, PageIndex, PageRange, Refusal, Reply,
@@ -367,8 +368,8 @@ impl World {
             .collect()
     }
 
-    /// Reclaim for all takes nothing from a group that is below its low while another has something to give, and there are places
-    /// in the pool.
+    /// Reclaim for all takes nothing from a group that is below its low while another has something to give, and there
+    /// are places in the pool.
     ///
     /// # Errors
     /// It does.

@@ -1,11 +1,12 @@
 //! What must hold at every moment, and at rest.
 //!
-//! At every moment: the budget, the counters of lazily freed memory, what reclaim may do with it, and (every few events: they
-//! cost as much as the state is big) the core's own invariants and its agreement with memory and oracle about each page.
+//! At every moment: the budget, the counters of lazily freed memory, what reclaim may do with it, and (every few
+//! events: they cost as much as the state is big) the core's own invariants and its agreement with memory and oracle
+//! about each page.
 //!
-//! The budget rule: populated memory is at most the limit and the folios in flight. When the limit is lowered, or the core
-//! says that it served a fault above the limit, memory may be above for a time; the allowance then follows the memory
-//! down and never up again.
+//! The budget rule: populated memory is at most the limit and the folios in flight. When the limit is lowered, or the
+//! core says that it served a fault above the limit, memory may be above for a time; the allowance then follows the
+//! memory down and never up again.
 //!
 //! What was lazily freed is dropped and never saved, so reclaim may neither save nor take out to limbo a page that was
 //! marked; and what the core would drop unseen, because it is marked and not mapped, may be zeros as far as the
@@ -94,8 +95,8 @@ impl World {
         Ok(())
     }
 
-    /// A mapped folio that reclaim has no place for in the pool loses its mark without a command that would tell. It shows
-    /// in the counts: fewer are marked, and not as many were dropped.
+    /// A mapped folio that reclaim has no place for in the pool loses its mark without a command that would tell. It
+    /// shows in the counts: fewer are marked, and not as many were dropped.
     pub(crate) fn find_lost_marks(&mut self, event: &Event, before: &VmStat) {
         let may_lose = matches!(
             event,
@@ -114,8 +115,8 @@ impl World {
         }
     }
 
-    /// Reclaim that finds lazily freed memory to drop turns to other memory only when none of it is left; and a lazy free
-    /// splits folios only at its ends.
+    /// Reclaim that finds lazily freed memory to drop turns to other memory only when none of it is left; and a lazy
+    /// free splits folios only at its ends.
     ///
     /// # Errors
     /// It does otherwise.
@@ -198,8 +199,8 @@ impl World {
         Ok(())
     }
 
-    /// What a lazy free of `range` that was answered with `reply` has passed is in the store no more, nor in limbo unmarked;
-    /// of what must read as zeros nothing is left but what is in flight.
+    /// What a lazy free of `range` that was answered with `reply` has passed is in the store no more, nor in limbo
+    /// unmarked; of what must read as zeros nothing is left but what is in flight.
     ///
     /// # Errors
     /// A page was passed over.

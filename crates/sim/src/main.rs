@@ -30,7 +30,8 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = Options::default().check_every,
           value_parser = clap::value_parser!(u64).range(1..))]
     check_every: u64,
-    /// Operations about memory that is not wanted (lazy free, volatile ranges), per mille, instead of what the seed draws.
+    /// Operations about memory that is not wanted (lazy free, volatile ranges), per mille, instead of what the seed
+    /// draws.
     #[arg(long, value_name = "PER_MILLE")]
     freeing: Option<u32>,
     /// Operations that take a snapshot, per mille, instead of what the seed draws.

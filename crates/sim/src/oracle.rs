@@ -1,26 +1,27 @@
 //! What every page must read as.
 //!
-//! The oracle sees only what a program sees: writes, reads, and when an operation was asked for and when it was said to be
-//! done. It never looks at frames or slots, so nothing that the core believes can talk it into a wrong answer.
+//! The oracle sees only what a program sees: writes, reads, and when an operation was asked for and when it was said to
+//! be done. It never looks at frames or slots, so nothing that the core believes can talk it into a wrong answer.
 //!
 //! Usually a page has exactly one right content. Three things make it a small set of *candidates*:
 //!
-//! - under a *discard* the pages become zero at a moment that the program cannot know, perhaps more than once (a discard
-//!   that is answered with "more" starts over). So a page may hold what it held when nothing was dropped yet, or what it
-//!   holds when the last drop came before the first, second, … of the writes since. Each candidate knows which of the
-//!   running discards it has seen; when a discard ends, the candidates that have not seen it go;
-//! - under a *lazy free* it is the same, but nothing has to have been dropped when the call ends. From then on the page is
-//!   *freed*: it may become zero at any moment until it is written to. A write leaves as many candidates as there were, and
-//!   lets no further one arise: what was written is never lost. A lazy free that promises zeros is a discard here;
+//! - under a *discard* the pages become zero at a moment that the program cannot know, perhaps more than once (a
+//!   discard that is answered with "more" starts over). So a page may hold what it held when nothing was dropped yet,
+//!   or what it holds when the last drop came before the first, second, … of the writes since. Each candidate knows
+//!   which of the running discards it has seen; when a discard ends, the candidates that have not seen it go;
+//! - under a *lazy free* it is the same, but nothing has to have been dropped when the call ends. From then on the page
+//!   is *freed*: it may become zero at any moment until it is written to. A write leaves as many candidates as there
+//!   were, and lets no further one arise: what was written is never lost. A lazy free that promises zeros is a discard
+//!   here;
 //! - while a range is *volatile* it may be purged at any moment, and what is written meanwhile may be lost. When it is
 //!   said to have survived, the candidates that were purged go; when it is said to be purged, a discard has come first.
 //!
 //! A read removes the candidates that it contradicts, so a page that has shown zeros does not show old bytes again. No
-//! candidate left is a failure, and nothing weaker: old bytes after the end of a discard, a lost write, bytes of another
-//! page are all that.
+//! candidate left is a failure, and nothing weaker: old bytes after the end of a discard, a lost write, bytes of
+//! another page are all that.
 //!
-//! A failed load makes the pages of its folio *losable*: the core may poison them, and only them. A poisoned page must stay an
-//! error until a discard or a lazy free.
+//! A failed load makes the pages of its folio *losable*: the core may poison them, and only them. A poisoned page must
+//! stay an error until a discard or a lazy free.
 
 use millpond_core::{PageCount, PageIndex, PageRange};
 
@@ -62,7 +63,8 @@ struct Page {
     freed: bool,
     losable: bool,
     lost: bool,
-    /// A load failed, or its page was poisoned, while something was running that makes a lost page zeros: it may have come after that.
+    /// A load failed, or its page was poisoned, while something was running that makes a lost page zeros: it may have
+    /// come after that.
     lost_anew: bool,
 }
 
@@ -167,7 +169,8 @@ impl Oracle {
     /// The discard of `actor` is over; when not `whole`, it was refused on its way and may have dropped nothing.
     ///
     /// # Errors
-    /// A page cannot have been dropped: a read in between has shown old contents, and none after could have changed them.
+    /// A page cannot have been dropped: a read in between has shown old contents, and none after could have changed
+    /// them.
     pub fn discard_ends(&mut self, actor: usize, whole: bool) -> Check {
         for range in take_of(&mut self.discards, actor) {
             for page in range.pages() {

@@ -1,8 +1,8 @@
 //! What kind of world a seed lives in.
 //!
-//! One mixture of everything finds few bugs: a store that fails once in a hundred saves hardly ever fails twice in a row, and
-//! a run in which everything is slow never reaches deep reclaim. So each seed draws a profile first, calm in most
-//! respects and extreme in some, and the run draws its steps from that.
+//! One mixture of everything finds few bugs: a store that fails once in a hundred saves hardly ever fails twice in a
+//! row, and a run in which everything is slow never reaches deep reclaim. So each seed draws a profile first, calm in
+//! most respects and extreme in some, and the run draws its steps from that.
 
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{Config, Order, PageCount, PoolLayout};
@@ -20,10 +20,12 @@ pub const WITH_GROUPS: u64 = 1 << 24;
 /// The first seed whose world has files, beside groups.
 pub const WITH_FILES: u64 = 1 << 25;
 
-/// The first seed whose world is of small folios, in leaves that may leave by their tables; it has neither groups nor files.
+/// The first seed whose world is of small folios, in leaves that may leave by their tables; it has neither groups nor
+/// files.
 pub const WITH_LEAVES: u64 = 3 << 24;
 
-/// The first seed in whose world streams come to leaves that are in memory in pieces; it has neither groups nor files, either.
+/// The first seed in whose world streams come to leaves that are in memory in pieces; it has neither groups nor files,
+/// either.
 pub const WITH_STREAMS: u64 = 4 << 24;
 
 /// New seeds are drawn below this: as many of each kind.
@@ -84,9 +86,10 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// The profile of a seed. Those from [`WITH_GROUPS`] on have groups, and some of them several nodes; those from [`WITH_FILES`]
-    /// on files, too. Those from [`WITH_LEAVES`] on have leaves of small folios instead, little of what keeps a leaf where it is, and no groups;
-    /// those from [`WITH_STREAMS`] on have streams and single reads of what is rarely written.
+    /// The profile of a seed. Those from [`WITH_GROUPS`] on have groups, and some of them several nodes; those from
+    /// [`WITH_FILES`] on files, too. Those from [`WITH_LEAVES`] on have leaves of small folios instead, little of what
+    /// keeps a leaf where it is, and no groups; those from [`WITH_STREAMS`] on have streams and single reads of what is
+    /// rarely written.
     pub fn of(seed: u64, rng: &mut Rng) -> Self {
         let mut profile = Self::draw(rng);
         if seed >= WITH_LEAVES {

@@ -1,10 +1,11 @@
 //! Remaps and resizes, step by step, as the driver does them.
 //!
-//! Whoever moves pages has source and destination to itself: operations that are under way there come to an end first, and none
-//! is begun. What is at the destination is discarded. Then the gate closes, completions are told until no command is out, purges
-//! that were begun come to an end, and the pages move in core and memory. When the core wants a page back first, the gate opens
-//! for that, and is closed again. To the oracle a remap takes what is known of each page along, with its volatile ranges, and
-//! leaves zeros. What must be refused is asked for on the way, and changes nothing.
+//! Whoever moves pages has source and destination to itself: operations that are under way there come to an end first,
+//! and none is begun. What is at the destination is discarded. Then the gate closes, completions are told until no
+//! command is out, purges that were begun come to an end, and the pages move in core and memory. When the core wants a
+//! page back first, the gate opens for that, and is closed again. To the oracle a remap takes what is known of each
+//! page along, with its volatile ranges, and leaves zeros. What must be refused is asked for on the way, and changes
+//! nothing.
 
 use millpond_core::{
     Access, Event, LEAF_PAGES, PageCount, PageIndex, PageRange, PageState, Refusal, RegionId, Reply,

@@ -223,7 +223,8 @@ impl World {
 
     fn at_rest(&self) -> bool {
         // Under siege the background has no hope, and announced protections stay; so does whoever wants to drop a
-        // region that one of them uses (seed 11028227 took that for a thread that never ends; 6471214 read what such a thread was dropping).
+        // region that one of them uses (seed 11028227 took that for a thread that never ends; 6471214 read what such a
+        // thread was dropping).
         let stays = ProtectStage::Held { announced: true };
         let protects = |a: &Actor| match a.op {
             Some(Op::Protect { stage, .. }) => self.siege && stage == stays,

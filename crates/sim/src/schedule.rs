@@ -1,11 +1,11 @@
 //! Commands under way: which effect happens next, and which completion is told next.
 //!
-//! The driver carries commands out on any thread and in any order, and between an effect and the core's hearing of it lies
-//! any amount of time. So each command has two moments here, drawn apart: its effect on the simulated world, and its
-//! completion. Any of the commands under way may be next; some are held back for long.
+//! The driver carries commands out on any thread and in any order, and between an effect and the core's hearing of it
+//! lies any amount of time. So each command has two moments here, drawn apart: its effect on the simulated world, and
+//! its completion. Any of the commands under way may be next; some are held back for long.
 //!
-//! The rules that do not depend on what the world does are checked when a command comes in: one command a folio at a time, no
-//! frame and no page in two commands at once.
+//! The rules that do not depend on what the world does are checked when a command comes in: one command a folio at a
+//! time, no frame and no page in two commands at once.
 
 use millpond_core::{
     Command, CopyFrom, Event, FoldPart, Frame, LeafPages, Outcome, PageRange, SlotId,

@@ -4,8 +4,8 @@ use crate::{Options, Run, run};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
-/// Runs `seeds`, as many at once as there are processors, and hands each run to `each` when it is done, so in no particular order. False as soon as
-/// `each` is false; seeds that nobody has begun are left out then.
+/// Runs `seeds`, as many at once as there are processors, and hands each run to `each` when it is done, so in no
+/// particular order. False as soon as `each` is false; seeds that nobody has begun are left out then.
 ///
 /// ```
 /// use millpond_sim::{Options, run_each};
@@ -31,7 +31,8 @@ pub fn run_each(
         seeds.next()
     };
     thread::scope(|scope| {
-        // A run that is done waits until the one before is looked at, as their logs are long. When nobody looks any more, its thread ends.
+        // A run that is done waits until the one before is looked at, as their logs are long. When nobody looks any
+        // more, its thread ends.
         let (done, runs) = mpsc::sync_channel(0);
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             let done = done.clone();

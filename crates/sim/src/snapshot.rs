@@ -1,9 +1,9 @@
 //! Snapshots, step by step, as the driver takes them.
 //!
-//! Whoever takes one has its region to itself: operations that are under way there come to an end first, and none is begun.
-//! Base and copy are made; then the gate closes. Nobody begins anything any more, completions are told until no command is
-//! out, and in that quiet the pages change hands in memory and in the core. To the oracle a snapshot is a copy of what is
-//! known of each page; from then on source and copy are two regions like any others.
+//! Whoever takes one has its region to itself: operations that are under way there come to an end first, and none is
+//! begun. Base and copy are made; then the gate closes. Nobody begins anything any more, completions are told until no
+//! command is out, and in that quiet the pages change hands in memory and in the core. To the oracle a snapshot is a
+//! copy of what is known of each page; from then on source and copy are two regions like any others.
 //!
 //! The chains of bases are kept here as well, apart from the core, so that its answers can be told right from wrong.
 
@@ -327,8 +327,8 @@ impl World {
         lenders.iter().any(|block| block.contains(base))
     }
 
-    /// Pages whose marks an event may have changed without a command that names them: those of a folio that is lent, and
-    /// those that a merge went past.
+    /// Pages whose marks an event may have changed without a command that names them: those of a folio that is lent,
+    /// and those that a merge went past.
     pub(crate) fn silently_changed(&self, event: &Event, given: &[Command]) -> Vec<PageRange> {
         let mut changed = Vec::new();
         for command in given {

@@ -1,10 +1,10 @@
 //! Volatile ranges, step by step, as the driver does it.
 //!
-//! Marks are kept in the book, beside the core. Who needs memory and finds nothing lazily freed takes the oldest range out
-//! of the book and purges it before anything else is reclaimed. Whoever takes a mark back asks the book; when the range
-//! was purged, it first waits until no purge is under way (one that took the range before could still drop what is written
-//! to it now) and then discards what the purge has passed over. Whoever drops a region waits likewise, or what is written
-//! to the next region at its addresses could be dropped.
+//! Marks are kept in the book, beside the core. Who needs memory and finds nothing lazily freed takes the oldest range
+//! out of the book and purges it before anything else is reclaimed. Whoever takes a mark back asks the book; when the
+//! range was purged, it first waits until no purge is under way (one that took the range before could still drop what
+//! is written to it now) and then discards what the purge has passed over. Whoever drops a region waits likewise, or
+//! what is written to the next region at its addresses could be dropped.
 
 use millpond_core::volatile::VolatileRefusal;
 use millpond_core::{Event, GroupId, PageCount, PageRange, Reclaimer, Refusal, Reply};

@@ -1,8 +1,8 @@
 //! The world around the core: everything that happens goes through here, and is checked here.
 //!
-//! [`World::hold`] is the only call of `Core::handle`: it logs, counts and collects the commands, as a driver does that holds
-//! the core's lock. [`World::give_out`] lets go: it puts the commands where they belong and has what must hold at every
-//! moment checked. [`World::send`] is both. [`World::advance`] carries out one command or tells one completion.
+//! [`World::hold`] is the only call of `Core::handle`: it logs, counts and collects the commands, as a driver does that
+//! holds the core's lock. [`World::give_out`] lets go: it puts the commands where they belong and has what must hold at
+//! every moment checked. [`World::send`] is both. [`World::advance`] carries out one command or tells one completion.
 
 use std::collections::BTreeMap;
 

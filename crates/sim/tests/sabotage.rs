@@ -21,8 +21,8 @@ fn verdict_of(options: Options) -> String {
     what.unwrap_or_else(|| panic!("{:?} was not noticed", options.sabotage))
 }
 
-/// Whoever reads the page notices, or a look at the page of a base that would be read in its place, or zeros are taken for
-/// a purge that was not told.
+/// Whoever reads the page notices, or a look at the page of a base that would be read in its place, or zeros are taken
+/// for a purge that was not told.
 fn reads_wrong(what: &str) -> bool {
     let ways = ["reads", "stands for", "was purged"];
     ways.iter().any(|way| what.contains(way))

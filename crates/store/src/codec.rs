@@ -49,15 +49,16 @@ pub(crate) struct Want<'a> {
 pub(crate) struct Stored<'a> {
     /// Nothing for a fill.
     pub(crate) bytes: &'a [u8],
-    /// The checksums of its pages, where they are kept: the block's own is made of them, and each page has a stream of its own.
+    /// The checksums of its pages, where they are kept: the block's own is made of them, and each page has a stream of
+    /// its own.
     pub(crate) pages: Option<&'a PageSums>,
 }
 
 /// Checksums of pages, as they are stored.
 pub(crate) type PageSums = [[u8; size_of::<u128>()]];
 
-/// Restores a part of `block` from what is `stored` of it, and checks every page that it hands out. `plain` is asked for
-/// when a part has to be cut from a decompressed block.
+/// Restores a part of `block` from what is `stored` of it, and checks every page that it hands out. `plain` is asked
+/// for when a part has to be cut from a decompressed block.
 ///
 /// What is checked is the copy that the caller gets, whenever the block is wanted whole or its pages have checksums of
 /// their own ([`paged`]); else all of the block is.

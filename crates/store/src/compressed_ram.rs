@@ -22,7 +22,8 @@ use rustix::io::Errno;
 /// Records that a slot of 64 KiB has.
 const FEW: usize = 4;
 
-/// Lines of a stream that are asked for ahead: the processor asks for the rest by itself once it sees the first ones read.
+/// Lines of a stream that are asked for ahead: the processor asks for the rest by itself once it sees the first ones
+/// read.
 const EXPECTED: usize = 4;
 
 /// How a [`CompressedRam`] is to be.
@@ -133,8 +134,8 @@ impl CompressedRam {
             Kind::Raw => (0, len),
             Kind::Lz4 => (kept_sums(len), block.size.into()),
         };
-        // SAFETY: the slot is pinned, so its objects stay, and none is written after it was published. The object has at
-        // least the bytes that were put in it.
+        // SAFETY: the slot is pinned, so its objects stay, and none is written after it was published. The object has
+        // at least the bytes that were put in it.
         let object = unsafe {
             std::slice::from_raw_parts(self.arena.address(Place(block.place)), sums + bytes)
         };
@@ -145,12 +146,13 @@ impl CompressedRam {
         }
     }
 
-    /// Asks for what is read first of a block of `len` bytes, when it is wanted `from` that many bytes on: its checksums and ends, and its stream, which
-    /// starts about there. The ends would tell exactly, but one miss later.
+    /// Asks for what is read first of a block of `len` bytes, when it is wanted `from` that many bytes on: its
+    /// checksums and ends, and its stream, which starts about there. The ends would tell exactly, but one miss later.
     ///
-    /// Compressed memory is in no cache: a load waited for the record, for sums and ends, and for the stream, one after the other. 0.65 µs a page for 0.73, 1.55
-    /// for 1.76 of Python's. A fault knows the page before it has memory for it, and asks for the record then and for these when it has: 4.07 µs for 4.24
-    /// of an access at random, of which every second one loads (4.11 with the record alone).
+    /// Compressed memory is in no cache: a load waited for the record, for sums and ends, and for the stream, one after
+    /// the other. 0.65 µs a page for 0.73, 1.55 for 1.76 of Python's. A fault knows the page before it has memory for
+    /// it, and asks for the record then and for these when it has: 4.07 µs for 4.24 of an access at random, of which
+    /// every second one loads (4.11 with the record alone).
     fn expect_block(&self, block: &Block, len: usize, from: usize) {
         if block.kind != Kind::Lz4 {
             return;
@@ -164,7 +166,8 @@ impl CompressedRam {
         }
     }
 
-    /// Asks for the checksums that a page will be compared with, while its own is taken: 0.82 µs for 0.89 when it is unchanged.
+    /// Asks for the checksums that a page will be compared with, while its own is taken: 0.82 µs for 0.89 when it is
+    /// unchanged.
     fn expect_sums(&self, part: SlotPart, len: usize) {
         let Some(slot) = self.table.pin(part.slot) else {
             return;
@@ -182,8 +185,8 @@ impl CompressedRam {
         self.table.pin(slot).is_some()
     }
 
-    /// Lets compressed data take at most `bytes` of RAM from now on, within the limit that the store was made with. Whether that
-    /// is more than before.
+    /// Lets compressed data take at most `bytes` of RAM from now on, within the limit that the store was made with.
+    /// Whether that is more than before.
     pub(crate) fn limit_ram(&self, bytes: u64) -> bool {
         let most = self.max_bytes.unwrap_or(u64::MAX);
         let bytes = bytes.max(Self::MIN_BYTES).min(most);

@@ -1,11 +1,11 @@
 //! What is known about a folio's contents before any of it is stored.
 //!
-//! A folio is cut into blocks, so that a part of a 2 MiB slot can be loaded without decompressing all
-//! of it. Each page has its own checksum, so each load verifies every byte that it hands out, and a page that was loaded
-//! alone can be told to be unchanged. How
-//! long a block is, is the store's choice. In RAM it is 16 KiB, in which each page is compressed by itself ([`paged`](crate::paged)): one page of a block of
-//! 64 KiB took 6 µs to get at, of which 5 went into its neighbours. In a file it is 64 KiB, as a block begins at a block of the file, and what is left of
-//! that is lost; inside, it is compressed by 16 KiB as well (`file/segments.rs`).
+//! A folio is cut into blocks, so that a part of a 2 MiB slot can be loaded without decompressing all of it. Each page
+//! has its own checksum, so each load verifies every byte that it hands out, and a page that was loaded alone can be
+//! told to be unchanged. How long a block is, is the store's choice. In RAM it is 16 KiB, in which each page is
+//! compressed by itself ([`paged`](crate::paged)): one page of a block of 64 KiB took 6 µs to get at, of which 5 went
+//! into its neighbours. In a file it is 64 KiB, as a block begins at a block of the file, and what is left of that is
+//! lost; inside, it is compressed by 16 KiB as well (`file/segments.rs`).
 
 use crate::checksum::{BLOCK_PAGES, Checksums};
 use crate::mem::PAGE;
@@ -60,8 +60,8 @@ pub(crate) struct ImageBlock<'a> {
 }
 
 impl<'a> Image<'a> {
-    /// Sums up `data`, 1 to 512 pages, by blocks of `block` bytes, with room for a checksum of each page; `None` when it
-    /// is not that.
+    /// Sums up `data`, 1 to 512 pages, by blocks of `block` bytes, with room for a checksum of each page; `None` when
+    /// it is not that.
     pub(crate) fn of(
         data: &'a [u8],
         block: usize,
@@ -177,8 +177,8 @@ impl<'a> Image<'a> {
                 .eq(self.blocks().map(|block| (block.sum, block.word.is_some())))
     }
 
-    /// Whether the slot holds this from page `first` on, as far as its records and `stored` tell: that answers for a page of a
-    /// block whose bytes are stored, by the page's number in the block.
+    /// Whether the slot holds this from page `first` on, as far as its records and `stored` tell: that answers for a
+    /// page of a block whose bytes are stored, by the page's number in the block.
     pub(crate) fn is_held_from(
         &self,
         slot: &Pinned<'_>,

@@ -3,7 +3,8 @@
 //! Every store here implements [`millpond_core::port::Store`]:
 //!
 //! - [`CompressedRam`]: LZ4 in an arena of its own. The usual one.
-//! - [`FileStore`]: an unlinked temporary file, or a file of a given name, with direct I/O where the file system has it.
+//! - [`FileStore`]: an unlinked temporary file, or a file of a given name, with direct I/O where the file system has
+//!   it.
 //! - [`Spill`]: compressed RAM until that is full, the file afterwards.
 //! - [`Null`]: no store; every save answers `Full`.
 //!

@@ -1,17 +1,17 @@
 //! LZ4 blocks, decompressed as far as they are wanted.
 //!
-//! A block is a row of sequences: a token, some literal bytes, and where behind here to copy from how much. Nothing points
-//! forward, so the start of a block can be had without the rest: a page of a file's segment of four is its neighbours' work up to
-//! the page and no further. (The reference library can stop early too, but then takes longer for a fourth of 16 KiB than for all of
-//! it.)
+//! A block is a row of sequences: a token, some literal bytes, and where behind here to copy from how much. Nothing
+//! points forward, so the start of a block can be had without the rest: a page of a file's segment of four is its
+//! neighbours' work up to the page and no further. (The reference library can stop early too, but then takes longer for
+//! a fourth of 16 KiB than for all of it.)
 //!
-//! *Runs.* Half-empty heaps and arrays of small numbers compress to matches that overlap themselves: eight bytes, again and
-//! again. Copied from where they start, what is there to be copied doubles with each step, so 3 KiB of them are nine moves
-//! and not 384. Short copies, which is what everything else consists of, have a fixed length and are overwritten
-//! by what follows.
+//! *Runs.* Half-empty heaps and arrays of small numbers compress to matches that overlap themselves: eight bytes, again
+//! and again. Copied from where they start, what is there to be copied doubles with each step, so 3 KiB of them are
+//! nine moves and not 384. Short copies, which is what everything else consists of, have a fixed length and are
+//! overwritten by what follows.
 //!
-//! For a whole block of text or code the library is faster by a third or a half, and is used. A page of a segment of four
-//! takes 0.9 times its time on average then, and 0.4 times where data is made of runs.
+//! For a whole block of text or code the library is faster by a third or a half, and is used. A page of a segment of
+//! four takes 0.9 times its time on average then, and 0.4 times where data is made of runs.
 //!
 //! This is safe code: damaged input ends in an error or in wrong bytes, which the checksum finds.
 

@@ -66,7 +66,8 @@ impl Mapping {
         let wide = Self::new(2 * len)?;
         let start = wide.into_raw();
         let before = start.addr().next_multiple_of(len) - start.addr();
-        // SAFETY: three parts of a mapping that nobody else knows, each a mapping by itself: the outer two are given back.
+        // SAFETY: three parts of a mapping that nobody else knows, each a mapping by itself: the outer two are given
+        // back.
         unsafe {
             let base = start.add(before);
             for (part, bytes) in [(start, before), (base.add(len), len - before)] {
@@ -93,8 +94,8 @@ impl Mapping {
     /// Takes ownership back.
     ///
     /// # Safety
-    /// `base` came from [`Mapping::into_raw`] of a mapping of `len` bytes, or is a part of one, of `len` bytes, and was not taken
-    /// back before.
+    /// `base` came from [`Mapping::into_raw`] of a mapping of `len` bytes, or is a part of one, of `len` bytes, and was
+    /// not taken back before.
     pub(crate) unsafe fn from_raw(base: *mut u8, len: usize) -> Self {
         debug_assert!(!base.is_null() && len.is_multiple_of(PAGE));
         // SAFETY: the caller hands over a live mapping, which is never at address zero.

@@ -5,17 +5,20 @@
 //!          16 bytes                    2 bytes                    LZ4, or as it is
 //! ```
 //!
-//! A block was one stream. LZ4 looks back, so whoever wanted the fourth page had to decompress three others before it, and who reads at random
-//! wants one page of a folio that left with its neighbours. Of what programs had in memory (Python, SQLite, a C++ compiler) a page took
-//! 4.0, 3.5 and 4.8 µs to get at on average, and takes 1.4 to 1.9, 1.5 and 1.7 to 2.0.
+//! A block was one stream. LZ4 looks back, so whoever wanted the fourth page had to decompress three others before it,
+//! and who reads at random wants one page of a folio that left with its neighbours. Of what programs had in memory
+//! (Python, SQLite, a C++ compiler) a page took 4.0, 3.5 and 4.8 µs to get at on average, and takes 1.4 to 1.9, 1.5 and
+//! 1.7 to 2.0.
 //!
-//! It costs what a page finds in the three before it: 31.4, 28.4 and 24.3 % of its size are left in place of 29.2, 24.1 and 22.8. The kernel's zram, which
-//! compresses by the page, pays that as well.
+//! It costs what a page finds in the three before it: 31.4, 28.4 and 24.3 % of its size are left in place of 29.2, 24.1
+//! and 22.8. The kernel's zram, which compresses by the page, pays that as well.
 //!
-//! A page that LZ4 does not shrink lies there as it is, and is told by its length. A block of a single page is its stream and nothing else.
+//! A page that LZ4 does not shrink lies there as it is, and is told by its length. A block of a single page is its
+//! stream and nothing else.
 //!
-//! *Whose decompressor.* The reference library is faster with many short sequences, ours ([`lz4`](crate::lz4)) with a few long ones: 0.75 for 0.88 µs a page of a
-//! quarter noise and the rest a run. So ours begins, and the library starts over after eight of them, which costs the others a few percent.
+//! *Whose decompressor.* The reference library is faster with many short sequences, ours ([`lz4`](crate::lz4)) with a
+//! few long ones: 0.75 for 0.88 µs a page of a quarter noise and the rest a run. So ours begins, and the library starts
+//! over after eight of them, which costs the others a few percent.
 
 use crate::codec::{compress, decompress};
 use crate::lz4::{Malformed, decompress_first};
@@ -27,7 +30,8 @@ const END: usize = size_of::<u16>();
 /// A page of so few sequences consists of long ones. With 16 the others paid 8 % for it.
 const FEW_SEQUENCES: usize = 8;
 
-/// Bytes of checksums that are kept before the streams of a block of `len` bytes: one for each page, unless the block's own is the only one.
+/// Bytes of checksums that are kept before the streams of a block of `len` bytes: one for each page, unless the block's
+/// own is the only one.
 pub(crate) fn kept_sums(len: usize) -> usize {
     match len / PAGE {
         1 => 0,
@@ -58,7 +62,8 @@ pub(crate) fn encode(block: &[u8], tables: &mut Tables, out: &mut [u8]) -> usize
     end
 }
 
-/// Restores page `number` of a block of `pages` pages from what [`encode`] made of it. What damaged bytes give is refused by the checksum.
+/// Restores page `number` of a block of `pages` pages from what [`encode`] made of it. What damaged bytes give is
+/// refused by the checksum.
 pub(crate) fn decode(
     bytes: &[u8],
     pages: usize,

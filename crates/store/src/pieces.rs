@@ -1,5 +1,5 @@
-//! Arrays that take memory as they are used: in pieces of 4,096 entries, which are mapped when first needed and never move, so that
-//! readers need no lock to find an entry.
+//! Arrays that take memory as they are used: in pieces of 4,096 entries, which are mapped when first needed and never
+//! move, so that readers need no lock to find an entry.
 
 use crate::mem::{Mapping, PAGE};
 use rustix::io::Errno;
@@ -54,7 +54,8 @@ impl<T: Entry> Pieces<T> {
     /// An entry whose piece is there.
     pub(crate) fn get(&self, index: u64) -> Option<&T> {
         let piece = self.directory().get(index as usize / PIECE)?.load(Acquire);
-        // SAFETY: a piece that is published is mapped, holds `PIECE` entries and lives as long as `self`. Zeros are valid.
+        // SAFETY: a piece that is published is mapped, holds `PIECE` entries and lives as long as `self`. Zeros are
+        // valid.
         (!piece.is_null()).then(|| unsafe { &*piece.add(index as usize % PIECE) })
     }
 
@@ -96,7 +97,8 @@ impl<T> Drop for Pieces<T> {
         };
         for piece in used.iter().map(|place| place.load(Relaxed)) {
             if !piece.is_null() {
-                // SAFETY: the piece came from `into_raw` of a mapping of this length, and no entry is borrowed any more.
+                // SAFETY: the piece came from `into_raw` of a mapping of this length, and no entry is borrowed any
+                // more.
                 drop(unsafe { Mapping::from_raw(piece.cast(), PIECE * size_of::<T>()) });
             }
         }

@@ -1,10 +1,10 @@
 //! Where the bytes of each slot are: one record of 32 bytes a block, found by slot number.
 //!
-//! Slot numbers are dense, so the table is an array, in pieces of 4,096 records that are mapped
-//! when first needed and never move: readers need no lock to find a record. The record at a slot's
-//! own number is its *head* and describes its first block; longer slots have a *run* of further records, side by side, from
-//! a pool. (They were a chain. One page of a slot of 2 MiB then took 64 records to find, a tenth of a random read.) Runs have
-//! powers of two as lengths, like slots, so a run has one record too many; a free one can be split, and is never joined again.
+//! Slot numbers are dense, so the table is an array, in pieces of 4,096 records that are mapped when first needed and
+//! never move: readers need no lock to find a record. The record at a slot's own number is its *head* and describes its
+//! first block; longer slots have a *run* of further records, side by side, from a pool. (They were a chain. One page
+//! of a slot of 2 MiB then took 64 records to find, a tenth of a random read.) Runs have powers of two as lengths, like
+//! slots, so a run has one record too many; a free one can be split, and is never joined again.
 //!
 //! The core promises not to use a slot for two things at once. Were it to break that promise, a
 //! load could read memory that a release just gave back, so the head also counts its readers: a

@@ -9,9 +9,10 @@
 //! one key, so that they are made once for both.
 //!
 //! How much of it may be RAM changes while it runs ([`Store::limit_ram`]): a program that needs more for what cannot be
-//! managed, its code above all, leaves less for everything else. Where what is in RAM takes a quarter of its size or less, the front may
-//! have half as much again: each page that it takes from the program keeps four or more from the file, where a page costs ten times as much. (redis-server over
-//! four times its memory, compressed 20 times, had one page in ten in the file, and took 29 s for 11.)
+//! managed, its code above all, leaves less for everything else. Where what is in RAM takes a quarter of its size or
+//! less, the front may have half as much again: each page that it takes from the program keeps four or more from the
+//! file, where a page costs ten times as much. (redis-server over four times its memory, compressed 20 times, had one
+//! page in ten in the file, and took 29 s for 11.)
 
 use crate::compressed_ram::CompressedRam;
 use crate::file::FileStore;

@@ -1,6 +1,6 @@
-//! A program that has much beside its managed memory leaves little for a store in RAM, and nobody knows how much before it
-//! runs. python3 with 10.6 MiB of code in a budget of 22 MiB went 1.4 MiB over it, because the store had filled a quarter of
-//! the budget and the frames could not go below their least.
+//! A program that has much beside its managed memory leaves little for a store in RAM, and nobody knows how much before
+//! it runs. python3 with 10.6 MiB of code in a budget of 22 MiB went 1.4 MiB over it, because the store had filled a
+//! quarter of the budget and the frames could not go below their least.
 
 mod common;
 

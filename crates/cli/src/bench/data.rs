@@ -1,8 +1,8 @@
 //! The data of the swap benchmark, and the order in which its pages are read.
 //!
 //! The first 1,024 bytes of a 4 KiB page are pseudo-random and the rest is the page's index again and again, so a page
-//! compresses to about a quarter, no two pages are the same, and every byte can be checked from the index alone. A page of *noise*
-//! is pseudo-random to its end and does not compress.
+//! compresses to about a quarter, no two pages are the same, and every byte can be checked from the index alone. A page
+//! of *noise* is pseudo-random to its end and does not compress.
 
 use serde::Serialize;
 
@@ -46,7 +46,8 @@ impl Contents {
         }
     }
 
-    /// Whether `page` is byte for byte what [`fill`](Self::fill) writes for `index`, its first word [`rewrite`]n so many times.
+    /// Whether `page` is byte for byte what [`fill`](Self::fill) writes for `index`, its first word [`rewrite`]n so
+    /// many times.
     #[must_use]
     pub fn matches(self, page: &[u8], index: usize, rewritten: u8) -> bool {
         let Some((random, rest)) = page.split_at_checked(self.random_bytes()) else {

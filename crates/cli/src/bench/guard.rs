@@ -9,8 +9,8 @@
 //! | SIGINT, SIGTERM, SIGHUP | the worker is killed, the main thread sees that and returns through the drop (see [`super::worker`]) |
 //! | SIGKILL | the kernel kills the worker (parent-death signal); the next run finds the file unlocked and not empty |
 //!
-//! The lock is the kernel's (`flock`), so it is never stale. The file is removed by its holder; whoever gets a lock on a file
-//! that has been removed meanwhile tries again, so two holders never stand on two files of the same name.
+//! The lock is the kernel's (`flock`), so it is never stale. The file is removed by its holder; whoever gets a lock on
+//! a file that has been removed meanwhile tries again, so two holders never stand on two files of the same name.
 
 use super::cgroup::{self, Hierarchy};
 use super::{BenchError, Skip, swap_file, zram};
@@ -202,7 +202,8 @@ impl Drop for Guard {
     }
 }
 
-/// Worker and group first: while they live the cgroup cannot be removed, and swap cannot be turned off without reading their memory back.
+/// Worker and group first: while they live the cgroup cannot be removed, and swap cannot be turned off without reading
+/// their memory back.
 fn put_back(made: &Made) -> io::Result<()> {
     if let Some((pid, start)) = made.worker {
         end_worker(pid, start);

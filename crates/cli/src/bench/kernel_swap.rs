@@ -1,8 +1,8 @@
 //! The kernel's side: plain anonymous memory in a memory cgroup, swapped by the kernel to zram with lz4, or to a file.
 //!
 //! The group holds the program's pages only: zram's memory belongs to no group. Millpond's side therefore runs with its
-//! store outside the budget too. Huge pages are off for the region, because the kernel swaps by 4 KiB here and a budget filled
-//! by huge pages would measure their splitting.
+//! store outside the budget too. Huge pages are off for the region, because the kernel swaps by 4 KiB here and a budget
+//! filled by huge pages would measure their splitting.
 
 use super::guard::Guard;
 use super::mapping::{Mapping, Pages};

@@ -1,7 +1,7 @@
 //! Private anonymous memory from the kernel, by pages of a chosen size: the other side of what is measured.
 //!
-//! Where the machine's setting is `madvise`, a mapping has huge pages if it asks for them; where it is `always`, unless it
-//! asks for small ones. So each mapping asks, and is aligned to 2 MiB, so that both kinds cover the same addresses.
+//! Where the machine's setting is `madvise`, a mapping has huge pages if it asks for them; where it is `always`, unless
+//! it asks for small ones. So each mapping asks, and is aligned to 2 MiB, so that both kinds cover the same addresses.
 
 use super::Skip;
 use rustix::mm::{Advice, MapFlags, ProtFlags};

@@ -1,4 +1,5 @@
-//! How much memory a measurement may take: one that makes the machine swap, or ends by its last resort, measures nothing.
+//! How much memory a measurement may take: one that makes the machine swap, or ends by its last resort, measures
+//! nothing.
 
 use super::Skip;
 use super::data::PAGE;

@@ -1,5 +1,5 @@
-//! Millpond's side: a region under a manager in this process, faults resolved by the faulting thread, or by a handler's as under
-//! `millpond run`. Whose memory the store's is: [`place`](super::place).
+//! Millpond's side: a region under a manager in this process, faults resolved by the faulting thread, or by a handler's
+//! as under `millpond run`. Whose memory the store's is: [`place`](super::place).
 
 use super::order::BenchOrder;
 use super::phases::{self, BroughtIn, Counted, Manner, Phases, Work};

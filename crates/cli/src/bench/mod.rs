@@ -39,15 +39,18 @@ use std::path::PathBuf;
 /// What can be measured.
 #[derive(Subcommand, Debug)]
 pub enum BenchCommand {
-    /// A region twice the budget: fill, random accesses, sequential read, verify; Millpond beside kernel swap to zram or to a file
+    /// A region twice the budget: fill, random accesses, sequential read, verify; Millpond beside kernel swap to zram
+    /// or to a file
     Swap(swap::SwapArgs),
-    /// Giving memory back lazily: cost, store reads, a program that allocates, reported sizes; Millpond beside the kernel
+    /// Giving memory back lazily: cost, store reads, a program that allocates, reported sizes; Millpond beside the
+    /// kernel
     #[command(name = "lazyfree")]
     LazyFree(lazyfree::LazyFreeArgs),
     /// Folios of any size: first touch, both patterns of reading in one region, waste, snapshots, the slowest faults;
     /// Millpond beside the kernel
     Folio(folio::FolioArgs),
-    /// Moving memory by its tables, and a vector that grows by pushes; Millpond beside `mremap` and the system's allocator
+    /// Moving memory by its tables, and a vector that grows by pushes; Millpond beside `mremap` and the system's
+    /// allocator
     Remap(remap::RemapArgs),
     /// Giving much memory back, at once and over and over; Millpond beside `munmap`
     Free(free::FreeArgs),

@@ -1,7 +1,8 @@
 //! A part of a benchmark: what its sides came to, how they compare, and the table that people see.
 //!
-//! A part has an `Outcome`, which says what one measured process found, and a kind of side, which says whose memory that was
-//! and how it was used. From both a part makes medians, a ratio for each pair of an own side and a kernel's, and its text.
+//! A part has an `Outcome`, which says what one measured process found, and a kind of side, which says whose memory
+//! that was and how it was used. From both a part makes medians, a ratio for each pair of an own side and a kernel's,
+//! and its text.
 
 use super::Skip;
 use super::rounds::{Measured, Median};

@@ -99,9 +99,9 @@ pub struct Phases {
 
 /// What came into memory, and how often something was asked for that was not there.
 ///
-/// Each fault asks for one page. What comes beside it was not asked for when it came, and if it is wanted later, that is no
-/// fault. So pages less faults are the most that can have come in vain; how much of it was used later is not looked
-/// at, and taken as not used.
+/// Each fault asks for one page. What comes beside it was not asked for when it came, and if it is wanted later, that
+/// is no fault. So pages less faults are the most that can have come in vain; how much of it was used later is not
+/// looked at, and taken as not used.
 ///
 /// Memory that was taken out of the program and is still in RAM (limbo) is apart: mapping it again brings nothing in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

@@ -1,7 +1,8 @@
 //! Where what does not fit goes, on both sides: to compressed RAM, or to a file.
 //!
-//! zram's memory is in no cgroup, so Millpond's compressed RAM is outside its budget as well: both sides may hold as many uncompressed
-//! bytes as the budget says. A file takes no memory worth mentioning from either; what Millpond's store of one takes is inside.
+//! zram's memory is in no cgroup, so Millpond's compressed RAM is outside its budget as well: both sides may hold as
+//! many uncompressed bytes as the budget says. A file takes no memory worth mentioning from either; what Millpond's
+//! store of one takes is inside.
 
 use millpond::StoreKind;
 use serde::Serialize;

@@ -19,9 +19,10 @@
 //! | `ratio` | kernel's median over Millpond's: `fill`, `sequential`, `verify` at the order given in `sequential_order`, `random` at the best order, given in `random_order`; null when a side was skipped |
 //!
 //! A `median` and each of `rounds` has `fill`, `random`, `sequential`, `verify`, `wrong_pages`, `random_major_faults`
-//! (as the side that resolves them counts them), `random_brought_in` (see [`BroughtIn`]; null for the kernel), `peak_rss_bytes` (as the kernel counts it for the process, Millpond's
-//! store included), and `peak_charged_bytes` (what Millpond's manager charged to its budget; null for the kernel). The
-//! median is taken of each time by itself; of `wrong_pages` and the peaks it is the highest.
+//! (as the side that resolves them counts them), `random_brought_in` (see [`BroughtIn`]; null for the kernel),
+//! `peak_rss_bytes` (as the kernel counts it for the process, Millpond's store included), and `peak_charged_bytes`
+//! (what Millpond's manager charged to its budget; null for the kernel). The median is taken of each time by itself; of
+//! `wrong_pages` and the peaks it is the highest.
 
 use super::data::Contents;
 use super::kernel_swap::Setting;

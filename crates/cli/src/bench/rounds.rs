@@ -1,7 +1,7 @@
 //! What the benchmarks have in common: sides that take turns, medians of their rounds, and the way both are printed.
 //!
-//! In turns, because a machine's speed drifts: other guests, heat, the page cache. Each round runs every side once, so a
-//! slow minute slows all of them; medians then drop the rounds that were disturbed.
+//! In turns, because a machine's speed drifts: other guests, heat, the page cache. Each round runs every side once, so
+//! a slow minute slows all of them; medians then drop the rounds that were disturbed.
 
 use super::BenchError;
 use super::data::PAGE;

@@ -1,5 +1,5 @@
-//! The result of a benchmark of several parts, for programs (JSON) and for people: what it was measured on, the parts, what was
-//! wanted and what was left out.
+//! The result of a benchmark of several parts, for programs (JSON) and for people: what it was measured on, the parts,
+//! what was wanted and what was left out.
 
 use super::order::BenchOrder;
 use super::part::Skips;

@@ -1,7 +1,7 @@
 //! A swap area of the benchmark's own: its header, and turning it on and off.
 //!
-//! The header carries a label, by which a later run knows an area that a killed run left behind from one that somebody else
-//! made under the same name.
+//! The header carries a label, by which a later run knows an area that a killed run left behind from one that somebody
+//! else made under the same name.
 
 use super::cgroup::retry;
 use std::ffi::CString;

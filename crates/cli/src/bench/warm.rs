@@ -1,9 +1,9 @@
 //! Free memory that is really there.
 //!
-//! In a virtual machine free memory may be memory that the host has taken back: a guest that reports its free pages has them
-//! gone after two seconds, and the next to touch them pays for finding others, 10 µs a page where the kernel's own share is 0.2 to 1.
-//! Whoever's turn comes after a pause would pay for all. So before each measured process as much memory as one takes is touched and
-//! given back, for every side alike.
+//! In a virtual machine free memory may be memory that the host has taken back: a guest that reports its free pages has
+//! them gone after two seconds, and the next to touch them pays for finding others, 10 µs a page where the kernel's own
+//! share is 0.2 to 1. Whoever's turn comes after a pause would pay for all. So before each measured process as much
+//! memory as one takes is touched and given back, for every side alike.
 
 use super::data::PAGE;
 use super::mapping::{Mapping, Pages};

@@ -1,8 +1,10 @@
-//! The measured processes: each measurement runs in a fresh process of this executable, and none outlives the benchmark.
+//! The measured processes: each measurement runs in a fresh process of this executable, and none outlives the
+//! benchmark.
 //!
 //! A fresh process each time, because a heap that was used before, a warm cache of the manager or a cgroup entered too
-//! late would favour one side, and with free memory that is there (`warm.rs`). Signals that ask the benchmark to end are blocked in the main thread and fetched by a thread of
-//! their own, which kills the worker; the main thread then sees its worker end, and returns through its guards.
+//! late would favour one side, and with free memory that is there (`warm.rs`). Signals that ask the benchmark to end
+//! are blocked in the main thread and fetched by a thread of their own, which kills the worker; the main thread then
+//! sees its worker end, and returns through its guards.
 
 use super::{BenchError, guard, warm};
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -89,7 +91,8 @@ impl Workers {
         }
     }
 
-    /// Runs `millpond bench-worker ARGUMENTS` and answers what it measured. `started` is told its number and start time.
+    /// Runs `millpond bench-worker ARGUMENTS` and answers what it measured. `started` is told its number and start
+    /// time.
     ///
     /// # Errors
     /// When it cannot be started, fails, or somebody asked for the end.

@@ -65,8 +65,8 @@ pub fn remove(id: u32) -> io::Result<()> {
     retry(|| fs::write(format!("{CONTROL}/hot_remove"), id.to_string()))
 }
 
-/// A device without a size has been added and not yet used; one with our label has. One that was sized, and whoever did so killed before it
-/// was formatted, reads as zeros.
+/// A device without a size has been added and not yet used; one with our label has. One that was sized, and whoever did
+/// so killed before it was formatted, reads as zeros.
 fn is_ours(id: u32) -> bool {
     let size = fs::read_to_string(sys(id, "disksize")).unwrap_or_default();
     size.trim() == "0"

@@ -1,16 +1,17 @@
 //! `millpond record`: a program's page accesses, as a trace for `millpond replay`.
 //!
-//! The program runs as under `millpond run`, but only a small window of its pages stays mapped, so that each page is seen
-//! again and again as it is used (`millpond/src/driver/record.rs` says what such a trace is worth). Pages outside of the
-//! window stay in RAM: the budget is all of the machine's unless one is given.
+//! The program runs as under `millpond run`, but only a small window of its pages stays mapped, so that each page is
+//! seen again and again as it is used (`millpond/src/driver/record.rs` says what such a trace is worth). Pages outside
+//! of the window stay in RAM: the budget is all of the machine's unless one is given.
 //!
-//! What is recorded is managed memory: malloc, anonymous mmap, brk, in units of 4 KiB. Code, static variables, the first
-//! thread's stack, files and shared mappings are not.
+//! What is recorded is managed memory: malloc, anonymous mmap, brk, in units of 4 KiB. Code, static variables, the
+//! first thread's stack, files and shared mappings are not.
 //!
 //! Each process is a stream of its own, and one that becomes another program begins another stream. The longest goes to
-//! the file that was named, the next to that name with `.2`, and so on: programs are often started by scripts, whose memory nobody
-//! asks about. Streams that did not outgrow the window say nothing and are dropped. The files grow while the program runs, by a
-//! thread that takes what is on the tapes ([`Tapes`]), without names, so that a file under its name is a whole trace.
+//! the file that was named, the next to that name with `.2`, and so on: programs are often started by scripts, whose
+//! memory nobody asks about. Streams that did not outgrow the window say nothing and are dropped. The files grow while
+//! the program runs, by a thread that takes what is on the tapes ([`Tapes`]), without names, so that a file under its
+//! name is a whole trace.
 
 mod streams;
 
@@ -36,8 +37,8 @@ pub struct RecordArgs {
     /// Where the trace goes: the longest one when there are several processes, the others to FILE.2, FILE.3 …
     #[arg(short, long, value_name = "FILE", default_value = "millpond.trace")]
     output: PathBuf,
-    /// Pages that stay mapped, 64 or more: caches of a few times as many and larger can be replayed. A smaller window sees
-    /// more, and slows the program down more
+    /// Pages that stay mapped, 64 or more: caches of a few times as many and larger can be replayed. A smaller window
+    /// sees more, and slows the program down more
     #[arg(long, value_name = "PAGES", default_value = "256", value_parser = parse_window)]
     window: u32,
     /// The RAM budget; all of the machine's unless given

@@ -133,8 +133,8 @@ impl Streams {
             })
     }
 
-    /// Ends all files and gives them their names, the longest stream first. Streams with no more than `least` entries are dropped, unless
-    /// there are no longer ones; also how many those are.
+    /// Ends all files and gives them their names, the longest stream first. Streams with no more than `least` entries
+    /// are dropped, unless there are no longer ones; also how many those are.
     ///
     /// # Errors
     /// When one cannot be written.

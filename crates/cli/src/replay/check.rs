@@ -1,7 +1,7 @@
 //! `--check-curve`: what the refault-distance curve of a run predicts for more memory, beside a replay with that much.
 //!
-//! Both are shares of the run's major faults: loads of pages that had been in memory before. First touches happen with any
-//! amount of memory and count for neither.
+//! Both are shares of the run's major faults: loads of pages that had been in memory before. First touches happen with
+//! any amount of memory and count for neither.
 
 use millpond_replay::core_policy::{CoreError, CorePolicy};
 use millpond_replay::policies::{Misses, Policy};

@@ -1,8 +1,9 @@
-//! `millpond replay`: what a trace of page accesses would cost in less memory, under Millpond's policy and under others.
+//! `millpond replay`: what a trace of page accesses would cost in less memory, under Millpond's policy and under
+//! others.
 //!
-//! The trace is read once and held in memory; each policy and size is a run of its own from an empty cache, as many at a
-//! time as there are processors. Traces come from `millpond record`, from valgrind's lackey, or from other collections:
-//! `millpond_replay::import` says which.
+//! The trace is read once and held in memory; each policy and size is a run of its own from an empty cache, as many at
+//! a time as there are processors. Traces come from `millpond record`, from valgrind's lackey, or from other
+//! collections: `millpond_replay::import` says which.
 
 mod check;
 mod report;

@@ -55,8 +55,8 @@ pub struct RunArgs {
     /// accesses asks for, up to the largest or to N
     #[arg(long, value_name = "N|adaptive|adaptive:N", default_value = "adaptive")]
     order: OrderPolicy,
-    /// Keep memory that the program frees until it is wanted elsewhere, so that using it again costs nothing; off gives it
-    /// back at once
+    /// Keep memory that the program frees until it is wanted elsewhere, so that using it again costs nothing; off gives
+    /// it back at once
     #[arg(long, value_name = "WHEN", default_value = "on")]
     lazy_purge: Switch,
     /// The program and its arguments

@@ -3,12 +3,12 @@
 //! A supervisor stands between a shell and a program and should not be seen. So: everything that somebody sends to it
 //! is handed on to the program. What the kernel sends because of the terminal (^C, ^\, a closed terminal, a resized
 //! window) goes to the whole foreground group and has reached the program already, so it is dropped here. The signals
-//! are blocked and fetched with `sigtimedwait`, so nothing runs in a handler and no wake-up is lost between a check and a wait.
-//! Stop signals keep their default: ^Z stops both, `fg` continues both.
+//! are blocked and fetched with `sigtimedwait`, so nothing runs in a handler and no wake-up is lost between a check and
+//! a wait. Stop signals keep their default: ^Z stops both, `fg` continues both.
 //!
-//! The program must find the mask and the dispositions that the supervisor was started with. Rust's runtime sets SIGPIPE
-//! to be ignored before `main` runs, and an ignored signal stays ignored through exec, so `yes | head` would never end.
-//! Hence an initializer that looks at the dispositions before the runtime does.
+//! The program must find the mask and the dispositions that the supervisor was started with. Rust's runtime sets
+//! SIGPIPE to be ignored before `main` runs, and an ignored signal stays ignored through exec, so `yes | head` would
+//! never end. Hence an initializer that looks at the dispositions before the runtime does.
 
 use std::io;
 use std::mem::MaybeUninit;

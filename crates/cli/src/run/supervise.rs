@@ -24,7 +24,8 @@ pub struct Outcome {
     pub cpu: Duration,
     /// Highest `Rss` seen in `/proc/PID/smaps_rollup`, in bytes; zero when it was never seen.
     pub sampled_rss: u64,
-    /// What the kernel gives as the highest resident set of it and of its children, in bytes, by the mark that it keeps itself.
+    /// What the kernel gives as the highest resident set of it and of its children, in bytes, by the mark that it keeps
+    /// itself.
     pub kernel_max_rss: u64,
 }
 

@@ -1,7 +1,7 @@
 //! The counters by Linux's names, as a board's fields give them.
 //!
-//! Names are those of `/proc/vmstat` where Linux has such a counter. What only Millpond has is named in the same manner; what
-//! each means is said at [`millpond::VmStat`].
+//! Names are those of `/proc/vmstat` where Linux has such a counter. What only Millpond has is named in the same
+//! manner; what each means is said at [`millpond::VmStat`].
 
 use millpond_board::{Field, Fields};
 
@@ -145,8 +145,8 @@ pub const ALL: [Counter; 80] = [
     Counter::gauge(Field::PeakRss),
 ];
 
-/// Whether a gauge is the highest of the processes' and no sum: latencies cannot be added, nor settings that all have, and peaks
-/// of several processes do not fall together.
+/// Whether a gauge is the highest of the processes' and no sum: latencies cannot be added, nor settings that all have,
+/// and peaks of several processes do not fall together.
 #[must_use]
 pub fn is_highest(counter: &Counter) -> bool {
     matches!(

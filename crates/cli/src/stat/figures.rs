@@ -1,12 +1,12 @@
 //! What is made of the slots of a board at one moment, and of what changed since another.
 //!
-//! Each process writes its counters at times of its own. A rate is therefore what a process counted between two writings over the
-//! time between *them*, which its slot knows, and not over the time between two looks; the rates of several processes add up. The
-//! first time there is no other moment, and a rate is over the process's life.
+//! Each process writes its counters at times of its own. A rate is therefore what a process counted between two
+//! writings over the time between *them*, which its slot knows, and not over the time between two looks; the rates of
+//! several processes add up. The first time there is no other moment, and a rate is over the process's life.
 //!
-//! What reclaim achieves is said as Linux's people say it: *efficiency* is pages freed for each page looked at, *velocity* pages
-//! looked at each second. Low efficiency at high velocity means that reclaim looks for what is not there; direct velocity beside
-//! that of kswapd (the background thread), that programs wait because it is late.
+//! What reclaim achieves is said as Linux's people say it: *efficiency* is pages freed for each page looked at,
+//! *velocity* pages looked at each second. Low efficiency at high velocity means that reclaim looks for what is not
+//! there; direct velocity beside that of kswapd (the background thread), that programs wait because it is late.
 
 use super::counters::{ALL, is_highest};
 use super::is_alive;

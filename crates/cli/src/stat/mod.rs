@@ -1,8 +1,8 @@
 //! `millpond stat`: the counters of a process that runs, like `vmstat`.
 //!
-//! A process under `millpond run`, and one whose managers are built with `.publish(name)`, writes its counters on a board ten
-//! times a second ([`millpond_board`]). This command looks at boards and disturbs nobody: it has no right to write there, and
-//! a process that is looked at does not learn of it.
+//! A process under `millpond run`, and one whose managers are built with `.publish(name)`, writes its counters on a
+//! board ten times a second ([`millpond_board`]). This command looks at boards and disturbs nobody: it has no right to
+//! write there, and a process that is looked at does not learn of it.
 //!
 //! | asked for | shown |
 //! | --- | --- |
@@ -11,8 +11,8 @@
 //! | `PID --curve` | what more memory would have saved of its major faults so far |
 //! | `PID INTERVAL [COUNT]` | a line each so many seconds: of the time since the start first, as `vmstat` does, then of each interval |
 //!
-//! `PID` may be a `millpond run`, which means all its processes together, one of these processes, or a process that publishes by
-//! itself.
+//! `PID` may be a `millpond run`, which means all its processes together, one of these processes, or a process that
+//! publishes by itself.
 
 mod counters;
 mod figures;
@@ -34,7 +34,8 @@ use table::{Listing, Table};
 /// `millpond stat`'s arguments.
 #[derive(Args, Debug)]
 pub struct StatArgs {
-    /// A `millpond run`, one of its processes, or a process that publishes its counters; all of these are listed without it
+    /// A `millpond run`, one of its processes, or a process that publishes its counters; all of these are listed
+    /// without it
     #[arg(value_parser = clap::value_parser!(i32).range(1..))]
     pid: Option<i32>,
     /// Seconds between two lines, 0.1 at least; without it all counters are printed once

@@ -44,8 +44,8 @@ pub fn stub(directory: &Path) -> PathBuf {
 }
 
 /// `millpond run --ram 64M OPTIONS -- COMMAND`, with signals as a terminal has them. What runs in the background of a
-/// script has inherited that interrupts are ignored, and what `nohup` started, that hangups are; so would the program under
-/// test, and a shell cannot trap what it found ignored.
+/// script has inherited that interrupts are ignored, and what `nohup` started, that hangups are; so would the program
+/// under test, and a shell cannot trap what it found ignored.
 pub fn run(options: &[&str], command: &[&str]) -> Command {
     let mut run = Command::new(millpond());
     // SAFETY: `signal` is allowed between fork and exec.

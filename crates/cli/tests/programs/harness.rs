@@ -22,8 +22,8 @@ pub fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// The executable, with the real library beside it. The library is built now, as no dependency of a test can be a
-/// shared library: as a part of the workspace, as `./test` has done already. By itself its dependencies would have other features, and
-/// be built again for 80 s.
+/// shared library: as a part of the workspace, as `./test` has done already. By itself its dependencies would have
+/// other features, and be built again for 80 s.
 pub fn millpond() -> &'static Path {
     static BUILT: OnceLock<()> = OnceLock::new();
     let program = Path::new(env!("CARGO_BIN_EXE_millpond"));
@@ -122,8 +122,8 @@ fn descendants(pid: u32, found: &mut BTreeSet<u32>) {
     }
 }
 
-/// Resident memory of one process by the kernel's counter. A walk over its mappings (`smaps_rollup`) meets pages twice that
-/// move meanwhile: 97 MB was its highest sample in a budget of 85, when the counter never exceeded that.
+/// Resident memory of one process by the kernel's counter. A walk over its mappings (`smaps_rollup`) meets pages twice
+/// that move meanwhile: 97 MB was its highest sample in a budget of 85, when the counter never exceeded that.
 pub fn rss(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

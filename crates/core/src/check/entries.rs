@@ -107,8 +107,8 @@ impl Core {
         Ok(())
     }
 
-    /// Leaves that hold shadows only wait on the list of their lruvec, each once, inside of regions; no leaf with shadows is charged to a group
-    /// that is gone.
+    /// Leaves that hold shadows only wait on the list of their lruvec, each once, inside of regions; no leaf with
+    /// shadows is charged to a group that is gone.
     fn check_shadows(&self) -> Result<(), String> {
         let mut listed = HashSet::new();
         for (vec, _) in self.lru.iter() {

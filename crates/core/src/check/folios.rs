@@ -126,7 +126,8 @@ impl Core {
         Ok(())
     }
 
-    /// What is charged to a group is what its folios are, and those of the groups below it; what it holds, its regions' entries.
+    /// What is charged to a group is what its folios are, and those of the groups below it; what it holds, its regions'
+    /// entries.
     pub(super) fn check_charges(&self) -> Result<(), String> {
         let mut found: HashMap<GroupId, [u32; 7]> = HashMap::new();
         // What stands for poison is charged to nobody: its group does not wait for it.

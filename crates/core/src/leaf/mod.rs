@@ -10,12 +10,13 @@
 //! the empty entry. Giving a page an entry therefore never allocates, and a table that has become empty is the
 //! next one to be used again.
 //!
-//! What left memory leaves its *shadow* behind: the bits of an entry that its kind has no use for ([`workingset`](crate::workingset)
-//! says what they mean). A page in the store, and one that was given up as zeros, have an entry anyway, and its shadow
-//! costs nothing. A page whose contents were dropped has nothing but a shadow: its entry reads as empty. A table that
-//! holds nothing else is memory spent on the past; it waits on a list of its lruvec, oldest first, to be dropped when
-//! there are too many (`past`). Who is on these lists follows from the counts of each table alone, and every change of an entry goes through
-//! `LeafTable::change_part`, so that every path keeps them right.
+//! What left memory leaves its *shadow* behind: the bits of an entry that its kind has no use for
+//! ([`workingset`](crate::workingset) says what they mean). A page in the store, and one that was given up as zeros,
+//! have an entry anyway, and its shadow costs nothing. A page whose contents were dropped has nothing but a shadow: its
+//! entry reads as empty. A table that holds nothing else is memory spent on the past; it waits on a list of its lruvec,
+//! oldest first, to be dropped when there are too many (`past`). Who is on these lists follows from the counts of each
+//! table alone, and every change of an entry goes through `LeafTable::change_part`, so that every path keeps them
+//! right.
 
 mod packing;
 mod past;
@@ -144,7 +145,8 @@ impl LeafTable {
         })
     }
 
-    /// How many pages of `block`, which are in one leaf, are zero though touched before, if every page of it reads as zeros and is in no folio.
+    /// How many pages of `block`, which are in one leaf, are zero though touched before, if every page of it reads as
+    /// zeros and is in no folio.
     pub(crate) fn blank(&self, block: PageRange) -> Option<u32> {
         let mut zeros = 0;
         for bits in self.part(block).into_iter().flatten() {
@@ -170,8 +172,8 @@ impl LeafTable {
         (table != NO_TABLE).then(|| &self.entries[Self::places(table, part)])
     }
 
-    /// Changes the entries of `range`: what each becomes is said by its number in the range's part of a leaf and what it was. Who is
-    /// counted, and which table is on which list, is looked at once a leaf.
+    /// Changes the entries of `range`: what each becomes is said by its number in the range's part of a leaf and what
+    /// it was. Who is counted, and which table is on which list, is looked at once a leaf.
     fn change(&mut self, range: PageRange, to: impl Fn(u32, u64) -> u64) {
         let mut rest = range;
         while !rest.is_empty() {
@@ -282,8 +284,8 @@ impl LeafTable {
         let table = self.free.pop().unwrap_or_else(|| {
             self.past.push(Past::default());
             self.fresh += 1;
-            // Written before it is read: reading memory that was never written maps the kernel's page of zeros, which the first write
-            // replaces, and that interrupts all processors that run the program.
+            // Written before it is read: reading memory that was never written maps the kernel's page of zeros, which
+            // the first write replaces, and that interrupts all processors that run the program.
             self.entries[Self::of_table(self.fresh)].fill(EMPTY);
             self.fresh
         });

@@ -56,8 +56,9 @@ impl LeafTable {
         self.change(range, |_, bits| packing.with_shadow(bits, 0));
     }
 
-    /// Tables that one of the lruvecs `from` is charged with for their shadows are charged to its counterpart of those from `to` on, and what they hold is
-    /// forgotten if that is nothing else. `most` tables are looked at, from the one at `at` on. Answers where to go on, `None` at the end.
+    /// Tables that one of the lruvecs `from` is charged with for their shadows are charged to its counterpart of those
+    /// from `to` on, and what they hold is forgotten if that is nothing else. `most` tables are looked at, from the one
+    /// at `at` on. Answers where to go on, `None` at the end.
     pub(crate) fn pass_on(
         &mut self,
         from: Range<usize>,

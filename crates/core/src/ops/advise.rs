@@ -76,8 +76,8 @@ impl Core {
     }
 
     /// Protection of `range` is about to change, or has: folios end at its ends from now on, so that each lies in one
-    /// mapping, and those that could not move get another chance. Lazily freed ones that are mapped lose their mark, since
-    /// they may not be readable any more: who wants to know whether they were used again reads them.
+    /// mapping, and those that could not move get another chance. Lazily freed ones that are mapped lose their mark,
+    /// since they may not be readable any more: who wants to know whether they were used again reads them.
     pub(crate) fn protected(&mut self, range: PageRange, out: &mut Commands) -> Reply {
         if !self.range_ok(range) {
             return Reply::Refused(Refusal::BadRange);

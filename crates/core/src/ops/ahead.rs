@@ -1,12 +1,13 @@
 //! A long stream through new memory takes several leaves at a time.
 //!
-//! Each costs a fault otherwise: a signal, and a page table that the kernel makes before it asks and that has to be dropped again,
-//! because a huge page needs the place. That is a fifth of what the leaf costs. Leaves that come along see no fault.
+//! Each costs a fault otherwise: a signal, and a page table that the kernel makes before it asks and that has to be
+//! dropped again, because a huge page needs the place. That is a fifth of what the leaf costs. Leaves that come along
+//! see no fault.
 //!
-//! They are no more than half of what the run has brought in, and [`MOST`], because the fault takes the
-//! longer for them. And they come only where there is plenty: an eighth of memory is free, and no spare frame lies about, which
-//! would have to be cleared first. First touch of 1 GiB by folios of 2 MiB: 0.87 of the speed of the kernel's own huge pages, 0.80
-//! without; with a second processor that clears ahead (the driver's affair) 1.10 and 0.91.
+//! They are no more than half of what the run has brought in, and [`MOST`], because the fault takes the longer for
+//! them. And they come only where there is plenty: an eighth of memory is free, and no spare frame lies about, which
+//! would have to be cleared first. First touch of 1 GiB by folios of 2 MiB: 0.87 of the speed of the kernel's own huge
+//! pages, 0.80 without; with a second processor that clears ahead (the driver's affair) 1.10 and 0.91.
 
 use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex, PageRange};
 use crate::command::Commands;

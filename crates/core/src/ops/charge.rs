@@ -1,12 +1,12 @@
 //! Charging: whose memory a folio is, and whose a page's contents are.
 //!
 //! Two things are counted by group. *Memory*, by folio: mapped or in limbo, from the moment that it is brought in (and
-//! its frame spoken for) until its frame holds nothing. And *pages held*, by entry: what is not empty, in memory or in the store,
-//! belongs to the group of its region. Everything that changes one of these goes through here.
+//! its frame spoken for) until its frame holds nothing. And *pages held*, by entry: what is not empty, in memory or in
+//! the store, belongs to the group of its region. Everything that changes one of these goes through here.
 //!
-//! What pages have left behind ([`workingset`](crate::workingset)) is nobody's memory, but it is judged by the lists of their group. It does not
-//! change hands: a page that is handed over forgets it; one that is left to the group above a removed one keeps what then says, by the depth of that group, that it is
-//! not about the present one.
+//! What pages have left behind ([`workingset`](crate::workingset)) is nobody's memory, but it is judged by the lists of
+//! their group. It does not change hands: a page that is handed over forgets it; one that is left to the group above a
+//! removed one keeps what then says, by the depth of that group, that it is not about the present one.
 
 use crate::addr::{PageIndex, PageRange};
 use crate::folio::{FolioId, ListName, State};
@@ -150,8 +150,8 @@ impl Core {
         }
     }
 
-    /// What `range`, a part of a leaf, holds is `to`'s from now on and not `from`'s. What it has left behind is forgotten: it says nothing
-    /// by `to`'s clock, and `from`'s number may be somebody else's when it is asked about.
+    /// What `range`, a part of a leaf, holds is `to`'s from now on and not `from`'s. What it has left behind is
+    /// forgotten: it says nothing by `to`'s clock, and `from`'s number may be somebody else's when it is asked about.
     pub(crate) fn hand_over(&mut self, range: PageRange, from: GroupId, to: GroupId) {
         if from == to {
             return;

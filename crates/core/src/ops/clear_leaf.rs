@@ -1,13 +1,15 @@
 //! A stream gets its leaf whole.
 //!
-//! Random accesses leave a leaf in memory in pieces. A stream that comes to it wants what lies between them, and gets it by a call for each hole
-//! and a fault for every few of these; what came in so leaves so, and the next stream finds the pieces of two. Of 512 MiB in memory
-//! for 256, read in order after 100,000 random reads, a page took 2.2 µs, and 1.6 in the lap after it. Of a leaf that comes and goes whole it takes 0.65.
+//! Random accesses leave a leaf in memory in pieces. A stream that comes to it wants what lies between them, and gets
+//! it by a call for each hole and a fault for every few of these; what came in so leaves so, and the next stream finds
+//! the pieces of two. Of 512 MiB in memory for 256, read in order after 100,000 random reads, a page took 2.2 µs, and
+//! 1.6 in the lap after it. Of a leaf that comes and goes whole it takes 0.65.
 //!
-//! So what there is of the leaf is put out first: out of the program by its page table ([`leaf_out`](super::leaf_out)), and on to the store at
-//! once. Then all of it comes in as one folio. The first lap takes 1.3 µs a page that way, the second 0.65. To read a hundred pages again
-//! costs less than eighty calls for the holes between them, and what has not changed is not written. (The kernel's khugepaged copies what is in memory to a
-//! huge page, and brings in what is not, page by page.)
+//! So what there is of the leaf is put out first: out of the program by its page table ([`leaf_out`](super::leaf_out)),
+//! and on to the store at once. Then all of it comes in as one folio. The first lap takes 1.3 µs a page that way, the
+//! second 0.65. To read a hundred pages again costs less than eighty calls for the holes between them, and what has not
+//! changed is not written. (The kernel's khugepaged copies what is in memory to a huge page, and brings in what is not,
+//! page by page.)
 //!
 //! # When it pays
 //! With *r* pages in memory, *a* absent and *h* holes, in units of 0.4 µs:
@@ -16,18 +18,20 @@
 //!     8 h + a / 2   >   2 r + 200
 //! ```
 //!
-//! is what the holes cost, a call and its part of a fault each and what a small page takes beyond its part of a large one, against comparing, dropping and
-//! reading again what is there, and the table's way out.
+//! is what the holes cost, a call and its part of a fault each and what a small page takes beyond its part of a large
+//! one, against comparing, dropping and reading again what is there, and the table's way out.
 //!
 //! # When it would be in vain
-//! A leaf comes as one folio from one slot, or from [`FOLD_PARTS`](crate::limits::FOLD_PARTS) of them. What was never saved will have slots of its own, so
-//! the parts are counted first, as if nothing had changed. What has changed since it came in is not known before it is saved. So there is an
-//! account: after a leaf that was put out and did not come whole the next one is left as it is, after another failure the next two, four, up to 64.
+//! A leaf comes as one folio from one slot, or from [`FOLD_PARTS`](crate::limits::FOLD_PARTS) of them. What was never
+//! saved will have slots of its own, so the parts are counted first, as if nothing had changed. What has changed since
+//! it came in is not known before it is saved. So there is an account: after a leaf that was put out and did not come
+//! whole the next one is left as it is, after another failure the next two, four, up to 64.
 //!
 //! # Whom it would hurt
-//! Who uses the pages that are there, while the stream passes. They would come back with the stream, and leave with it. Uses
-//! of what is mapped are not seen, but what was put out by mistake faults again at once, away from every stream, and such faults are *strays*: with more than
-//! eight of late (half are forgotten with each leaf that a stream comes to) no leaf is put out. That is a leaf or two of a set in use, and none beside a thread that faults at random.
+//! Who uses the pages that are there, while the stream passes. They would come back with the stream, and leave with it.
+//! Uses of what is mapped are not seen, but what was put out by mistake faults again at once, away from every stream,
+//! and such faults are *strays*: with more than eight of late (half are forgotten with each leaf that a stream comes
+//! to) no leaf is put out. That is a leaf or two of a set in use, and none beside a thread that faults at random.
 
 use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex, PageRange};
 use crate::fold::Parts;
@@ -121,7 +125,8 @@ impl Core {
         }
     }
 
-    /// A stream has come to a leaf of which a part is in memory. If that is to leave first: how much is to be reclaimed, so that it has.
+    /// A stream has come to a leaf of which a part is in memory. If that is to leave first: how much is to be
+    /// reclaimed, so that it has.
     pub(crate) fn clear_leaf(&mut self, page: PageIndex, step: Step) -> Option<PageCount> {
         let leaf = PageRange::block(page, Order::MAX);
         let region = self.regions.of(page).expect("a fault is in a region");

@@ -204,8 +204,8 @@ impl Core {
         self.frames_in_use().saturating_sub(self.limit)
     }
 
-    /// Copied folios leave their frames behind, and what was stored takes from the limit what it needs there: beyond the limit spare
-    /// frames go back to the kernel.
+    /// Copied folios leave their frames behind, and what was stored takes from the limit what it needs there: beyond
+    /// the limit spare frames go back to the kernel.
     pub(crate) fn trim(&mut self, out: &mut Commands) {
         let over = self.over_limit();
         if over > 0 && self.frames.spare_pages() > 0 {

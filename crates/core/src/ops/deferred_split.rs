@@ -2,17 +2,17 @@
 //!
 //! An allocator gives back what lies between two objects, and takes it again a moment later. Splitting the folio each
 //! time would leave small ones behind for good, and dropping the part costs a system call, a TLB shootdown, and a fault
-//! when it is used again. So where nobody uses the part meanwhile ([`FreeMode::Exclusive`](crate::FreeMode)) it is zeroed in
-//! place, as a whole folio would be, and noted in the folio's record; the folio goes to a queue. The kernel's counterpart is
-//! the deferred split queue of large folios.
+//! when it is used again. So where nobody uses the part meanwhile ([`FreeMode::Exclusive`](crate::FreeMode)) it is
+//! zeroed in place, as a whole folio would be, and noted in the folio's record; the folio goes to a queue. The kernel's
+//! counterpart is the deferred split queue of large folios.
 //!
-//! When lazily freed memory is asked for and none is left that could go as a whole, the queue gives its oldest: the folio
-//! is split around the part, into pieces as large as alignment allows, and the pieces of the part join the lazily freed.
-//! If the program has used the part again, that shows when they are looked at, as with all of them.
+//! When lazily freed memory is asked for and none is left that could go as a whole, the queue gives its oldest: the
+//! folio is split around the part, into pieces as large as alignment allows, and the pieces of the part join the lazily
+//! freed. If the program has used the part again, that shows when they are looked at, as with all of them.
 //!
-//! One run of pages is noted for each folio. A second one that joins it makes it longer; one that does not is split off at
-//! once. The queue is a ring of names beside the folios, which are on other lists as well; freeing a whole folio never
-//! touches it.
+//! One run of pages is noted for each folio. A second one that joins it makes it longer; one that does not is split off
+//! at once. The queue is a ring of names beside the folios, which are on other lists as well; freeing a whole folio
+//! never touches it.
 
 use crate::addr::{PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands};
@@ -121,8 +121,8 @@ impl Core {
         pages
     }
 
-    /// Splits folios of `scope`, and of what is below it, from the queue until pieces of one are among the lazily freed. False when
-    /// there are none.
+    /// Splits folios of `scope`, and of what is below it, from the queue until pieces of one are among the lazily
+    /// freed. False when there are none.
     pub(crate) fn split_deferred(&mut self, scope: GroupId, out: &mut Commands) -> bool {
         for _ in 0..RECLAIM_SCAN {
             let Some(id) = self.deferred.pop_front() else {
@@ -141,9 +141,9 @@ impl Core {
         false
     }
 
-    /// Splits a mapped folio around the part that was freed, whose pieces join the lazily freed: they were counted when they
-    /// were freed, perhaps for the group that the region was in then. False when there are no records for them: then the
-    /// part, which is zeros, counts as freed no more.
+    /// Splits a mapped folio around the part that was freed, whose pieces join the lazily freed: they were counted when
+    /// they were freed, perhaps for the group that the region was in then. False when there are no records for them:
+    /// then the part, which is zeros, counts as freed no more.
     pub(crate) fn split_off_freed(&mut self, id: FolioId, out: &mut Commands) -> bool {
         let first = self.folios.get(id).freed.first;
         let start = self.at(id).start.plus(u32::from(first));

@@ -1,18 +1,18 @@
 //! Discard: a range forgets its contents and reads as zeros (`MADV_DONTNEED`), or as its file holds it.
 //!
-//! Entry by entry: what is in the store releases its slot, what is in limbo gives its frame up as spare, what is mapped is dropped. As far
-//! as demand asks for frames ([`free`](super::free) says for how many), it is taken
-//! out by a command, so that its frame serves the next faults. All else is left in the batch of the list of commands
-//! ([`gather`](crate::gather)): slots, and runs of mapped folios, which are `Zapping` until the batch
-//! was given back. A command for each folio would ask for the core's lock twice every 64 of them. Spare frames that are too many go to the
-//! kernel at the next tick, in a batch of their own, so that the caller does not wait for it.
+//! Entry by entry: what is in the store releases its slot, what is in limbo gives its frame up as spare, what is mapped
+//! is dropped. As far as demand asks for frames ([`free`](super::free) says for how many), it is taken out by a
+//! command, so that its frame serves the next faults. All else is left in the batch of the list of commands
+//! ([`gather`](crate::gather)): slots, and runs of mapped folios, which are `Zapping` until the batch was given back. A
+//! command for each folio would ask for the core's lock twice every 64 of them. Spare frames that are too many go to
+//! the kernel at the next tick, in a batch of their own, so that the caller does not wait for it.
 //!
 //! A folio that is only partly in the range is split if it is mapped; in limbo it must come back
 //! first, which happens at most at the two ends. Pins refuse the whole call before anything is changed.
 //!
 //! *Purge* is the same without patience, for memory whose owner has agreed that it may go at any time: what is in
-//! flight, pinned, or in limbo and only partly in the range is passed over, and what is mapped is taken out, so that its
-//! frames serve the next faults without the kernel.
+//! flight, pinned, or in limbo and only partly in the range is passed over, and what is mapped is taken out, so that
+//! its frames serve the next faults without the kernel.
 
 use super::walk::Step;
 use crate::addr::{Frame, Order, PageCount, PageIndex, PageRange};
@@ -219,8 +219,8 @@ impl Core {
         end
     }
 
-    /// Where a discard of `range` has to begin, exact to a leaf; `None` when there is nothing that it would change. It would be refused at
-    /// the start of a range that is not in the arena.
+    /// Where a discard of `range` has to begin, exact to a leaf; `None` when there is nothing that it would change. It
+    /// would be refused at the start of a range that is not in the arena.
     #[must_use]
     pub fn first_in_use(&self, range: PageRange) -> Option<PageIndex> {
         if !self.range_ok(range) {

@@ -1,4 +1,5 @@
-//! A stream passes: what is behind it is put at the old end of its list. Why, and when: [`drop_behind`](crate::drop_behind).
+//! A stream passes: what is behind it is put at the old end of its list. Why, and when:
+//! [`drop_behind`](crate::drop_behind).
 
 use crate::addr::{Order, PageIndex};
 use crate::folio::{FolioId, ListName, State};
@@ -10,8 +11,8 @@ use crate::order::{Step, Way};
 use crate::shadow::Shadow;
 
 impl Lruvec {
-    /// The page `at` has come back as a part of a folio of `order`, for a fault that asked for this `step`, after `distance` uses. Is it
-    /// a part of a stream that is longer than memory, and should what is behind it be dropped?
+    /// The page `at` has come back as a part of a folio of `order`, for a fault that asked for this `step`, after
+    /// `distance` uses. Is it a part of a stream that is longer than memory, and should what is behind it be dropped?
     pub(crate) fn stream_passes(
         &mut self,
         at: PageIndex,

@@ -1,15 +1,15 @@
 //! A fault: one page is wanted now.
 //!
-//! What the page is decides everything: nothing yet (map zeros), in limbo (map it again), in the store (load it), in its file (read it),
-//! in flight (wait), mapped (somebody was faster), somebody else's in a region that has a snapshot or is one
-//! ([`snapshot`](super::snapshot)). How much around it comes with it, its *window*, is the order policy's
-//! to say ([`order`](crate::order)); a window that is not of one piece comes as several folios, the wanted one first.
-//! Then the memory is found, in this order:
+//! What the page is decides everything: nothing yet (map zeros), in limbo (map it again), in the store (load it), in
+//! its file (read it), in flight (wait), mapped (somebody was faster), somebody else's in a region that has a snapshot
+//! or is one ([`snapshot`](super::snapshot)). How much around it comes with it, its *window*, is the order policy's to
+//! say ([`order`](crate::order)); a window that is not of one piece comes as several folios, the wanted one first. Then
+//! the memory is found, in this order:
 //!
 //! 1. a spare frame of the right order: memory that the program gave up a moment ago;
 //! 2. new pages from the kernel, while the frames in use stay within the limit;
-//! 3. the same after giving spare frames of other orders back: a few by commands of the fault's own, many for a large folio, by whoever faults
-//!    ([`Reply::Scattered`]);
+//! 3. the same after giving spare frames of other orders back: a few by commands of the fault's own, many for a large
+//!    folio, by whoever faults ([`Reply::Scattered`]);
 //! 4. none: the caller reclaims and asks again. A store that takes nothing makes reclaim pointless once nothing lazily
 //!    freed is left; then the limit is exceeded and counted, because the alternatives are to lose data or to hang.
 
@@ -124,8 +124,9 @@ impl Core {
         reply
     }
 
-    /// How much memory a stream that begins a leaf has to wait for. With what is there now it would get a part of the leaf, then the rest
-    /// and a part of the next one, and so on: no frames would ever lie as the leaf does, and none be moved with it as a whole.
+    /// How much memory a stream that begins a leaf has to wait for. With what is there now it would get a part of the
+    /// leaf, then the rest and a part of the next one, and so on: no frames would ever lie as the leaf does, and none
+    /// be moved with it as a whole.
     fn short_of_leaf(&self, page: PageIndex, asked: Asked) -> Option<PageCount> {
         let leaf = PageRange::block(page, Order::MAX);
         let Step { window, way, .. } = asked.step;
@@ -215,8 +216,8 @@ impl Core {
         }
     }
 
-    /// A whole leaf comes in at once, and should leave so: none of it is taken out before the others to be watched. Who is used again is
-    /// watched from then on ([`fault_limbo`](Self::fault_limbo)).
+    /// A whole leaf comes in at once, and should leave so: none of it is taken out before the others to be watched. Who
+    /// is used again is watched from then on ([`fault_limbo`](Self::fault_limbo)).
     fn keep_together(&mut self, leaf: PageRange) {
         let mut at = leaf.start;
         while at < leaf.end() {
@@ -256,8 +257,8 @@ impl Core {
         }
     }
 
-    /// Brings in the largest block around the page that is wholly out of memory, if that takes more than one part. `None`
-    /// when it does not, or nothing can be folded now.
+    /// Brings in the largest block around the page that is wholly out of memory, if that takes more than one part.
+    /// `None` when it does not, or nothing can be folded now.
     fn fold_up(
         &mut self,
         page: PageIndex,
@@ -365,8 +366,8 @@ impl Core {
         Reply::Done
     }
 
-    /// The largest block around an empty page, up to `most`, that is empty as a whole and in the page's region; how many of its pages are zero
-    /// though touched before.
+    /// The largest block around an empty page, up to `most`, that is empty as a whole and in the page's region; how
+    /// many of its pages are zero though touched before.
     pub(crate) fn largest_blank(&self, page: PageIndex, most: Order) -> (PageRange, Order, u32) {
         let bounds = self.regions.of(page).expect("a fault is in a region").range;
         let fitting = Order::up_to(most).rev().find_map(|order| {
@@ -448,7 +449,8 @@ impl Core {
         Reply::Done
     }
 
-    /// A folio of at most this order around `page`, and a place in the pool for what it is read into: whether it is in new memory.
+    /// A folio of at most this order around `page`, and a place in the pool for what it is read into: whether it is in
+    /// new memory.
     pub(crate) fn admit_to_place(
         &mut self,
         page: PageIndex,

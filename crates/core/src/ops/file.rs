@@ -1,16 +1,18 @@
 //! Pages of files: read where they belong, and written back there.
 //!
-//! An anonymous page that leaves memory needs a slot, a name under which the store keeps it. A page of a file has its place already: the
-//! region's pages are the file's, in their order. So its entry says nothing while it is not in memory; an empty one in such
-//! a region stands for what the file holds, with or without a shadow. A leaf of which all has left holds shadows only, and these are
-//! bounded like all others.
+//! An anonymous page that leaves memory needs a slot, a name under which the store keeps it. A page of a file has its
+//! place already: the region's pages are the file's, in their order. So its entry says nothing while it is not in
+//! memory; an empty one in such a region stands for what the file holds, with or without a shadow. A leaf of which all
+//! has left holds shadows only, and these are bounded like all others.
 //!
-//! Nobody sees a page become dirty, as nobody sees it be used. Whether it must be written is found out where an anonymous folio's is:
-//! when it leaves limbo its bytes are compared with what was read (`Unchanged`). A clean one is dropped; that costs a hash,
-//! and no slot. One that could not be written is known to be dirty from then on, and waits in limbo, without being tried again until
-//! the store, or the file, is said to take something ([`Event::RetryStore`](crate::Event::RetryStore)).
+//! Nobody sees a page become dirty, as nobody sees it be used. Whether it must be written is found out where an
+//! anonymous folio's is: when it leaves limbo its bytes are compared with what was read (`Unchanged`). A clean one is
+//! dropped; that costs a hash, and no slot. One that could not be written is known to be dirty from then on, and waits
+//! in limbo, without being tried again until the store, or the file, is said to take something
+//! ([`Event::RetryStore`](crate::Event::RetryStore)).
 //!
-//! Files cannot be lazily freed, purged, snapshot or moved here: all of these are about who else has the bytes, and the file has them.
+//! Files cannot be lazily freed, purged, snapshot or moved here: all of these are about who else has the bytes, and the
+//! file has them.
 
 use crate::addr::{Order, PageIndex};
 use crate::command::{Command, Commands};

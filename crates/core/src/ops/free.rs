@@ -1,14 +1,15 @@
 //! Free: a range that nobody can touch any more is unhooked into a batch ([`gather`](crate::gather)).
 //!
-//! And the mark that says how much of what is freed stays in the pool, for the next faults, instead of going through the
-//! kernel: it follows demand. Demand is what faults brought in since the last tick; the mark is the higher of that and
-//! half of what it was. So memory that goes round stays in the pool, and a program that rests gives all of it back
+//! And the mark that says how much of what is freed stays in the pool, for the next faults, instead of going through
+//! the kernel: it follows demand. Demand is what faults brought in since the last tick; the mark is the higher of that
+//! and half of what it was. So memory that goes round stays in the pool, and a program that rests gives all of it back
 //! within a second.
 //!
-//! What goes round need not even leave its place. A range that its owner gives up alone can be zeroed where it is, as a lazy free
-//! does, and is touched again without a fault; a way through the pool and back is two moves and a fault for each folio, five
-//! times the price. Who carries the core out keeps a book of such ranges, tells how much is in it ([`Core::keep`]), which
-//! the pool then keeps less, and gives back what is beyond the mark ([`Event::GiveFreedBack`](crate::Event::GiveFreedBack)).
+//! What goes round need not even leave its place. A range that its owner gives up alone can be zeroed where it is, as a
+//! lazy free does, and is touched again without a fault; a way through the pool and back is two moves and a fault for
+//! each folio, five times the price. Who carries the core out keeps a book of such ranges, tells how much is in it
+//! ([`Core::keep`]), which the pool then keeps less, and gives back what is beyond the mark
+//! ([`Event::GiveFreedBack`](crate::Event::GiveFreedBack)).
 
 use crate::addr::{Frame, PageCount, PageIndex, PageRange};
 use crate::event::{Refusal, Reply};
@@ -46,8 +47,8 @@ impl Demand {
 }
 
 impl Core {
-    /// Unhooks `range`, or as much of it as one batch holds: nobody can touch it any more. Answers `Done`, `More`, `Wait`, or a
-    /// refusal; in the first two cases `gather` is to be given back, and [`Core::gathered`] to be told.
+    /// Unhooks `range`, or as much of it as one batch holds: nobody can touch it any more. Answers `Done`, `More`,
+    /// `Wait`, or a refusal; in the first two cases `gather` is to be given back, and [`Core::gathered`] to be told.
     ///
     /// # Panics
     /// When `gather` is not empty.
@@ -151,8 +152,8 @@ impl Core {
         self.let_go(page, 1);
     }
 
-    /// What [`Core::gather`], [`Core::gather_spare`] or a discard has collected was given back to kernel and store. Answers the pages at
-    /// which threads may wait for that, as for [`Command::Wake`](crate::Command::Wake).
+    /// What [`Core::gather`], [`Core::gather_spare`] or a discard has collected was given back to kernel and store.
+    /// Answers the pages at which threads may wait for that, as for [`Command::Wake`](crate::Command::Wake).
     #[must_use = "somebody may wait there"]
     pub fn gathered(&mut self, gather: &Gather) -> Option<PageRange> {
         self.unhooked -= gather.mapped;
@@ -186,8 +187,8 @@ impl Core {
         self.keep_mark().saturating_sub(self.demand.kept)
     }
 
-    /// `kept` pages are zeros and stay where they are, for whoever uses them again; just now `used_again` of them were, which is
-    /// demand as what faults bring in.
+    /// `kept` pages are zeros and stay where they are, for whoever uses them again; just now `used_again` of them were,
+    /// which is demand as what faults bring in.
     pub fn keep(&mut self, kept: PageCount, used_again: PageCount) {
         self.demand.kept = kept.0;
         self.demand.brought(used_again.0);
@@ -217,9 +218,9 @@ impl Core {
         Reply::Done
     }
 
-    /// Collects spare frames that are to go to the kernel, `most` pages or a batch: those beyond the mark, those that a budget that was
-    /// lowered leaves no room for, and those that a cap on lazily freed memory has made spare. They are to be given back, and
-    /// [`Core::gathered`] to be told. An empty batch says that there are no more.
+    /// Collects spare frames that are to go to the kernel, `most` pages or a batch: those beyond the mark, those that a
+    /// budget that was lowered leaves no room for, and those that a cap on lazily freed memory has made spare. They are
+    /// to be given back, and [`Core::gathered`] to be told. An empty batch says that there are no more.
     ///
     /// # Panics
     /// When `gather` is not empty.
@@ -253,7 +254,8 @@ impl Core {
     }
 
     /// Collects `missing` pages of spare frames that lie apart, because a fault wants them in one piece
-    /// ([`Reply::Scattered`]). They are to be given back, and [`Core::gathered`] to be told. An empty batch says that there are none.
+    /// ([`Reply::Scattered`]). They are to be given back, and [`Core::gathered`] to be told. An empty batch says that
+    /// there are none.
     ///
     /// # Panics
     /// When `gather` is not empty.

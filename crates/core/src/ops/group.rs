@@ -1,8 +1,8 @@
 //! Groups are made, get other limits, take regions over, and end. [`group`](crate::group) says what they are.
 //!
-//! Memory that changes groups does so a bounded number of entries, or folios, at a time. A region that moves belongs to its
-//! new group at once; what lies at and behind the page that the move has come to is still the old one's, and so is what is brought in
-//! there meanwhile. Pieces are whole leaves, so that no folio lies across that page.
+//! Memory that changes groups does so a bounded number of entries, or folios, at a time. A region that moves belongs to
+//! its new group at once; what lies at and behind the page that the move has come to is still the old one's, and so is
+//! what is brought in there meanwhile. Pieces are whole leaves, so that no folio lies across that page.
 
 use crate::addr::{LEAF_PAGES, PageCount, PageIndex, PageRange};
 use crate::event::{Refusal, Reply};
@@ -80,8 +80,8 @@ impl Core {
         }
     }
 
-    /// The first event makes the group nobody's; repeats move its folios, until none is left on a list, and then the tables of shadows that it
-    /// was charged with.
+    /// The first event makes the group nobody's; repeats move its folios, until none is left on a list, and then the
+    /// tables of shadows that it was charged with.
     pub(crate) fn remove_group(&mut self, group: GroupId) -> Reply {
         if self.groups.is_live(group) {
             if group == GroupId::ROOT || self.groups.has_children(group) {
@@ -215,8 +215,8 @@ impl Core {
         }
     }
 
-    /// The group around `page` that is above its high, and what a thread that faults there should reclaim first: once, and not all
-    /// of it if that cannot be. Nothing while the store takes nothing.
+    /// The group around `page` that is above its high, and what a thread that faults there should reclaim first: once,
+    /// and not all of it if that cannot be. Nothing while the store takes nothing.
     #[must_use]
     pub fn beyond_high(&self, page: PageIndex) -> Option<(GroupId, PageCount)> {
         if self.groups.is_single() || self.store_blocked {

@@ -1,36 +1,37 @@
 //! Lazy free: memory that is not wanted any more stays where it is until somebody needs it (`MADV_FREE`).
 //!
 //! # What the caller gets
-//! A page that was lazily freed reads as it did, or as zeros; once it was zeros it stays zeros until it is written to; a
-//! write keeps the page for good, whatever races with it. Until memory is short, using it again costs no allocation
+//! A page that was lazily freed reads as it did, or as zeros; once it was zeros it stays zeros until it is written to;
+//! a write keeps the page for good, whatever races with it. Until memory is short, using it again costs no allocation
 //! and no store access. When memory is short these folios are the first to go, oldest first, and nothing is written.
 //!
 //! # How a write is noticed
 //! The kernel clears the dirty bit of each page and looks at it again before it drops the page. User space has no such
 //! bit, so a mark must either be one that a write cannot pass unseen, or one that needs no watching:
 //!
-//! - *capture* ([`FreeMode::Shared`], and folios above 64 KiB): the folio is taken out into the frame pool, as for limbo.
-//!   Any touch faults and brings it back, which takes the mark away. Each page leaves atomically, so a racing write lands
-//!   before the capture, or faults. Dropping it later is one list operation: the frame is spare at once.
-//! - *clear* ([`FreeMode::Exclusive`], folios up to 64 KiB): the owner says that nobody uses the bytes during the call, so
-//!   they can be zeroed where they are. From then on the memory is what it would be after a fresh fault, and using it
-//!   again is a plain store. Whether it *was* used again shows in its bytes: a folio that is still zeros when memory
-//!   is short is dropped, one that is not has lost its mark, and nothing else. So the mark itself may come late: an owner who
-//!   can zero mapped memory without our help does so, and tells of many ranges at once ([`FreeMode::Cleared`]).
+//! - *capture* ([`FreeMode::Shared`], and folios above 64 KiB): the folio is taken out into the frame pool, as for
+//!   limbo. Any touch faults and brings it back, which takes the mark away. Each page leaves atomically, so a racing
+//!   write lands before the capture, or faults. Dropping it later is one list operation: the frame is spare at once.
+//! - *clear* ([`FreeMode::Exclusive`], folios up to 64 KiB): the owner says that nobody uses the bytes during the call,
+//!   so they can be zeroed where they are. From then on the memory is what it would be after a fresh fault, and using
+//!   it again is a plain store. Whether it *was* used again shows in its bytes: a folio that is still zeros when memory
+//!   is short is dropped, one that is not has lost its mark, and nothing else. So the mark itself may come late: an
+//!   owner who can zero mapped memory without our help does so, and tells of many ranges at once
+//!   ([`FreeMode::Cleared`]).
 //!
 //! The third way, write protection, was measured and left: 9.8 µs for freeing and rewriting 64 KiB by 4 KiB pages
-//! against the kernel's 6.1 and 2 µs for clearing (docs/ARCHITECTURE.md). It costs a system call and a TLB
-//! shootdown at the mark, and a fault and another shootdown at reuse; and memory that is registered for write protection
-//! cannot be moved by its page tables.
+//! against the kernel's 6.1 and 2 µs for clearing (docs/ARCHITECTURE.md). It costs a system call and a TLB shootdown at
+//! the mark, and a fault and another shootdown at reuse; and memory that is registered for write protection cannot be
+//! moved by its page tables.
 //!
 //! What is in the store when it is freed loses its slot at once: reading it back would cost more than new zeros.
 //!
 //! # Where marked folios wait
-//! On a list of their own, young end first, whatever list they were on: not proven cold, never hot. It is
-//! part of what Linux calls inactive; there the head of the inactive *file* list is used, which is scanned before
-//! anonymous memory. Reclaim empties this list before it looks at any other. A folio on it is either in limbo (captured)
-//! or mapped (cleared). The latter gets a glance before it is taken out, so that a busy allocator's reused memory is
-//! not chased through the pool, and a full look afterwards, when nobody can write to it any more.
+//! On a list of their own, young end first, whatever list they were on: not proven cold, never hot. It is part of what
+//! Linux calls inactive; there the head of the inactive *file* list is used, which is scanned before anonymous memory.
+//! Reclaim empties this list before it looks at any other. A folio on it is either in limbo (captured) or mapped
+//! (cleared). The latter gets a glance before it is taken out, so that a busy allocator's reused memory is not chased
+//! through the pool, and a full look afterwards, when nobody can write to it any more.
 
 use super::walk::Step;
 use crate::addr::{Frame, PageCount, PageIndex, PageRange};
@@ -126,7 +127,8 @@ impl Core {
         Step::To(at.end())
     }
 
-    /// Marks what its owner says to be zeros, if it is mapped and not in use by anyone: a mark that is wrong costs a look.
+    /// Marks what its owner says to be zeros, if it is mapped and not in use by anyone: a mark that is wrong costs a
+    /// look.
     fn mark_cleared(&mut self, page: PageIndex, range: PageRange, out: &mut Commands) -> Step {
         let Entry::Folio(id) = self.leaves.get(page) else {
             return Step::To(page.plus(1));
@@ -299,8 +301,8 @@ impl Core {
         Some(id)
     }
 
-    /// Drops the oldest lazily freed folios of `scope`, and of what is below it, until `pages` pages are free or on their way.
-    /// `errand` says for what.
+    /// Drops the oldest lazily freed folios of `scope`, and of what is below it, until `pages` pages are free or on
+    /// their way. `errand` says for what.
     pub(crate) fn drop_lazyfree(
         &mut self,
         pages: u32,
@@ -346,9 +348,9 @@ impl Core {
         dropped
     }
 
-    /// The pool has no place for a mapped folio. It makes way for those in limbo, which give places; when there are none it
-    /// loses its mark, so that nobody waits for memory that cannot be dropped. It is zeros, and leaves without a write. True when
-    /// it lost its mark.
+    /// The pool has no place for a mapped folio. It makes way for those in limbo, which give places; when there are
+    /// none it loses its mark, so that nobody waits for memory that cannot be dropped. It is zeros, and leaves without
+    /// a write. True when it lost its mark.
     fn without_a_place(&mut self, id: FolioId) -> bool {
         self.unlist(id);
         let makes_way = self.lruvec_of(id).lazy_limbo > 0;

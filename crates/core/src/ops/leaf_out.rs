@@ -1,46 +1,52 @@
 //! Small folios leave by the leaf.
 //!
-//! A take-out interrupts every processor that runs the program: 10 µs for one page or for a run of neighbours. What random accesses have
-//! brought in has no neighbours, so a batch of single pages is an interruption each, and where two threads run
-//! that is more than all the rest together. But the kernel can move all entries of a page table at once to
+//! A take-out interrupts every processor that runs the program: 10 µs for one page or for a run of neighbours. What
+//! random accesses have brought in has no neighbours, so a batch of single pages is an interruption each, and where two
+//! threads run that is more than all the rest together. But the kernel can move all entries of a page table at once to
 //! another place: 256 pages of a leaf in a hundredth of the time of 256 moves (`mmu/src/uffd/leaf.rs`).
 //!
-//! So when the next victim is a folio in a leaf that has many of them, the leaf leaves as a whole: one command, one answer, and a
-//! frame for each page, at the place in a block of frames that the page has in the leaf. Larger folios among them are split first, where
-//! the region's orders are adaptive; in one whose folios all have the size that the program has asked for they stay, and their leaf with them.
+//! So when the next victim is a folio in a leaf that has many of them, the leaf leaves as a whole: one command, one
+//! answer, and a frame for each page, at the place in a block of frames that the page has in the leaf. Larger folios
+//! among them are split first, where the region's orders are adaptive; in one whose folios all have the size that the
+//! program has asked for they stay, and their leaf with them.
 //!
 //! # What may leave so
-//! All that is mapped in the leaf comes along, so nothing of it may have a reason to stay: no pins, nothing that was lazily freed or cannot
-//! move, nothing in flight, no page that stands for a lost one, nothing that a snapshot shares. No stream stands in the leaf,
-//! which would ask for the rest of it next. And some of it should be due: the victim is the oldest folio; of the others one in four has
-//! been in memory for a quarter of the oldest one's time, and half are inactive. That much is enough, because what was
-//! taken along too early shows in limbo, where it is rescued at half the price of a take-out by itself, and then is young: a leaf of
-//! pages that are all in use leaves once, and stays for as long as that is remembered.
+//! All that is mapped in the leaf comes along, so nothing of it may have a reason to stay: no pins, nothing that was
+//! lazily freed or cannot move, nothing in flight, no page that stands for a lost one, nothing that a snapshot shares.
+//! No stream stands in the leaf, which would ask for the rest of it next. And some of it should be due: the victim is
+//! the oldest folio; of the others one in four has been in memory for a quarter of the oldest one's time, and half are
+//! inactive. That much is enough, because what was taken along too early shows in limbo, where it is rescued at half
+//! the price of a take-out by itself, and then is young: a leaf of pages that are all in use leaves once, and stays for
+//! as long as that is remembered.
 //!
-//! Each victim is asked for its leaf, not the first of a batch only: by their ages the next one lies in another leaf. And when a leaf that was
-//! looked at has to stay, the event ends, and whoever reclaims looks whether more is wanted. It once went on with a batch and
-//! the next leaf, and the next, until none was left to be looked at; thousands of pages went for one that was wanted, and
-//! the working set with them.
+//! Each victim is asked for its leaf, not the first of a batch only: by their ages the next one lies in another leaf.
+//! And when a leaf that was looked at has to stay, the event ends, and whoever reclaims looks whether more is wanted.
+//! It once went on with a batch and the next leaf, and the next, until none was left to be looked at; thousands of
+//! pages went for one that was wanted, and the working set with them.
 //!
-//! But limbo is short where it buys nothing, and who is not wanted there soon is gone. So a watched folio, which is looked at long before it is due, takes
-//! nobody along. When it did, and half of a leaf could be young and a quarter active, it was a set that had just come in that left: one of
-//! nine tenths of memory in place of another, a scan beside it, never stayed, and was missed 13 times a page in 20 turns
-//! (`millpond/tests/working_sets.rs`). Now it stays at once, with a fault a page. The price: watched pages go one by one again.
+//! But limbo is short where it buys nothing, and who is not wanted there soon is gone. So a watched folio, which is
+//! looked at long before it is due, takes nobody along. When it did, and half of a leaf could be young and a quarter
+//! active, it was a set that had just come in that left: one of nine tenths of memory in place of another, a scan
+//! beside it, never stayed, and was missed 13 times a page in 20 turns (`millpond/tests/working_sets.rs`). Now it stays
+//! at once, with a fault a page. The price: watched pages go one by one again.
 //!
 //! # For a stream
-//! A stream that wants all of a leaf of which a part is in memory has that put out, due or not ([`clear_leaf`](super::clear_leaf)). What has left
-//! so does not stay in limbo: the same events go on to save it, and what was in limbo before.
+//! A stream that wants all of a leaf of which a part is in memory has that put out, due or not
+//! ([`clear_leaf`](super::clear_leaf)). What has left so does not stay in limbo: the same events go on to save it, and
+//! what was in limbo before.
 //!
 //! # In steps
-//! A leaf has up to 512 folios, and to look at one and to take it off its list is a tenth of a microsecond each. A fault that waits for
-//! the core should not wait for all of them, so each event goes on by [`LEAF_STEP`] folios and asks to be sent again: the leaf is *looked at*, then its
-//! folios *begin* to leave, then the command goes out, and when that is answered they are *told*. What was seen while looking may be
-//! wrong by the time they begin, so each is asked once more, and one that has to stay sends all back.
+//! A leaf has up to 512 folios, and to look at one and to take it off its list is a tenth of a microsecond each. A
+//! fault that waits for the core should not wait for all of them, so each event goes on by [`LEAF_STEP`] folios and
+//! asks to be sent again: the leaf is *looked at*, then its folios *begin* to leave, then the command goes out, and
+//! when that is answered they are *told*. What was seen while looking may be wrong by the time they begin, so each is
+//! asked once more, and one that has to stay sends all back.
 //!
 //! # While it is under way
-//! From the first that begins, nobody else asks for any of them: they are [`TakingOut`](crate::folio::State::TakingOut). What is *not* in memory must
-//! stay away, too: a page that were mapped in the meantime would be moved along, and nobody would know. Faults in the leaf wait
-//! ([`Core::waits_for_leaf`]), which is all there is to it, because everything that maps a page begins with one.
+//! From the first that begins, nobody else asks for any of them: they are
+//! [`TakingOut`](crate::folio::State::TakingOut). What is *not* in memory must stay away, too: a page that were mapped
+//! in the meantime would be moved along, and nobody would know. Faults in the leaf wait ([`Core::waits_for_leaf`]),
+//! which is all there is to it, because everything that maps a page begins with one.
 
 use crate::addr::{Frame, LEAF_PAGES, Order, PageIndex, PageRange};
 use crate::command::{Command, Commands};
@@ -109,8 +115,8 @@ enum Stage {
     GoesBack,
     /// The command is out.
     Out,
-    /// It has left, or not. Its folios are told, by nobody but who has answered: the answer is given until all know, and must find
-    /// the leaf as it was.
+    /// It has left, or not. Its folios are told, by nobody but who has answered: the answer is given until all know,
+    /// and must find the leaf as it was.
     Answered,
     /// It has left in favour of a stream, and goes on to the store from this place on. Nobody waits for it any more.
     Saves(u32),
@@ -221,7 +227,8 @@ impl Core {
             && self.stands_alone(start)
     }
 
-    /// A leaf that [may be taken](Self::may_take_leaf) leaves for a stream that wants all of it, and goes on to the store.
+    /// A leaf that [may be taken](Self::may_take_leaf) leaves for a stream that wants all of it, and goes on to the
+    /// store.
     pub(crate) fn take_leaf_for_stream(&mut self, start: PageIndex, vec: VecId) {
         self.look_at(start, vec, true, true, Seen::default());
     }
@@ -247,8 +254,8 @@ impl Core {
         });
     }
 
-    /// How long the oldest mapped folio has been idle: the victim's time, unless others are older, which are active or watched.
-    /// What a stream has left behind is no measure for others.
+    /// How long the oldest mapped folio has been idle: the victim's time, unless others are older, which are active or
+    /// watched. What a stream has left behind is no measure for others.
     fn idle_of_oldest(&self, vec: VecId, victim: &Folio) -> u32 {
         let workingset = &self.lru.get(vec).workingset;
         let oldest = self.next_for_limbo(vec, &[UNWATCHED, WATCHED]);
@@ -581,7 +588,8 @@ impl Core {
     }
 }
 
-/// Whether a resident folio has nothing that keeps it, and may be split: what the store holds as a whole stays one there.
+/// Whether a resident folio has nothing that keeps it, and may be split: what the store holds as a whole stays one
+/// there.
 fn may_leave(folio: &Folio) -> bool {
     let listed = matches!(folio.list, ListName::Active | ListName::Inactive);
     let whole = folio.order > LEAF_OUT_SPLITS && folio.slot().is_none();

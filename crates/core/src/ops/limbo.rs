@@ -1,13 +1,15 @@
 //! Into limbo and out of it: the two steps in which memory leaves.
 //!
-//! *In.* The oldest mapped folios of a lruvec are taken out of the program into frames of the pool. Where neighbours go one after
-//! the other they go by one call of the kernel's, so a batch that has what it wants still takes the rest of a leaf
-//! ([`ends_leaf`](Core::ends_leaf)); where what goes is scattered, its leaf may go as a whole ([`leaf_out`](super::leaf_out)).
+//! *In.* The oldest mapped folios of a lruvec are taken out of the program into frames of the pool. Where neighbours go
+//! one after the other they go by one call of the kernel's, so a batch that has what it wants still takes the rest of a
+//! leaf ([`ends_leaf`](Core::ends_leaf)); where what goes is scattered, its leaf may go as a whole
+//! ([`leaf_out`](super::leaf_out)).
 //!
-//! *Out.* The oldest folios in limbo go to the store, or to their file; a batch that has what it wants still empties a block of frames
-//! ([`ends_block`](Core::ends_block)), which a leaf may be taken out to next.
+//! *Out.* The oldest folios in limbo go to the store, or to their file; a batch that has what it wants still empties a
+//! block of frames ([`ends_block`](Core::ends_block)), which a leaf may be taken out to next.
 //!
-//! Limbo has a part for watched folios and one for all others, and its length is judged for each, as a share of what is mapped and in limbo of that part.
+//! Limbo has a part for watched folios and one for all others, and its length is judged for each, as a share of what is
+//! mapped and in limbo of that part.
 
 use crate::addr::{Frame, LEAF_PAGES, Order, PageIndex, PageRange};
 use crate::command::{Command, Commands};
@@ -28,8 +30,8 @@ impl Core {
         limbo.into_iter().sum::<u32>() + lists.taking_out
     }
 
-    /// How long limbo is at least, so that who leaves memory has been there: the lruvec's share, by its pages, of what is
-    /// configured for all.
+    /// How long limbo is at least, so that who leaves memory has been there: the lruvec's share, by its pages, of what
+    /// is configured for all.
     pub(crate) fn limbo_least(&self, vec: VecId) -> u32 {
         let all = u64::from(self.limit) * u64::from(self.config.limbo_share) / 1024;
         let total = self.lru.pages().max(1);
@@ -156,7 +158,8 @@ impl Core {
         }
     }
 
-    /// Who is taken out next, of these parts: of the kind of which less is in limbo, as both should have the same share there.
+    /// Who is taken out next, of these parts: of the kind of which less is in limbo, as both should have the same share
+    /// there.
     pub(crate) fn next_for_limbo(&self, vec: VecId, parts: &[u8]) -> Option<FolioId> {
         let lists = self.lru.get(vec);
         let next = |kind| self.next_for_limbo_of(vec, kind, parts);
@@ -204,8 +207,8 @@ impl Core {
         }
     }
 
-    /// Starts the save of a folio in limbo that is on no list. False when no slot is to be had. What is a file's has its place
-    /// there.
+    /// Starts the save of a folio in limbo that is on no list. False when no slot is to be had. What is a file's has
+    /// its place there.
     pub(crate) fn start_save(&mut self, id: FolioId, out: &mut Commands) -> bool {
         let folio = *self.folios.get(id);
         if folio.is_in_file() {
@@ -255,7 +258,8 @@ impl Core {
             if enough && !self.ends_leaf(last, at, order) {
                 break;
             }
-            // Each victim is asked for its leaf: the next one lies elsewhere, and is not to go by itself because this one had to.
+            // Each victim is asked for its leaf: the next one lies elsewhere, and is not to go by itself because this
+            // one had to.
             if are_due && self.consider_leaf(id) {
                 break;
             }
@@ -275,8 +279,8 @@ impl Core {
         started
     }
 
-    /// Whether a batch that has what it wants takes this folio too, because the rest of its leaf has gone: what fits into
-    /// a batch leaves by one call.
+    /// Whether a batch that has what it wants takes this folio too, because the rest of its leaf has gone: what fits
+    /// into a batch leaves by one call.
     fn ends_leaf(&self, last: Option<PageIndex>, at: PageRange, order: Order) -> bool {
         last == Some(at.start) && !at.start.0.is_multiple_of(LEAF_PAGES) && self.is_by_leaf(order)
     }
@@ -290,8 +294,8 @@ impl Core {
         follows && !begins && self.is_by_leaf(order)
     }
 
-    /// Whether folios of this order come and go by the leaf, if they are neighbours: that is little of all memory, and no more of them
-    /// than a batch has.
+    /// Whether folios of this order come and go by the leaf, if they are neighbours: that is little of all memory, and
+    /// no more of them than a batch has.
     pub(crate) fn is_by_leaf(&self, order: Order) -> bool {
         block_of(order) <= RECLAIM_BATCH && self.limit / FOLIO_SHARE >= LEAF_PAGES
     }
@@ -338,8 +342,8 @@ impl Core {
         None
     }
 
-    /// Under the rule of reuse each kind's inactive list is a thirty-second of all of it. What is too much of either changes over,
-    /// oldest first.
+    /// Under the rule of reuse each kind's inactive list is a thirty-second of all of it. What is too much of either
+    /// changes over, oldest first.
     pub(crate) fn balance(&mut self, vec: VecId, kind: usize) {
         for _ in 0..BALANCE_BATCH {
             let lists = self.lru.get(vec);

@@ -5,11 +5,12 @@
 //! the heir has pages of its own for is dropped, and a folio of which it has some is split there; one in limbo cannot
 //! be split, and goes to the store.
 //!
-//! What is dropped leaves zeros behind where the base inherits something itself, and a base below may be merged into this
-//! one at the same time, behind where this merge is: so it ends when it finds nothing left, and goes round again until then.
+//! What is dropped leaves zeros behind where the base inherits something itself, and a base below may be merged into
+//! this one at the same time, behind where this merge is: so it ends when it finds nothing left, and goes round again
+//! until then.
 //!
-//! The heir's threads may go on meanwhile. A merge that cannot finish now (the store is full, the kernel holds a page) may
-//! be left where it is: an heir with a base is as right as one without, only slower.
+//! The heir's threads may go on meanwhile. A merge that cannot finish now (the store is full, the kernel holds a page)
+//! may be left where it is: an heir with a base is as right as one without, only slower.
 
 use super::walk::Step;
 use crate::addr::{PageCount, PageIndex, PageRange};
@@ -159,9 +160,9 @@ impl Core {
         Step::To(at.end())
     }
 
-    /// A mapped folio is captured, to be handed over when it is in limbo. One that could not move is tried again: nobody
-    /// tells of a base that its protection has changed. Where the pool has no place for it, its halves may
-    /// find one.
+    /// A mapped folio is captured, to be handed over when it is in limbo. One that could not move is tried again:
+    /// nobody tells of a base that its protection has changed. Where the pool has no place for it, its halves may find
+    /// one.
     fn merge_mapped(&mut self, id: FolioId, at: PageRange, out: &mut Commands) -> Step {
         let given = out.len();
         if std::mem::take(&mut self.folios.get_mut(id).immovable) {

@@ -7,8 +7,8 @@
 //!    is longer than its least share: being there for a while is what tells a folio in use from one that is not;
 //! 2. *take out*: the oldest mapped folios are captured into limbo, as many as are wanted there and have been earned.
 //!
-//! Who is next, and the two steps themselves: [`limbo`](super::limbo). Which list is the old one, how long limbo is and who earns
-//! what: [`workingset`](crate::workingset). How much of each kind leaves: [`balance`](crate::balance).
+//! Who is next, and the two steps themselves: [`limbo`](super::limbo). Which list is the old one, how long limbo is and
+//! who earns what: [`workingset`](crate::workingset). How much of each kind leaves: [`balance`](crate::balance).
 //!
 //! Background and direct reclaim are the same code in the same order. A batch is bounded, in commands and in
 //! folios looked at; the caller asks again until enough is available. When nothing but limbo is left, limbo is written
@@ -62,8 +62,8 @@ impl Core {
         }
         let given = out.len();
         let lazy = self.drop_lazyfree(pages.0, Errand::For(by), scope, out);
-        // Small folios fill a batch before there are enough of them: the next batch goes on with these. (Those that were
-        // in limbo give no command.)
+        // Small folios fill a batch before there are enough of them: the next batch goes on with these. (Those that
+        // were in limbo give no command.)
         let progress = lazy > 0 || out.len() > given;
         if lazy >= pages.0 || progress && self.more_lazyfree(scope) {
             return Reply::Done;
@@ -93,8 +93,8 @@ impl Core {
         Reply::Done
     }
 
-    /// A group can give nothing. The places of the pool are everybody's, and what others have in limbo may be what fills it: that
-    /// is dropped or saved, so that the group can take something out.
+    /// A group can give nothing. The places of the pool are everybody's, and what others have in limbo may be what
+    /// fills it: that is dropped or saved, so that the group can take something out.
     fn make_places(&mut self, pages: PageCount, by: Reclaimer, out: &mut Commands) {
         let given = out.len();
         self.drop_lazyfree(pages.0, Errand::For(by), GroupId::ROOT, out);
@@ -192,7 +192,8 @@ impl Core {
         }
     }
 
-    /// The next batch of one lruvec: starts saves and take-outs until `pages` pages are on their way. Answers how many are.
+    /// The next batch of one lruvec: starts saves and take-outs until `pages` pages are on their way. Answers how many
+    /// are.
     pub(crate) fn shrink_lruvec(
         &mut self,
         vec: VecId,

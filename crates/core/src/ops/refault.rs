@@ -11,9 +11,9 @@ use crate::order::Step;
 use crate::region::Kind;
 
 impl Core {
-    /// A page that was not in memory was wanted, and has come in as a part of a folio, by this `step`. `shadow` is what it had left behind.
-    /// Answers whether it passes, in a stream that is dropped behind: it will have been used but once, so that the rules have
-    /// nothing to learn from it.
+    /// A page that was not in memory was wanted, and has come in as a part of a folio, by this `step`. `shadow` is what
+    /// it had left behind. Answers whether it passes, in a stream that is dropped behind: it will have been used but
+    /// once, so that the rules have nothing to learn from it.
     pub(crate) fn faulted_in(&mut self, page: PageIndex, shadow: u32, step: Step) -> bool {
         let Entry::Folio(id) = self.leaves.get(page) else {
             unreachable!("{page} was brought in");
@@ -70,8 +70,8 @@ impl Core {
         passes
     }
 
-    /// The folio at `page` has come in with one that was wanted. It is expected to be used next, so that a larger memory would have it.
-    /// Answers where it is.
+    /// The folio at `page` has come in with one that was wanted. It is expected to be used next, so that a larger
+    /// memory would have it. Answers where it is.
     pub(crate) fn came_along(&mut self, page: PageIndex, shadow: u32) -> PageRange {
         let Entry::Folio(id) = self.leaves.get(page) else {
             unreachable!("{page} was brought in")
@@ -113,8 +113,8 @@ impl Core {
         self.imagine(id, Use::Again);
     }
 
-    /// Whether what was last used `distance` ago was used after the oldest active folio of its kind began to be idle for all that is known: one
-    /// in limbo. Where none is active, whatever was used before was.
+    /// Whether what was last used `distance` ago was used after the oldest active folio of its kind began to be idle
+    /// for all that is known: one in limbo. Where none is active, whatever was used before was.
     fn is_near(&self, lists: &Lruvec, kind: usize, distance: u32) -> bool {
         let pages = |name| lists.pages_in(name, kind);
         if pages(ListName::Active) + pages(ListName::LimboActive) == 0 {
@@ -184,8 +184,9 @@ impl Core {
         }
     }
 
-    /// A folio leaves memory: its pages, whose entries say what they are now, keep its shadow. By the clock of a group that was
-    /// removed it would say nothing, and what is mapped straight from where its file is comes back for nothing.
+    /// A folio leaves memory: its pages, whose entries say what they are now, keep its shadow. By the clock of a group
+    /// that was removed it would say nothing, and what is mapped straight from where its file is comes back for
+    /// nothing.
     pub(crate) fn leave_shadows(&mut self, at: PageRange, folio: &Folio) {
         let useless = self.groups.is_dying(folio.group) || folio.kind() == Kind::Direct;
         if useless || !self.config.workingset {

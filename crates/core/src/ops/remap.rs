@@ -1,9 +1,9 @@
 //! Remap: what a range holds moves to other addresses by its tables.
 //!
 //! Source and destination lie alike in their leaves (2 MiB), so each whole leaf is moved by its pointer, whatever it
-//! holds: folios, slots, zeros, marks. Only what is before the first and behind the last whole leaf goes entry by entry.
-//! 1 GiB is 512 pointers, resident or not. The kernel's page tables are moved by the driver in the same way (`mremap`),
-//! while nobody works on memory: no folio is in flight, so none can arrive where it no longer belongs.
+//! holds: folios, slots, zeros, marks. Only what is before the first and behind the last whole leaf goes entry by
+//! entry. 1 GiB is 512 pointers, resident or not. The kernel's page tables are moved by the driver in the same way
+//! (`mremap`), while nobody works on memory: no folio is in flight, so none can arrive where it no longer belongs.
 //!
 //! A folio that straddles an end of the source is split there; in limbo it has to come back first. Pins refuse. What is
 //! inherited from a snapshot's base is held by offset in the region, so it moves only with the whole region.

@@ -1,11 +1,11 @@
 //! Snapshots: two regions that read the same until one of them is written to.
 //!
 //! # Shadow objects
-//! A snapshot must cost next to nothing to take, so nothing that is per page may be touched. What the source holds, leaf
-//! tables and page tables, is moved as it is to a hidden region, the *base*; source and snapshot are its *heirs*, and
-//! empty at first. An entry that is empty in an heir stands for what the base has there, or the base's own base. (Mach
-//! called these shadow objects; FreeBSD's VM has them still.) Moving a leaf is moving a pointer, here and in the kernel: 1 GiB
-//! is 512 of them.
+//! A snapshot must cost next to nothing to take, so nothing that is per page may be touched. What the source holds,
+//! leaf tables and page tables, is moved as it is to a hidden region, the *base*; source and snapshot are its *heirs*,
+//! and empty at first. An entry that is empty in an heir stands for what the base has there, or the base's own base.
+//! (Mach called these shadow objects; FreeBSD's VM has them still.) Moving a leaf is moving a pointer, here and in the
+//! kernel: 1 GiB is 512 of them.
 //!
 //! Nobody names the base, so what it holds never changes; reclaim treats its folios like any others. An heir that
 //! touches a page gets it by what the base has there:
@@ -20,13 +20,13 @@
 //! # Why not write protection
 //! It is what the kernel does for its own copy on write, and it would let readers share the frame. But protecting a
 //! resident GiB page by page takes 17 ms here and moving its tables 0.3; a page that was taken out comes back
-//! unprotected by `UFFDIO_MOVE`, so that all of them would have to be copied in again; and memory registered for protection
-//! cannot be moved by its tables any more. The price is that reading costs a copy too. Both copies are
-//! cold to each other: whichever is not used leaves memory first.
+//! unprotected by `UFFDIO_MOVE`, so that all of them would have to be copied in again; and memory registered for
+//! protection cannot be moved by its tables any more. The price is that reading costs a copy too. Both copies are cold
+//! to each other: whichever is not used leaves memory first.
 //!
 //! # The end
-//! An heir that is dropped is detached first. A base without heirs is dropped; one with a single heir left is merged into
-//! it ([`merge`](super::merge)), so that chains of bases do not grow by snapshots that came and went.
+//! An heir that is dropped is detached first. A base without heirs is dropped; one with a single heir left is merged
+//! into it ([`merge`](super::merge)), so that chains of bases do not grow by snapshots that came and went.
 
 use super::fault::Memory;
 use crate::addr::{LEAF_PAGES, Order, PageIndex, PageRange};

@@ -1,8 +1,9 @@
 //! Walking a range entry by entry, in bounded pieces.
 //!
-//! Whole leaves that nobody touched, here or in what is inherited, are passed over in one step. A walk ends early, with [`Reply::More`], when the list
-//! of commands or the batch is full or the piece is long enough; a step that cannot be taken now ends it too, but only after the
-//! work that was already given: that goes first, and the question comes again.
+//! Whole leaves that nobody touched, here or in what is inherited, are passed over in one step. A walk ends early, with
+//! [`Reply::More`], when the list of commands or the batch is full or the piece is long enough; a step that cannot be
+//! taken now ends it too, but only after the work that was already given: that goes first, and the question comes
+//! again.
 
 use crate::addr::{PageCount, PageIndex, PageRange};
 use crate::command::{Commands, Releases};

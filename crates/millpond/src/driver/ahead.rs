@@ -1,12 +1,13 @@
-//! Huge pages ahead of a stream: who touches new memory by the leaf finds the next leaves cleared already, by the background
-//! thread on another processor (`mmu/src/staging/ahead.rs`).
+//! Huge pages ahead of a stream: who touches new memory by the leaf finds the next leaves cleared already, by the
+//! background thread on another processor (`mmu/src/staging/ahead.rs`).
 //!
-//! Waking a thread costs the waker as much as half of the clearing that is spared, when the other processor has to be woken, too. So a stream
-//! wakes it once. Then the thread looks for work by itself, by a timer, which is at its own processor's expense, until it
-//! has found none for a while.
+//! Waking a thread costs the waker as much as half of the clearing that is spared, when the other processor has to be
+//! woken, too. So a stream wakes it once. Then the thread looks for work by itself, by a timer, which is at its own
+//! processor's expense, until it has found none for a while.
 //!
-//! The pages are the budget's like any others: they are made only while there is much room, count as overhead from the next look
-//! at the limit on (there is one before faults can take that room), and go back when the room gets small or the stream ends.
+//! The pages are the budget's like any others: they are made only while there is much room, count as overhead from the
+//! next look at the limit on (there is one before faults can take that room), and go back when the room gets small or
+//! the stream ends.
 
 use super::Driver;
 use millpond_core::PageCount;
@@ -29,7 +30,8 @@ impl Driver {
         available >= ROOM && self.nodes.is_empty()
     }
 
-    /// After a fault in a process that has room: wakes the thread if there is something to be made ahead and it does not look by itself.
+    /// After a fault in a process that has room: wakes the thread if there is something to be made ahead and it does
+    /// not look by itself.
     pub(super) fn ask_ahead(&self) {
         if self.mmu.wants_huge_ready() && !self.looks_again_soon() {
             self.kick();
@@ -45,7 +47,8 @@ impl Driver {
     pub(super) fn make_ahead(&self) {
         let mut made = false;
         while self.mmu.wants_huge_ready() && !self.stop.load(Ordering::Relaxed) {
-            // Made outside of the gate: it touches a slot and nothing else, and whoever closes the gate need not wait for it.
+            // Made outside of the gate: it touches a slot and nothing else, and whoever closes the gate need not wait
+            // for it.
             let available = {
                 let _inside = self.gate.enter();
                 self.lock().available()

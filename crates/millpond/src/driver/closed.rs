@@ -1,12 +1,13 @@
 //! Closing the gate, and the faults that come meanwhile.
 //!
-//! The thread that reads faults (handler delivery) must never wait at the gate: whoever closed it may be moving mappings, which the
-//! kernel ends only when that thread has read of it. So it leaves a fault that comes to a closed gate to itself: the
-//! thread that faulted sleeps in the kernel, and whoever opens the gate again wakes all sleepers, who fault once more.
+//! The thread that reads faults (handler delivery) must never wait at the gate: whoever closed it may be moving
+//! mappings, which the kernel ends only when that thread has read of it. So it leaves a fault that comes to a closed
+//! gate to itself: the thread that faulted sleeps in the kernel, and whoever opens the gate again wakes all sleepers,
+//! who fault once more.
 //!
-//! No fault is forgotten between the two. The reader notes that it leaves one (`deferred`) and then tries the gate a second
-//! time; the opener opens the gate and then looks at the note. If the second try fails, the opening is still to come, and so
-//! is the look.
+//! No fault is forgotten between the two. The reader notes that it leaves one (`deferred`) and then tries the gate a
+//! second time; the opener opens the gate and then looks at the note. If the second try fails, the opening is still to
+//! come, and so is the look.
 
 use super::Driver;
 use super::lock::Passage;

@@ -130,7 +130,8 @@ impl Driver {
         let mut stalled = None;
         loop {
             let mut core = self.lock();
-            // Above its high a group pays before it gets more, not after: that could take away what was just brought in.
+            // Above its high a group pays before it gets more, not after: that could take away what was just brought
+            // in.
             if throttled < HIGH_BATCHES
                 && let Some((group, over)) = core.beyond_high(page)
             {

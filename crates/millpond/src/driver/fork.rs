@@ -13,7 +13,8 @@
 //!    be was touched too early and reads as zeros. That is said, and the child does not go on.
 //!
 //! What the parent's store keeps for the child ends when the last holder of a pipe's write end is gone: the child has
-//! it in its service threads' descriptor table, where the program cannot close it, until it exits or runs another program.
+//! it in its service threads' descriptor table, where the program cannot close it, until it exits or runs another
+//! program.
 
 use super::Driver;
 use super::closed::Closed;

@@ -1,19 +1,20 @@
 //! Freeing what nobody can touch any more: unhooked under the core's lock, given back outside of it.
 //!
-//! What the pool has room for goes there. The rest goes in chunks (8 MiB, 32 at most), each a [`Gather`]: one lock for the
-//! tables, then one call for its pages, the store's releases and the pool's frames. Up to a threshold (256 Ki pages) the thread that frees gives back what it has
-//! gathered; from there on full batches go to the workers while it goes on unhooking, and it waits for them at the end: a
-//! free is done when it says so. What is freed in the background is done by the workers alone.
+//! What the pool has room for goes there. The rest goes in chunks (8 MiB, 32 at most), each a [`Gather`]: one lock for
+//! the tables, then one call for its pages, the store's releases and the pool's frames. Up to a threshold (256 Ki
+//! pages) the thread that frees gives back what it has gathered; from there on full batches go to the workers while it
+//! goes on unhooking, and it waits for them at the end: a free is done when it says so. What is freed in the background
+//! is done by the workers alone.
 //!
-//! On two processors a second thread gains nothing here (the kernel's part is one lock's), so there is one worker, for the
-//! background. All three figures can be changed while it runs.
+//! On two processors a second thread gains nothing here (the kernel's part is one lock's), so there is one worker, for
+//! the background. All three figures can be changed while it runs.
 //!
 //! The queue has a lock of its own, which is held for an insertion or a removal; the first in is the first given back.
-//! Workers are started by jobs, the first of them before that by the tick that finds much memory, and end with the manager. Those
-//! of a space are started with it, as a program's thread that knows nothing of us cannot start any.
+//! Workers are started by jobs, the first of them before that by the tick that finds much memory, and end with the
+//! manager. Those of a space are started with it, as a program's thread that knows nothing of us cannot start any.
 //!
-//! *A part of a space* is moved to addresses behind the space and freed there as a region of its own. Its own addresses are
-//! closed when the call returns. A fork waits for all of this: a child has no worker that has begun something.
+//! *A part of a space* is moved to addresses behind the space and freed there as a region of its own. Its own addresses
+//! are closed when the call returns. A fork waits for all of this: a child has no worker that has begun something.
 
 use super::Driver;
 use super::remap::{Beside, RemapRefusal};
@@ -72,8 +73,8 @@ pub struct FreeStats {
     pub batches: u64,
     /// Of these, the ones that a worker gave back.
     pub by_workers: u64,
-    /// Bytes of mapped pages and of frames that went to the kernel with these batches. What the pool took for the next faults
-    /// is not in it.
+    /// Bytes of mapped pages and of frames that went to the kernel with these batches. What the pool took for the next
+    /// faults is not in it.
     pub bytes: u64,
     /// Slots that the store released with them.
     pub slots: u64,
@@ -252,8 +253,8 @@ impl Freer {
 }
 
 impl Driver {
-    /// Gives back all that `range` holds. Nobody can touch it any more. A worker does all of it by itself, as it must not wait for
-    /// itself.
+    /// Gives back all that `range` holds. Nobody can touch it any more. A worker does all of it by itself, as it must
+    /// not wait for itself.
     ///
     /// # Errors
     /// A pinned page; what came before it is gone.
@@ -384,7 +385,8 @@ impl Driver {
         }
     }
 
-    /// Frees a part of a region in the background: whole leaves, which threads may touch meanwhile. They are closed afterwards.
+    /// Frees a part of a region in the background: whole leaves, which threads may touch meanwhile. They are closed
+    /// afterwards.
     ///
     /// # Errors
     /// Nothing has changed.
@@ -434,8 +436,8 @@ impl Driver {
         self.freer.changed.notify_all();
     }
 
-    /// Starts a worker before it is wanted, as soon as there is so much memory that giving it back takes longer than making a thread, 100 to
-    /// 160 µs: half of what a `free_async` took its caller.
+    /// Starts a worker before it is wanted, as soon as there is so much memory that giving it back takes longer than
+    /// making a thread, 100 to 160 µs: half of what a `free_async` took its caller.
     pub(super) fn start_worker_ahead(self: &Arc<Self>) {
         if self.lock().stats().nr_mapped < WORTH_A_WORKER {
             return;
@@ -466,8 +468,8 @@ impl Driver {
         thread.spawn(move || life(&driver))
     }
 
-    /// Starts the workers of a space, the only ones that it will have, and waits until they need nothing of the program's
-    /// any more.
+    /// Starts the workers of a space, the only ones that it will have, and waits until they need nothing of the
+    /// program's any more.
     pub(crate) fn start_freeing(self: &Arc<Self>) -> std::io::Result<()> {
         let workers = self.freer.workers.load(Ordering::Relaxed);
         let ready = Arc::new(Barrier::new(workers + 1));
@@ -572,7 +574,8 @@ mod tests {
     use crate::{Manager, Order};
     use std::sync::Arc;
 
-    /// Row 3.4: the end of a manager goes the same way, and is the end of all that is queued. (From outside nobody can ask any more.)
+    /// Row 3.4: the end of a manager goes the same way, and is the end of all that is queued. (From outside nobody can
+    /// ask any more.)
     #[test]
     fn the_end_of_a_manager_gives_back_in_batches_what_is_queued() {
         // Not to be kept for the next region of that length.

@@ -1,9 +1,10 @@
 //! The batch of ranges that were zeroed by their owner and have not been marked yet.
 //!
-//! The kernel collects folios on each processor before it takes the lock of the lists (`lru_lazyfree`), because the lock costs
-//! more than the work. Here it is the signal mask around the lock, two system calls. A mark may come late
-//! ([`FreeMode::Cleared`]): until then the memory counts as used, nothing else. So whoever wants the truth, and whoever needs
-//! memory, marks the batch first. A thread that reclaims only tries the lock: the holder may be the thread that it interrupted.
+//! The kernel collects folios on each processor before it takes the lock of the lists (`lru_lazyfree`), because the
+//! lock costs more than the work. Here it is the signal mask around the lock, two system calls. A mark may come late
+//! ([`FreeMode::Cleared`]): until then the memory counts as used, nothing else. So whoever wants the truth, and whoever
+//! needs memory, marks the batch first. A thread that reclaims only tries the lock: the holder may be the thread that
+//! it interrupted.
 
 use super::Driver;
 use crate::signals::SignalsBlocked;
@@ -80,8 +81,8 @@ impl Freed {
 }
 
 impl Driver {
-    /// Lazily frees a small range of mapped memory without a system call. False when that cannot be done: then nothing is
-    /// marked, though bytes may have been zeroed.
+    /// Lazily frees a small range of mapped memory without a system call. False when that cannot be done: then nothing
+    /// is marked, though bytes may have been zeroed.
     ///
     /// # Safety
     /// The range is part of a region without pins, and no reference to its bytes is in use.

@@ -1,11 +1,12 @@
 //! Giving a batch back: what [`Core`](millpond_core::Core) unhooked goes to kernel and store outside of its lock.
 //!
-//! A batch comes from a free (`free.rs`), and from three others. *What is spare in the pool* beyond the mark, beyond a budget that was
-//! lowered, or beyond the cap on lazily freed memory is gathered and given back by whoever finds it: the tick, the call that lowers the
-//! budget, the one that frees lazily. *What copies leave behind* is given back by the reclaim thread, ahead of the faults that would have
-//! to. *What is discarded while threads may touch it* is given back by who discards, inside the gate. One large batch is kept for that;
-//! who finds it in use has an inline one, and asks for the core's lock more often. So does a fault that gives back *what is spare in pieces*
-//! because it needs a large one.
+//! A batch comes from a free (`free.rs`), and from three others. *What is spare in the pool* beyond the mark, beyond a
+//! budget that was lowered, or beyond the cap on lazily freed memory is gathered and given back by whoever finds it:
+//! the tick, the call that lowers the budget, the one that frees lazily. *What copies leave behind* is given back by
+//! the reclaim thread, ahead of the faults that would have to. *What is discarded while threads may touch it* is given
+//! back by who discards, inside the gate. One large batch is kept for that; who finds it in use has an inline one, and
+//! asks for the core's lock more often. So does a fault that gives back *what is spare in pieces* because it needs a
+//! large one.
 
 use super::Driver;
 use super::free::Freed;
@@ -86,8 +87,8 @@ impl Driver {
         self.give_back_while(|core, gather| core.gather_spare(most, gather));
     }
 
-    /// What is spare in small pieces goes to the kernel, `missing` pages of it, so that a fault can have a large one. For threads inside the
-    /// gate. Whether there was any.
+    /// What is spare in small pieces goes to the kernel, `missing` pages of it, so that a fault can have a large one.
+    /// For threads inside the gate. Whether there was any.
     pub(super) fn give_scattered_back(&self, missing: PageCount) -> bool {
         // Who holds it may be the thread that this fault has interrupted.
         let mut large = self.freer.spare.try_lock();

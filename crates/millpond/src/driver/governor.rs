@@ -36,8 +36,8 @@ const FLOOR: u64 = 512;
 const STORE_SHARE: u64 = 3;
 /// Pages that faults may take between two looks at the process's size, …
 const LOOK_EVERY: u32 = 256;
-/// … and where only tables have to come off, which grow by 56 bytes for a page of 4 KiB. A fill of 256 MiB that was through before
-/// the first tick once stood 3.6 MiB above its budget.
+/// … and where only tables have to come off, which grow by 56 bytes for a page of 4 KiB. A fill of 256 MiB that was
+/// through before the first tick once stood 3.6 MiB above its budget.
 const LOOK_AT_TABLES: u32 = 4096;
 
 #[derive(Debug)]
@@ -117,8 +117,8 @@ fn headroom(ram: u64) -> u64 {
 }
 
 impl Driver {
-    /// Changes the budget, and makes the rest of it free when it is lower than before. `bytes` is within what the manager was made
-    /// for.
+    /// Changes the budget, and makes the rest of it free when it is lower than before. `bytes` is within what the
+    /// manager was made for.
     pub(crate) fn set_ram(&self, bytes: u64) {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
@@ -131,8 +131,9 @@ impl Driver {
         self.give_spare_frames_back();
     }
 
-    /// Sets the core's limit to what the budget leaves. Spare frames beyond it go back to the kernel at once: a fault that reclaimed 2 MiB
-    /// stood at twice that, compressed and spare, until the next one looked. For threads inside the gate.
+    /// Sets the core's limit to what the budget leaves. Spare frames beyond it go back to the kernel at once: a fault
+    /// that reclaimed 2 MiB stood at twice that, compressed and spare, until the next one looked. For threads inside
+    /// the gate.
     pub(crate) fn adjust_limit(&self) {
         let ram = self.governor.ram() / PAGE_SIZE as u64;
         let frames_of =
@@ -151,7 +152,8 @@ impl Driver {
         let mut core = self.lock();
         let frames = frames_of(&core.stats());
         let others = match seen {
-            // Faults go on while the kernel is asked: what they add must not hide what the program has. The store is in it.
+            // Faults go on while the kernel is asked: what they add must not hide what the program has. The store is in
+            // it.
             Some((before, resident)) => resident.saturating_sub(frames.min(before)),
             None => {
                 let ahead = u64::from(self.mmu.huge_ready().0);

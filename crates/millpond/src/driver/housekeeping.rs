@@ -16,14 +16,16 @@ use std::time::{Duration, Instant};
 
 /// How often it looks around when nobody calls.
 const TICK: Duration = Duration::from_millis(100);
-/// Sixteenths of a rescue that a major fault takes where the store is waited for: with compressed RAM it takes 16 to 30, with a file 100 and more.
+/// Sixteenths of a rescue that a major fault takes where the store is waited for: with compressed RAM it takes 16 to
+/// 30, with a file 100 and more.
 const WAITED_FOR: u32 = 64;
 /// How long a store that was full or failing is left alone.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
 impl Driver {
-    /// Starts the thread, with all signals blocked, and waits until it needs nothing of the program's any more. It takes no lock: a child
-    /// of a fork starts its own while it still holds everything. What the core takes a refault to cost, the caller knows.
+    /// Starts the thread, with all signals blocked, and waits until it needs nothing of the program's any more. It
+    /// takes no lock: a child of a fork starts its own while it still holds everything. What the core takes a refault
+    /// to cost, the caller knows.
     pub(crate) fn start_housekeeping(
         self: &Arc<Self>,
         refault_cost: u32,

@@ -1,19 +1,22 @@
 //! Kept in place: what is given up and will be wanted again soon does not leave.
 //!
-//! A program that frees a buffer and makes another one wants, each time, as much memory as it has just given back. The kernel
-//! takes the pages, and gives others that it has to clear: 1.7 µs a page. The pool spares the kernel, but not two moves and a fault for
-//! each folio. So, as far as demand goes (the core's mark, `core/src/ops/free.rs`), memory that its owner gives up is zeroed where it
-//! is, as a lazy free does, and touching it again is a plain access.
+//! A program that frees a buffer and makes another one wants, each time, as much memory as it has just given back. The
+//! kernel takes the pages, and gives others that it has to clear: 1.7 µs a page. The pool spares the kernel, but not
+//! two moves and a fault for each folio. So, as far as demand goes (the core's mark, `core/src/ops/free.rs`), memory
+//! that its owner gives up is zeroed where it is, as a lazy free does, and touching it again is a plain access.
 //!
-//! - *A discarded range* stays with its region. It may be used again unseen, so what is given back later is looked at first.
-//! - *A region that is freed in the background* stays whole at the addresses that it was moved to, and the next region of the same
-//!   length and order is that one. Who asks for one while it is being cleared waits for that: bringing as much in anew would
-//!   take seven times as long.
+//! - *A discarded range* stays with its region. It may be used again unseen, so what is given back later is looked at
+//!   first.
+//! - *A region that is freed in the background* stays whole at the addresses that it was moved to, and the next region
+//!   of the same length and order is that one. Who asks for one while it is being cleared waits for that: bringing as
+//!   much in anew would take seven times as long.
 //!
-//! All of it is lazily freed for the core, so it is the first to go when memory is short. The book here knows the ranges, an
-//! upper bound of what is in them. The wrong guess costs clearing once, and a look at the bytes when the tick gives them back.
+//! All of it is lazily freed for the core, so it is the first to go when memory is short. The book here knows the
+//! ranges, an upper bound of what is in them. The wrong guess costs clearing once, and a look at the bytes when the
+//! tick gives them back.
 //!
-//! The book's lock has no rank: nothing is taken under it, and it is not held while memory is touched or the core asked.
+//! The book's lock has no rank: nothing is taken under it, and it is not held while memory is touched or the core
+//! asked.
 
 use super::Driver;
 use super::free::Job;
@@ -60,8 +63,8 @@ impl Book {
         PageCount(ranges.chain(whole).sum())
     }
 
-    /// Notes a range, joined with what it touches, if it has `room` for what was not there. How much of it was; `None`, and
-    /// nothing changes, when there is no room in the book either.
+    /// Notes a range, joined with what it touches, if it has `room` for what was not there. How much of it was; `None`,
+    /// and nothing changes, when there is no room in the book either.
     fn add(&mut self, region: RegionId, range: PageRange, room: PageCount) -> Option<PageCount> {
         let (mut joined, mut again) = (range, 0);
         let apart = |other: PageRange| other.end() < range.start || range.end() < other.start;
@@ -114,7 +117,8 @@ fn is_cleared_in_place(order: OrderPolicy) -> bool {
 }
 
 impl Driver {
-    /// Discards a range by zeroing it where it is, if demand asks for as much. False when it has to be discarded otherwise.
+    /// Discards a range by zeroing it where it is, if demand asks for as much. False when it has to be discarded
+    /// otherwise.
     ///
     /// # Safety
     /// No reference to bytes of the range is in use.

@@ -1,12 +1,12 @@
 //! How long faults take, a histogram for each way that a fault can go.
 //!
-//! One figure for all of them hides what matters: a first touch of 4 µs, a load of 12 and a fault that had to reclaim for
-//! 300 make a median that belongs to none. So each fault is counted under the costliest thing that it went through.
+//! One figure for all of them hides what matters: a first touch of 4 µs, a load of 12 and a fault that had to reclaim
+//! for 300 make a median that belongs to none. So each fault is counted under the costliest thing that it went through.
 //!
-//! Recording is two atomic operations and no lock: a fault may come from anywhere, and a child of a fork finds nothing taken. The
-//! buckets are those of HdrHistogram: as many for each doubling of the time, so that the error is relative. 64 of them for
-//! each doubling are 1.6 %, and 16 KiB of counters a way. A reader adds up what it finds; a fault that is recorded
-//! meanwhile is in the figures or not.
+//! Recording is two atomic operations and no lock: a fault may come from anywhere, and a child of a fork finds nothing
+//! taken. The buckets are those of HdrHistogram: as many for each doubling of the time, so that the error is relative.
+//! 64 of them for each doubling are 1.6 %, and 16 KiB of counters a way. A reader adds up what it finds; a fault that
+//! is recorded meanwhile is in the figures or not.
 
 use crate::stats::{FaultLatencies, LatencySummary};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

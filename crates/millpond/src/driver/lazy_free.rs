@@ -136,8 +136,8 @@ impl Driver {
         Ok(Contents::Purged)
     }
 
-    /// Discards what a purge passed over, because it would have had to wait for it. A pinned page refuses a discard: what is
-    /// before and behind it goes by itself.
+    /// Discards what a purge passed over, because it would have had to wait for it. A pinned page refuses a discard:
+    /// what is before and behind it goes by itself.
     fn discard_around_pins(&self, mut rest: PageRange) {
         while let Err(Refusal::Pinned { page }) = self.discard(rest) {
             let before = PageRange::new(rest.start, PageCount(page.0 - rest.start.0));
@@ -168,8 +168,9 @@ impl Driver {
         }
     }
 
-    /// Purges the oldest volatile range, or waits a moment for what other threads are purging: what they free is about to come, and nobody's
-    /// contents should be written out for it. False when there is none of either, or the book is in use. For threads inside the gate.
+    /// Purges the oldest volatile range, or waits a moment for what other threads are purging: what they free is about
+    /// to come, and nobody's contents should be written out for it. False when there is none of either, or the book is
+    /// in use. For threads inside the gate.
     pub(crate) fn purge_oldest_volatile(&self) -> bool {
         let Some(mut range) = self.oldest_volatile() else {
             if self.purging.load(Ordering::SeqCst) == 0 {
@@ -195,8 +196,8 @@ impl Driver {
         true
     }
 
-    /// Takes the oldest range from the book, to be purged. Another thread that reclaims has the book for a moment; who marks ranges may
-    /// fault with it in hand, and is not waited for.
+    /// Takes the oldest range from the book, to be purged. Another thread that reclaims has the book for a moment; who
+    /// marks ranges may fault with it in hand, and is not waited for.
     fn oldest_volatile(&self) -> Option<PageRange> {
         for _ in 0..BOOK_TRIES {
             if let Ok(mut book) = self.volatile.try_lock() {

@@ -1,14 +1,15 @@
 //! Locks with ranks. docs/LOCKS.md has the matrix; this file checks it in debug builds.
 //!
-//! A thread may take a lock only while every lock it holds has a lower rank. What each thread holds is kept in a small static
-//! table and not in thread-local storage: in a preloaded library, thread-local storage is found by way of memory
+//! A thread may take a lock only while every lock it holds has a lower rank. What each thread holds is kept in a small
+//! static table and not in thread-local storage: in a preloaded library, thread-local storage is found by way of memory
 //! that the program's allocator gave out, which is managed memory, which must not be touched under these locks.
 //!
-//! Who finds a lock taken tries for a while before it sleeps. The core is held for a microsecond, and for ten or twenty while the
-//! results of a batch go in; a sleep takes longer, and whoever lets go has to wake the sleeper, which on a virtual machine
-//! costs another 30 to 50 µs when the sleeper's processor has halted. It is as often a fault that pays this for the reclaim
-//! thread as the other way round: of the faults beside that thread that took more than 30 µs, half waited for the core or
-//! woke it; with patience (fifty microseconds, then) one in thirty. Twenty cover nearly every batch; ten did not.
+//! Who finds a lock taken tries for a while before it sleeps. The core is held for a microsecond, and for ten or twenty
+//! while the results of a batch go in; a sleep takes longer, and whoever lets go has to wake the sleeper, which on a
+//! virtual machine costs another 30 to 50 µs when the sleeper's processor has halted. It is as often a fault that pays
+//! this for the reclaim thread as the other way round: of the faults beside that thread that took more than 30 µs, half
+//! waited for the core or woke it; with patience (fifty microseconds, then) one in thirty. Twenty cover nearly every
+//! batch; ten did not.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -123,8 +124,8 @@ impl<T> Drop for Held<'_, T> {
 }
 
 /// Keeps a fork apart from all work on memory. Whoever works is inside from the first lock to the last; a fork closes
-/// the gate when all have left, so that no lock of ours, of the store's or of the backend's is held by a thread that the
-/// child will not have.
+/// the gate when all have left, so that no lock of ours, of the store's or of the backend's is held by a thread that
+/// the child will not have.
 ///
 /// Nobody enters twice: a second entry behind a fork that waits would wait for itself.
 #[derive(Debug)]

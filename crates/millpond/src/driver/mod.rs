@@ -85,8 +85,8 @@ pub(crate) enum Background {
     Never,
     /// While large folios come in for large ones that have to be written: a stream that fills.
     Large,
-    /// Always, unless a handler thread shares a processor with the only thread that faults, and has a store that works at once: then while
-    /// [`Large`](Self::Large) ones come in.
+    /// Always, unless a handler thread shares a processor with the only thread that faults, and has a store that works
+    /// at once: then while [`Large`](Self::Large) ones come in.
     Apart,
     Always,
 }

@@ -1,7 +1,7 @@
 //! What a program asks for beside touching memory: discard, pin, advise, populate.
 //!
-//! Each is the core's event, repeated until it says done, with a wait or a fault in between where it says so. What a discard gathers is
-//! given back as what is freed is (`free.rs`), inside the gate, as threads may wait for it.
+//! Each is the core's event, repeated until it says done, with a wait or a fault in between where it says so. What a
+//! discard gathers is given back as what is freed is (`free.rs`), inside the gate, as threads may wait for it.
 
 use super::Driver;
 use super::fault::{FaultError, Patience};
@@ -129,8 +129,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether pinning these pages leaves a quarter of the budget, and of each max of their groups, to everything else; what is
-    /// too small if not.
+    /// Whether pinning these pages leaves a quarter of the budget, and of each max of their groups, to everything else;
+    /// what is too small if not.
     pub(crate) fn room_to_pin(&self, pages: PageRange) -> Result<(), u64> {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();

@@ -1,21 +1,24 @@
 //! Where the background thread runs: beside the program, or in turn with it on one processor.
 //!
-//! Every processor that runs the program has to forget a page-table entry that is taken away. So a call that takes pages out on another
-//! processor interrupts the program's and waits for it: 5 to 8 µs there, 10 here, where the work itself takes one. On the program's own processor nobody
-//! is interrupted, but one of the two waits.
+//! Every processor that runs the program has to forget a page-table entry that is taken away. So a call that takes
+//! pages out on another processor interrupts the program's and waits for it: 5 to 8 µs there, 10 here, where the work
+//! itself takes one. On the program's own processor nobody is interrupted, but one of the two waits.
 //!
-//! *What is better* depends on how much leaves by one call. A folio of 2 MiB is compressed for a millisecond, which another
-//! processor does meanwhile, and its interruption is nothing. Of single pages each costs an interruption: at random by folios of 4 KiB,
-//! with leaves that leave as a whole and the rest one by one, one fault in twenty met one, and the slowest hundredth took 4.5 times the median, with adaptive orders
-//! 7.9 times. In turn it takes 2.0 and 2.7 times, one processor instead of two, and a fifth more time for all. So the thread goes where faults come from unless
-//! whole leaves leave by a call: that is what a region is filled by. (With a bound of 128 or 256 pages, 3.0 and 5.0 times.)
+//! *What is better* depends on how much leaves by one call. A folio of 2 MiB is compressed for a millisecond, which
+//! another processor does meanwhile, and its interruption is nothing. Of single pages each costs an interruption: at
+//! random by folios of 4 KiB, with leaves that leave as a whole and the rest one by one, one fault in twenty met one,
+//! and the slowest hundredth took 4.5 times the median, with adaptive orders 7.9 times. In turn it takes 2.0 and 2.7
+//! times, one processor instead of two, and a fifth more time for all. So the thread goes where faults come from unless
+//! whole leaves leave by a call: that is what a region is filled by. (With a bound of 128 or 256 pages, 3.0 and 5.0
+//! times.)
 //!
-//! *When that is wrong.* Threads that fault on several processors are interrupted from anywhere: then the thread goes where the scheduler
-//! wants it. Neither is it worth it where the program's other threads run on other processors: that shows in what
-//! a call takes, and the thread stays away for a while. What was allowed when the thread began is allowed again when it leaves.
+//! *When that is wrong.* Threads that fault on several processors are interrupted from anywhere: then the thread goes
+//! where the scheduler wants it. Neither is it worth it where the program's other threads run on other processors: that
+//! shows in what a call takes, and the thread stays away for a while. What was allowed when the thread began is allowed
+//! again when it leaves.
 //!
-//! With a handler's thread this is not done: that thread shares the faulter's processor already, and a third one there makes the
-//! faulter move away (`mmu/src/delivery/follow.rs`).
+//! With a handler's thread this is not done: that thread shares the faulter's processor already, and a third one there
+//! makes the faulter move away (`mmu/src/delivery/follow.rs`).
 
 use millpond_core::PageRange;
 use millpond_mmu::{Affinity, Delivery, processor_time};
@@ -30,7 +33,8 @@ const MANY: u64 = 480;
 const TELLING: u64 = 16;
 /// A call that takes longer interrupts somebody, in nanoseconds.
 const INTERRUPTS: u64 = 5000;
-/// So many looks in a row with such calls, and the thread does not belong there: one is what it takes to follow a thread that was moved.
+/// So many looks in a row with such calls, and the thread does not belong there: one is what it takes to follow a
+/// thread that was moved.
 const DEAR: u32 = 4;
 /// Looks for which the thread stays away from where calls interrupt.
 const AWAY: u32 = 1024;

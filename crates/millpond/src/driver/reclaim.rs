@@ -1,14 +1,14 @@
 //! Reclaim: batches of the core's choosing until enough memory is available.
 //!
-//! What its owners can do without goes first: lazily freed memory (by the core), then volatile ranges (by the book). While
-//! workers give memory back, whoever needs some waits for one batch of theirs, a millisecond at most: the pages on the lists may be the
-//! very ones that are being freed, and writing these out is work for nothing.
+//! What its owners can do without goes first: lazily freed memory (by the core), then volatile ranges (by the book).
+//! While workers give memory back, whoever needs some waits for one batch of theirs, a millisecond at most: the pages
+//! on the lists may be the very ones that are being freed, and writing these out is work for nothing.
 //!
-//! The background thread also gives spare frames back that copies leave behind; otherwise faults would, one in 24 of them, and be the slowest hundredth
-//! ([`Core::gather_left_behind`](millpond_core::Core::gather_left_behind)).
+//! The background thread also gives spare frames back that copies leave behind; otherwise faults would, one in 24 of
+//! them, and be the slowest hundredth ([`Core::gather_left_behind`](millpond_core::Core::gather_left_behind)).
 //!
-//! A second thread makes each call that moves pages interrupt the first one's processor, so it works for streams of large folios, and for all where faults are
-//! not served on the processor that they come from anyway ([`Background`]).
+//! A second thread makes each call that moves pages interrupt the first one's processor, so it works for streams of
+//! large folios, and for all where faults are not served on the processor that they come from anyway ([`Background`]).
 //!
 //! A faulting thread that finds none reclaims by itself (direct); the background thread keeps that rare. Both run
 //! the same batches; the first to see enough available stops.
@@ -20,9 +20,9 @@ use std::time::Instant;
 
 /// Least work for a thread that stops to reclaim: this part of the limit, in pages, within [`DIRECT_BATCH`].
 const DIRECT_SHARE: u32 = 128;
-/// Folios that lie side by side go out by one system call and one TLB shootdown, so 128 pages do as well for the throughput as
-/// more. But then 0.8 % of all faults at 4 KiB wait for a batch, and the 99th percentile of their latency is what the others
-/// take and a little: 5 to 9 times the median, 1.5 to 2.4 with 512 or 256 pages.
+/// Folios that lie side by side go out by one system call and one TLB shootdown, so 128 pages do as well for the
+/// throughput as more. But then 0.8 % of all faults at 4 KiB wait for a batch, and the 99th percentile of their latency
+/// is what the others take and a little: 5 to 9 times the median, 1.5 to 2.4 with 512 or 256 pages.
 const DIRECT_BATCH: std::ops::RangeInclusive<u32> = 64..=512;
 
 /// What a thread that misses `pages` pages of at most `most` reclaims.
@@ -33,8 +33,8 @@ fn direct_batch(most: PageCount, pages: PageCount) -> PageCount {
 }
 
 impl Driver {
-    /// Reclaims until `pages` are available, or nothing can be reclaimed now; in that case waits a moment for what other
-    /// threads have in flight. Whether something was done here.
+    /// Reclaims until `pages` are available, or nothing can be reclaimed now; in that case waits a moment for what
+    /// other threads have in flight. Whether something was done here.
     pub(crate) fn reclaim_for(&self, pages: PageCount, by: Reclaimer) -> bool {
         let started = Instant::now();
         let want = direct_batch(self.lock().limit(), pages);
@@ -81,8 +81,8 @@ impl Driver {
         progress
     }
 
-    /// Reclaims in a group, and what is below it, until its max leaves room for `pages`, or nothing can be reclaimed there now; in
-    /// that case waits a moment for what others have in flight. Whether something was done here.
+    /// Reclaims in a group, and what is below it, until its max leaves room for `pages`, or nothing can be reclaimed
+    /// there now; in that case waits a moment for what others have in flight. Whether something was done here.
     pub(crate) fn reclaim_in(&self, group: GroupId, pages: PageCount) -> bool {
         let want = direct_batch(self.lock().most_in(group), pages);
         let mut progress = false;
@@ -162,8 +162,8 @@ impl Driver {
         progress
     }
 
-    /// Sends one event of reclaim, as often as it asks to be sent; the last commands are still to be carried out. Whether something came free, or
-    /// was done, without a command.
+    /// Sends one event of reclaim, as often as it asks to be sent; the last commands are still to be carried out.
+    /// Whether something came free, or was done, without a command.
     fn batch(&self, event: Event, commands: &mut Commands) -> bool {
         let mut progress = false;
         loop {
@@ -191,7 +191,8 @@ impl Driver {
     }
 }
 
-/// Half a microsecond in which a fault that waits for the core can have it: who lets go of a lock and takes it again is always the first.
+/// Half a microsecond in which a fault that waits for the core can have it: who lets go of a lock and takes it again is
+/// always the first.
 pub(super) fn give_way() {
     for _ in 0..16 {
         std::hint::spin_loop();

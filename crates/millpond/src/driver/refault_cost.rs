@@ -1,20 +1,21 @@
 //! What a major fault costs, measured against what it costs to find a page in limbo.
 //!
-//! How long limbo is follows from an inequality with that ratio in it ([`limbo_share`](millpond_core)'s essay), and the store says it only
-//! roughly: a file may be on a disk or in somebody's page cache, and a page that is read alone costs another thing than a folio of sixteen. The
-//! driver times each fault by the way it went, so the ratio is there to be read: the median of loads over the median of rescues.
-//! Medians, because a thread that was not scheduled in between would count for a thousand others; and of late, because a disk that has
-//! become slow at noon has thousands of quick loads in its past.
+//! How long limbo is follows from an inequality with that ratio in it ([`limbo_share`](millpond_core)'s essay), and the
+//! store says it only roughly: a file may be on a disk or in somebody's page cache, and a page that is read alone costs
+//! another thing than a folio of sixteen. The driver times each fault by the way it went, so the ratio is there to be
+//! read: the median of loads over the median of rescues. Medians, because a thread that was not scheduled in between
+//! would count for a thousand others; and of late, because a disk that has become slow at noon has thousands of quick
+//! loads in its past.
 //!
-//! Both begin when the manager hears of a fault. What the program pays before that, a signal or the way to the handler's thread and back, is
-//! the same for both and often the larger part, so it is added to both. (Without it redis in a quarter of its memory, by a handler's thread,
-//! took 345,000 rescues and 31 s; with it 285,000 and 24.)
+//! Both begin when the manager hears of a fault. What the program pays before that, a signal or the way to the
+//! handler's thread and back, is the same for both and often the larger part, so it is added to both. (Without it redis
+//! in a quarter of its memory, by a handler's thread, took 345,000 rescues and 31 s; with it 285,000 and 24.)
 //!
-//! A load that had to reclaim first is not among them. What its own way in cost is the same, and reclaim is owed by whoever
-//! comes in, from limbo or from the store, so it would be counted on one side alone.
+//! A load that had to reclaim first is not among them. What its own way in cost is the same, and reclaim is owed by
+//! whoever comes in, from limbo or from the store, so it would be counted on one side alone.
 //!
-//! The core is told when the ratio is a quarter off what it was told last: limbo's length need not follow each twitch, and a
-//! wrong ratio within a quarter costs less than a step of limbo's length does.
+//! The core is told when the ratio is a quarter off what it was told last: limbo's length need not follow each twitch,
+//! and a wrong ratio within a quarter costs less than a step of limbo's length does.
 
 use super::latency::{FaultPath, Latency, Recent};
 use millpond_core::limits::REFAULT_COST_MOST;
@@ -22,8 +23,8 @@ use millpond_mmu::Delivery;
 
 /// Faults of each way that make a median.
 const LEAST: u64 = 64;
-/// What it takes until the manager hears of a fault, and until the program runs again, in nanoseconds: the `latency` example of `millpond-mmu`
-/// has 4 and 7 µs for a fault that takes one to be resolved.
+/// What it takes until the manager hears of a fault, and until the program runs again, in nanoseconds: the `latency`
+/// example of `millpond-mmu` has 4 and 7 µs for a fault that takes one to be resolved.
 const BY_SIGNAL: u64 = 3000;
 const BY_HANDLER: u64 = 6000;
 /// What a rescue counts: the core's costs are in sixteenths of that.

@@ -1,7 +1,8 @@
 //! Remap: pages change their addresses while nobody works on memory.
 //!
-//! The gate is closed, as for a snapshot: no command is out, so the core's tables and the kernel's can be moved one after
-//! the other. What has to be brought back first (a folio in limbo at an end of the range) is, and the gate closed again.
+//! The gate is closed, as for a snapshot: no command is out, so the core's tables and the kernel's can be moved one
+//! after the other. What has to be brought back first (a folio in limbo at an end of the range) is, and the gate closed
+//! again.
 
 use super::Driver;
 use super::snapshot::Named;
@@ -36,9 +37,9 @@ pub(crate) enum RemapRefusal {
 }
 
 impl Driver {
-    /// Moves what is in `from` to `to`; the core says what these may be ([`Event::Remap`]). What lies beside `from` in its first and its
-    /// last gigabyte is moved along and back where that is less work: both ends go by a pointer then, and come back by one for each leaf
-    /// that holds something. See [`Uffd::hand_over`](millpond_mmu::Uffd::hand_over).
+    /// Moves what is in `from` to `to`; the core says what these may be ([`Event::Remap`]). What lies beside `from` in
+    /// its first and its last gigabyte is moved along and back where that is less work: both ends go by a pointer then,
+    /// and come back by one for each leaf that holds something. See [`Uffd::hand_over`](millpond_mmu::Uffd::hand_over).
     ///
     /// # Safety
     /// No thread touches `from` meanwhile, nor what is `beside` it; beside `to` is nothing.
@@ -66,14 +67,14 @@ impl Driver {
             let end = PageIndex(to.end().0 - last.0);
             let trail = along(PageRange::new(from.end(), trail), PageRange::new(end, last));
             drop(core);
-            // SAFETY: the gate is closed when this is called, so nothing is under way, and the core has found nothing in `to`;
-            // the caller's promise for the rest.
+            // SAFETY: the gate is closed when this is called, so nothing is under way, and the core has found nothing
+            // in `to`; the caller's promise for the rest.
             unsafe { self.mmu.hand_over(from, to, (lead, trail)) }
         })
     }
 
-    /// The same while threads may touch both: a touch finds the page before, or is a fault afterwards, which is SIGSEGV at
-    /// `from` unless that is to be kept. For an MMU that can
+    /// The same while threads may touch both: a touch finds the page before, or is a fault afterwards, which is SIGSEGV
+    /// at `from` unless that is to be kept. For an MMU that can
     /// ([`Uffd::can_hand_over_watched`](millpond_mmu::Uffd::can_hand_over_watched)).
     pub(crate) fn remap_watched(
         &self,
@@ -94,8 +95,8 @@ impl Driver {
         hand_over: &dyn Fn() -> Result<(), MmuError>,
     ) -> Result<(), RemapRefusal> {
         let _quiet = SignalsBlocked::new();
-        // Held to the end, so that no purge takes a range by its old name. Changing the book may allocate, and so fault: not
-        // while the gate is closed.
+        // Held to the end, so that no purge takes a range by its old name. Changing the book may allocate, and so
+        // fault: not while the gate is closed.
         let mut book = self.volatile();
         if let Some(page) = book.straddler(from) {
             return Err(RemapRefusal::Volatile(page));
@@ -148,8 +149,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Makes a region longer: where it is, if the addresses behind it are free, or somewhere else. Answers what it is called
-    /// then.
+    /// Makes a region longer: where it is, if the addresses behind it are free, or somewhere else. Answers what it is
+    /// called then.
     ///
     /// # Safety
     /// No thread touches the region meanwhile.
@@ -174,7 +175,8 @@ impl Driver {
         moved.map(|()| new)
     }
 
-    /// The same where it is; `None`, and nothing has changed, when the addresses behind it are taken. Threads may go on using it.
+    /// The same where it is; `None`, and nothing has changed, when the addresses behind it are taken. Threads may go on
+    /// using it.
     pub(crate) fn grow_in_place(
         &self,
         (id, old): Named,

@@ -1,10 +1,11 @@
 //! Shrinkers: caches of the host program that give way under the same pressure as managed memory.
 //!
 //! # Who calls them
-//! One thread of our own, and nobody else. Whoever reclaims, a faulting thread or the background, only changes a word and wakes
-//! that thread; it neither waits for it nor takes a lock that it holds while it calls. The thread is outside of the gate and
-//! holds no lock of the driver's meanwhile. So a callback may take any lock of the program: whoever holds it and faults is served without
-//! the callback, goes on, and lets it go. It may touch managed memory, too, as any thread may.
+//! One thread of our own, and nobody else. Whoever reclaims, a faulting thread or the background, only changes a word
+//! and wakes that thread; it neither waits for it nor takes a lock that it holds while it calls. The thread is outside
+//! of the gate and holds no lock of the driver's meanwhile. So a callback may take any lock of the program: whoever
+//! holds it and faults is served without the callback, goes on, and lets it go. It may touch managed memory, too, as
+//! any thread may.
 //!
 //! # How much
 //! Each round looks at what reclaim has scanned in the shrinker's group since the last one, over what is charged there:
@@ -93,11 +94,11 @@ impl Shrinkers {
 }
 
 impl Manager {
-    /// Lets a cache of the program shrink when memory of `group` is short. `count` says how many objects could be given up;
-    /// `scan` is asked to look at a number of them, gives up those that it can, and says how many that were.
+    /// Lets a cache of the program shrink when memory of `group` is short. `count` says how many objects could be given
+    /// up; `scan` is asked to look at a number of them, gives up those that it can, and says how many that were.
     ///
-    /// Both are called by a thread of their own and never by one that faults, so they may take locks that threads hold while they
-    /// touch managed memory. They must not wait for the guard's drop, which waits for them.
+    /// Both are called by a thread of their own and never by one that faults, so they may take locks that threads hold
+    /// while they touch managed memory. They must not wait for the guard's drop, which waits for them.
     ///
     /// # Errors
     /// The group was removed or is another manager's, or no thread could be started.

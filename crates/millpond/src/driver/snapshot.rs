@@ -1,7 +1,7 @@
 //! Snapshots: the pages change hands while nobody works on memory, and bases end with their last heirs.
 //!
-//! Taking one closes the gate, as a fork does: when all have left, no command is out, so that every page is where the core
-//! says. Then the kernel's tables move and the core's follow. Both are a pointer for each 2 MiB.
+//! Taking one closes the gate, as a fork does: when all have left, no command is out, so that every page is where the
+//! core says. Then the kernel's tables move and the core's follow. Both are a pointer for each 2 MiB.
 
 use super::Driver;
 use super::free::Freed;
@@ -13,7 +13,8 @@ use millpond_core::{
 use millpond_mmu::MmuError;
 use std::sync::Arc;
 
-/// Take-outs that the kernel may refuse while a base is merged. A base that is left beside its heir is right, only slower.
+/// Take-outs that the kernel may refuse while a base is merged. A base that is left beside its heir is right, only
+/// slower.
 const MERGE_PATIENCE: u64 = 64;
 
 /// From this length on (32 MiB) a region that ends is taken out of userfaultfd first.
@@ -180,7 +181,8 @@ impl Driver {
         }
     }
 
-    /// Makes addresses that hold nothing any more as new: a mapping that came from elsewhere does not join its neighbours.
+    /// Makes addresses that hold nothing any more as new: a mapping that came from elsewhere does not join its
+    /// neighbours.
     pub(super) fn reset(&self, range: PageRange) -> bool {
         self.mmu.remap_reserved(range).is_ok()
     }

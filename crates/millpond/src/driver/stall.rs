@@ -1,14 +1,14 @@
 //! Stalls: who waits for memory, as pressure figures want to know it.
 //!
-//! A thread *stalls* while its fault reclaims, or brings back what had to leave. Time in which at least one thread of a group
-//! stalls is *some*; time in which all of its threads do is *full*. A group has no threads of its own but those that touch its
-//! memory, so these are counted: each fault sets a bit of its thread's in its group's set, and twice a second the oldest bits are
-//! forgotten. (Two threads may share a bit, which makes full longer; with handler delivery all faults are the handler's, and full is some.)
-//! A stall counts for the group of the page and for all above it.
+//! A thread *stalls* while its fault reclaims, or brings back what had to leave. Time in which at least one thread of a
+//! group stalls is *some*; time in which all of its threads do is *full*. A group has no threads of its own but those
+//! that touch its memory, so these are counted: each fault sets a bit of its thread's in its group's set, and twice a
+//! second the oldest bits are forgotten. (Two threads may share a bit, which makes full longer; with handler delivery
+//! all faults are the handler's, and full is some.) A stall counts for the group of the page and for all above it.
 //!
-//! One lock is held for a few instructions when a stall because of reclaim begins or ends. Loads are shorter and far more: each adds
-//! at its end what no other that ended before it has covered, without a lock, and is full time where one thread uses the group. A
-//! fault that does not stall looks at one word.
+//! One lock is held for a few instructions when a stall because of reclaim begins or ends. Loads are shorter and far
+//! more: each adds at its end what no other that ended before it has covered, without a lock, and is full time where
+//! one thread uses the group. A fault that does not stall looks at one word.
 
 use super::Driver;
 use super::lock::{Rank, Ranked};

@@ -1,12 +1,13 @@
 //! Pages that the program dropped behind our back.
 //!
-//! `MADV_DONTNEED` by a bare system call, or by a library that no preload reaches, drops mapped pages of ours. The core still calls
-//! them resident, so that the next touch is a fault that it finds nothing to do about, and the toucher would try for ever. So when
-//! such a fault comes a second time (most come once: two threads touched a page at the same time), the page tables are
-//! asked, and a page that is not there gets zeros, which is what was asked for.
+//! `MADV_DONTNEED` by a bare system call, or by a library that no preload reaches, drops mapped pages of ours. The core
+//! still calls them resident, so that the next touch is a fault that it finds nothing to do about, and the toucher
+//! would try for ever. So when such a fault comes a second time (most come once: two threads touched a page at the same
+//! time), the page tables are asked, and a page that is not there gets zeros, which is what was asked for.
 //!
-//! All under the core lock: as long as the core says that the page is mapped and the lock is held, nobody begins to take it out, so
-//! what is missing was not taken by us. What had left memory before comes back as it was; that cannot be known.
+//! All under the core lock: as long as the core says that the page is mapped and the lock is held, nobody begins to
+//! take it out, so what is missing was not taken by us. What had left memory before comes back as it was; that cannot
+//! be known.
 
 use super::Driver;
 use super::lock::Held;

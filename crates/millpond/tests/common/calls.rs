@@ -1,8 +1,8 @@
 //! Counts the system calls that one thread makes, by system call user dispatch (Linux 5.11).
 //!
-//! While a byte of ours says *block*, every system call of the thread raises SIGSYS instead. The handler notes the number,
-//! makes the call in the thread's place and goes on. Only its own way back is exempt, so it has a return of its own. A
-//! change of the signal mask is made in the context that the handler returns to, and never blocks SIGSYS.
+//! While a byte of ours says *block*, every system call of the thread raises SIGSYS instead. The handler notes the
+//! number, makes the call in the thread's place and goes on. Only its own way back is exempt, so it has a return of its
+//! own. A change of the signal mask is made in the context that the handler returns to, and never blocks SIGSYS.
 //!
 //! Memory must not be absent while this is on: a handler of SIGBUS runs with all signals blocked.
 

@@ -28,7 +28,8 @@ pub fn stress_time() -> Duration {
     Duration::from_secs(seconds.unwrap_or(3))
 }
 
-/// Whether a stress is over: when its time is up; on a machine that is busy elsewhere, not before it has shown something.
+/// Whether a stress is over: when its time is up; on a machine that is busy elsewhere, not before it has shown
+/// something.
 pub fn is_over(end: Instant, has_shown: bool) -> bool {
     const GRACE: Duration = Duration::from_secs(20);
     let now = Instant::now();

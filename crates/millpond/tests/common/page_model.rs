@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub const WORDS: usize = 8;
 pub type Words = [u64; WORDS];
 
-/// Word `word` of page `page` of the memory at `base`. Where in the page it lies differs from page to page: in one of eight
-/// the first line has a part of it, in the others only a look at the whole page finds it.
+/// Word `word` of page `page` of the memory at `base`. Where in the page it lies differs from page to page: in one of
+/// eight the first line has a part of it, in the others only a look at the whole page finds it.
 pub fn word(base: usize, page: usize, word: usize) -> &'static AtomicU64 {
     let at = base + page * PAGE + word * (PAGE / WORDS) + page % 16 * 32;
     // SAFETY: inside a region that outlives the threads of the test, and aligned; everyone uses it as an atomic.

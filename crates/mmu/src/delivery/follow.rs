@@ -5,22 +5,24 @@
 //! its idle state, and another one to come back: 48 µs where this was measured. Left alone, the scheduler spreads the
 //! two threads over processors, which is the slow case. So the handler pins itself to where faults come from.
 //!
-//! *Where is that?* Messages carry the faulter's thread id. The only place that tells another thread's processor is
-//! its `stat` file in `/proc`, which takes a microsecond to read; the descriptor is kept open. Eight threads are remembered. A thread
-//! that has the next fault within [`SOON`] did not have to be woken on an idle processor, so it is looked for at every eighth fault
-//! only. (At every 32nd of all faults, as it was, a thread that had been moved took 16 slow faults before the handler came, and redis-server over
-//! four times its memory was there half of the time: 41 s of work, and 17 s with a look at each.)
+//! *Where is that?* Messages carry the faulter's thread id. The only place that tells another thread's processor is its
+//! `stat` file in `/proc`, which takes a microsecond to read; the descriptor is kept open. Eight threads are
+//! remembered. A thread that has the next fault within [`SOON`] did not have to be woken on an idle processor, so it is
+//! looked for at every eighth fault only. (At every 32nd of all faults, as it was, a thread that had been moved took 16
+//! slow faults before the handler came, and redis-server over four times its memory was there half of the time: 41 s of
+//! work, and 17 s with a look at each.)
 //!
 //! *When to move.* Moving costs a migration, 38 µs. When threads on two processors fault in turn, following each would
-//! be worse than staying. So the handler moves at once when one thread faults, and otherwise when several faults in a row came from the same
-//! other processor.
+//! be worse than staying. So the handler moves at once when one thread faults, and otherwise when several faults in a
+//! row came from the same other processor.
 //!
-//! *How the faulter stays.* Whoever wakes a thread has it run on an idle processor if there is one, and the faulter's own never
-//! looks idle, as the handler runs there. Since Linux 6.12 a thread that sleeps after it has had more than its share of the processor
-//! stays in the queue until the others have caught up, and is woken where it is. The handler works longer than the faulter between
-//! two faults, so it is the handler that has had more, unless its time counts less: it runs 20 steps of niceness above the program where
-//! the kernel lets it (root, `CAP_SYS_NICE`, or the limit on niceness). Then the faulter stays: 11 µs a fault of redis-server, with all reclaim in the handler, for 35
-//! to 68. Where it is refused, a second thread has to reclaim, which keeps another processor from looking idle: 25.
+//! *How the faulter stays.* Whoever wakes a thread has it run on an idle processor if there is one, and the faulter's
+//! own never looks idle, as the handler runs there. Since Linux 6.12 a thread that sleeps after it has had more than
+//! its share of the processor stays in the queue until the others have caught up, and is woken where it is. The handler
+//! works longer than the faulter between two faults, so it is the handler that has had more, unless its time counts
+//! less: it runs 20 steps of niceness above the program where the kernel lets it (root, `CAP_SYS_NICE`, or the limit on
+//! niceness). Then the faulter stays: 11 µs a fault of redis-server, with all reclaim in the handler, for 35 to 68.
+//! Where it is refused, a second thread has to reclaim, which keeps another processor from looking idle: 25.
 //!
 //! *When the guess is wrong* the fault takes the slow hand-off, nothing else. A processor that is taken offline or
 //! out of the process's cpuset is no trap: the kernel itself moves a pinned thread off it, and the faulters, by
@@ -50,7 +52,8 @@ const STREAK: u32 = 3;
 /// Steps of niceness by which the handler is preferred to the program.
 const PREFERRED_BY: i32 = 20;
 
-/// Whether one thread faults, or several: each change of threads weighs as much as [`CHANGE`](Self::CHANGE) faults of the same.
+/// Whether one thread faults, or several: each change of threads weighs as much as [`CHANGE`](Self::CHANGE) faults of
+/// the same.
 #[derive(Default)]
 struct Company {
     last: u32,
@@ -117,7 +120,8 @@ impl Follower {
         }
     }
 
-    /// A fault of thread `tid` was served, which came `soon` after the one before; 0 when the kernel did not say whose it was.
+    /// A fault of thread `tid` was served, which came `soon` after the one before; 0 when the kernel did not say whose
+    /// it was.
     pub(super) fn note(&mut self, tid: u32, soon: bool) {
         if tid == 0 {
             return;
@@ -180,7 +184,8 @@ fn prefer() -> Result<i32, Errno> {
     Ok(nice)
 }
 
-/// Whether the kernel lets a handler be preferred to the program: tried with the calling thread, which is as before afterwards.
+/// Whether the kernel lets a handler be preferred to the program: tried with the calling thread, which is as before
+/// afterwards.
 pub(crate) fn may_be_preferred() -> Result<(), Errno> {
     let nice = prefer()?;
     setpriority_process(Some(gettid()), nice)

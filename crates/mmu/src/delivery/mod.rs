@@ -53,8 +53,8 @@ pub enum Faulters {
     Several,
     /// One, which may be on another processor with the next fault.
     One,
-    /// One, which shares the handler's processor and will go on to: what the handler does there interrupts nobody, and what another
-    /// thread did elsewhere would interrupt both.
+    /// One, which shares the handler's processor and will go on to: what the handler does there interrupts nobody, and
+    /// what another thread did elsewhere would interrupt both.
     OneBeside,
 }
 
@@ -67,7 +67,8 @@ pub trait FaultSink: Send + Sync {
     /// Called once in a new handler thread, before it reads its first fault.
     fn handler_started(&self) {}
 
-    /// Whom the handler serves from now on. Called by the handler after each fault; before the first it serves [several](Faulters::Several).
+    /// Whom the handler serves from now on. Called by the handler after each fault; before the first it serves
+    /// [several](Faulters::Several).
     fn handler_serves(&self, _whom: Faulters) {}
 
     /// A thread touched `page`, which is not mapped, or is write-protected while it is taken out.

@@ -1,15 +1,16 @@
 //! Huge pages made ahead of need.
 //!
-//! Of what a stream pays for 2 MiB of new memory, three quarters are the kernel's clearing. Nothing of that depends on where the
-//! page will be, so another thread can do it on another processor while the program uses the page before. It is left in its slot,
-//! *ready*, and the fault that comes for it has only to move it.
+//! Of what a stream pays for 2 MiB of new memory, three quarters are the kernel's clearing. Nothing of that depends on
+//! where the page will be, so another thread can do it on another processor while the program uses the page before. It
+//! is left in its slot, *ready*, and the fault that comes for it has only to move it.
 //!
-//! *How many.* None, until the third request of a period says that there is a stream. From then on each request that finds
-//! none ready doubles what is wanted, up to [`MOST`]: more would only be waiting, because a program that writes its memory takes
-//! longer for 2 MiB than the kernel does to clear them, and one that does not empties any number. A period without requests ends it.
+//! *How many.* None, until the third request of a period says that there is a stream. From then on each request that
+//! finds none ready doubles what is wanted, up to [`MOST`]: more would only be waiting, because a program that writes
+//! its memory takes longer for 2 MiB than the kernel does to clear them, and one that does not empties any number. A
+//! period without requests ends it.
 //!
-//! Ready pages are memory that nobody uses yet. Whoever keeps a budget counts them ([`Staging::ready`]) and asks for them
-//! only where there is room.
+//! Ready pages are memory that nobody uses yet. Whoever keeps a budget counts them ([`Staging::ready`]) and asks for
+//! them only where there is room.
 
 use super::{SLOTS, Slot, Staging};
 use crate::reservation::HUGE;
@@ -78,8 +79,8 @@ impl Staging {
         self.ahead.ready.load(Ordering::Relaxed).count_ones()
     }
 
-    /// Whether more should be ready than are, and may be asked for: not while requests are refused, or each fault would wake a
-    /// thread that can do nothing.
+    /// Whether more should be ready than are, and may be asked for: not while requests are refused, or each fault would
+    /// wake a thread that can do nothing.
     pub(crate) fn wants_ready(&self) -> bool {
         self.ready() < self.ahead.wanted.load(Ordering::Relaxed)
             && self.resting.load(Ordering::Relaxed) == 0
@@ -174,8 +175,9 @@ mod tests {
         all.into_iter().for_each(Slot::gone);
     }
 
-    /// The stream that has filled a gigabyte wanted four pages, the last of them had been slow, and so nothing could be made for
-    /// the rest of the period. Each fault woke the background thread to find that out: half of what a snapshot's pages cost.
+    /// The stream that has filled a gigabyte wanted four pages, the last of them had been slow, and so nothing could be
+    /// made for the rest of the period. Each fault woke the background thread to find that out: half of what a
+    /// snapshot's pages cost.
     #[test]
     fn nothing_is_wanted_while_requests_are_refused() {
         let Some(staging) = staging() else { return };

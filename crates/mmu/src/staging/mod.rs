@@ -6,24 +6,24 @@
 //!
 //! A slot is one caller's for the time of one move: a bit is taken, and nobody waits. Whoever finds none free does
 //! without a huge page. An idle slot is empty and has no page table, else the next fault there would get a small page.
-//! The move of a whole huge page leaves it so. After anything else the slot is mapped anew, which frees the table on every
-//! kernel (`MADV_DONTNEED` does so from Linux 6.14 on and only on some machines).
+//! The move of a whole huge page leaves it so. After anything else the slot is mapped anew, which frees the table on
+//! every kernel (`MADV_DONTNEED` does so from Linux 6.14 on and only on some machines).
 //!
-//! Like arena and pool, slots are inherited by children of an announced fork only. A child that shared a page with a slot would
-//! keep it from being moved, and any thread can fork at any moment.
+//! Like arena and pool, slots are inherited by children of an announced fork only. A child that shared a page with a
+//! slot would keep it from being moved, and any thread can fork at any moment.
 //!
 //! *When there are none to be had.* Huge pages can be forbidden for the machine or the process, and memory can be
 //! fragmented. Nothing is asked beforehand: the settings are many and do not tell about fragmentation. A failed attempt
 //! costs some 10 µs, beside 370 for the copy that takes its place, but where the kernel is allowed to compact memory
-//! for a fault (`defrag`), it can cost milliseconds. So after each failure in a row twice as many requests are refused at
-//! once, up to 255, and one success ends that.
+//! for a fault (`defrag`), it can cost milliseconds. So after each failure in a row twice as many requests are refused
+//! at once, up to 255, and one success ends that.
 //!
-//! *When they are dear.* In a virtual machine the kernel's free memory may be memory that the host has taken back, and clearing a
-//! huge page of it takes 4 ms instead of 0.1, because the host finds it page by page. Small pages come from what was freed a
-//! moment ago and cost 0.4 ms for as much. A page that took longer than that is used, and counts as several failures in a
-//! row: what comes next would be as slow. A stream of 512 MiB asks five times instead of 256. But one slow page among many
-//! quick ones is no such sign, and resting for it would cost more than it did. So there is an account of what huge pages
-//! have saved, and a slow one that it covers has no consequences.
+//! *When they are dear.* In a virtual machine the kernel's free memory may be memory that the host has taken back, and
+//! clearing a huge page of it takes 4 ms instead of 0.1, because the host finds it page by page. Small pages come from
+//! what was freed a moment ago and cost 0.4 ms for as much. A page that took longer than that is used, and counts as
+//! several failures in a row: what comes next would be as slow. A stream of 512 MiB asks five times instead of 256. But
+//! one slow page among many quick ones is no such sign, and resting for it would cost more than it did. So there is an
+//! account of what huge pages have saved, and a slow one that it covers has no consequences.
 //!
 //! A stream finds its pages made already where another processor has had the time ([`ahead`]).
 
@@ -178,8 +178,8 @@ impl Staging {
     }
 }
 
-/// One slot, until its page has [`gone`](Self::gone). To drop it instead is to say that it was not of use: what it holds
-/// is lost, and the next requests are refused.
+/// One slot, until its page has [`gone`](Self::gone). To drop it instead is to say that it was not of use: what it
+/// holds is lost, and the next requests are refused.
 pub(crate) struct Slot<'a> {
     staging: &'a Staging,
     index: u32,
@@ -217,8 +217,8 @@ impl Drop for Slot<'_> {
     }
 }
 
-/// What this thread has used of a processor: on a busy machine the time that passes says little about a page. Asking costs a system call,
-/// so a page is timed by the wall's clock first, and this is asked after one that was slow by it.
+/// What this thread has used of a processor: on a busy machine the time that passes says little about a page. Asking
+/// costs a system call, so a page is timed by the wall's clock first, and this is asked after one that was slow by it.
 #[must_use]
 pub fn processor_time() -> Duration {
     let mut time = libc::timespec {

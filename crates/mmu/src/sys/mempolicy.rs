@@ -39,7 +39,8 @@ fn parse_list(text: &str) -> Option<Vec<u32>> {
     Some(nodes)
 }
 
-/// New pages of these addresses come from `node` from now on, as long as it has any. Whole pages; nothing that is there moves.
+/// New pages of these addresses come from `node` from now on, as long as it has any. Whole pages; nothing that is there
+/// moves.
 pub(crate) fn prefer(start: usize, len: usize, node: u32) -> Result<(), Errno> {
     let mask: u64 = 1_u64.checked_shl(node).ok_or(Errno::INVAL)?;
     // SAFETY: the call changes where the kernel takes new pages from and nothing in memory; the mask outlives it. The

@@ -50,8 +50,8 @@ pub(crate) fn runs(
     }
 }
 
-/// Sets bit 0 of each byte whose page from `start` on is in memory, and not swapped out. For a leaf that takes 2 µs however its pages
-/// lie, where [`runs`] takes 5 for 256 single ones.
+/// Sets bit 0 of each byte whose page from `start` on is in memory, and not swapped out. For a leaf that takes 2 µs
+/// however its pages lie, where [`runs`] takes 5 for 256 single ones.
 pub(crate) fn resident(start: usize, pages: &mut [u8]) -> Result<(), Errno> {
     const NR: usize = linux_raw_sys::general::__NR_mincore as usize;
     let (len, seen) = (pages.len() * PAGE_SIZE, pages.as_mut_ptr() as usize);

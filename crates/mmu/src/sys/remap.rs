@@ -19,15 +19,15 @@ pub(crate) unsafe fn move_tables(src: usize, dst: usize, len: usize) -> Result<(
     Ok(())
 }
 
-/// Whether the addresses are mapped without a gap, and nothing of it is locked in memory: POSIX forbids `MS_INVALIDATE` for locked pages,
-/// and for memory without a file Linux does nothing else.
+/// Whether the addresses are mapped without a gap, and nothing of it is locked in memory: POSIX forbids `MS_INVALIDATE`
+/// for locked pages, and for memory without a file Linux does nothing else.
 pub(crate) fn is_mapped_unlocked(at: usize, len: usize) -> bool {
     // SAFETY: changes nothing.
     unsafe { msync(at as *mut c_void, len, MsyncFlags::INVALIDATE) }.is_ok()
 }
 
-/// How many bytes from `at` on, of `len`, are one mapping of the kernel's; at least a page. Something must be mapped behind
-/// the `len` bytes.
+/// How many bytes from `at` on, of `len`, are one mapping of the kernel's; at least a page. Something must be mapped
+/// behind the `len` bytes.
 ///
 /// Only one mapping at a time can be moved where userfaultfd is registered, and where one ends nobody says cheaply.
 /// But a mapping that is asked to grow where something is in its way refuses with `ENOMEM`, several with `EFAULT`.

@@ -16,8 +16,8 @@ const GLANCE: usize = 64;
 impl Uffd {
     /// See [`Mmu::clear`](millpond_core::Mmu::clear).
     pub(super) fn clear_pages(&self, at: PageRange) {
-        // SAFETY: the pages are mapped and stay so; the caller says that they are writable and that no reference to them
-        // is in use.
+        // SAFETY: the pages are mapped and stay so; the caller says that they are writable and that no reference to
+        // them is in use.
         unsafe { clear(self.at(at.start) as *mut u8, at.len.bytes() as usize) }
     }
 
@@ -32,7 +32,8 @@ impl Uffd {
 }
 
 /// # Safety
-/// `at` is aligned to a page, `len` a multiple of pages, the range is mapped writable, and no reference to it is in use.
+/// `at` is aligned to a page, `len` a multiple of pages, the range is mapped writable, and no reference to it is in
+/// use.
 #[cfg(target_arch = "x86_64")]
 unsafe fn clear(at: *mut u8, len: usize) {
     use core::arch::x86_64::{__m128i, _mm_setzero_si128, _mm_sfence, _mm_stream_si128};
@@ -54,7 +55,8 @@ unsafe fn clear(at: *mut u8, len: usize) {
 }
 
 /// # Safety
-/// `at` is aligned to a page, `len` a multiple of pages, the range is mapped writable, and no reference to it is in use.
+/// `at` is aligned to a page, `len` a multiple of pages, the range is mapped writable, and no reference to it is in
+/// use.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn clear(at: *mut u8, len: usize) {
     // SAFETY: the caller's promise.

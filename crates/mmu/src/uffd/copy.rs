@@ -1,8 +1,8 @@
 //! Mapping a copy of pages that stay where they are: what a snapshot and its source share, for the one that touches it.
 //!
-//! `UFFDIO_COPY` reads the bytes where they are, mapped or in a frame, and maps new pages with them; where a recycled frame
-//! is at hand and moving it in is cheaper, they are copied into that first. As with every install, a racing thread sees a
-//! page whole or faults.
+//! `UFFDIO_COPY` reads the bytes where they are, mapped or in a frame, and maps new pages with them; where a recycled
+//! frame is at hand and moving it in is cheaper, they are copied into that first. As with every install, a racing
+//! thread sees a page whole or faults.
 
 use millpond_core::{CopyFrom, Frame, InstallError, PAGE_SIZE, PageRange, Placed};
 
@@ -33,8 +33,8 @@ impl Uffd {
                 let mut lease = self.pool.lease(frame);
                 // SAFETY: the caller says that the frame is populated, and it is leased to nobody else.
                 let bytes = unsafe { lease.bytes_mut() };
-                // SAFETY: the caller holds what is copied from in flight: `len` bytes are mapped there, and no one writes to
-                // them. A lent frame is leased above, and is not the one that is filled.
+                // SAFETY: the caller holds what is copied from in flight: `len` bytes are mapped there, and no one
+                // writes to them. A lent frame is leased above, and is not the one that is filled.
                 unsafe {
                     core::ptr::copy_nonoverlapping(
                         core::ptr::with_exposed_provenance(src),

@@ -9,17 +9,17 @@
 //! | move | 0.8/10 | 1.1/10.3 | 2.5/12 | 39/50 |
 //! | copy | 0.9/0.9 | 2.6/2.7 | 12.5/12.5 | 371/389 |
 //!
-//! So the break-even is between 4 and 64 KiB and depends on whether other threads run just now and on the machine.
-//! No table would hold everywhere; a moving average for each order does. Every eighth decision is timed, and every
-//! sixty-fourth takes the method that looks worse, so that a change is noticed. When that method costs several times as much, it is tried as many
-//! times more rarely, down to every 1,024th decision: what is tried is a fault that takes longer, and one in sixty-four of these would
-//! be all of the slowest hundredth. A copy leaves a populated
-//! frame behind, which somebody has to give back one day: that price, measured where frames are freed, is added to it.
+//! So the break-even is between 4 and 64 KiB and depends on whether other threads run just now and on the machine. No
+//! table would hold everywhere; a moving average for each order does. Every eighth decision is timed, and every
+//! sixty-fourth takes the method that looks worse, so that a change is noticed. When that method costs several times as
+//! much, it is tried as many times more rarely, down to every 1,024th decision: what is tried is a fault that takes
+//! longer, and one in sixty-four of these would be all of the slowest hundredth. A copy leaves a populated frame
+//! behind, which somebody has to give back one day: that price, measured where frames are freed, is added to it.
 //!
-//! Folios of 2 MiB are not measured and always moved. A huge page moves in 1 µs and 512 small pages in 47; no shootdown makes a
-//! copy of 370 the better way, trying one each sixty-fourth time would cost more than all the moves between, and would break
-//! a huge page into small ones. Only a move that has to split a huge page takes as long as a copy (410 µs); what can
-//! be done against that is done before (`huge.rs`), and an average of both kinds would describe neither.
+//! Folios of 2 MiB are not measured and always moved. A huge page moves in 1 µs and 512 small pages in 47; no shootdown
+//! makes a copy of 370 the better way, trying one each sixty-fourth time would cost more than all the moves between,
+//! and would break a huge page into small ones. Only a move that has to split a huge page takes as long as a copy (410
+//! µs); what can be done against that is done before (`huge.rs`), and an average of both kinds would describe neither.
 //!
 //! When the guess is wrong the loss is a few microseconds a fault until the next sixty-four decisions are over, and
 //! never correctness. A sample taken while the thread was preempted would poison the average, so a sample

@@ -4,8 +4,8 @@
 //! would change the *parent's* memory. It does not inherit the registration: its missing pages would silently read
 //! as zeros. Hence:
 //!
-//! 1. Before the fork the caller quiets everything and lets arena, pool and the huge pages' slots be inherited (they are
-//!    not, otherwise: a child made behind our back dies at its first touch, where it would read wrong data).
+//! 1. Before the fork the caller quiets everything and lets arena, pool and the huge pages' slots be inherited (they
+//!    are not, otherwise: a child made behind our back dies at its first touch, where it would read wrong data).
 //! 2. The parent forbids it again.
 //! 3. The child makes a descriptor, a page map and a process handle of its own, closes the inherited ones, registers
 //!    arena and pool, and starts its own delivery.
@@ -63,8 +63,8 @@ impl Uffd {
         self.register_in_pool(pool.base(), pool.len())
     }
 
-    /// Registers a part of the pool. For write protection, too, which nobody asks for there: it tells the mappings of the pool
-    /// from a leaf that comes by its table, and so keeps the kernel from making one of neighbours (`leaf.rs`).
+    /// Registers a part of the pool. For write protection, too, which nobody asks for there: it tells the mappings of
+    /// the pool from a leaf that comes by its table, and so keeps the kernel from making one of neighbours (`leaf.rs`).
     pub(super) fn register_in_pool(&self, start: usize, len: usize) -> Result<(), MmuError> {
         ioctl::register(self.fd(), start, len, self.features.protect).map_err(|errno| {
             MmuError::Register {

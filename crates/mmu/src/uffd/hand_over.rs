@@ -1,12 +1,12 @@
 //! Handing a range's pages over to another range by the tables that map them.
 //!
 //! `mremap` moves 2 MiB by moving one pointer, where source and destination lie alike in their 2 MiB; but not where
-//! userfaultfd is registered without its remap event, which waits for another thread each time. So the source is taken out
-//! of userfaultfd for as long as that lasts: 1 GiB in 0.3 ms, where entry by entry it takes 3.4. A page that were
+//! userfaultfd is registered without its remap event, which waits for another thread each time. So the source is taken
+//! out of userfaultfd for as long as that lasts: 1 GiB in 0.3 ms, where entry by entry it takes 3.4. A page that were
 //! touched there meanwhile would come from the kernel as zeros; whoever calls this sees to it that none is.
 //!
-//! *While threads touch the source* that does not do: a preloaded program may. What was absent would become a page of zeros,
-//! which moves along and hides what the store holds. Ways to prevent it, for 1 GiB of resident 4 KiB pages:
+//! *While threads touch the source* that does not do: a preloaded program may. What was absent would become a page of
+//! zeros, which moves along and hides what the store holds. Ways to prevent it, for 1 GiB of resident 4 KiB pages:
 //!
 //! | way | ms |
 //! | --- | --- |
@@ -14,9 +14,9 @@
 //! | registered all the time, without the remap event | 4 |
 //! | registered all the time, with it | 0.3, and 0.01 to 0.04 where both lie alike in their gigabyte |
 //!
-//! The last is taken ([`Uffd::hand_over_watched`]): handler delivery has a thread that reads, and one hand-off is what it
-//! costs. A touch comes before the move and finds the page, or is reported as a fault at the source. That thread must not
-//! wait for whoever moves.
+//! The last is taken ([`Uffd::hand_over_watched`]): handler delivery has a thread that reads, and one hand-off is what
+//! it costs. A touch comes before the move and finds the page, or is reported as a fault at the source. That thread
+//! must not wait for whoever moves.
 //!
 //! `MREMAP_DONTUNMAP` leaves the source mapped and empty (Linux 5.7), so that nobody else can be given its addresses.
 
@@ -28,18 +28,18 @@ use crate::error::MmuError;
 use crate::sys::{ioctl, remap};
 
 impl Uffd {
-    /// Whether [`Uffd::hand_over`] moves a pointer for each 2 MiB: the kernel does on these machines, and unregistering a range
-    /// that is watched for writes would visit each page of it.
+    /// Whether [`Uffd::hand_over`] moves a pointer for each 2 MiB: the kernel does on these machines, and unregistering
+    /// a range that is watched for writes would visit each page of it.
     #[must_use]
     pub fn hands_over_by_tables(&self) -> bool {
         self.can_move && cfg!(any(target_arch = "x86_64", target_arch = "aarch64"))
     }
 
-    /// Moves what is mapped in `from` to `to`, two open or reserved ranges of the same length that begin alike in their leaves. `from` is
-    /// empty afterwards.
+    /// Moves what is mapped in `from` to `to`, two open or reserved ranges of the same length that begin alike in their
+    /// leaves. `from` is empty afterwards.
     ///
-    /// `lead` pages before `from` and `trail` pages behind it go along and come back: for a range of a gigabyte that lies across two, that is
-    /// a few calls of microseconds instead of a pointer for each 2 MiB, 0.3 ms.
+    /// `lead` pages before `from` and `trail` pages behind it go along and come back: for a range of a gigabyte that
+    /// lies across two, that is a few calls of microseconds instead of a pointer for each 2 MiB, 0.3 ms.
     ///
     /// # Safety
     /// Nothing else is under way in either range, no thread of the program touches `from` meanwhile, and `to` is
@@ -88,14 +88,15 @@ impl Uffd {
         Ok(())
     }
 
-    /// Whether [`hand_over_watched`](Self::hand_over_watched) works here: with handler delivery, and a kernel of Linux 4.11 or later.
+    /// Whether [`hand_over_watched`](Self::hand_over_watched) works here: with handler delivery, and a kernel of Linux
+    /// 4.11 or later.
     #[must_use]
     pub fn can_hand_over_watched(&self) -> bool {
         self.features.remap
     }
 
-    /// As [`hand_over`](Self::hand_over), while threads of the program may touch both ranges; protections move along. Afterwards
-    /// `from` is as before and empty, or, unless it is to be kept, without access.
+    /// As [`hand_over`](Self::hand_over), while threads of the program may touch both ranges; protections move along.
+    /// Afterwards `from` is as before and empty, or, unless it is to be kept, without access.
     ///
     /// The thread that reads faults must not wait for the caller.
     ///
@@ -103,7 +104,8 @@ impl Uffd {
     /// Nothing else is under way in either range, and `to` is nobody's.
     ///
     /// # Errors
-    /// [`MmuError::OutsideArena`], [`MmuError::HandOver`] (also when `from` consists of too many mappings): all is where it was.
+    /// [`MmuError::OutsideArena`], [`MmuError::HandOver`] (also when `from` consists of too many mappings): all is
+    /// where it was.
     pub unsafe fn hand_over_watched(
         &self,
         from: PageRange,
@@ -133,7 +135,8 @@ impl Uffd {
         Ok(())
     }
 
-    /// The lengths of the mappings that a part of the arena consists of, up to the first 0; `None` when they are too many.
+    /// The lengths of the mappings that a part of the arena consists of, up to the first 0; `None` when they are too
+    /// many.
     fn mappings(&self, start: usize, len: usize) -> Option<[usize; MAX_MAPPINGS]> {
         let mut lengths = [0; MAX_MAPPINGS];
         let mut seats = lengths.iter_mut();
@@ -181,6 +184,6 @@ impl Uffd {
     }
 }
 
-/// Mappings that are moved one by one. An area gets one more each time that it is moved and then grows where it is; a copy
-/// makes one of them again.
+/// Mappings that are moved one by one. An area gets one more each time that it is moved and then grows where it is; a
+/// copy makes one of them again.
 const MAX_MAPPINGS: usize = 64;

@@ -47,16 +47,17 @@ use crate::sys::{ioctl, pagemap};
 pub(super) const LEAVES: usize = 4;
 
 impl Uffd {
-    /// Puts new zeros at a leaf of the arena, which is held in flight, as one huge page. Answers how many bytes from the
-    /// start are mapped: all when the kernel has a huge page, a few when it had small ones.
+    /// Puts new zeros at a leaf of the arena, which is held in flight, as one huge page. Answers how many bytes from
+    /// the start are mapped: all when the kernel has a huge page, a few when it had small ones.
     pub(super) fn place_zeros(&self, leaf: usize) -> usize {
         let mut placed = [0];
         self.place_zeros_at_all(leaf, &mut placed);
         placed[0]
     }
 
-    /// As [`place_zeros`](Self::place_zeros), at neighbouring leaves from `first` on: how many bytes are mapped at each. Looking and dropping
-    /// are done for all of them at once, when the pages are there, so that nobody has the time to put a table in the way.
+    /// As [`place_zeros`](Self::place_zeros), at neighbouring leaves from `first` on: how many bytes are mapped at
+    /// each. Looking and dropping are done for all of them at once, when the pages are there, so that nobody has the
+    /// time to put a table in the way.
     pub(super) fn place_zeros_at_all(&self, first: usize, placed: &mut [usize]) {
         let mut slots = [const { None }; LEAVES];
         for slot in slots.iter_mut().take(placed.len()) {
@@ -91,7 +92,8 @@ impl Uffd {
         if pagemap::huge_bytes(self.pagemap(), to, to + HUGE) != Ok(HUGE) {
             return 0;
         }
-        // SAFETY: the slot is ours and mapped whole, the frame is leased and populated (caller), and they are two mappings.
+        // SAFETY: the slot is ours and mapped whole, the frame is leased and populated (caller), and they are two
+        // mappings.
         unsafe { core::ptr::copy_nonoverlapping(from, to as *mut u8, HUGE) };
         self.make_room(leaf, HUGE);
         self.send(slot, leaf, 0)
@@ -115,8 +117,8 @@ impl Uffd {
         self.staging.as_ref().is_some_and(Staging::wants_ready)
     }
 
-    /// Makes one more huge page of zeros ahead of need, for a thread that has nothing better to do. False when none is wanted, or
-    /// none is to be had now.
+    /// Makes one more huge page of zeros ahead of need, for a thread that has nothing better to do. False when none is
+    /// wanted, or none is to be had now.
     pub fn make_huge_ready(&self) -> bool {
         self.staging.as_ref().is_some_and(Staging::make_ready)
     }

@@ -6,8 +6,8 @@
 //!
 //! What can go wrong, and what is done:
 //!
-//! - *The pages are shared after a fork* (EBUSY), or the mapping is not writable (EINVAL): they cannot be moved, and are
-//!   copied.
+//! - *The pages are shared after a fork* (EBUSY), or the mapping is not writable (EINVAL): they cannot be moved, and
+//!   are copied.
 //! - *The range crosses mappings* (ENOENT, EINVAL of the copy): contents are copied page by page; zeros are not put
 //!   where nobody asked for them, the answer is [`Split`](InstallError::Split) and they come again page by page.
 //! - *The range is not ours any more* (the same, for single pages): [`Gone`](InstallError::Gone) or `Split`. The
@@ -49,8 +49,8 @@ impl Uffd {
             let mut lease = self.pool.lease(frame);
             // SAFETY: the caller says that the frame is populated.
             unsafe { lease.bytes_mut() }.fill(0);
-            // Never page by page: whoever answers Split for zeros forgets the frame, and the program may have written to the
-            // pages before the border by the time that it is met.
+            // Never page by page: whoever answers Split for zeros forgets the frame, and the program may have written
+            // to the pages before the border by the time that it is met.
             return self.install_with(&lease, frame, at, choice, Self::copy_around);
         }
         // To be copied: the zeros at hand do as well as a cleared frame, which is left as it is.
@@ -134,8 +134,8 @@ impl Uffd {
         }
     }
 
-    /// Maps new pages with the buffer's bytes at `at`. On an error nothing is mapped and the hole is a populated frame with
-    /// them, or with what the program has made of them since.
+    /// Maps new pages with the buffer's bytes at `at`. On an error nothing is mapped and the hole is a populated frame
+    /// with them, or with what the program has made of them since.
     fn install_bytes(
         &self,
         hole: &mut Lease<'_>,
@@ -273,7 +273,8 @@ impl Uffd {
     pub(super) fn copy_around(&self, dst: usize, src: usize, len: usize) -> Result<(), usize> {
         let mut done = 0;
         while done < len {
-            // SAFETY: `src` is a leased, populated frame, a buffer or the zeros; the arena is seen through raw pointers.
+            // SAFETY: `src` is a leased, populated frame, a buffer or the zeros; the arena is seen through raw
+            // pointers.
             let (copied, error) = unsafe { self.copy_some(dst + done, src + done, len - done) };
             done += copied;
             match error {

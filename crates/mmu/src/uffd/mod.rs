@@ -159,12 +159,12 @@ impl Uffd {
         Ok(uffd)
     }
 
-    /// New pages of `range` come from the memory of `node`, a number of [`online_nodes`](crate::online_nodes), as long as it has any.
-    /// What is there stays where it is.
+    /// New pages of `range` come from the memory of `node`, a number of [`online_nodes`](crate::online_nodes), as long
+    /// as it has any. What is there stays where it is.
     ///
     /// # Errors
-    /// The kernel knows no such node, knows of none at all, or does not allow it (as seccomp profiles of containers may): pages then come
-    /// from where the kernel likes.
+    /// The kernel knows no such node, knows of none at all, or does not allow it (as seccomp profiles of containers
+    /// may): pages then come from where the kernel likes.
     pub fn place(&self, range: PageRange, node: u32) -> Result<(), MmuError> {
         let (start, len) = (self.at(range.start), range.len.bytes() as usize);
         mempolicy::prefer(start, len, node).map_err(|errno| MmuError::Place { node, errno })
@@ -230,9 +230,10 @@ impl Uffd {
         self.protect(range, false)
     }
 
-    /// Nobody touches the range any more: absent pages need not be reported, and would read as zeros. Dropping what is mapped
-    /// there then keeps nobody else from mapping and unmapping memory: since Linux 6.17 the kernel locks the one mapping for that, but all
-    /// of the address space where userfaultfd is registered. [`Uffd::remap_reserved`] makes it part of the arena again.
+    /// Nobody touches the range any more: absent pages need not be reported, and would read as zeros. Dropping what is
+    /// mapped there then keeps nobody else from mapping and unmapping memory: since Linux 6.17 the kernel locks the one
+    /// mapping for that, but all of the address space where userfaultfd is registered. [`Uffd::remap_reserved`] makes
+    /// it part of the arena again.
     ///
     /// Nothing happens where pages are taken out by copying: for that they must be registered.
     ///
@@ -282,8 +283,8 @@ impl Uffd {
         }
     }
 
-    /// How many pages of the range are mapped by huge pages now, each as a part of one. 0 where the kernel does not tell
-    /// (before Linux 6.7).
+    /// How many pages of the range are mapped by huge pages now, each as a part of one. 0 where the kernel does not
+    /// tell (before Linux 6.7).
     #[must_use]
     pub fn huge_pages(&self, range: PageRange) -> PageCount {
         let bytes = pagemap::huge_bytes(self.pagemap(), self.at(range.start), self.at(range.end()));

@@ -1,5 +1,5 @@
-//! The descriptors that a [`Uffd`](super::Uffd) works through: the userfaultfd with the features that its delivery needs, the
-//! page map, and the process's own descriptor for vectored advice. A child of a fork opens its own.
+//! The descriptors that a [`Uffd`](super::Uffd) works through: the userfaultfd with the features that its delivery
+//! needs, the page map, and the process's own descriptor for vectored advice. A child of a fork opens its own.
 
 use linux_raw_sys::general::{
     UFFD_FEATURE_EVENT_REMAP, UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_MOVE,

@@ -1,17 +1,19 @@
 //! The arena in parts, so that a leaf that leaves by its table holds up few faults.
 //!
-//! The kernel locks mappings one by one. A fault needs the lock of its own mapping only, and so does the call that maps the page; only
-//! where somebody changes that one, both sleep until the whole address space is free. `mremap` of a leaf (`leaf.rs`) changes the mapping that
-//! the leaf is in, and without more ado that is the whole region. Random reads of 4 KiB beside a thread that reclaims: a leaf leaves after 205 faults, and
-//! in 110,000 faults the faulting thread slept 690 times and the other 800 times, for 20 µs and more. With parts of 16 MiB in a region of
-//! 512 they sleep 290 times together, and the 99th percentile went from 37 µs to 25.
+//! The kernel locks mappings one by one. A fault needs the lock of its own mapping only, and so does the call that maps
+//! the page; only where somebody changes that one, both sleep until the whole address space is free. `mremap` of a leaf
+//! (`leaf.rs`) changes the mapping that the leaf is in, and without more ado that is the whole region. Random reads of
+//! 4 KiB beside a thread that reclaims: a leaf leaves after 205 faults, and in 110,000 faults the faulting thread slept
+//! 690 times and the other 800 times, for 20 µs and more. With parts of 16 MiB in a region of 512 they sleep 290 times
+//! together, and the 99th percentile went from 37 µs to 25.
 //!
-//! *What tells a part from its neighbours* is advice that nobody looks at where there is no file: every other part is said to be read
-//! at random. It is given when the first leaf leaves a part or a neighbour, so memory whose leaves do not leave so stays one mapping. A
-//! process may have 65,530 mappings, hence parts are counted ([`MOST`]).
+//! *What tells a part from its neighbours* is advice that nobody looks at where there is no file: every other part is
+//! said to be read at random. It is given when the first leaf leaves a part or a neighbour, so memory whose leaves do
+//! not leave so stays one mapping. A process may have 65,530 mappings, hence parts are counted ([`MOST`]).
 //!
-//! *What is handed over by tables* (`hand_over.rs`) goes as one mapping, by one call. So it is joined before: the advice is taken back, and
-//! the kernel makes one of what is alike. Nobody parts anything off while pages are handed over; that is the caller's word there.
+//! *What is handed over by tables* (`hand_over.rs`) goes as one mapping, by one call. So it is joined before: the
+//! advice is taken back, and the kernel makes one of what is alike. Nobody parts anything off while pages are handed
+//! over; that is the caller's word there.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -73,8 +75,8 @@ impl Parts {
     }
 }
 
-/// What the kernel makes of it is its affair: a part that cannot be told apart makes faults wait, and one that cannot be joined is
-/// handed over by an error, as any range of several mappings.
+/// What the kernel makes of it is its affair: a part that cannot be told apart makes faults wait, and one that cannot
+/// be joined is handed over by an error, as any range of several mappings.
 fn advise(arena: &Reservation, part: usize, advice: Advice) {
     let start = part * PART;
     if let Some(len) = arena.len().checked_sub(start).filter(|&len| len > 0) {

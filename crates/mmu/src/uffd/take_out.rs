@@ -14,9 +14,9 @@
 //! the completion. The copy is done by the kernel (`UFFDIO_COPY` reads the arena and makes the frame's pages in one
 //! step), so memory that the program made unreadable is an answer and not a crash.
 //!
-//! Several folios that lie next to each other both in the arena and in the pool go in one call with one TLB
-//! shootdown, up to 2 MiB and within a block of the pool (`pool.rs`). A call that fails is finished folio by folio. A folio of 2 MiB is a call of its own, so that a
-//! huge page is moved whole (`huge.rs`).
+//! Several folios that lie next to each other both in the arena and in the pool go in one call with one TLB shootdown,
+//! up to 2 MiB and within a block of the pool (`pool.rs`). A call that fails is finished folio by folio. A folio of 2
+//! MiB is a call of its own, so that a huge page is moved whole (`huge.rs`).
 
 use core::ffi::c_void;
 

@@ -1,13 +1,14 @@
 //! Zeroing memory that may not be there, without asking anybody.
 //!
-//! Whether a page is mapped is known to the core, behind its lock; and a thread of the program that takes that lock has to
-//! block its signals first: two system calls, 0.65 µs, half of what zeroing 64 KiB costs. So a range that is given back is
-//! zeroed without asking. Where a page is missing, the fault must not bring in what is about to be dropped. The kernel has the same
-//! difficulty with user memory under a lock, and its answer is the exception table: an instruction that may fault has a place to
-//! go on at when it does. The table here has one line: the SIGBUS handler sends whoever faults in [`zero_if_mapped`] to the
-//! end that answers false ([`skip`]).
+//! Whether a page is mapped is known to the core, behind its lock; and a thread of the program that takes that lock has
+//! to block its signals first: two system calls, 0.65 µs, half of what zeroing 64 KiB costs. So a range that is given
+//! back is zeroed without asking. Where a page is missing, the fault must not bring in what is about to be dropped. The
+//! kernel has the same difficulty with user memory under a lock, and its answer is the exception table: an instruction
+//! that may fault has a place to go on at when it does. The table here has one line: the SIGBUS handler sends whoever
+//! faults in [`zero_if_mapped`] to the end that answers false ([`skip`]).
 //!
-//! The stores are those of any other writer of the program. A page that is being taken out meanwhile gets them before, or faults.
+//! The stores are those of any other writer of the program. A page that is being taken out meanwhile gets them before,
+//! or faults.
 //!
 //! With handler delivery no signal comes, and other processors have other registers: [`can_skip`] says no.
 
@@ -16,14 +17,15 @@ use crate::delivery::Delivery;
 use millpond_core::PageRange;
 
 impl Uffd {
-    /// Zeroes the pages of `at` if all of them are mapped. False when one is missing, or when that cannot be found out here;
-    /// some may be zeroed then.
+    /// Zeroes the pages of `at` if all of them are mapped. False when one is missing, or when that cannot be found out
+    /// here; some may be zeroed then.
     ///
     /// # Safety
     /// `at` lies in the arena, is writable by the program where it is mapped, and no reference to its bytes is in use.
     #[must_use]
     pub unsafe fn zero_if_mapped(&self, at: PageRange) -> bool {
-        // SAFETY: the caller's promise; with in-thread delivery the SIGBUS handler is in place, or there is no fault yet.
+        // SAFETY: the caller's promise; with in-thread delivery the SIGBUS handler is in place, or there is no fault
+        // yet.
         self.delivery() == Delivery::InThread
             && can_skip()
             && unsafe { zero_if_mapped(self.at(at.start) as *mut u8, at.len.bytes() as usize) }
@@ -41,7 +43,8 @@ mod sys {
         "millpond_zero:",
         "    pxor %xmm0, %xmm0",
         "    addq %rdi, %rsi",
-        // From here to `millpond_zero_fault` a fault goes on at `millpond_zero_skip`. Past the caches, as in `blank.rs`.
+        // From here to `millpond_zero_fault` a fault goes on at `millpond_zero_skip`. Past the caches, as in
+        // `blank.rs`.
         "2:  movntdq %xmm0, (%rdi)",
         "    movntdq %xmm0, 16(%rdi)",
         "    movntdq %xmm0, 32(%rdi)",
@@ -75,7 +78,8 @@ mod sys {
     /// # Safety
     /// As [`Uffd::zero_if_mapped`](super::Uffd::zero_if_mapped); `at` is aligned to a page, `len` pages and not 0.
     pub(super) unsafe fn zero_if_mapped(at: *mut u8, len: usize) -> bool {
-        // SAFETY: the code above stores to `len` bytes from `at` and touches only registers that a C function may change.
+        // SAFETY: the code above stores to `len` bytes from `at` and touches only registers that a C function may
+        // change.
         unsafe { millpond_zero(at, len) }
     }
 

@@ -1,24 +1,25 @@
-//! Carrying contents by copying, where tables cannot be moved: to a place that lies otherwise in its 2 MiB or (partly) outside the
-//! space, or when pages are pinned.
+//! Carrying contents by copying, where tables cannot be moved: to a place that lies otherwise in its 2 MiB or (partly)
+//! outside the space, or when pages are pinned.
 //!
-//! *Threads that touch the area meanwhile* must lose nothing, and a write to a page that has been copied already would be lost. So
-//! nothing is copied where the program can reach it. The contents step aside by their tables, to addresses that nobody
-//! knows, are copied there, and go to their new place by tables again:
+//! *Threads that touch the area meanwhile* must lose nothing, and a write to a page that has been copied already would
+//! be lost. So nothing is copied where the program can reach it. The contents step aside by their tables, to addresses
+//! that nobody knows, are copied there, and go to their new place by tables again:
 //!
 //! ```text
 //! from ──tables──▶ aside, like from ──copy──▶ aside, like to ──tables──▶ to
 //! ```
 //!
-//! A touch of the old place finds the page until the first step and is SIGSEGV from then on (zeros, with `MREMAP_DONTUNMAP`); one of
-//! the new place is SIGSEGV until the last step and finds the page from then on. Two things have no such protection: a new place
-//! outside of the space is written to directly, so that a touch there may read zeros before the call returns; and of an area with
-//! pinned pages, which is a thread's stack, a write during the call may be lost.
+//! A touch of the old place finds the page until the first step and is SIGSEGV from then on (zeros, with
+//! `MREMAP_DONTUNMAP`); one of the new place is SIGSEGV until the last step and finds the page from then on. Two things
+//! have no such protection: a new place outside of the space is written to directly, so that a touch there may read
+//! zeros before the call returns; and of an area with pinned pages, which is a thread's stack, a write during the call
+//! may be lost.
 //!
-//! A mebibyte at a time, and what has been copied is discarded at once: the move needs no more memory than it had. Pages that
-//! are zero are not written at the new place, so a sparse area stays sparse.
+//! A mebibyte at a time, and what has been copied is discarded at once: the move needs no more memory than it had.
+//! Pages that are zero are not written at the new place, so a sparse area stays sparse.
 //!
-//! Copying touches managed memory, so the VMA lock cannot be held meanwhile. A fork in the middle would show the child an area of
-//! which a part is in neither place, so moves and forks exclude each other by a lock of their own
+//! Copying touches managed memory, so the VMA lock cannot be held meanwhile. A fork in the middle would show the child
+//! an area of which a part is in neither place, so moves and forks exclude each other by a lock of their own
 //! ([`lock_for_fork`](super::lock_for_fork)).
 
 use crate::vma::{Kind, PAGE, Range, Vmas, locked};

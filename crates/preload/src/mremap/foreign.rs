@@ -47,7 +47,8 @@ impl Vmas {
         Ok(place)
     }
 
-    /// A second mapping of shared memory, over a part of the space. It is made elsewhere first: nothing is lost when the kernel refuses.
+    /// A second mapping of shared memory, over a part of the space. It is made elsewhere first: nothing is lost when
+    /// the kernel refuses.
     fn duplicate(&mut self, request: Request, inside: Range) -> Result<usize, Errno> {
         let elsewhere = Request {
             flags: request.flags & !MREMAP_FIXED,

@@ -1,16 +1,17 @@
 //! `mremap`: shrink and grow where the area is, else move it.
 //!
-//! A move is a move of tables ([`Space::remap`](crate::space::Space::remap)), the space's and the kernel's, whatever part of the area
-//! is in the store. It needs source and target to lie alike in their 2 MiB, which a target that we choose does; and if the
-//! area is to grow, one with room behind it is chosen, so that the next growth need not move it. Only where `MREMAP_FIXED`
-//! names a place that lies otherwise the contents are copied, out of everybody's reach ([`copy`]).
+//! A move is a move of tables ([`Space::remap`](crate::space::Space::remap)), the space's and the kernel's, whatever
+//! part of the area is in the store. It needs source and target to lie alike in their 2 MiB, which a target that we
+//! choose does; and if the area is to grow, one with room behind it is chosen, so that the next growth need not move
+//! it. Only where `MREMAP_FIXED` names a place that lies otherwise the contents are copied, out of everybody's reach
+//! ([`copy`]).
 //!
 //! *Threads that touch the area meanwhile* find the page before the move, or get SIGSEGV after it (zeros, with
 //! `MREMAP_DONTUNMAP`), as with the kernel: `millpond_mmu`'s `hand_over.rs` has how.
 //!
-//! *Errors* are the kernel's, in its order (tests/c/mremap_table.c compares). What is wrong with the arguments alone is left to the
-//! kernel itself. Several areas at once can be moved by `MREMAP_FIXED` without a change of length where the kernel can (Linux
-//! 6.17), which is asked once.
+//! *Errors* are the kernel's, in its order (tests/c/mremap_table.c compares). What is wrong with the arguments alone is
+//! left to the kernel itself. Several areas at once can be moved by `MREMAP_FIXED` without a change of length where the
+//! kernel can (Linux 6.17), which is asked once.
 
 mod copy;
 mod foreign;
@@ -28,7 +29,8 @@ use std::sync::OnceLock;
 /// Room that a growing area gets behind it, at most.
 const MOST_ROOM: usize = 1 << 30;
 
-/// No area is longer, or ends above. Whether to ask for more is a bad argument or a lack of memory depends on the kernel.
+/// No area is longer, or ends above. Whether to ask for more is a bad argument or a lack of memory depends on the
+/// kernel.
 const LONGEST: usize = 1 << 48;
 
 static MOVING: RawLock = RawLock::new();
@@ -168,7 +170,8 @@ fn kernel_moves_several() -> bool {
             return false;
         };
         let flags = MREMAP_MAYMOVE | MREMAP_FIXED;
-        // SAFETY: four pages of our own, of which the second becomes a mapping of its own, and the first two replace the others.
+        // SAFETY: four pages of our own, of which the second becomes a mapping of its own, and the first two replace
+        // the others.
         unsafe {
             let several = raw::mprotect(place + PAGE, PAGE, libc::PROT_READ, None)
                 .and_then(|()| raw::mremap(place, 2 * PAGE, 2 * PAGE, flags, place + 2 * PAGE));
@@ -328,8 +331,8 @@ impl Vmas {
         Ok(())
     }
 
-    /// Moves the tables of an opened area. False when that cannot be; nothing has changed then, but that nothing is mapped at the
-    /// target.
+    /// Moves the tables of an opened area. False when that cannot be; nothing has changed then, but that nothing is
+    /// mapped at the target.
     fn move_tables(&mut self, carry: &Carry) -> Result<bool, Errno> {
         let Carry { from, to, .. } = carry;
         let (before, inside, after) = self.split(to);

@@ -2,8 +2,8 @@
 //!
 //! Small requests take the shortest gap that fits, so that they pack into the holes that others left and long gaps stay
 //! long. Requests of 2 MiB and more begin on a 2 MiB boundary: the space keeps its tables by 2 MiB leaves, and two big
-//! areas that share one make each other slower. Those of 1 GiB and more begin on a 1 GiB boundary if there is one: the kernel
-//! moves such an area by a pointer for each GiB.
+//! areas that share one make each other slower. Those of 1 GiB and more begin on a 1 GiB boundary if there is one: the
+//! kernel moves such an area by a pointer for each GiB.
 
 use super::{GIGABYTE, LEAF, PAGE, Range};
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,16 +71,16 @@ impl Gaps {
             .map(|(&start, &end)| (start, end))
     }
 
-    /// A place for `len` bytes (whole pages) at a multiple of `align` (a power of two, a page or more), and of 2 MiB or 1 GiB if it is
-    /// as long.
+    /// A place for `len` bytes (whole pages) at a multiple of `align` (a power of two, a page or more), and of 2 MiB or
+    /// 1 GiB if it is as long.
     pub fn find(&self, len: usize, align: usize) -> Option<usize> {
         let align = align.max(if len >= LEAF { LEAF } else { PAGE });
         let highest = (len >= GIGABYTE).then(|| self.find_at(len, align.max(GIGABYTE), 0));
         highest.flatten().or_else(|| self.find_at(len, align, 0))
     }
 
-    /// A place for `len` bytes (whole pages) that lies in its 2 MiB as `addr` does, from 1 GiB on in its 1 GiB, or anywhere if there is
-    /// none: what is there moves between the two by its tables.
+    /// A place for `len` bytes (whole pages) that lies in its 2 MiB as `addr` does, from 1 GiB on in its 1 GiB, or
+    /// anywhere if there is none: what is there moves between the two by its tables.
     pub fn find_like(&self, len: usize, addr: usize) -> Option<usize> {
         let highest = (len >= GIGABYTE).then(|| self.find_at(len, GIGABYTE, addr));
         highest

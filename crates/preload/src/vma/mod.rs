@@ -79,8 +79,8 @@ pub struct Vmas {
     pub heap: crate::brk::Heap,
     /// What stays in memory for good.
     pinned: ranges::Ranges,
-    /// What was moved here by its tables. The kernel's mapping there came from elsewhere and never joins its neighbours, so it is
-    /// replaced when the program gives the addresses back.
+    /// What was moved here by its tables. The kernel's mapping there came from elsewhere and never joins its
+    /// neighbours, so it is replaced when the program gives the addresses back.
     pub moved: ranges::Ranges,
     /// The space that the areas lie in.
     pub space: &'static Space,

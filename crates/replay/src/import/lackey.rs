@@ -7,8 +7,9 @@
 //!  M 0025747c,1
 //! ```
 //!
-//! A load, a store and both at once; the address in hexadecimal, the length in bytes. An access that crosses pages is one
-//! access to each. Instructions are left out unless they are asked for. Lines of valgrind itself (`==123== …`) say nothing.
+//! A load, a store and both at once; the address in hexadecimal, the length in bytes. An access that crosses pages is
+//! one access to each. Instructions are left out unless they are asked for. Lines of valgrind itself (`==123== …`) say
+//! nothing.
 
 use super::Access;
 use super::input::Input;

@@ -25,8 +25,8 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Gives the next line, without its end, to `with`; `None` at the end of the text. `with` answers `None` when the line
-    /// is not `wanted`.
+    /// Gives the next line, without its end, to `with`; `None` at the end of the text. `with` answers `None` when the
+    /// line is not `wanted`.
     pub(crate) fn next<T>(
         &mut self,
         wanted: &'static str,

@@ -1,5 +1,6 @@
 //! The records of libCacheSim's `oracleGeneral` traces: 24 bytes, little endian and packed, the time (u32), the object
-//! (u64), its size (u32) and the position of its next access (i64). Objects count as one page each, whatever their size.
+//! (u64), its size (u32) and the position of its next access (i64). Objects count as one page each, whatever their
+//! size.
 
 use super::Access;
 use super::input::Input;

@@ -1,5 +1,5 @@
-//! Text: the number of a page on each line, decimal or in hexadecimal with `0x`. Empty lines and lines that begin with `#`
-//! say nothing.
+//! Text: the number of a page on each line, decimal or in hexadecimal with `0x`. Empty lines and lines that begin with
+//! `#` say nothing.
 
 use super::input::Input;
 use super::lines::Lines;

@@ -1,6 +1,6 @@
-//! ARC, adaptive replacement (Megiddo and Modha, FAST 2003): a list of pages that were used once lately (T1), one of pages
-//! used more often (T2), and the ghosts of what either has evicted (B1, B2). A hit among the ghosts of one says that it
-//! should have been longer, and moves the target for T1's length by as much as the other ghosts are more.
+//! ARC, adaptive replacement (Megiddo and Modha, FAST 2003): a list of pages that were used once lately (T1), one of
+//! pages used more often (T2), and the ghosts of what either has evicted (B1, B2). A hit among the ghosts of one says
+//! that it should have been longer, and moves the target for T1's length by as much as the other ghosts are more.
 
 use super::Cache;
 use super::list::{Links, List};

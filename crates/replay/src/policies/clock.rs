@@ -1,5 +1,5 @@
-//! Second chance (Corbató, 1968): a ring of pages with a bit each that an access sets. The hand takes the first page whose bit is not set,
-//! and clears the bits that it passes.
+//! Second chance (Corbató, 1968): a ring of pages with a bit each that an access sets. The hand takes the first page
+//! whose bit is not set, and clears the bits that it passes.
 
 use super::Cache;
 

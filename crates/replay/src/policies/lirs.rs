@@ -1,7 +1,7 @@
 //! LIRS (Jiang and Zhang, SIGMETRICS 2002): pages with a short time between two uses (LIR) hold all of the cache but a
 //! hundredth; the rest (HIR) pass through a queue in that hundredth. The stack S remembers in order of use who was used
-//! since the oldest LIR page, pages that are gone included: who is used again while on it has a shorter interval than that page
-//! and takes its place.
+//! since the oldest LIR page, pages that are gone included: who is used again while on it has a shorter interval than
+//! that page and takes its place.
 
 use super::Cache;
 use super::list::{Links, List};

@@ -1,9 +1,10 @@
 //! The policies that Millpond's is compared with, as their papers have them. None of this is part of Millpond's own.
 //!
-//! Each is a cache of pages of one size, told one access after the other. LRU is not among the caches: one pass gives all
-//! its sizes ([`crate::stack_distance`]). Crates were looked at first. Those that have ARC, LIRS and S3-FIFO are made for concurrent
-//! use and hold about as much as they are told, not exactly; `sieve-cache` moves its youngest page to the place of the one
-//! that it evicts, which is another order: 0.902 misses in a loop of 1,011 pages in a tenth of them, where SIEVE has 1.
+//! Each is a cache of pages of one size, told one access after the other. LRU is not among the caches: one pass gives
+//! all its sizes ([`crate::stack_distance`]). Crates were looked at first. Those that have ARC, LIRS and S3-FIFO are
+//! made for concurrent use and hold about as much as they are told, not exactly; `sieve-cache` moves its youngest page
+//! to the place of the one that it evicts, which is another order: 0.902 misses in a loop of 1,011 pages in a tenth of
+//! them, where SIEVE has 1.
 
 mod arc;
 mod clock;

@@ -1,5 +1,5 @@
-//! Belady's algorithm (1966): evicts the page whose next use is farthest away. A page that is wanted must come in, as in
-//! memory; so it is not allowed to pass by.
+//! Belady's algorithm (1966): evicts the page whose next use is farthest away. A page that is wanted must come in, as
+//! in memory; so it is not allowed to pass by.
 
 use super::Cache;
 use crate::trace::Trace;

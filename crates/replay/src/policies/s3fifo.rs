@@ -1,6 +1,6 @@
-//! S3-FIFO (Yang and others, SOSP 2023): a small queue for newcomers (a tenth of the cache), the main queue, and the ghosts
-//! of what left the small one unused. Who was used more than once there goes on to the main queue; who comes back as a ghost
-//! goes there at once. The main queue gives another round for each of up to three uses.
+//! S3-FIFO (Yang and others, SOSP 2023): a small queue for newcomers (a tenth of the cache), the main queue, and the
+//! ghosts of what left the small one unused. Who was used more than once there goes on to the main queue; who comes
+//! back as a ghost goes there at once. The main queue gives another round for each of up to three uses.
 
 use super::Cache;
 use super::list::{Links, List};

@@ -1,6 +1,6 @@
 //! SIEVE (Zhang and others, NSDI 2024): a FIFO with a bit for each page that an access sets. The hand goes from old to
-//! young, clears bits, takes the first page without one, and stays there: newcomers enter at the head, and it comes to them
-//! last.
+//! young, clears bits, takes the first page without one, and stays there: newcomers enter at the head, and it comes to
+//! them last.
 
 use super::Cache;
 use super::list::{Links, List};

@@ -4,8 +4,9 @@
 //! its span by shifts. Pages get RAM from the low end up, a batch at a time, and keep it until the
 //! whole chunk is given back.
 //!
-//! A batch costs 0.5 µs a page, and of a fill that is compressed four to one that was a sixth of all time. A store that has much already asks
-//! for a whole chunk at once, as a huge page: 0.1 µs a page. What it has too much then is a small part of it.
+//! A batch costs 0.5 µs a page, and of a fill that is compressed four to one that was a sixth of all time. A store that
+//! has much already asks for a whole chunk at once, as a huge page: 0.1 µs a page. What it has too much then is a small
+//! part of it.
 
 use super::class::{Class, MAX_SPAN};
 use crate::mem::{self, Mapping, PAGE};

@@ -32,8 +32,8 @@ const MAX_CHUNKS: usize = 1 << 19;
 /// A span's number is its chunk's, and its first page in so many bits.
 const PAGE_BITS: u32 = 9;
 const PAGE_MASK: u32 = (1 << PAGE_BITS) - 1;
-/// A chunk gets all its RAM at once when it is at most this part of what the store has, as a divisor. What is not used of it yet is waste; at
-/// an eighth a store of 46 MB had more than a tenth of that in three runs of five.
+/// A chunk gets all its RAM at once when it is at most this part of what the store has, as a divisor. What is not used
+/// of it yet is waste; at an eighth a store of 46 MB had more than a tenth of that in three runs of five.
 const AT_ONCE: u64 = 32;
 /// If that takes longer than by batches, …
 const SLOW: Duration = Duration::from_micros(800);

@@ -119,7 +119,8 @@ fn mixed_sizes_waste_little() {
     model.free_all();
 }
 
-/// A store that has much takes chunks whole. That is counted, stays within the limit, and is given back like the others.
+/// A store that has much takes chunks whole. That is counted, stays within the limit, and is given back like the
+/// others.
 #[test]
 fn a_large_arena_takes_whole_chunks_and_counts_them() {
     let limit = 100 << 20;

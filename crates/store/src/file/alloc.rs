@@ -167,9 +167,9 @@ impl BlockMap {
         self.newest = None;
     }
 
-    /// Takes up to `most` blocks in a row, and answers the first and how many: the longest run of those that lie next, or new ones while the
-    /// file is not too sparse for that. Whoever wants a run of many would have it grow for ever: where single blocks are
-    /// released here and there, no run of many is free before all of them are.
+    /// Takes up to `most` blocks in a row, and answers the first and how many: the longest run of those that lie next,
+    /// or new ones while the file is not too sparse for that. Whoever wants a run of many would have it grow for ever:
+    /// where single blocks are released here and there, no run of many is free before all of them are.
     pub(crate) fn alloc_run(&mut self, most: u64) -> Option<(u64, u64)> {
         let (start, count) = self.longest_run(most);
         let may_grow =
@@ -409,7 +409,8 @@ mod tests {
         }
     }
 
-    /// A file of single blocks that come and go at random: a run is sought and found, and the file stays within three times of what it holds.
+    /// A file of single blocks that come and go at random: a run is sought and found, and the file stays within three
+    /// times of what it holds.
     #[test]
     fn runs_are_found_between_single_blocks_and_the_file_stays_small() {
         const HELD: usize = 20_000;

@@ -1,24 +1,26 @@
 //! Waiting for a read without sleeping.
 //!
-//! A thread that sleeps until a read is done leaves its processor idle. That costs more than it seems to: the processor halts, and has to be woken from
-//! that; and where a handler's thread reads for a faulter that sleeps, too, nothing is left in the queue of the processor that both share. Then the
-//! scheduler finds the faulter another one, the handler follows it there, and both find cold caches: 16,000 times in 18 s while gcc compiled a large file in
-//! a quarter of its memory. So whoever is told to stay awake hands the read over to the kernel (`io_submit`), and asks again and
+//! A thread that sleeps until a read is done leaves its processor idle. That costs more than it seems to: the processor
+//! halts, and has to be woken from that; and where a handler's thread reads for a faulter that sleeps, too, nothing is
+//! left in the queue of the processor that both share. Then the scheduler finds the faulter another one, the handler
+//! follows it there, and both find cold caches: 16,000 times in 18 s while gcc compiled a large file in a quarter of
+//! its memory. So whoever is told to stay awake hands the read over to the kernel (`io_submit`), and asks again and
 //! again whether it is done (`io_getevents`).
 //!
-//! A thread that serves itself is spared the waking alone: a random read of a page takes 55 to 59 µs where it takes 78 to 83 asleep, and the device 58. Its processor is
-//! busy meanwhile. So it is told to while nobody else faults; several threads have work for each other's processors (and with two of them there is no difference).
+//! A thread that serves itself is spared the waking alone: a random read of a page takes 55 to 59 µs where it takes 78
+//! to 83 asleep, and the device 58. Its processor is busy meanwhile. So it is told to while nobody else faults; several
+//! threads have work for each other's processors (and with two of them there is no difference).
 //!
 //! Writes sleep: they are the background thread's, for whom nobody waits.
 //!
 //! # For how long
-//! Reading 32 KiB takes 60 to 100 µs on a disk that is worth it, and what sleeping costs is about 200. Who has waited for so long sleeps after all,
-//! and has lost no more than twice what was possible. A device that is always slower is not waited for: after such a wait a few
-//! reads sleep at once, then twice as many, up to [`REST_MOST`].
+//! Reading 32 KiB takes 60 to 100 µs on a disk that is worth it, and what sleeping costs is about 200. Who has waited
+//! for so long sleeps after all, and has lost no more than twice what was possible. A device that is always slower is
+//! not waited for: after such a wait a few reads sleep at once, then twice as many, up to [`REST_MOST`].
 //!
 //! # What may be missing
-//! The kernel, a sandbox, or the machine's limit on such contexts (`fs.aio-max-nr`) may refuse. A context serves one thread at a time. A forked child has none
-//! of its parent's. In all these cases the read is a `pread`.
+//! The kernel, a sandbox, or the machine's limit on such contexts (`fs.aio-max-nr`) may refuse. A context serves one
+//! thread at a time. A forked child has none of its parent's. In all these cases the read is a `pread`.
 
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::{self, Errno};
@@ -173,7 +175,8 @@ impl State {
 impl Drop for Awake {
     fn drop(&mut self) {
         if let Context::Open(context) = self.lock().context {
-            // SAFETY: nobody uses the context any more. In a child that did not forget it the kernel knows none of that name.
+            // SAFETY: nobody uses the context any more. In a child that did not forget it the kernel knows none of that
+            // name.
             unsafe { libc::syscall(libc::SYS_io_destroy, context) };
         }
     }
@@ -199,7 +202,8 @@ impl Turn<'_> {
     /// Its buffer is the caller's, to be written to.
     unsafe fn go(&mut self, request: &Request) -> Option<Result<usize, Errno>> {
         let mut requests = [ptr::from_ref(request)];
-        // SAFETY: one request, which the kernel copies; its buffer stays until the answer is there, since this does not return before.
+        // SAFETY: one request, which the kernel copies; its buffer stays until the answer is there, since this does not
+        // return before.
         let taken = unsafe {
             libc::syscall(
                 libc::SYS_io_submit,

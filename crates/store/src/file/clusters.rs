@@ -1,25 +1,27 @@
 //! What lies beside a small slot in the file comes with it, as long as that pays.
 //!
-//! Reading 32 KiB takes a third longer than reading 4, not eight times (82 µs and 47 on a virtual disk). What was evicted together was written
-//! together ([`pending`](super::pending)), and much of it is wanted together, if not in the order of its addresses: Linux's swap readahead
-//! lives by the same. So a small slot is read with its *cluster*, eight blocks by their numbers, and the last few clusters are kept as they
-//! were read. Compiling a large file in a quarter of its memory then takes 25,000 reads for 43,000.
+//! Reading 32 KiB takes a third longer than reading 4, not eight times (82 µs and 47 on a virtual disk). What was
+//! evicted together was written together ([`pending`](super::pending)), and much of it is wanted together, if not in
+//! the order of its addresses: Linux's swap readahead lives by the same. So a small slot is read with its *cluster*,
+//! eight blocks by their numbers, and the last few clusters are kept as they were read. Compiling a large file in a
+//! quarter of its memory then takes 25,000 reads for 43,000.
 //!
-//! A program that reads at random gains nothing and would pay for each read. So it is noted how many blocks came unasked, 5 µs each, and how many
-//! reads they spared, 50 each. While that is less than one for [`WORTH`] blocks, only one read in [`TRY_EVERY`] is of a cluster, to
-//! notice when it changes.
+//! A program that reads at random gains nothing and would pay for each read. So it is noted how many blocks came
+//! unasked, 5 µs each, and how many reads they spared, 50 each. While that is less than one for [`WORTH`] blocks, only
+//! one read in [`TRY_EVERY`] is of a cluster, to notice when it changes.
 //!
 //! # Parts
-//! A page of a block that can only be checked as a whole is read with all of it, up to 64 KiB. That is kept, too, by the same rule: it costs a copy,
-//! and spares the read when the next page is wanted. Of a block in [`segments`](super::segments) one can be read alone; while what lies beside pays, all of
-//! the block comes with it, for its other pages are more likely to be wanted than its neighbours. (Clusters by their numbers made a tenth more reads
-//! of gcc's in a quarter of its memory.)
+//! A page of a block that can only be checked as a whole is read with all of it, up to 64 KiB. That is kept, too, by
+//! the same rule: it costs a copy, and spares the read when the next page is wanted. Of a block in
+//! [`segments`](super::segments) one can be read alone; while what lies beside pays, all of the block comes with it,
+//! for its other pages are more likely to be wanted than its neighbours. (Clusters by their numbers made a tenth more
+//! reads of gcc's in a quarter of its memory.)
 //!
 //! # Nothing old is ever handed out
-//! A block in a kept cluster may be released, taken again, and written. Who has written *forgets* it here, and counts the *version* up; what was
-//! read is only kept if the version is still what it was before the read began. So a read that overlaps the end of a write is not kept, and one
-//! that was kept before that end is forgotten then. Until then nobody reads the new block here: its slot waits in a batch, which is asked
-//! first, or has not been published.
+//! A block in a kept cluster may be released, taken again, and written. Who has written *forgets* it here, and counts
+//! the *version* up; what was read is only kept if the version is still what it was before the read began. So a read
+//! that overlaps the end of a write is not kept, and one that was kept before that end is forgotten then. Until then
+//! nobody reads the new block here: its slot waits in a batch, which is asked first, or has not been published.
 
 use super::alloc::FILE_BLOCK;
 use crate::mem::Mapping;
@@ -42,8 +44,8 @@ const MOST_BYTES: usize = 2 * CLUSTER_BYTES;
 const WORTH: u32 = 10;
 /// The same for blocks that are copied here because only a part of them was wanted, at half a microsecond.
 const WORTH_PARTED: u32 = 100;
-/// Where they do not, one read in so many is kept all the same. No multiple of a cluster, or reads in order would be tried at its last block
-/// each time.
+/// Where they do not, one read in so many is kept all the same. No multiple of a cluster, or reads in order would be
+/// tried at its last block each time.
 const TRY_EVERY: u32 = 13;
 /// Reads' worth of blocks after which the past counts half.
 const PAST: u32 = 100;
@@ -226,7 +228,8 @@ impl Clusters {
         }
     }
 
-    /// Fills `out` from what is kept. If not all of it is: what to read. `around` is the extent of which `blocks` are a part that is restored by itself.
+    /// Fills `out` from what is kept. If not all of it is: what to read. `around` is the extent of which `blocks` are a
+    /// part that is restored by itself.
     pub(crate) fn get(
         &self,
         file: usize,
@@ -254,8 +257,8 @@ impl Clusters {
             let to = (number * CLUSTER + first - blocks.start) as usize * FILE_BLOCK;
             let len = wanted.count_ones() as usize * FILE_BLOCK;
             let out = &mut out[to..][..len];
-            // SAFETY: the line has these blocks, was written under the lock, and is not written while the caller holds it; the bits of a
-            // range are side by side.
+            // SAFETY: the line has these blocks, was written under the lock, and is not written while the caller holds
+            // it; the bits of a range are side by side.
             unsafe {
                 out.as_mut_ptr()
                     .copy_from_nonoverlapping(self.place(i, first), len)
@@ -290,7 +293,8 @@ impl Clusters {
             let first = u64::from(there.trailing_zeros());
             let from = (number * CLUSTER + first - start) as usize * FILE_BLOCK;
             let bytes = &bytes[from..][..there.count_ones() as usize * FILE_BLOCK];
-            // SAFETY: a line has room for a cluster, these blocks are side by side in it, and the lock keeps everybody else from it.
+            // SAFETY: a line has room for a cluster, these blocks are side by side in it, and the lock keeps everybody
+            // else from it.
             unsafe {
                 let to = self.place(i, first);
                 to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());

@@ -137,7 +137,8 @@ pub(crate) fn read_all(
     Ok(())
 }
 
-/// Reads as much of `buf` as the file has from `offset` on, `least` bytes at least; both page-aligned. Answers how much that was, in whole pages.
+/// Reads as much of `buf` as the file has from `offset` on, `least` bytes at least; both page-aligned. Answers how much
+/// that was, in whole pages.
 pub(crate) fn read_some(
     awake: &Awake,
     fd: BorrowedFd<'_>,

@@ -1,8 +1,8 @@
-//! How a folio's bytes come back: from a batch that waits, from a cluster that is kept, or by one read, then each block is restored and
-//! checked.
+//! How a folio's bytes come back: from a batch that waits, from a cluster that is kept, or by one read, then each block
+//! is restored and checked.
 //!
-//! What is read of a block is all of its extent, since its checksum covers it, unless its pages have checksums of their own: then it is
-//! what they lie in.
+//! What is read of a block is all of its extent, since its checksum covers it, unless its pages have checksums of their
+//! own: then it is what they lie in.
 
 use super::alloc::FILE_BLOCK;
 use super::clusters::Clusters;
@@ -156,8 +156,8 @@ impl FileStore {
         }
     }
 
-    /// Reads blocks from the file, or from what waits to get there, into `wire`, which has room for what comes with them. Answers them alone. `parted`: only
-    /// a part of them is wanted.
+    /// Reads blocks from the file, or from what waits to get there, into `wire`, which has room for what comes with
+    /// them. Answers them alone. `parted`: only a part of them is wanted.
     fn read<'w>(
         &self,
         file: usize,
@@ -193,7 +193,8 @@ impl FileStore {
         Ok(&wire[from..from + len])
     }
 
-    /// What is read for `part` of a block of `len` bytes: that alone, or the segments that it is in, if its pages can be checked.
+    /// What is read for `part` of a block of `len` bytes: that alone, or the segments that it is in, if its pages can
+    /// be checked.
     fn piece(&self, block: Block, len: usize, part: Range<usize>) -> Result<Piece, LoadError> {
         let is_cut = part.len() < len && self.page_sums.know(&block, len);
         let (by, bytes) = match (block.kind, index_of(&block)) {

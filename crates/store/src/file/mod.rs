@@ -237,7 +237,8 @@ impl FileStore {
         self.sums = sums.clone();
     }
 
-    /// Whether `part` is exactly this image, as far as is known without reading: of a part of a block that was compressed as a whole it is not.
+    /// Whether `part` is exactly this image, as far as is known without reading: of a part of a block that was
+    /// compressed as a whole it is not.
     pub(crate) fn holds_image(&self, part: SlotPart, image: &Image<'_>) -> bool {
         let Some(slot) = self.table.pin(part.slot) else {
             return false;

@@ -1,11 +1,14 @@
-//! The checksum of each page that lies in the file as it is, so that one page can be read, and known to be unchanged, by itself.
+//! The checksum of each page that lies in the file as it is, so that one page can be read, and known to be unchanged,
+//! by itself.
 //!
-//! A record's checksum covers a block of up to 64 KiB. What does not compress was read whole for one page of it: 91 µs on a virtual disk for 47, and
-//! saved again when the page left, as nobody could tell that it had not changed. Sixteen bytes for each such page are kept instead, by the
-//! number of its block in the file, in pieces that are mapped when first needed and never move. The pages of compressed blocks have no
-//! place of their own; what is kept of these: [`segments`](super::segments).
+//! A record's checksum covers a block of up to 64 KiB. What does not compress was read whole for one page of it: 91 µs
+//! on a virtual disk for 47, and saved again when the page left, as nobody could tell that it had not changed. Sixteen
+//! bytes for each such page are kept instead, by the number of its block in the file, in pieces that are mapped when
+//! first needed and never move. The pages of compressed blocks have no place of their own; what is kept of these:
+//! [`segments`](super::segments).
 //!
-//! A forked child reads its parent's file by the parent's checksums, of which it has a copy, and begins others for its own.
+//! A forked child reads its parent's file by the parent's checksums, of which it has a copy, and begins others for its
+//! own.
 
 use super::alloc::FILE_BLOCK;
 use super::{GENERATIONS, locate};

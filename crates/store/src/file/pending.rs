@@ -1,8 +1,9 @@
 //! Small folios wait for company before they are written.
 //!
-//! A write of 4 KiB takes as long as one of 64 KiB: what takes time is the way to the device and back (40 µs and 55 on a virtual disk, 105 in a busy
-//! program). Reclaim that wrote each page by itself spent 42 of the 50 s that a program took with pages of 4 KiB. So what is small
-//! goes into a *batch* in RAM, which has its run of blocks in the file from the beginning; the saver that fills the batch writes it, by one call.
+//! A write of 4 KiB takes as long as one of 64 KiB: what takes time is the way to the device and back (40 µs and 55 on
+//! a virtual disk, 105 in a busy program). Reclaim that wrote each page by itself spent 42 of the 50 s that a program
+//! took with pages of 4 KiB. So what is small goes into a *batch* in RAM, which has its run of blocks in the file from
+//! the beginning; the saver that fills the batch writes it, by one call.
 //!
 //! ```text
 //!            room for a blob           full, or no room for the next one
@@ -13,12 +14,12 @@
 //! ```
 //!
 //! - A slot in a batch is stored, as others are: it is read from the batch until that is in the file.
-//! - Blocks of a slot that is released meanwhile are *dead*. They go back to the map once the batch is written, not before: somebody
-//!   else would write them, and the batch would go over that.
-//! - A batch that cannot be written stays readable, and who wants to open one has to get it written first. So an error of the device refuses
-//!   later saves, and nothing that was taken is lost.
-//! - A forked child has a copy of each batch, and must not write where its parent does. Before a fork all is written, so that is for batches that
-//!   could not be: the child only reads them.
+//! - Blocks of a slot that is released meanwhile are *dead*. They go back to the map once the batch is written, not
+//!   before: somebody else would write them, and the batch would go over that.
+//! - A batch that cannot be written stays readable, and who wants to open one has to get it written first. So an error
+//!   of the device refuses later saves, and nothing that was taken is lost.
+//! - A forked child has a copy of each batch, and must not write where its parent does. Before a fork all is written,
+//!   so that is for batches that could not be: the child only reads them.
 //!
 //! Where the file is so full of holes that no run is long enough, the blob is written by itself, as large ones are.
 
@@ -95,7 +96,8 @@ type Batches = [Batch; BATCHES];
 
 /// See the module.
 pub(crate) struct Pending {
-    /// The bytes of all batches. Those that a batch holds are written under the lock, by the saver, and never again while it does.
+    /// The bytes of all batches. Those that a batch holds are written under the lock, by the saver, and never again
+    /// while it does.
     map: Mapping,
     batches: Mutex<Batches>,
     written: Condvar,
@@ -199,8 +201,8 @@ impl Pending {
     }
 
     fn append(&self, i: usize, at: u64, blob: &[u8]) {
-        // SAFETY: the place is in the mapping, since the batch has room for the blob; nobody reads behind what a batch has filled, and the
-        // lock that the caller holds keeps other savers out.
+        // SAFETY: the place is in the mapping, since the batch has room for the blob; nobody reads behind what a batch
+        // has filled, and the lock that the caller holds keeps other savers out.
         unsafe {
             let to = self
                 .map
@@ -212,8 +214,8 @@ impl Pending {
 
     /// What batch `i` has filled.
     fn bytes(&self, i: usize, filled: u64) -> &[u8] {
-        // SAFETY: so many bytes of the batch are in the mapping and were written before `filled` was raised, under the lock; they are not
-        // written again before the batch is empty, which takes whoever reads them.
+        // SAFETY: so many bytes of the batch are in the mapping and were written before `filled` was raised, under the
+        // lock; they are not written again before the batch is empty, which takes whoever reads them.
         unsafe {
             std::slice::from_raw_parts(
                 self.map.as_ptr().add(i * BATCH_BYTES),

@@ -1,5 +1,5 @@
-//! How a folio's bytes get into the file: encoded in a scratch, then to a batch if they are few and by a write of their own if not, then
-//! published.
+//! How a folio's bytes get into the file: encoded in a scratch, then to a batch if they are few and by a write of their
+//! own if not, then published.
 
 use super::alloc::FILE_BLOCK;
 use super::io;
@@ -77,7 +77,8 @@ impl FileStore {
         published
     }
 
-    /// Puts the extent of `blocks` into the file, or where it waits for that, and notes where they are. Answers its first block.
+    /// Puts the extent of `blocks` into the file, or where it waits for that, and notes where they are. Answers its
+    /// first block.
     fn place(
         &self,
         blocks: &mut [Block],
@@ -128,8 +129,8 @@ impl FileStore {
         Ok(start)
     }
 
-    /// Puts `data`, whose pages have these checksums, at the start of `out`, compressed when that saves a block of the file, in segments if it is long
-    /// enough, and zeros up to the next one.
+    /// Puts `data`, whose pages have these checksums, at the start of `out`, compressed when that saves a block of the
+    /// file, in segments if it is long enough, and zeros up to the next one.
     fn encode(
         &self,
         (data, pages): (&[u8], &[u128]),

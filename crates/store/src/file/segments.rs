@@ -1,12 +1,15 @@
-//! Blocks of 64 KiB that are compressed in four *segments*, so that one page can be read, decompressed, and known to be unchanged, without the rest.
+//! Blocks of 64 KiB that are compressed in four *segments*, so that one page can be read, decompressed, and known to be
+//! unchanged, without the rest.
 //!
-//! Compressed as one, a block had to be read whole, decompressed whole and checked whole for one page of it, and the page was saved again when it
-//! left, as nobody could tell that it had not changed. LZ4 gains little by looking back further than 16 KiB. So each 16 KiB are compressed by themselves, one
-//! behind the other with nothing between, and what is wanted of a block is read by the blocks of the file that its segments lie in:
-//! two for a page of data that compresses to a quarter, instead of five.
+//! Compressed as one, a block had to be read whole, decompressed whole and checked whole for one page of it, and the
+//! page was saved again when it left, as nobody could tell that it had not changed. LZ4 gains little by looking back
+//! further than 16 KiB. So each 16 KiB are compressed by themselves, one behind the other with nothing between, and
+//! what is wanted of a block is read by the blocks of the file that its segments lie in: two for a page of data that
+//! compresses to a quarter, instead of five.
 //!
-//! Where segments end, and the checksum of each page, is kept in RAM, 264 bytes for 64 KiB, in an *index* of its own that the record's place names. Shorter
-//! slots go without: all of one is hardly more than what is read in any case ([`clusters`](super::clusters)).
+//! Where segments end, and the checksum of each page, is kept in RAM, 264 bytes for 64 KiB, in an *index* of its own
+//! that the record's place names. Shorter slots go without: all of one is hardly more than what is read in any case
+//! ([`clusters`](super::clusters)).
 //!
 //! A forked child has a copy of all of it, as of the records.
 
@@ -31,7 +34,8 @@ pub(super) const INDEX_BITS: u32 = 24;
 /// Indices that there can be: 1 TiB in blocks of 64 KiB.
 const MOST: u64 = 1 << INDEX_BITS;
 
-/// The ends of all segments but the last, in what they are compressed to, 16 bits each; of a free index, the next free one.
+/// The ends of all segments but the last, in what they are compressed to, 16 bits each; of a free index, the next free
+/// one.
 struct Ends(AtomicU64);
 
 // SAFETY: it is an atomic, for which zeros are valid and any thread is right.
@@ -104,7 +108,8 @@ impl Segments {
         }
     }
 
-    /// Compresses `data`, a whole block whose pages have these checksums, to the start of `out`: how many bytes that took, if it is no more than `most`.
+    /// Compresses `data`, a whole block whose pages have these checksums, to the start of `out`: how many bytes that
+    /// took, if it is no more than `most`.
     pub(super) fn encode(
         &self,
         index: Index,
@@ -167,8 +172,8 @@ impl Bounds {
         self.bytes(segments_of(part))
     }
 
-    /// Fills `out` with part `part` of the block from the bytes of its [`span`](Self::span). What that gives has still to be checked. `plain` is used where
-    /// a part begins inside of a segment.
+    /// Fills `out` with part `part` of the block from the bytes of its [`span`](Self::span). What that gives has still
+    /// to be checked. `plain` is used where a part begins inside of a segment.
     pub(super) fn restore(
         &self,
         bytes: &[u8],

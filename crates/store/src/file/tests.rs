@@ -136,7 +136,8 @@ fn blocks_of(store: &FileStore, slot: u32) -> u64 {
     lengths.sum::<u64>() / 4096
 }
 
-/// Blocks of a slot that is released while it waits are given to nobody before the batch is written: it would go over what they hold then.
+/// Blocks of a slot that is released while it waits are given to nobody before the batch is written: it would go over
+/// what they hold then.
 #[test]
 fn a_batch_does_not_write_over_what_took_the_place_of_its_dead() {
     let dir = tempfile::tempdir().unwrap();
@@ -161,8 +162,8 @@ fn a_batch_does_not_write_over_what_took_the_place_of_its_dead() {
     }
 }
 
-/// A device that fails takes nothing back that was taken: what waits is read from RAM, later saves are refused, and all is written
-/// once it works again.
+/// A device that fails takes nothing back that was taken: what waits is read from RAM, later saves are refused, and all
+/// is written once it works again.
 #[test]
 fn what_cannot_be_written_stays_readable_and_is_written_later() {
     let dir = tempfile::tempdir().unwrap();
@@ -368,8 +369,8 @@ fn checksums_of_pages_are_there_wherever_the_slot_lies() {
     assert_eq!(store.page_sums.ram_bytes(), 2 * 4096 * 16);
 }
 
-/// Savers, loaders and releasers while the device comes and goes: a load may fail while it is away, and never hands out other bytes; what was
-/// taken is all there once it is back.
+/// Savers, loaders and releasers while the device comes and goes: a load may fail while it is away, and never hands out
+/// other bytes; what was taken is all there once it is back.
 #[test]
 fn a_device_that_comes_and_goes_under_load_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();

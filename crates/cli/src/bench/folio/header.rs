@@ -1,9 +1,9 @@
 //! A program that allocates much and uses next to nothing of it: 128 MiB from `malloc`, a header written, `free`.
 //!
-//! Programs that reserve by allocating do this, and it was the one benchmark that folios of several pages made slower in the
-//! kernel: each header paid for the zeroing of a whole folio. It runs under `millpond run`, with lazy purging, where the
-//! allocator keeps the header's page from one round to the next, and without, where each round faults anew; and on the C
-//! library's allocator for comparison.
+//! Programs that reserve by allocating do this, and it was the one benchmark that folios of several pages made slower
+//! in the kernel: each header paid for the zeroing of a whole folio. It runs under `millpond run`, with lazy purging,
+//! where the allocator keeps the header's page from one round to the next, and without, where each round faults anew;
+//! and on the C library's allocator for comparison.
 
 use crate::bench::order::BenchOrder;
 use crate::bench::part::{self, Figure};

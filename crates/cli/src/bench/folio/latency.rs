@@ -1,12 +1,13 @@
 //! The slowest faults beside the usual one, while memory is short: a region of twice the budget, read at random.
 //!
-//! A fault that finds no memory reclaims for itself, and one that reclaims a batch pays for the faults after it. The mean does
-//! not show that; a program that answers requests does. So the 99th percentile stands beside the median, with a thread that
-//! reclaims ahead of need and without.
+//! A fault that finds no memory reclaims for itself, and one that reclaims a batch pays for the faults after it. The
+//! mean does not show that; a program that answers requests does. So the 99th percentile stands beside the median, with
+//! a thread that reclaims ahead of need and without.
 //!
 //! Twice measured. By the program: the time of each access whose page was not mapped (`mincore`, asked before the clock
-//! starts), signal and kernel included. By the manager: its histograms, from the moment it hears of a fault to the moment it
-//! is resolved. Memory is filled through `populate`, which is no fault, so that they hold the random accesses alone.
+//! starts), signal and kernel included. By the manager: its histograms, from the moment it hears of a fault to the
+//! moment it is resolved. Memory is filled through `populate`, which is no fault, so that they hold the random accesses
+//! alone.
 
 use crate::bench::data::{self, PAGE};
 use crate::bench::order::BenchOrder;

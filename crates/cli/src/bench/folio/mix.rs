@@ -1,13 +1,15 @@
 //! Two patterns in one region at the same time: half of the threads read it in order, the other half at random.
 //!
-//! This is where one setting has to serve both: what is brought in for those who read in order pushes out what the others
-//! had, and the places that these leave in memory lie in the way of large steps.
+//! This is where one setting has to serve both: what is brought in for those who read in order pushes out what the
+//! others had, and the places that these leave in memory lie in the way of large steps.
 //!
-//! All threads run until the last has done its share, so that the patterns meet all the time, and what each costs is the time
-//! of its threads over the pages that they read. The figure is the mean of both: the cost of a page when as many are read in
-//! order as at random. Total pages over total time would flatter the side whose fast half is very fast.
+//! All threads run until the last has done its share, so that the patterns meet all the time, and what each costs is
+//! the time of its threads over the pages that they read. The figure is the mean of both: the cost of a page when as
+//! many are read in order as at random. Total pages over total time would flatter the side whose fast half is very
+//! fast.
 //!
-//! A page that was read has its index in its last word, which is looked at each time; afterwards every byte is compared.
+//! A page that was read has its index in its last word, which is looked at each time; afterwards every byte is
+//! compared.
 
 use crate::bench::data::{self, PAGE};
 use crate::bench::mapping::{Mapping, Pages};

@@ -1,8 +1,8 @@
 //! An image of memory that goes its own way: a snapshot of a region beside a fork of the process, all of it resident.
 //!
-//! Two costs. Whoever takes the image is blocked while it is taken: a fork copies an entry for each page. And who writes
-//! afterwards pays for each page that both still share: the kernel copies it in the child's fault, Millpond in the
-//! source's. One page in a hundred is written, at random, each once, one word of it.
+//! Two costs. Whoever takes the image is blocked while it is taken: a fork copies an entry for each page. And who
+//! writes afterwards pays for each page that both still share: the kernel copies it in the child's fault, Millpond in
+//! the source's. One page in a hundred is written, at random, each once, one word of it.
 //!
 //! As with the first touch everything is done several times in a process and the last time counts, because copies are
 //! new memory, which on a virtual machine may have to come from the host.
@@ -171,7 +171,8 @@ fn write(memory: &mut [u8], pages: &[usize]) -> f64 {
     started.elapsed().as_secs_f64() * 1e6 / pages.len() as f64
 }
 
-/// How many of `pages` are not what they were filled with, or with the new word if it was `written` here; and of some others.
+/// How many of `pages` are not what they were filled with, or with the new word if it was `written` here; and of some
+/// others.
 fn wrong(memory: &[u8], pages: &[usize], written: bool) -> u64 {
     let mut wanted = [0; PAGE];
     let is_wrong = |&page: &usize| {

@@ -1,8 +1,8 @@
 //! A program that touches one byte here and one there: what it did not ask for must not become resident.
 //!
-//! One byte each 64 KiB, upwards: the pattern that a fixed order of 4 answers with sixteen times the memory. A policy that
-//! sees a stride and takes it for a stream would do the same. What counts is the growth of the process's `Rss`, tables
-//! and all, beside that at order 0.
+//! One byte each 64 KiB, upwards: the pattern that a fixed order of 4 answers with sixteen times the memory. A policy
+//! that sees a stride and takes it for a stream would do the same. What counts is the growth of the process's `Rss`,
+//! tables and all, beside that at order 0.
 
 use crate::bench::data::PAGE;
 use crate::bench::order::BenchOrder;

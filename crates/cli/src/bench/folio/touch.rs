@@ -6,11 +6,12 @@
 //! | kernel, huge | a fault and 2 MiB of zeroing for each 512 |
 //! | Millpond | the faults that its order policy makes of it, by user space |
 //!
-//! On a virtual machine the host may have taken what the guest did not use, and the first to touch it pays for its return:
-//! 5 µs a page and more, as much as all that is measured here. So each process does all of it several times, from the
-//! making of its mapping or manager to its end, and the last time counts: the kernel then hands out the pages that were given back
-//! just before. It must be the same side that gave them back, for the kernel takes huge and small pages from different
-//! places: after 1 GiB of huge pages the next first touch by small ones took 6.6 µs a page, and the one after that 1.5.
+//! On a virtual machine the host may have taken what the guest did not use, and the first to touch it pays for its
+//! return: 5 µs a page and more, as much as all that is measured here. So each process does all of it several times,
+//! from the making of its mapping or manager to its end, and the last time counts: the kernel then hands out the pages
+//! that were given back just before. It must be the same side that gave them back, for the kernel takes huge and small
+//! pages from different places: after 1 GiB of huge pages the next first touch by small ones took 6.6 µs a page, and
+//! the one after that 1.5.
 
 use super::side::Side;
 use crate::bench::data::PAGE;

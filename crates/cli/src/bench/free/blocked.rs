@@ -7,12 +7,13 @@
 //! | `discard` | the same, but the region stays |
 //! | `kernel` | `munmap`, in one piece |
 //!
-//! Each process does it twice, with memory and a manager of their own. The first time nobody else is there: *blocked* is until
-//! the call returns, *whole* until [`Manager::quiesce`] does, and *cpu* what all threads have spent until the frames that
-//! Millpond has kept for the next faults have gone to the kernel as well. *Cpu to the end* goes on until the manager has ended,
-//! its tables included. The second time another thread maps and touches memory ([`super::watch`]): first for a moment while nothing is freed,
-//! then until all is given back, and then for as long again while this thread counts instead of freeing, since a machine has pauses of
-//! its own and more of them when it is busy.
+//! Each process does it twice, with memory and a manager of their own. The first time nobody else is there: *blocked*
+//! is until the call returns, *whole* until [`Manager::quiesce`] does, and *cpu* what all threads have spent until the
+//! frames that Millpond has kept for the next faults have gone to the kernel as well. *Cpu to the end* goes on until
+//! the manager has ended, its tables included. The second time another thread maps and touches memory
+//! ([`super::watch`]): first for a moment while nothing is freed, then until all is given back, and then for as long
+//! again while this thread counts instead of freeing, since a machine has pauses of its own and more of them when it is
+//! busy.
 //!
 //! The memory was touched page by page and is mapped by pages of 4 KiB on both sides, unless the order says otherwise.
 

@@ -1,4 +1,5 @@
-//! Giving memory back and touching as much again, over and over: what a program does that frees buffers and makes new ones.
+//! Giving memory back and touching as much again, over and over: what a program does that frees buffers and makes new
+//! ones.
 //!
 //! | side | giving back |
 //! | --- | --- |
@@ -6,9 +7,9 @@
 //! | `free_async` | `Region::free_async`, and a new region |
 //! | `kernel`, `kernel_huge` | `munmap`, and a new mapping of small or huge pages |
 //!
-//! The cycles that count follow each other without a pause, and what is still being given back when the last one ends is waited
-//! for on the clock: nothing is put off to where nobody looks. *cpu* is what all threads have spent. The first cycle is not
-//! counted. After the last every page is marked, and one more cycle must find each of them zero.
+//! The cycles that count follow each other without a pause, and what is still being given back when the last one ends
+//! is waited for on the clock: nothing is put off to where nobody looks. *cpu* is what all threads have spent. The
+//! first cycle is not counted. After the last every page is marked, and one more cycle must find each of them zero.
 
 use super::side::Side;
 use crate::bench::clock::Clock;

@@ -13,8 +13,8 @@
 //! | `skipped` | `what` was left out and `why` |
 //!
 //! A part that was not asked for is null. What its figures are says the `Outcome` in the part's own file; times are
-//! microseconds. A ratio is a kernel side's median over Millpond's: how many times faster. Each figure's median is taken by
-//! itself; of longest times and of what was wrong it is the highest.
+//! microseconds. A ratio is a kernel side's median over Millpond's: how many times faster. Each figure's median is
+//! taken by itself; of longest times and of what was wrong it is the highest.
 
 use super::side::Side;
 use super::{blocked, cycle, unmap};

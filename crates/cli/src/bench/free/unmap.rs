@@ -5,8 +5,8 @@
 //! | `run` | under `millpond run`, whose `munmap` leaves the giving back to a worker |
 //! | `kernel` | the same program by itself |
 //!
-//! It calls the C library, as programs do. *Blocked* is `munmap` alone, *cycle* all three. A cycle begins when the memory of the last one has gone
-//! back: a fork waits for that. Each page must be zero when it is touched.
+//! It calls the C library, as programs do. *Blocked* is `munmap` alone, *cycle* all three. A cycle begins when the
+//! memory of the last one has gone back: a fork waits for that. Each page must be zero when it is touched.
 
 use crate::bench::clock::Clock;
 use crate::bench::data::PAGE;

@@ -1,9 +1,9 @@
 //! Another thread of the process that frees, which goes on mapping and touching memory, and what it has to wait for.
 //!
-//! It does two things in turn: maps a little memory from the kernel, touches it and unmaps it, for which the kernel's lock
-//! on the address space is needed; and touches memory that was not touched before, of the same kind as what is being
-//! freed, for which Millpond's side needs the manager. Between them it sleeps: it is to wait for the one that frees and not for a
-//! processor, and its own share of them is to be small.
+//! It does two things in turn: maps a little memory from the kernel, touches it and unmaps it, for which the kernel's
+//! lock on the address space is needed; and touches memory that was not touched before, of the same kind as what is
+//! being freed, for which Millpond's side needs the manager. Between them it sleeps: it is to wait for the one that
+//! frees and not for a processor, and its own share of them is to be small.
 
 use crate::bench::Failure;
 use crate::bench::clock::micros;

@@ -7,11 +7,12 @@
 //! | `vectored` | as `phased`, freed by as few calls as the side has |
 //! | `spinning` | as `interleaved`, while another thread of the process runs on another processor, so that each change of a page's mapping interrupts it |
 //!
-//! Rewriting is one word a page: the least that a program does with memory that it got back, so the cost that is left is
-//! that of freeing and of faulting. The side that frees nothing shows how much of each figure is the rewriting itself.
+//! Rewriting is one word a page: the least that a program does with memory that it got back, so the cost that is left
+//! is that of freeing and of faulting. The side that frees nothing shows how much of each figure is the rewriting
+//! itself.
 //!
-//! After each pattern every byte is looked at. A page must hold the word last written, and beside it either what it held
-//! before it was first freed or zeros, all of it.
+//! After each pattern every byte is looked at. A page must hold the word last written, and beside it either what it
+//! held before it was first freed or zeros, all of it.
 
 use super::memory::{self, Memory, Side};
 use crate::bench::Failure;

@@ -1,9 +1,9 @@
 //! How long the allocating program's allocator keeps memory that it does not need.
 //!
-//! An allocator that keeps it for seconds gives back next to nothing while a program is busy, and then it makes no difference how.
-//! One that gives it back at once has the smallest footprint, and pays for each piece again when it is used again: this
-//! is where the way of giving back shows. jemalloc calls the time decay and takes it by its control `mallctl`, which
-//! a program finds in whatever allocator it runs on, or does not find.
+//! An allocator that keeps it for seconds gives back next to nothing while a program is busy, and then it makes no
+//! difference how. One that gives it back at once has the smallest footprint, and pays for each piece again when it is
+//! used again: this is where the way of giving back shows. jemalloc calls the time decay and takes it by its control
+//! `mallctl`, which a program finds in whatever allocator it runs on, or does not find.
 
 use crate::bench::Failure;
 use serde::{Serialize, Serializer};

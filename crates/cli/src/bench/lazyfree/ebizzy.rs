@@ -1,9 +1,9 @@
 //! A program that lives on its allocator, and what lazy purging does for it.
 //!
-//! The program is after ebizzy's fashion, itself a stand-in for web servers: a table of chunks is filled once; then each thread
-//! takes a chunk at random, allocates a copy of it, looks a number up in the copy, and frees it. What is counted are
-//! records a second. It allocates by `malloc` alone, so it runs under any allocator: as it is (the C library's), and under
-//! `millpond run`, whose allocator gives unused memory back lazily or eagerly.
+//! The program is after ebizzy's fashion, itself a stand-in for web servers: a table of chunks is filled once; then
+//! each thread takes a chunk at random, allocates a copy of it, looks a number up in the copy, and frees it. What is
+//! counted are records a second. It allocates by `malloc` alone, so it runs under any allocator: as it is (the C
+//! library's), and under `millpond run`, whose allocator gives unused memory back lazily or eagerly.
 //!
 //! The allocators are measured as they are set up, and giving back at once ([`Decay`]).
 //!

@@ -1,7 +1,8 @@
 //! The kernel's side: private anonymous memory, given back by `madvise`.
 //!
-//! Huge pages are off, as for Millpond, which maps 4 KiB pages: freeing a part of a huge page would measure its splitting.
-//! Many ranges go by `process_madvise` on the own process, which takes `MADV_FREE` and `MADV_DONTNEED` from Linux 6.13 on.
+//! Huge pages are off, as for Millpond, which maps 4 KiB pages: freeing a part of a huge page would measure its
+//! splitting. Many ranges go by `process_madvise` on the own process, which takes `MADV_FREE` and `MADV_DONTNEED` from
+//! Linux 6.13 on.
 
 use super::memory::{Memory, Side};
 use crate::bench::Failure;
@@ -68,8 +69,8 @@ impl Anonymous {
             })
             .collect();
         for some in vectors.chunks(MAX_RANGES) {
-            // SAFETY: the vectors lie in the mapping (checked), and the exclusive borrow of the callers says that nobody
-            // holds a reference into it.
+            // SAFETY: the vectors lie in the mapping (checked), and the exclusive borrow of the callers says that
+            // nobody holds a reference into it.
             let done = unsafe {
                 libc::syscall(
                     libc::SYS_process_madvise,

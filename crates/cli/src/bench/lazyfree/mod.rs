@@ -146,8 +146,8 @@ struct Bench<'a> {
     load: Option<f64>,
 }
 
-/// Times that a kernel's side is started when it is killed. All its workers fill at once, faster than the kernel writes to zram now and
-/// then, and it takes that for the end of memory.
+/// Times that a kernel's side is started when it is killed. All its workers fill at once, faster than the kernel writes
+/// to zram now and then, and it takes that for the end of memory.
 const KERNEL_TRIES: u32 = 4;
 
 impl Bench<'_> {

@@ -1,9 +1,11 @@
-//! Whether the manager's figures are true: what it reports as resident and as lazily freed, beside what the kernel says.
+//! Whether the manager's figures are true: what it reports as resident and as lazily freed, beside what the kernel
+//! says.
 //!
-//! Programs that free lazily are said to lie about their size: the kernel counts pages that nobody wants any more as resident, and
-//! no figure tells how many. Here a region is filled, every second leaf (2 MiB) of it is lazily freed, and the growth
-//! of the process's `Rss` is compared with `resident + lazyfree` as the manager reports them. The tables that the manager
-//! needs for the region are not the region's bytes, so the part that they grew by (as the manager reports it) is taken off.
+//! Programs that free lazily are said to lie about their size: the kernel counts pages that nobody wants any more as
+//! resident, and no figure tells how many. Here a region is filled, every second leaf (2 MiB) of it is lazily freed,
+//! and the growth of the process's `Rss` is compared with `resident + lazyfree` as the manager reports them. The tables
+//! that the manager needs for the region are not the region's bytes, so the part that they grew by (as the manager
+//! reports it) is taken off.
 
 use super::ours;
 use crate::bench::{Failure, rounds, smaps};
@@ -12,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 const LEAF: usize = 2 << 20;
-/// Longer than two ticks of the manager's thread, of which the second ends a stream for which nothing was asked since the first.
+/// Longer than two ticks of the manager's thread, of which the second ends a stream for which nothing was asked since
+/// the first.
 const QUIET: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -45,8 +48,8 @@ pub struct Outcome {
     pub wrong_pages: u64,
 }
 
-/// Filling is a stream, for which huge pages stand ready: memory that is reported by itself, and goes back when no stream comes for it.
-/// None for [`QUIET`] says that none will be.
+/// Filling is a stream, for which huge pages stand ready: memory that is reported by itself, and goes back when no
+/// stream comes for it. None for [`QUIET`] says that none will be.
 fn await_streams_end(manager: &Manager) -> Result<(), Failure> {
     let (begun, mut last) = (Instant::now(), Instant::now());
     while last.elapsed() < QUIET {

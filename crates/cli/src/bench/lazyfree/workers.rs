@@ -1,16 +1,17 @@
 //! Twelve workers in half the memory that they need: does freed memory ever come back from the store?
 //!
-//! Each worker fills a block of its own and frees it, five times over. Together the blocks are twice the budget, so when all
-//! are filled half of them is in the store, and then all are freed: nobody frees before the last has filled, or a worker
-//! that the scheduler favours would be through before another begins, and the store would stay empty. Reading freed pages back is
-//! work for nothing: the next thing that happens to the page is that it is overwritten. The kernel once kept lazily freed pages'
-//! places in swap, and read 879,585 pages back in a loop like this one; letting go of them at once left 1,878.
+//! Each worker fills a block of its own and frees it, five times over. Together the blocks are twice the budget, so
+//! when all are filled half of them is in the store, and then all are freed: nobody frees before the last has filled,
+//! or a worker that the scheduler favours would be through before another begins, and the store would stay empty.
+//! Reading freed pages back is work for nothing: the next thing that happens to the page is that it is overwritten. The
+//! kernel once kept lazily freed pages' places in swap, and read 879,585 pages back in a loop like this one; letting go
+//! of them at once left 1,878.
 //!
-//! So the figure is store reads (`pswpin`): lazy freeing should have no more of them than eager freeing, which lets go of
-//! everything. Without any freeing each round reads back what the round before left in the store.
+//! So the figure is store reads (`pswpin`): lazy freeing should have no more of them than eager freeing, which lets go
+//! of everything. Without any freeing each round reads back what the round before left in the store.
 //!
-//! A block is filled by `memset`, as in that loop. Pages of one repeated byte cost both stores next to nothing, so the seconds say
-//! little about a store's price; the reads say how often it would be paid.
+//! A block is filled by `memset`, as in that loop. Pages of one repeated byte cost both stores next to nothing, so the
+//! seconds say little about a store's price; the reads say how often it would be paid.
 //!
 //! The counters are taken before the blocks are looked at for wrong bytes, because looking reads the store as well. The
 //! kernel's sides run in a memory cgroup and swap to zram; their counters are the machine's, which has to be quiet.

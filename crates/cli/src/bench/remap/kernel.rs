@@ -1,11 +1,11 @@
 //! Memory that `mremap` moves between two places whose alignment is chosen.
 //!
 //! `mremap` moves a whole page table by one pointer where the two places lie alike in their 2 MiB, and a table of these
-//! where they lie alike in their gigabyte; otherwise entry by entry. Where it chooses the new place itself it asks for no more
-//! than a page's alignment, so both places are given to it here.
+//! where they lie alike in their gigabyte; otherwise entry by entry. Where it chooses the new place itself it asks for
+//! no more than a page's alignment, so both places are given to it here.
 //!
-//! The places are holes in reservations that nobody else can fall into: in front of a move the destination is taken out of
-//! its reservation, and behind it what was moved away is reserved again, neither on the clock.
+//! The places are holes in reservations that nobody else can fall into: in front of a move the destination is taken out
+//! of its reservation, and behind it what was moved away is reserved again, neither on the clock.
 
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 use std::io;

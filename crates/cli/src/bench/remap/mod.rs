@@ -92,7 +92,8 @@ pub enum RemapWorker {
 /// When a worker fails, or somebody asked for the end.
 pub fn remap(args: &RemapArgs) -> Result<u8, BenchError> {
     let workers = Workers::new().map_err(BenchError::Start)?;
-    // Nothing of the machine is changed; root takes the lock all the same, so that no two benchmarks disturb each other.
+    // Nothing of the machine is changed; root takes the lock all the same, so that no two benchmarks disturb each
+    // other.
     let guard = Guard::acquire_if_root()?;
     let mut bench = Bench {
         args,

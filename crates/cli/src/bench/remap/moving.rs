@@ -1,16 +1,16 @@
 //! Moving memory: `Region::remap_anywhere` beside `mremap` to an address of our choosing.
 //!
 //! Both are to do the same: memory that was filled is at other addresses afterwards, byte for byte. What differs is who
-//! chooses where. The kernel's caller does, and pays for every page if it chooses badly; Millpond does it itself, so that from
-//! any offset the new place lies like the old one.
+//! chooses where. The kernel's caller does, and pays for every page if it chooses badly; Millpond does it itself, so
+//! that from any offset the new place lies like the old one.
 //!
-//! One process moves its memory several times, each time on from where it came to. A move's time is that of the call. On
-//! the kernel's side nothing is left of the old place then; Millpond's leaves a region of zeros behind, whose end has a figure
-//! of its own. The first move has one too: its page tables are new. So that nothing can be put off, a word of each page is
-//! read once all is moved, and timed; then every byte is compared.
+//! One process moves its memory several times, each time on from where it came to. A move's time is that of the call.
+//! On the kernel's side nothing is left of the old place then; Millpond's leaves a region of zeros behind, whose end
+//! has a figure of its own. The first move has one too: its page tables are new. So that nothing can be put off, a word
+//! of each page is read once all is moved, and timed; then every byte is compared.
 //!
-//! With half of the memory in the store each leaf of 2 MiB holds a mebibyte of both kinds: the older one is filled first,
-//! in every leaf, and the budget has room for half. Some of it is in neither place: taken out, and still in RAM.
+//! With half of the memory in the store each leaf of 2 MiB holds a mebibyte of both kinds: the older one is filled
+//! first, in every leaf, and the budget has room for half. Some of it is in neither place: taken out, and still in RAM.
 
 use super::kernel::{Alignment, Movable};
 use super::place::Place;

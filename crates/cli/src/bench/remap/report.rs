@@ -12,9 +12,9 @@
 //! | `targets` | what was wanted: `what`, `value`, `wanted` (at least or at most, as `bound` says), `met` |
 //! | `skipped` | `what` was left out and `why` |
 //!
-//! A part that was not asked for is null. What its figures are says the `Outcome` in the part's own file. A `side` is a text,
-//! or an object that says how it was run. A ratio is a kernel side's median over Millpond's: how many times faster. Each
-//! figure's median is taken by itself; of what was wrong and of the resident set it is the highest.
+//! A part that was not asked for is null. What its figures are says the `Outcome` in the part's own file. A `side` is a
+//! text, or an object that says how it was run. A ratio is a kernel side's median over Millpond's: how many times
+//! faster. Each figure's median is taken by itself; of what was wrong and of the resident set it is the highest.
 
 use super::moving::{self, Run};
 use super::place::{self, Place};

@@ -1,11 +1,12 @@
 //! A vector of 8-byte numbers that grows by pushes: `PondVec` under a budget beside `Vec` without one.
 //!
 //! Neither copies: the system's allocator grows large blocks by `mremap`. So up to the budget what is compared is the
-//! cost of a push and of memory that is touched first. Beyond it `Vec` takes more of the machine's RAM, and `PondVec` sends
-//! to its store what was written first; that it gets to the end, in its budget and byte for byte, is what is asked.
+//! cost of a push and of memory that is touched first. Beyond it `Vec` takes more of the machine's RAM, and `PondVec`
+//! sends to its store what was written first; that it gets to the end, in its budget and byte for byte, is what is
+//! asked.
 //!
-//! Both begin with room for the same. On a virtual machine memory may have to come from the host first, so a process does all
-//! of it twice, and the second time counts; only then is it compared.
+//! Both begin with room for the same. On a virtual machine memory may have to come from the host first, so a process
+//! does all of it twice, and the second time counts; only then is it compared.
 
 use crate::bench::clock::Clock;
 use crate::bench::order::BenchOrder;

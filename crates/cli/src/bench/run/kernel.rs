@@ -1,5 +1,5 @@
-//! What a kernel's side needs for one program: a memory cgroup, and a place to swap to. Made before each measurement and put back
-//! after it, since the machine swaps to the first place that it has, whoever's turn it is.
+//! What a kernel's side needs for one program: a memory cgroup, and a place to swap to. Made before each measurement
+//! and put back after it, since the machine swaps to the first place that it has, whoever's turn it is.
 
 use super::side::Side;
 use crate::bench::BenchError;
@@ -19,8 +19,8 @@ pub struct Setting {
     pub zram_inside: Option<u32>,
 }
 
-/// Makes what `side` needs. Every side has a group, so that whatever a program leaves running can be ended with it; only the kernel's
-/// sides have a limit there.
+/// Makes what `side` needs. Every side has a group, so that whatever a program leaves running can be ended with it;
+/// only the kernel's sides have a limit there.
 ///
 /// # Errors
 /// [`BenchError::Skipped`] with the reason when this machine cannot do it.

@@ -8,12 +8,14 @@
 //! | `kernel_zram` | the same | zram with lz4, whose memory is in no group: it comes on top |
 //! | `kernel_zram_inside` | the same, and what zram takes is taken off its limit every 10 ms | the same |
 //!
-//! `kernel_zram` is what an operator has who sets up zram for the machine; `kernel_zram_inside` is the same question as `millpond` is
-//! asked: how fast is it when memory *and* compressed memory have this much together? An eighth of the limit always stays with the program.
+//! `kernel_zram` is what an operator has who sets up zram for the machine; `kernel_zram_inside` is the same question as
+//! `millpond` is asked: how fast is it when memory *and* compressed memory have this much together? An eighth of the
+//! limit always stays with the program.
 //!
-//! The program runs once without a limit before anything is measured: what it prints then, and how it ends, is what every other run is
-//! held against, and a quarter of its peak is the limit, unless `--ram` gives another. What it has read of files is in the page cache by then, and
-//! charged to no group; a program's code in it costs the kernel's sides nothing and Millpond's side what it costs any process.
+//! The program runs once without a limit before anything is measured: what it prints then, and how it ends, is what
+//! every other run is held against, and a quarter of its peak is the limit, unless `--ram` gives another. What it has
+//! read of files is in the page cache by then, and charged to no group; a program's code in it costs the kernel's sides
+//! nothing and Millpond's side what it costs any process.
 
 mod kernel;
 mod program;
@@ -39,7 +41,8 @@ use std::process::Command;
 
 /// The limit's part of what the program takes, as a divisor, unless `--ram` says otherwise.
 const QUARTER: u64 = 4;
-/// Swap for each byte that the program takes without a limit. More than one, as a tree's processes are measured apart; …
+/// Swap for each byte that the program takes without a limit. More than one, as a tree's processes are measured apart;
+/// …
 const SWAP_TIMES: u64 = 3;
 /// … and this much at least.
 const SWAP_LEAST: u64 = 256 << 20;
@@ -80,8 +83,8 @@ pub struct RunArgs {
     program: Vec<OsString>,
 }
 
-/// Measures, puts everything back, and prints. Answers 1 when the program printed something else than without a limit, or failed under
-/// Millpond.
+/// Measures, puts everything back, and prints. Answers 1 when the program printed something else than without a limit,
+/// or failed under Millpond.
 ///
 /// # Errors
 /// When the program cannot be started, something cannot be put back, or somebody asked for the end.

@@ -1,7 +1,7 @@
 //! The measured process: it starts the program on one side, reads what that prints, and waits for its end.
 //!
-//! It stays outside the group itself: the program enters it between fork and exec, so that what is charged is the program's. What the program
-//! prints is not kept but told by its length and a hash.
+//! It stays outside the group itself: the program enters it between fork and exec, so that what is charged is the
+//! program's. What the program prints is not kept but told by its length and a hash.
 
 use super::side::Side;
 use crate::bench::{Failure, cgroup, zram};

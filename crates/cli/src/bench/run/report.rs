@@ -12,9 +12,9 @@
 //! | `targets` | empty: what a program should take is nobody's promise |
 //! | `skipped` | `what` was left out and `why` |
 //!
-//! `seconds` and `cpu_seconds` are not there of a round that failed, and medians are of those that did not. A round *failed* when the program
-//! ended otherwise than without a limit, and is *wrong* when it ended the same but printed something else; a program under Millpond has
-//! no right to either.
+//! `seconds` and `cpu_seconds` are not there of a round that failed, and medians are of those that did not. A round
+//! *failed* when the program ended otherwise than without a limit, and is *wrong* when it ended the same but printed
+//! something else; a program under Millpond has no right to either.
 
 use super::program::Ran;
 use super::side::Side;

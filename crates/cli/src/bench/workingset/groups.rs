@@ -1,10 +1,10 @@
 //! Two groups under one budget, one quiet and one that thrashes: does the quiet one notice?
 //!
-//! The quiet group may have 0.4 of the budget and is protected up to that (`max` and `low`). It uses half of the budget at random, so
-//! that it has refaults of its own: one access in five. The other group has no limits and goes through two budgets at
-//! random, page for page beside it; it would like all the memory there is. What the quiet group's refaults are
-//! with the other one over what they are without is how much of a neighbour's trouble it has to bear. It is asked of
-//! Millpond alone: the kernel's groups are separate processes.
+//! The quiet group may have 0.4 of the budget and is protected up to that (`max` and `low`). It uses half of the budget
+//! at random, so that it has refaults of its own: one access in five. The other group has no limits and goes through
+//! two budgets at random, page for page beside it; it would like all the memory there is. What the quiet group's
+//! refaults are with the other one over what they are without is how much of a neighbour's trouble it has to bear. It
+//! is asked of Millpond alone: the kernel's groups are separate processes.
 
 use super::memory::{BATCH, Setting, Touched};
 use crate::bench::data::{self, PAGE};

@@ -1,7 +1,8 @@
-//! The memory that is replaced, whoever does it: its pages are touched one by one, and major faults counted by who touched.
+//! The memory that is replaced, whoever does it: its pages are touched one by one, and major faults counted by who
+//! touched.
 //!
-//! Counters are of the whole process, so whoever wants to know whose faults they were looks before and after: sets of pages
-//! are touched in [`BATCH`]es, in turns with the scan that disturbs them.
+//! Counters are of the whole process, so whoever wants to know whose faults they were looks before and after: sets of
+//! pages are touched in [`BATCH`]es, in turns with the scan that disturbs them.
 
 use super::side::Side;
 use crate::bench::data::{self, PAGE};
@@ -87,7 +88,8 @@ impl<'a> Touched<'a> {
     }
 }
 
-/// A set of pages that is gone through again and again, each time in another order, and a scan that goes past beside it.
+/// A set of pages that is gone through again and again, each time in another order, and a scan that goes past beside
+/// it.
 pub struct Mixed {
     set: Vec<usize>,
     random: data::Shuffle,

@@ -1,11 +1,11 @@
-//! What the tables of a manager take: 48 bytes a resident folio and 8 bytes a mapped page are allowed, and all of it has to be
-//! in the figure that is charged to the budget.
+//! What the tables of a manager take: 48 bytes a resident folio and 8 bytes a mapped page are allowed, and all of it
+//! has to be in the figure that is charged to the budget.
 //!
-//! A region of folios of one order is touched within the budget, so that each folio is resident and nothing is in the store.
-//! What is allowed for it is held against [`Stats::metadata_bytes`](millpond::Stats), less what a manager without regions has.
-//! The same is asked of the kernel, which knows what the tables really take: they are anonymous memory of the process, and
-//! nothing else in it grows meanwhile but what is mapped. Tables get their memory by pages, so a little of it is not used
-//! yet; that is in both figures.
+//! A region of folios of one order is touched within the budget, so that each folio is resident and nothing is in the
+//! store. What is allowed for it is held against [`Stats::metadata_bytes`](millpond::Stats), less what a manager
+//! without regions has. The same is asked of the kernel, which knows what the tables really take: they are anonymous
+//! memory of the process, and nothing else in it grows meanwhile but what is mapped. Tables get their memory by pages,
+//! so a little of it is not used yet; that is in both figures.
 
 use super::memory::Setting;
 use crate::bench::data::PAGE;
@@ -130,8 +130,9 @@ pub fn work(setting: Setting<'_>) -> Result<Outcome, Failure> {
     })
 }
 
-/// Resident anonymous bytes of this process, as the kernel counts them: the middle of five looks, as a page that moves while one of them walks
-/// the tables is seen twice, or not at all. (All resident bytes would not do: code that runs for the first time brings 64 KiB of its file in.)
+/// Resident anonymous bytes of this process, as the kernel counts them: the middle of five looks, as a page that moves
+/// while one of them walks the tables is seen twice, or not at all. (All resident bytes would not do: code that runs
+/// for the first time brings 64 KiB of its file in.)
 fn resident() -> Result<u64, Failure> {
     let mut looks = [0; 5];
     for look in &mut looks {

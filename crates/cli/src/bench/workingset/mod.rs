@@ -1,4 +1,5 @@
-//! `millpond bench workingset`: are the right pages in memory? Millpond beside kernel swap to zram under the same budget.
+//! `millpond bench workingset`: are the right pages in memory? Millpond beside kernel swap to zram under the same
+//! budget.
 //!
 //! | part | question | file |
 //! | --- | --- | --- |
@@ -9,8 +10,9 @@
 //! | `overhead` | what does noting all this take of a fault's time? | [`overhead`] |
 //! | `traces` | how does the policy compare with others on real traces? | [`traces`] |
 //!
-//! As in the other benchmarks each measurement is a fresh process, and the sides of a part take turns in every round. Folios are of
-//! order 0 unless asked otherwise: which pages are chosen is the question, and larger ones bring neighbours along.
+//! As in the other benchmarks each measurement is a fresh process, and the sides of a part take turns in every round.
+//! Folios are of order 0 unless asked otherwise: which pages are chosen is the question, and larger ones bring
+//! neighbours along.
 
 mod groups;
 mod memory;
@@ -260,7 +262,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Millpond beside the kernel, if that can run here. Swap and cgroup are of the part's own size, and put back with it.
+    /// Millpond beside the kernel, if that can run here. Swap and cgroup are of the part's own size, and put back with
+    /// it.
     fn both<T: Median + DeserializeOwned>(
         &mut self,
         part: &str,

@@ -1,10 +1,11 @@
 //! What workingset detection takes of a fault's time: 3 % are allowed.
 //!
-//! Random reads of a region of two budgets, so that one access in two is a major fault and a part of the others is a rescue: each of them
-//! leaves something to be noted. Nothing can be learnt from it, so that with detection and without the same pages are in memory and what
-//! differs is bookkeeping. A few per cent of some microseconds cannot be seen in whole accesses on a machine that others use. So
-//! the core is timed alone, too: the same accesses go through it with all that surrounds it left out, with and
-//! without detection. The difference of these two, over the time of a whole access with detection, is the share.
+//! Random reads of a region of two budgets, so that one access in two is a major fault and a part of the others is a
+//! rescue: each of them leaves something to be noted. Nothing can be learnt from it, so that with detection and without
+//! the same pages are in memory and what differs is bookkeeping. A few per cent of some microseconds cannot be seen in
+//! whole accesses on a machine that others use. So the core is timed alone, too: the same accesses go through it with
+//! all that surrounds it left out, with and without detection. The difference of these two, over the time of a whole
+//! access with detection, is the share.
 
 use super::memory::{Setting, Touched};
 use crate::bench::data::{self, PAGE};

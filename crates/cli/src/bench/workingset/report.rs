@@ -14,8 +14,8 @@
 //! | `targets` | what was wanted: `what`, `value`, `wanted` (at least or at most, as `bound` says), `met` |
 //! | `skipped` | `what` was left out and `why` |
 //!
-//! A part that was not measured is null. What its figures are says the `Outcome` in the part's own file. Each figure's median
-//! is taken by itself; of what was wrong it is the highest.
+//! A part that was not measured is null. What its figures are says the `Outcome` in the part's own file. Each figure's
+//! median is taken by itself; of what was wrong it is the highest.
 
 use super::groups::{self, Company};
 use super::overhead::{self, Detection};

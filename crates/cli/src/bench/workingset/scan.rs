@@ -2,8 +2,8 @@
 //!
 //! The set is gone through in random order, each page as often as every other, and pages of the scan come in between. A
 //! page of the scan is touched once. It has no claim to memory; but when it is touched nobody knows that yet, and a
-//! list by last use puts it before every page of the set. The hit ratio is that of accesses to the set: those that took no
-//! major fault. What was taken out and put back from limbo is a hit; nothing was read for it.
+//! list by last use puts it before every page of the set. The hit ratio is that of accesses to the set: those that took
+//! no major fault. What was taken out and put back from limbo is a hit; nothing was read for it.
 
 use super::memory::{self, BATCH, Mixed, Scan, Setting};
 use crate::bench::Failure;

@@ -1,9 +1,9 @@
-//! A working set is abandoned and another of 0.9 of the budget appears, while a scan goes past: how many major faults until
-//! the new one stays?
+//! A working set is abandoned and another of 0.9 of the budget appears, while a scan goes past: how many major faults
+//! until the new one stays?
 //!
 //! What was active has to make room for what comes back again and again, and what goes past must not. The least that
-//! anybody can have is one fault for each page of the new set, since all of it lies in the store. Each page beyond is one that
-//! was thrown out although it was wanted.
+//! anybody can have is one fault for each page of the new set, since all of it lies in the store. Each page beyond is
+//! one that was thrown out although it was wanted.
 //!
 //! | step | what |
 //! | --- | --- |
@@ -11,9 +11,9 @@
 //! | 2 | the old set, 0.9 of the budget, is gone through four times |
 //! | 3 | the new set is gone through again and again, each time in another random order, with pages of the scan in between, until a time has major faults for at most a hundredth of the set: it is *steady* |
 //!
-//! The scan is longer than the budget by far, so that a page of it is forgotten before it comes again. With a page of the
-//! scan for every four of the set, a page of the set comes again after 1.1 budgets of others: a list by last use alone keeps
-//! nothing.
+//! The scan is longer than the budget by far, so that a page of it is forgotten before it comes again. With a page of
+//! the scan for every four of the set, a page of the set comes again after 1.1 budgets of others: a list by last use
+//! alone keeps nothing.
 
 use super::memory::{self, BATCH, Mixed, Scan, Setting};
 use crate::bench::Failure;
@@ -76,8 +76,8 @@ impl Sizes {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Outcome {
-    /// Major faults by the new set until it was steady, that time included, over its pages; if it never was, those of all
-    /// times.
+    /// Major faults by the new set until it was steady, that time included, over its pages; if it never was, those of
+    /// all times.
     pub faults_over_set: f64,
     /// Times through the set until it was steady; null if it never was.
     pub steady_after: Option<u64>,

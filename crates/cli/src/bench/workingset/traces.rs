@@ -1,10 +1,11 @@
-//! Real traces under Millpond's policy and those that it is compared with: how much worse than LRU does it get anywhere, and
-//! how good is it on the whole?
+//! Real traces under Millpond's policy and those that it is compared with: how much worse than LRU does it get
+//! anywhere, and how good is it on the whole?
 //!
-//! Each trace of a directory is replayed in a tenth, a quarter and half of its pages (`millpond_replay`; time plays no part, so
-//! this is done once and on one side). A policy that is good on the whole may be bad for one program, and somebody runs
-//! just that one: so the worst ratio to LRU counts, of all traces and sizes. On the whole they are compared by the geometric mean of their
-//! miss ratios, in which halving the misses of one trace weighs as much as halving those of another.
+//! Each trace of a directory is replayed in a tenth, a quarter and half of its pages (`millpond_replay`; time plays no
+//! part, so this is done once and on one side). A policy that is good on the whole may be bad for one program, and
+//! somebody runs just that one: so the worst ratio to LRU counts, of all traces and sizes. On the whole they are
+//! compared by the geometric mean of their miss ratios, in which halving the misses of one trace weighs as much as
+//! halving those of another.
 
 use crate::bench::BenchError;
 use crate::replay::{run_all, traces_in};

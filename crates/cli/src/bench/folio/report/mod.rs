@@ -14,9 +14,9 @@
 //! | `skipped` | `what` was left out and `why` |
 //!
 //! A part that was not asked for is null. What its figures are says the `Outcome` in the part's own file; times are
-//! microseconds. A `side` is a text (an order is Millpond at this order; `kernel`, `kernel_huge`), or an object that says
-//! how it was run. A ratio is a kernel side's median over Millpond's: how many times faster. Each figure's median is taken by itself;
-//! of `wrong_pages`, `wrong_headers`, peaks and longest times it is the highest.
+//! microseconds. A `side` is a text (an order is Millpond at this order; `kernel`, `kernel_huge`), or an object that
+//! says how it was run. A ratio is a kernel side's median over Millpond's: how many times faster. Each figure's median
+//! is taken by itself; of `wrong_pages`, `wrong_headers`, peaks and longest times it is the highest.
 
 mod targets;
 mod text;

@@ -15,7 +15,8 @@
 //! | `skipped` | `what` was left out and `why` |
 //!
 //! A part that was not asked for is null. A ratio is the kernel's median over Millpond's: how many times faster. Each
-//! figure's median is taken by itself; of `wrong_pages`, `wrong_records`, `purged`, peaks and the error of `rss` it is the highest.
+//! figure's median is taken by itself; of `wrong_pages`, `wrong_records`, `purged`, peaks and the error of `rss` it is
+//! the highest.
 
 mod targets;
 mod text;

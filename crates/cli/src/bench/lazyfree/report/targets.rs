@@ -54,8 +54,8 @@ pub fn targets(parts: &Parts) -> Vec<Target> {
     targets
 }
 
-/// By how much `lazy` is above `eager`, as a part of `keep`: eager freeing often reads nothing at all, and a part of nothing
-/// would make one folio a failure.
+/// By how much `lazy` is above `eager`, as a part of `keep`: eager freeing often reads nothing at all, and a part of
+/// nothing would make one folio a failure.
 fn excess(lazy: u64, eager: u64, keep: u64) -> f64 {
     lazy.saturating_sub(eager) as f64 / keep as f64
 }

@@ -227,6 +227,28 @@ pub struct StoreUsage {
     pub incompressible: u64,
 }
 
+/// One of the places of a store that has two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tier {
+    /// Loads from it since the store was made.
+    pub loads: u64,
+    /// Nanoseconds that these took.
+    pub nanos: u64,
+}
+
+/// A store in RAM with another place behind it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tiers {
+    /// What is in RAM.
+    pub ram: Tier,
+    /// What is behind it.
+    pub behind: Tier,
+    /// Bytes of RAM that the former takes.
+    pub ram_bytes: u64,
+    /// Most that it may take ([`Store::limit_ram`]).
+    pub ram_most: u64,
+}
+
 /// Keeps the bytes of folios under slot numbers that the core chooses.
 ///
 /// Slot numbers are dense and small; the core never uses one for two things at once. Calls about different slots
@@ -264,9 +286,20 @@ pub trait Store: Send + Sync {
     /// What is held now.
     fn usage(&self) -> StoreUsage;
 
-    /// What is saved from now on should leave no more than `bytes` in RAM, if the store has another place for it. The
-    /// rest of the process grew or shrank; what is held already stays where it is.
+    /// What is saved from now on should leave no more than `bytes` in RAM, if the store has another place for it. What
+    /// is held already stays until [`Store::trim_ram`].
     fn limit_ram(&self, _bytes: u64) {}
+
+    /// Moves a part of what is in RAM beyond that limit to the other place, beside all other calls. Whether there is
+    /// more to move.
+    fn trim_ram(&self) -> bool {
+        false
+    }
+
+    /// What is where, and was loaded from where, if the store has two places.
+    fn tiers(&self) -> Option<Tiers> {
+        None
+    }
 
     /// Whether who loads should rather stay awake than sleep while a device works, because a single thread needs what
     /// is loaded. A processor that sleeps meanwhile has to be woken, and where a handler loads, the thread that waits

@@ -13,7 +13,7 @@ use crate::image::{self, Image, MAX_BLOCKS, RAM_BLOCK};
 use crate::mem::{LINE, PAGE, prefetch};
 use crate::paged::{encode, kept_sums};
 use crate::scratch::ScratchPool;
-use crate::slot_table::{Block, ClaimError, Kind, SlotTable};
+use crate::slot_table::{Block, ClaimError, Kind, SlotTable, Taken};
 use millpond_core::SlotPart;
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
 use millpond_core::swap::SlotId;
@@ -193,6 +193,11 @@ impl CompressedRam {
         self.arena.set_max_ram(bytes) < bytes
     }
 
+    /// Bytes of RAM that compressed data takes, and the most that it may take.
+    pub(crate) fn ram(&self) -> (u64, u64) {
+        (self.arena.ram_bytes(), self.arena.max_ram())
+    }
+
     /// Bytes that were ever freed, by classes.
     pub(crate) fn freed_bytes(&self) -> u64 {
         self.arena.freed_bytes()
@@ -210,6 +215,52 @@ impl CompressedRam {
         image: &Image<'_>,
     ) -> Result<bool, SaveError> {
         self.put_as(slot, image, Incompressible::Refuse)
+    }
+
+    /// Whether there is more than there may be, and what lies [from some chunk on](Arena::drain) has to go.
+    pub(crate) fn drain(&self) -> Option<usize> {
+        self.arena.drain().map(|chunk| chunk as usize)
+    }
+
+    /// What has to go has nowhere to go to.
+    pub(crate) fn stop_draining(&self) {
+        self.arena.stop_draining();
+    }
+
+    /// Gives what `slot` holds, if some of it lies in `chunk` or behind, to `put`, which keeps it under the same number
+    /// somewhere else, and forgets it here. `room` is for the longest slot. Answers the bytes of the folio, none when
+    /// it stays: also a slot that nobody can read does, for its owner to find.
+    ///
+    /// Who loads the slot meanwhile finds it here until it is there. Who releases it waits, and has it released in both
+    /// places.
+    ///
+    /// # Errors
+    /// Those of `put`; the slot stays.
+    pub(crate) fn hand_on(
+        &self,
+        slot: SlotId,
+        chunk: usize,
+        room: &mut [u8],
+        put: impl FnOnce(&[u8]) -> Result<(), SaveError>,
+    ) -> Result<usize, SaveError> {
+        let Some(pinned) = self.table.pin(slot) else {
+            return Ok(0);
+        };
+        let lies_there =
+            |block: Block| block.kind != Kind::Fill && Place(block.place).chunk() >= chunk;
+        let bytes = &mut room[..usize::from(pinned.pages()) * PAGE];
+        if !pinned.blocks().any(lies_there) || self.load(slot, 0, bytes).is_err() {
+            return Ok(0);
+        }
+        put(bytes)?;
+        self.free(&pinned.take());
+        Ok(bytes.len())
+    }
+
+    fn free(&self, slot: &Taken<'_>) {
+        for (block, _) in slot.blocks().filter(|(block, _)| block.kind != Kind::Fill) {
+            self.arena.free(Place(block.place));
+        }
     }
 
     fn put_as(
@@ -352,9 +403,7 @@ impl Store for CompressedRam {
 
     fn release(&self, slot: SlotId) {
         if let Some(slot) = self.table.take(slot) {
-            for (block, _) in slot.blocks().filter(|(block, _)| block.kind != Kind::Fill) {
-                self.arena.free(Place(block.place));
-            }
+            self.free(&slot);
         }
     }
 

@@ -19,6 +19,7 @@ use millpond_core::SlotPart;
 use millpond_core::port::StoreUsage;
 use millpond_core::swap::SlotId;
 use rustix::io::Errno;
+use rustix::thread::Timespec;
 use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -144,6 +145,28 @@ pub(crate) struct SlotTable {
     incompressible: AtomicU64,
 }
 
+/// Waits for readers of a slot. Most copy a page; who moves a slot elsewhere writes it meanwhile, and might have to run
+/// on the processor of one that only yields and is preferred.
+#[derive(Default)]
+struct Patience(u32);
+
+impl Patience {
+    const YIELDS: u32 = 32;
+    const SLEEP: Timespec = Timespec {
+        tv_sec: 0,
+        tv_nsec: 20_000,
+    };
+
+    fn wait(&mut self) {
+        if self.0 < Self::YIELDS {
+            self.0 += 1;
+            rustix::thread::sched_yield();
+        } else {
+            let _ = rustix::thread::nanosleep(&Self::SLEEP);
+        }
+    }
+}
+
 /// No memory for records.
 #[derive(Debug)]
 pub(crate) struct NoMemory;
@@ -210,16 +233,18 @@ impl SlotTable {
         }
     }
 
-    /// Takes `slot` out, when it holds something and once nobody reads it.
+    /// Takes `slot` out, when it holds something and once nobody reads it. Who finds it being taken out waits until it
+    /// is empty: its number may be used again afterwards.
     pub(crate) fn take(&self, slot: SlotId) -> Option<Taken<'_>> {
         let head = self.heads.get(slot.0.into())?;
+        let mut patience = Patience::default();
         loop {
-            let meta = head.meta.load(Relaxed);
-            if meta & READERS == WRITER || meta == 0 {
+            let meta = head.meta.load(Acquire);
+            if meta == 0 {
                 return None;
             }
             if meta & READERS != 0 {
-                rustix::thread::sched_yield();
+                patience.wait();
             } else if head
                 .meta
                 .compare_exchange_weak(meta, meta | WRITER, Acquire, Relaxed)
@@ -417,6 +442,27 @@ impl Pinned<'_> {
         };
         let records = self.table.records(self.head, skip..skip + count);
         Some(records.map(Record::block).enumerate().map(placed))
+    }
+}
+
+impl<'a> Pinned<'a> {
+    /// Takes the slot out once nobody else reads it. Who waits to release it finds it empty then.
+    pub(crate) fn take(self) -> Taken<'a> {
+        let (table, head) = (self.table, self.head);
+        let mut patience = Patience::default();
+        loop {
+            let meta = head.meta.load(Relaxed);
+            if meta & READERS > 1 {
+                patience.wait();
+            } else if head
+                .meta
+                .compare_exchange_weak(meta, meta | WRITER, Acquire, Relaxed)
+                .is_ok()
+            {
+                std::mem::forget(self);
+                return Taken { table, head };
+            }
+        }
     }
 }
 

@@ -3,30 +3,41 @@
 //! What does not compress goes to the file at once: in RAM it would take as much as it gave, and a budget that covers
 //! both would gain nothing by its eviction.
 //!
-//! A slot is in one of the two and stays there until it is released. When the front is full, each
-//! save would compress for nothing before it goes to the back; so after a refusal the front is
-//! passed by until as many bytes have been freed there as the refused folio has, or its limit rises. Checksums share
-//! one key, so that they are made once for both.
+//! A slot is in one of the two, and stays there until it is released or the front has more than it may. A small folio
+//! that was loaded from the back and leaves unchanged goes to the front all the same, as long as that has room: whoever
+//! only reads would go on reading from the file what RAM has room for by now (a python3 that reads objects at random
+//! was, since an object's count of references is what it was when the page leaves).
+//!
+//! When the front is full, each save would compress for nothing before it goes to the back; so after a refusal the
+//! front is passed by until as many bytes have been freed there as the refused folio has, or its limit rises. Checksums
+//! share one key, so that they are made once for both.
 //!
 //! How much of it may be RAM changes while it runs ([`Store::limit_ram`]): a program that needs more for what cannot be
-//! managed, its code above all, leaves less for everything else. Where what is in RAM takes a quarter of its size or
-//! less, the front may have half as much again: each page that it takes from the program keeps four or more from the
-//! file, where a page costs ten times as much. (redis-server over four times its memory, compressed 20 times, had one
-//! page in ten in the file, and took 29 s for 11.)
+//! managed, its code above all, leaves less for everything else, and whether RAM is worth more here or to the program
+//! itself depends on what it does. What the front has beyond its limit moves to the back ([`Store::trim_ram`]): without
+//! that the limit was one for what comes, and cold pages and copies of what had come back unchanged kept 45 MiB of a
+//! front that should have had 2. It goes by chunks of the front's memory, so that each slot that moves gives memory
+//! back.
 
 use crate::compressed_ram::CompressedRam;
 use crate::file::FileStore;
-use crate::image::{self, Image, MAX_PAGES, RAM_BLOCK};
+use crate::image::{self, BLOCK, Contents, Image, MAX_PAGES, MAX_SLOT, RAM_BLOCK};
+use crate::mem::Mapping;
 use millpond_core::SlotPart;
-use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
+use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage, Tier, Tiers};
 use millpond_core::swap::SlotId;
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
 
-/// What compresses to such a part of its size, as a divisor, may have more RAM …
-const WELL: u64 = 4;
-/// … by such a part, as a divisor.
-const MORE_RAM: u64 = 2;
+/// Bytes of folios that are moved by one call.
+const AT_ONCE: usize = 1 << 20;
+/// Folios up to so many bytes come forward. Of larger ones a page is read in a few microseconds, and they would be
+/// taken apart.
+const COMES_FORWARD: usize = BLOCK;
+/// After the back has refused what should move, so many calls do not ask again.
+const REST: u32 = 64;
 
 /// Two stores in a row.
 pub struct Spill {
@@ -34,6 +45,36 @@ pub struct Spill {
     back: FileStore,
     /// The front is passed by while fewer bytes than this have ever been freed in it.
     retry_at: AtomicU64,
+    from_front: Counted,
+    from_back: Counted,
+    /// The front holds no slot of this number or above.
+    top: AtomicU32,
+    /// The slot to look at next for what has to move.
+    next: AtomicU32,
+    /// Calls that do not ask the back for room.
+    resting: AtomicU32,
+}
+
+/// Loads from one of the two.
+#[derive(Default)]
+struct Counted {
+    loads: AtomicU64,
+    nanos: AtomicU64,
+}
+
+impl Counted {
+    fn count(&self, since: Instant) {
+        self.loads.fetch_add(1, Relaxed);
+        let nanos = since.elapsed().as_nanos() as u64;
+        self.nanos.fetch_add(nanos, Relaxed);
+    }
+
+    fn so_far(&self) -> Tier {
+        Tier {
+            loads: self.loads.load(Relaxed),
+            nanos: self.nanos.load(Relaxed),
+        }
+    }
 }
 
 impl Spill {
@@ -48,6 +89,11 @@ impl Spill {
             front,
             back,
             retry_at: AtomicU64::new(0),
+            from_front: Counted::default(),
+            from_back: Counted::default(),
+            top: AtomicU32::new(0),
+            next: AtomicU32::new(0),
+            resting: AtomicU32::new(0),
         }
     }
 
@@ -63,22 +109,29 @@ impl Spill {
         (self.front.usage(), self.back.usage())
     }
 
-    fn put(&self, slot: SlotId, image: &Image<'_>) -> Result<(), SaveError> {
-        if self.front.holds(slot) || self.back.holds(slot) {
-            return Err(SaveError::Io(Errno::EXIST.raw_os_error()));
-        }
+    /// Whether the front may have room.
+    fn is_front_open(&self) -> bool {
+        self.front.freed_bytes() >= self.retry_at.load(Relaxed)
+    }
+
+    /// Keeps `image` in the front, if it has room and all of it compresses; whether that was so.
+    fn put_in_front(&self, slot: SlotId, image: &Image<'_>) -> Result<bool, SaveError> {
+        self.top.fetch_max(slot.0 + 1, Relaxed);
         let freed = self.front.freed_bytes();
-        let front_first = !image.has_bytes() || freed >= self.retry_at.load(Relaxed);
-        if front_first {
-            match self.front.put_compressed(slot, image) {
-                Ok(true) => return Ok(()),
-                Ok(false) => {}
-                Err(SaveError::Full) => {
-                    self.retry_at
-                        .store(freed + image.data.len() as u64, Relaxed);
-                }
-                Err(error) => return Err(error),
+        match self.front.put_compressed(slot, image) {
+            Err(SaveError::Full) => {
+                let retry_at = freed + image.data.len() as u64;
+                self.retry_at.store(retry_at, Relaxed);
+                Ok(false)
             }
+            other => other,
+        }
+    }
+
+    fn put(&self, slot: SlotId, image: &Image<'_>) -> Result<(), SaveError> {
+        let front_first = !image.has_bytes() || self.is_front_open();
+        if front_first && self.put_in_front(slot, image)? {
+            return Ok(());
         }
         let room = &mut [0; MAX_PAGES];
         let Some(for_file) = image.for_file(room) else {
@@ -99,23 +152,47 @@ impl Store for Spill {
         previous: Option<SlotPart>,
         data: &[u8],
     ) -> Result<Saved, SaveError> {
+        if self.front.holds(slot) || self.back.holds(slot) {
+            return Err(SaveError::Io(Errno::EXIST.raw_os_error()));
+        }
+        let comes_from_back = Cell::new(false);
         let holds = |part: SlotPart, image: &Image<'_>| {
+            if self.front.holds_image(part, image) {
+                return true;
+            }
             let in_file = || {
                 let room = &mut [0; MAX_PAGES];
                 let for_file = image.for_file(room);
                 for_file.is_some_and(|image| self.back.holds_image(part, &image))
             };
-            self.front.holds_image(part, image) || self.back.holds(part.slot) && in_file()
+            let unchanged = self.back.holds(part.slot) && in_file();
+            comes_from_back.set(unchanged && data.len() <= COMES_FORWARD && self.is_front_open());
+            unchanged && !comes_from_back.get()
         };
-        let put = |image: &Image<'_>| self.put(slot, image);
-        image::save(data, RAM_BLOCK, previous, &self.front.sums, holds, put)
+        let put = |image: &Image<'_>| {
+            if !comes_from_back.get() {
+                return self.put(slot, image);
+            }
+            let came = self.put_in_front(slot, image)?;
+            came.then_some(()).ok_or(SaveError::Full)
+        };
+        let saved = image::save(data, RAM_BLOCK, previous, &self.front.sums, holds, put);
+        match saved {
+            Err(_) if comes_from_back.get() => Ok(Saved::Unchanged),
+            other => other,
+        }
     }
 
     fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError> {
-        match self.front.load(slot, first_page, out) {
-            Err(LoadError::Missing) => self.back.load(slot, first_page, out),
-            other => other,
+        let since = Instant::now();
+        let (loaded, from) = match self.front.load(slot, first_page, out) {
+            Err(LoadError::Missing) => (self.back.load(slot, first_page, out), &self.from_back),
+            other => (other, &self.from_front),
+        };
+        if loaded.is_ok() {
+            from.count(since);
         }
+        loaded
     }
 
     fn expect(&self, page: SlotPart) {
@@ -144,12 +221,63 @@ impl Store for Spill {
     }
 
     fn limit_ram(&self, bytes: u64) {
-        let front = self.front.usage();
-        let well = front.logical_bytes >= WELL * front.ram_bytes;
-        let more = if well { bytes / MORE_RAM } else { 0 };
-        if self.front.limit_ram(bytes + more) {
+        if self.front.limit_ram(bytes) {
             self.retry_at.store(0, Relaxed);
         }
+    }
+
+    fn trim_ram(&self) -> bool {
+        if self.resting.load(Relaxed) > 0 {
+            self.resting.fetch_sub(1, Relaxed);
+            return false;
+        }
+        let Some(chunk) = self.front.drain() else {
+            return false;
+        };
+        let Ok(room) = Mapping::new(MAX_SLOT) else {
+            return false;
+        };
+        // SAFETY: the mapping is this call's, readable and writable, and outlives the slice.
+        let room = unsafe { std::slice::from_raw_parts_mut(room.as_ptr(), MAX_SLOT) };
+        let put = |slot, bytes: &[u8]| {
+            let sums = &mut [0; MAX_PAGES];
+            match Image::of(bytes, BLOCK, &self.front.sums, sums) {
+                Some(Contents::Image(image)) => self.back.put(slot, &image),
+                _ => Err(SaveError::Io(Errno::INVAL.raw_os_error())),
+            }
+        };
+        let (top, mut moved) = (self.top.load(Relaxed), 0);
+        for _ in 0..top {
+            let slot = self.next.load(Relaxed) % top;
+            self.next.store(slot + 1, Relaxed);
+            let slot = SlotId(slot);
+            match self
+                .front
+                .hand_on(slot, chunk, room, |bytes| put(slot, bytes))
+            {
+                Ok(bytes) => moved += bytes,
+                Err(_) => {
+                    self.front.stop_draining();
+                    self.resting.store(REST, Relaxed);
+                    return false;
+                }
+            }
+            if moved >= AT_ONCE {
+                return self.front.drain().is_some();
+            }
+        }
+        self.front.drain();
+        false
+    }
+
+    fn tiers(&self) -> Option<Tiers> {
+        let (ram_bytes, ram_most) = self.front.ram();
+        Some(Tiers {
+            ram: self.from_front.so_far(),
+            behind: self.from_back.so_far(),
+            ram_bytes,
+            ram_most,
+        })
     }
 
     fn descriptors(&self, keep: &mut dyn FnMut(i32)) {

@@ -1,4 +1,5 @@
-//! Four threads save, load and release at once; slot numbers go around among them.
+//! Four threads save, load and release at once; slot numbers go around among them, and a fifth moves what is in RAM to
+//! the file behind it.
 
 mod common;
 
@@ -74,10 +75,20 @@ fn threads_do_not_see_each_others_bytes() {
         let numbers = Mutex::new((0..SLOTS).collect());
         let until = Instant::now() + each;
         std::thread::scope(|scope| {
+            let store = &*store;
             for thread in 0..THREADS {
-                let (store, numbers) = (&*store, &numbers);
+                let numbers = &numbers;
                 scope.spawn(move || work(store, numbers, thread, until));
             }
+            scope.spawn(move || {
+                let mut random = Random(THREADS);
+                while Instant::now() < until {
+                    store.limit_ram(random.next() % (6 << 20));
+                    for _ in 0..random.next() % 4 {
+                        store.trim_ram();
+                    }
+                }
+            });
         });
         let usage = store.usage();
         assert_eq!((usage.slots, usage.stored_bytes), (0, 0), "{name}");

@@ -4,8 +4,8 @@
 
 mod common;
 
-use common::{Fill, contents, file, ram};
-use millpond_core::port::Store;
+use common::{Fill, contents, file, part, ram};
+use millpond_core::port::{Saved, Store};
 use millpond_core::swap::SlotId;
 use millpond_store::Spill;
 use tempfile::TempDir;
@@ -44,6 +44,10 @@ fn the_ram_part_follows_the_limit_and_loses_nothing() {
     save(&store, 800..1000);
     assert_eq!(in_ram(&store), raised);
 
+    // What is beyond the limit moves to the file when that is asked for.
+    while store.trim_ram() {}
+    assert!(in_ram(&store) <= MIB, "{}", in_ram(&store));
+
     // Never beyond what it was made with.
     store.limit_ram(1 << 40);
     save(&store, 1000..2000);
@@ -54,4 +58,132 @@ fn the_ram_part_follows_the_limit_and_loses_nothing() {
         store.load(SlotId(slot), 0, &mut out).unwrap();
         assert_eq!(out, contents(Fill::Text(u64::from(slot)), FOLIO), "{slot}");
     }
+}
+
+fn load_all(store: &Spill, slots: std::ops::Range<u32>) {
+    let mut out = vec![0; FOLIO];
+    for slot in slots {
+        store.load(SlotId(slot), 0, &mut out).unwrap();
+        assert_eq!(out, contents(Fill::Text(u64::from(slot)), FOLIO), "{slot}");
+    }
+}
+
+/// Objects of all ages lie in each chunk of RAM. To move the oldest ones freed no chunk before nearly all had moved,
+/// and what was saved meanwhile took their places: the store stayed as large as it was, and each tick moved what had
+/// just been saved, 17 GiB in five minutes.
+#[test]
+fn what_is_over_the_limit_moves_and_no_more_and_what_comes_stays_out() {
+    let directory = TempDir::new().unwrap();
+    let store = Spill::new(ram(Some(64 * MIB)), file(directory.path(), None));
+    let mut end = 0;
+    while in_ram(&store) < 24 * MIB {
+        save(&store, end..end + 100);
+        end += 100;
+    }
+    // Every third goes, so that each chunk has holes.
+    for slot in (0..end).step_by(3) {
+        store.release(SlotId(slot));
+    }
+    let ram_bytes = |store: &Spill| store.tiers().unwrap().ram_bytes;
+    let least = in_ram(&store) / 4;
+    store.limit_ram(12 * MIB);
+    let before = store.usages();
+    assert!(ram_bytes(&store) > 20 * MIB, "{before:?}");
+    let mut calls = 0;
+    while store.trim_ram() {
+        // Others save and release meanwhile.
+        save(&store, end..end + 4);
+        (end..end + 4).for_each(|slot| store.release(SlotId(slot)));
+        calls += 1;
+        assert!(calls < 1000, "it never ends");
+    }
+    let (front, back) = store.usages();
+    assert!(ram_bytes(&store) <= 12 * MIB, "{front:?}, {back:?}");
+    assert!(in_ram(&store) > least, "{front:?}, {back:?}");
+    // Where it has its limit nothing moves.
+    assert!(!store.trim_ram());
+    assert_eq!(store.usages().0, front);
+    for slot in (0..end).filter(|slot| slot % 3 != 0) {
+        load_all(&store, slot..slot + 1);
+        store.release(SlotId(slot));
+    }
+    assert_eq!(store.usage().slots, 0);
+}
+
+#[test]
+fn what_the_file_cannot_take_stays_in_ram() {
+    let directory = TempDir::new().unwrap();
+    let store = Spill::new(ram(Some(4 * MIB)), file(directory.path(), Some(2 * MIB)));
+    save(&store, 0..200);
+    let before = in_ram(&store);
+    assert!(before > 2 * MIB, "{before}");
+    store.limit_ram(128 << 10);
+    while store.trim_ram() {}
+    let (front, back) = store.usages();
+    assert!(back.slots > 0 && front.slots > 0, "{front:?}, {back:?}");
+    assert_eq!(front.slots + back.slots, 200);
+    // What the front has room for it still takes.
+    store.limit_ram(4 * MIB);
+    save(&store, 200..210);
+    load_all(&store, 0..210);
+    (0..210).for_each(|slot| store.release(SlotId(slot)));
+    assert_eq!(store.usage().slots, 0);
+}
+
+/// A program that only reads would go on reading from the file what RAM has room for by now.
+#[test]
+fn what_leaves_unchanged_comes_forward_when_there_is_room() {
+    let directory = TempDir::new().unwrap();
+    let store = Spill::new(ram(Some(8 * MIB)), file(directory.path(), None));
+    let page = |fill| contents(fill, 4096);
+    let whole = |slot| Some(part(slot, 0, 4096));
+    let (text, noise) = (page(Fill::Text(7)), page(Fill::Noise(7)));
+    store.limit_ram(128 << 10);
+    let mut end = 100;
+    while store.usages().1.slots == 0 {
+        store
+            .save(SlotId(end), None, &page(Fill::Text(end.into())))
+            .unwrap();
+        end += 1;
+    }
+    store.save(SlotId(0), None, &text).unwrap();
+    store.save(SlotId(1), None, &noise).unwrap();
+    let in_file = store.usages().1.slots;
+    assert!(in_file >= 3);
+    // Where RAM has no room it stays, …
+    assert_eq!(store.save(SlotId(2), whole(0), &text), Ok(Saved::Unchanged));
+    // … where it has it comes, and the old slot is its owner's to release, …
+    store.limit_ram(8 * MIB);
+    assert_eq!(store.save(SlotId(2), whole(0), &text), Ok(Saved::Stored));
+    store.release(SlotId(0));
+    assert_eq!(store.usages().1.slots, in_file - 1);
+    assert_eq!(store.save(SlotId(3), whole(2), &text), Ok(Saved::Unchanged));
+    // … and what does not compress is better where it is.
+    assert_eq!(
+        store.save(SlotId(3), whole(1), &noise),
+        Ok(Saved::Unchanged)
+    );
+    let mut out = vec![0; 4096];
+    for (slot, want) in [(1, &noise), (2, &text)] {
+        store.load(SlotId(slot), 0, &mut out).unwrap();
+        assert_eq!(&out, want);
+    }
+}
+
+#[test]
+fn loads_are_counted_by_where_they_came_from() {
+    let directory = TempDir::new().unwrap();
+    let store = Spill::new(ram(Some(MIB)), file(directory.path(), None));
+    save(&store, 0..400);
+    let (front, back) = store.usages();
+    let mut out = vec![0; FOLIO];
+    (0..400).for_each(|slot| store.load(SlotId(slot), 0, &mut out).unwrap());
+    assert!(store.load(SlotId(400), 0, &mut out).is_err());
+    let tiers = store.tiers().unwrap();
+    assert_eq!(
+        (tiers.ram.loads, tiers.behind.loads),
+        (front.slots, back.slots)
+    );
+    assert!(tiers.ram.nanos > 0 && tiers.behind.nanos > 0);
+    assert!(tiers.ram_bytes <= tiers.ram_most && tiers.ram_most == MIB);
 }

@@ -58,6 +58,10 @@ fn no_operation_calls_the_allocator() {
                 let _ = store.load(SlotId(slot), 0, &mut out[..4096]);
                 let _ = store.load(SlotId(slot), 200, &mut out[..4096]);
             }
+            store.limit_ram(1 << 20);
+            while store.trim_ram() {}
+            store.limit_ram(3 << 20);
+            let _ = store.tiers();
             store.before_fork(1);
             (0..15).for_each(|slot| store.release(SlotId(slot)));
             store.child_gone(1);

@@ -12,6 +12,11 @@
 //! search short: for each span length there is a chunk below which no such run exists, moved up by
 //! searches and down by frees.
 //!
+//! When the limit falls below what there is by more than a little, the highest chunks are *drained*: no object is made
+//! in them any more, and who knows whose the objects are moves those that lie there ([`Arena::drain`]). To move any
+//! objects would not do: what is left of a chunk with one object is all of its memory, and new objects took the room of
+//! the moved ones as fast as these went.
+//!
 //! One lock guards all bookkeeping and is held for tens of nanoseconds, a few microseconds when
 //! pages get RAM. Bytes are copied outside it: an object belongs to whoever allocated it.
 
@@ -52,7 +57,8 @@ impl Place {
         Self((chunk * CHUNK_BYTES + offset) as u64)
     }
 
-    fn chunk(self) -> usize {
+    /// The number of its chunk.
+    pub(crate) fn chunk(self) -> usize {
         self.0 as usize / CHUNK_BYTES
     }
 
@@ -74,6 +80,8 @@ struct State {
     mapped: u32,
     /// The one without spans that is kept.
     spare: u32,
+    /// Chunks from this one on are drained.
+    keep: u32,
     /// Bytes of RAM.
     ram: u64,
     /// Chunks that get their RAM by batches whatever there is.
@@ -89,6 +97,10 @@ pub(crate) struct Arena {
     live: AtomicU64,
     freed: AtomicU64,
 }
+
+/// What there may be beyond the limit before chunks are drained, as a divisor of the limit: it moves a little all the
+/// time.
+const SLACK: u64 = 8;
 
 /// The limit is reached, or the kernel has no more.
 #[derive(Debug)]
@@ -106,6 +118,7 @@ impl Arena {
                 vacant: NONE,
                 mapped: 0,
                 spare: NONE,
+                keep: NONE,
                 ram: 0,
                 resting: 0,
             }),
@@ -159,14 +172,11 @@ impl Arena {
         let number = class_of(len);
         let class = class(number);
         let mut state = self.lock();
-        let at = match state.roomy[number] {
-            NONE => {
-                let at = self.new_span(&mut state, number)?;
-                self.link(&mut state, number, at);
-                at
-            }
-            at => at,
-        };
+        let mut at = state.roomy[number];
+        if at == NONE || at >> PAGE_BITS >= state.keep {
+            at = self.new_span(&mut state, number)?;
+            self.link(&mut state, number, at);
+        }
         let span = self.span(&mut state, at);
         let object = span.free.trailing_zeros() as usize;
         span.free &= span.free - 1;
@@ -242,9 +252,52 @@ impl Arena {
         }
     }
 
-    /// Lets the arena take at most `max_ram` bytes from now on; what it was before. What it has already stays.
+    /// Lets the arena take at most `max_ram` bytes from now on; what it was before. What it has already stays, until it
+    /// is [drained](Arena::drain).
     pub(crate) fn set_max_ram(&self, max_ram: u64) -> u64 {
         self.max_ram.swap(max_ram, Relaxed)
+    }
+
+    /// The most bytes that it may take.
+    pub(crate) fn max_ram(&self) -> u64 {
+        self.max_ram.load(Relaxed)
+    }
+
+    /// The chunk from which on objects have to go, if the arena is to give memory back: from when it has a little more
+    /// than it may until it has no more than that. Until then no object is made there.
+    pub(crate) fn drain(&self) -> Option<u32> {
+        let most = self.max_ram();
+        let mut state = self.lock();
+        if state.ram <= most {
+            state.keep = NONE;
+        }
+        if state.keep != NONE || state.ram <= most + most / SLACK {
+            return (state.keep != NONE).then_some(state.keep);
+        }
+        let (mut keep, mut left) = (state.end, state.ram);
+        while left > most && keep > 0 {
+            keep -= 1;
+            if self.header(keep).is_some() {
+                left -= self.chunk(&mut state, keep).ram();
+            }
+        }
+        state.keep = keep;
+        let spare = state.spare;
+        let gone = (spare != NONE && spare >= keep).then(|| {
+            state.spare = NONE;
+            self.forget_chunk(&mut state, spare)
+        });
+        drop(state);
+        if let Some(chunk) = gone {
+            // SAFETY: the spare chunk holds no object, and is out of the directory.
+            unsafe { Header::unmap(chunk) };
+        }
+        Some(keep)
+    }
+
+    /// Ends that: where the objects should have gone there is no room. It begins anew with the next [`Arena::drain`].
+    pub(crate) fn stop_draining(&self) {
+        self.lock().keep = NONE;
     }
 
     fn room(&self, state: &State) -> u64 {
@@ -256,7 +309,8 @@ impl Arena {
         let class = class(number);
         let pages = usize::from(class.pages);
         let mut lowest = None;
-        for chunk in state.lowest[pages]..state.end {
+        let end = state.end.min(state.keep);
+        for chunk in state.lowest[pages].min(end)..end {
             if self.header(chunk).is_none() {
                 continue;
             }
@@ -274,9 +328,9 @@ impl Arena {
                 Err(NoRun::Limit) => lowest = lowest.or(Some(chunk)),
             }
         }
-        state.lowest[pages] = lowest.unwrap_or(state.end);
+        state.lowest[pages] = lowest.unwrap_or(end);
         let room = self.room(state);
-        if room < (HEADER_BYTES + pages * PAGE) as u64 {
+        if end < state.end || room < (HEADER_BYTES + pages * PAGE) as u64 {
             return Err(Full);
         }
         let much = room.min(state.ram / AT_ONCE) >= CHUNK_BYTES as u64;
@@ -333,7 +387,7 @@ impl Arena {
         }
         let mut gone = [ptr::null_mut(); 2];
         if empty {
-            if state.spare == NONE && state.mapped > 1 {
+            if state.spare == NONE && state.mapped > 1 && chunk < state.keep {
                 state.spare = chunk;
             } else {
                 gone[0] = self.forget_chunk(state, chunk);

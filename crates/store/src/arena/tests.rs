@@ -53,6 +53,22 @@ impl Model {
         self.arena.free(place);
     }
 
+    /// Chunks of all objects, by address.
+    fn chunks(&self) -> impl Iterator<Item = u32> {
+        self.objects
+            .values()
+            .map(|(place, ..)| place.chunk() as u32)
+    }
+
+    /// The first object that lies in such a chunk or behind.
+    fn first_from(&self, chunk: u32) -> Option<usize> {
+        self.chunks().position(|at| at >= chunk)
+    }
+
+    fn count_from(&self, chunk: u32) -> usize {
+        self.chunks().filter(|at| *at >= chunk).count()
+    }
+
     fn free_all(&mut self) {
         while !self.objects.is_empty() {
             self.free(0);
@@ -77,6 +93,52 @@ proptest! {
             if act < 3 { model.alloc(len, byte); } else { model.free(nth.into()); }
             prop_assert!(model.arena.ram_bytes() <= 8 << 20);
         }
+        model.free_all();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    /// The limit goes up and down, and what lies where it must not is freed, now and then all of it.
+    #[test]
+    fn what_is_drained_goes_back_and_nothing_comes_there(work in prop::collection::vec(
+        (1usize..=65536, any::<u8>(), any::<u16>(), 0u8..12), 1..1500))
+    {
+        let mut model = Model::new(32 << 20);
+        let (mut keep, mut begun_at) = (None, 0);
+        for (len, byte, nth, act) in work {
+            match act {
+                0 => drop(model.arena.set_max_ram(u64::from(nth) << 9)),
+                1 => {
+                    model.arena.stop_draining();
+                    keep = None;
+                }
+                2..5 => {
+                    let before = keep;
+                    keep = model.arena.drain();
+                    if before.is_none() {
+                        begun_at = model.arena.max_ram();
+                    }
+                }
+                5 => if let Some(from) = keep {
+                    while let Some(n) = model.first_from(from) {
+                        model.free(n);
+                    }
+                    prop_assert!(model.arena.ram_bytes() <= begun_at.max(model.arena.max_ram()));
+                    keep = model.arena.drain();
+                },
+                6 => model.free(nth.into()),
+                _ => {
+                    let lie_there = |model: &Model| keep.map(|from| model.count_from(from));
+                    let before = lie_there(&model);
+                    model.alloc(len, byte);
+                    prop_assert_eq!(lie_there(&model), before);
+                }
+            }
+        }
+        model.arena.set_max_ram(u64::MAX);
+        prop_assert_eq!(model.arena.drain(), None);
+        prop_assert!(model.alloc(5000, 3));
         model.free_all();
     }
 }

@@ -21,8 +21,9 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreKind {
-    /// Compressed RAM up to a third of the budget, or three eighths where it takes a quarter of what it holds or less
-    /// (less when the program leaves less), then an unnamed file in `directory` (`$TMPDIR` or `/var/tmp`).
+    /// Compressed RAM, then an unnamed file in `directory` (`$TMPDIR` or `/var/tmp`). Compressed RAM has a third of
+    /// what the rest of the program leaves of the budget at first, and from a sixty-fourth to five eighths of that
+    /// later, by what the program gains.
     Auto {
         /// Where the file is made.
         directory: Option<PathBuf>,
@@ -124,7 +125,7 @@ impl StoreKind {
             }
             Self::Auto { directory } => {
                 let front = CompressedRamConfig {
-                    max_bytes: Some((ram / 8 * 3).max(CompressedRam::MIN_BYTES)),
+                    max_bytes: Some((ram / 8 * 5).max(CompressedRam::MIN_BYTES)),
                 };
                 let directory = directory.clone().unwrap_or_else(temporary_directory);
                 let back = FileStore::create(&FileStoreConfig::in_directory(directory))?;

@@ -9,15 +9,16 @@
 //! by then, filled what it believed to be left of 29 MiB in 20 ms, and stood at 38 MiB when reclaim first looked.
 //!
 //! What is left after that is shared with the store, where the store has another place than RAM: a third of it may hold
-//! compressed folios. A share of the whole budget would not do: python3 has 11 MiB of code in a budget of 22, its store
-//! filled its quarter of them, and with the least that frames need the program stood at 24.
+//! compressed folios at first, and what the program gains by more or less is weighed while it runs (`store_share.rs`).
+//! A share of the whole budget would not do: python3 has 11 MiB of code in a budget of 22, its store filled its quarter
+//! of them, and with the least that frames need the program stood at 24.
 //!
 //! A floor keeps the frames workable when the rest of the process alone is larger than the budget. Then the budget is
 //! exceeded, which the peak shows.
 
 use super::fork::out_of_the_way;
 use super::lock::{Rank, Ranked};
-use super::{Charge, Driver};
+use super::{Charge, Driver, store_share};
 use crate::signals::SignalsBlocked;
 use millpond_core::{Commands, Event, PAGE_SIZE, PageCount, Reclaimer, VmStat};
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
@@ -32,8 +33,6 @@ const HEADROOM: u64 = 32;
 const LEAST_HEADROOM: u64 = 256;
 /// The limit never goes below this many pages (2 MiB): with less, reclaim and fault would take turns on single folios.
 const FLOOR: u64 = 512;
-/// The store's part of what the rest of the program leaves, as a divisor.
-const STORE_SHARE: u64 = 3;
 /// Pages that faults may take between two looks at the process's size, …
 const LOOK_EVERY: u32 = 256;
 /// … and where only tables have to come off, which grow by 56 bytes for a page of 4 KiB. A fill of 256 MiB that was
@@ -49,6 +48,8 @@ pub(crate) struct Governor {
     peak: AtomicU64,
     /// Available pages below which the next fault looks at the process's size.
     look_below: AtomicU32,
+    /// The store's share of what the rest of the program leaves, in 1/[`store_share::WHOLE`].
+    store_share: AtomicU32,
     /// `/proc/self/statm`, opened once: reading it again costs about a microsecond.
     statm: Ranked<Option<OwnedFd>>,
 }
@@ -62,12 +63,26 @@ impl Governor {
             charge,
             peak: AtomicU64::new(0),
             look_below: AtomicU32::new(0),
+            store_share: AtomicU32::new(store_share::BEGIN),
             statm: Ranked::new(Rank::Figures, statm),
         }
     }
 
     pub(crate) fn ram(&self) -> u64 {
         self.ram.load(Ordering::Relaxed)
+    }
+
+    /// Whether store and frames share the budget.
+    pub(super) fn covers_store(&self) -> bool {
+        self.charge != Charge::Frames
+    }
+
+    pub(super) fn store_share(&self) -> u32 {
+        self.store_share.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_store_share(&self, share: u32) {
+        self.store_share.store(share, Ordering::Relaxed);
     }
 
     pub(crate) fn most(&self) -> u64 {
@@ -174,9 +189,9 @@ impl Driver {
         self.governor.look_below.store(next, Ordering::Relaxed);
         drop(core);
         self.spare_ahead(available);
-        if self.governor.charge != Charge::Frames {
+        if self.governor.covers_store() {
             let left = ram.saturating_sub(spoken_for.saturating_sub(store));
-            let share = left / STORE_SHARE;
+            let share = left * u64::from(self.governor.store_share()) / store_share::WHOLE;
             self.store.limit_ram(share * PAGE_SIZE as u64);
         }
         self.carry_out(&mut commands);

@@ -5,8 +5,9 @@
 
 use super::place::Place;
 use super::refault_cost::RefaultCost;
+use super::store_share::StoreShare;
 use super::{Background, Driver, ahead};
-use millpond_core::{Commands, Event, GroupId};
+use millpond_core::{Commands, Event, GroupId, PageCount};
 use millpond_mmu::Delivery;
 use rustix::thread::futex;
 use std::sync::atomic::Ordering;
@@ -19,6 +20,8 @@ const TICK: Duration = Duration::from_millis(100);
 /// Sixteenths of a rescue that a major fault takes where the store is waited for: with compressed RAM it takes 16 to
 /// 30, with a file 100 and more.
 const WAITED_FOR: u32 = 64;
+/// How long it moves at once what the store has too much of in RAM.
+const TRIM: Duration = Duration::from_millis(20);
 /// How long a store that was full or failing is left alone.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
@@ -68,6 +71,7 @@ impl Driver {
         let mut last_retry = Instant::now();
         let mut fruitless = false;
         let mut place = Place::new(self.delivery);
+        let mut store_share = StoreShare::new(self.delivery, self.governor.store_share());
         self.publish();
         while !self.stop.load(Ordering::SeqCst) {
             let seen = self.kicks.load(Ordering::SeqCst);
@@ -89,6 +93,7 @@ impl Driver {
             if last_tick.elapsed() >= TICK {
                 last_tick = Instant::now();
                 place.leave(&self.traces);
+                self.share_with_store(&mut store_share);
                 self.tick();
                 if let Some(sixteenths) = refault_cost.measure(&self.latency) {
                     self.note_store_cost(sixteenths);
@@ -108,6 +113,29 @@ impl Driver {
         if self.delivery == Delivery::Handler {
             millpond_mmu::isolate_descriptors(&mut self.service_descriptors());
         }
+    }
+
+    /// What compressed RAM and the program have of the budget may be shared out anew, and what the former has too much
+    /// of moves on.
+    fn share_with_store(&self, share: &mut StoreShare) {
+        let shared = self.governor.covers_store();
+        let Some(tiers) = self.store.tiers().filter(|_| shared) else {
+            return;
+        };
+        let vm = {
+            let _inside = self.gate.enter();
+            self.lock().stats()
+        };
+        let limit = PageCount(vm.nr_limit as u32);
+        if let Some(share) = share.look(tiers, vm.refaults_at, limit) {
+            self.governor.set_store_share(share);
+        }
+        let since = Instant::now();
+        let trim = || {
+            let _inside = self.gate.enter();
+            self.store.trim_ram()
+        };
+        while trim() && since.elapsed() < TRIM {}
     }
 
     /// A store that takes so many sixteenths of a rescue to load from is waited for, not worked for.

@@ -31,6 +31,7 @@ pub(crate) mod remap;
 pub(crate) mod shrink;
 pub(crate) mod snapshot;
 pub(crate) mod stall;
+mod store_share;
 mod turns;
 mod vanished;
 

@@ -59,7 +59,7 @@ const FULL: f64 = 0.875;
 /// What compressed RAM may have beyond its share, as a divisor of that: the share moves a little all the time.
 const SLACK: u64 = 8;
 /// Looks that go by at most until it turns again.
-const PATIENCE_MOST: u32 = 31;
+const PATIENCE_MOST: u32 = 15;
 /// A load from behind, in nanoseconds, while nobody has waited for one.
 const BEHIND: f64 = 80_000.0;
 /// What a fault takes besides the load, in nanoseconds.
@@ -84,8 +84,9 @@ struct Seen {
 #[derive(Debug)]
 pub(super) struct StoreShare {
     level: usize,
-    /// The way that it went last.
+    /// The way that it went last, and where the last look would have gone.
     way: Way,
+    wanted: Option<Way>,
     /// Looks since then, and how many there must be until it may turn.
     looks: u32,
     patience: u32,
@@ -100,6 +101,7 @@ impl StoreShare {
         Self {
             level: SHARES.iter().position(|&it| it >= share).unwrap_or(0),
             way: Way::Less,
+            wanted: None,
             looks: 0,
             patience: 0,
             last: Seen::default(),
@@ -130,22 +132,26 @@ impl StoreShare {
             self.behind = nanos;
         }
         self.looks += 1;
-        let costs = |level: usize| {
+        let costs = |level: usize, near: bool| {
             let share = f64::from(SHARES[level]) / f64::from(SHARES[self.level]);
-            lately.cost(tiers.ram_most as f64 * share, self.fault, self.behind)
+            let most = tiers.ram_most as f64 * share;
+            lately.cost(most, self.fault, self.behind, near)
         };
         let full = tiers.ram_bytes as f64 >= FULL * tiers.ram_most as f64;
         let (cost, best) = (0..SHARES.len())
             .filter(|&level| level <= self.level || full)
-            .filter_map(|level| Some((costs(level)?, level)))
+            .filter_map(|level| Some((costs(level, level <= self.level + 1)?, level)))
             .min_by(|a, b| a.0.total_cmp(&b.0))?;
-        let (way, level) = match best.cmp(&self.level) {
-            Ordering::Less => (Way::Less, self.level - 1),
-            Ordering::Equal => return None,
-            Ordering::Greater => (Way::More, self.level + 1),
+        let enough = costs(self.level, true)? * (1.0 - GAIN);
+        let wanted = match best.cmp(&self.level) {
+            _ if cost > enough => None,
+            Ordering::Less => Some((Way::Less, self.level - 1)),
+            Ordering::Equal => None,
+            Ordering::Greater => Some((Way::More, self.level + 1)),
         };
-        let is_worth_it = cost <= costs(self.level)? * (1.0 - GAIN);
-        if !is_worth_it || way != self.way && self.looks <= self.patience {
+        let before = std::mem::replace(&mut self.wanted, wanted.map(|(way, _)| way));
+        let (way, level) = wanted.filter(|&(way, _)| before == Some(way))?;
+        if way != self.way && self.looks <= self.patience {
             return None;
         }
         if way != self.way {
@@ -189,29 +195,30 @@ impl Lately {
         })
     }
 
-    /// What the loads would have cost with compressed RAM that may take so many bytes, in no unit, if that can be told.
-    fn cost(&self, most: f64, fault: f64, behind: f64) -> Option<f64> {
+    /// What the loads would have cost with compressed RAM that may take so many bytes, in no unit. For much more memory
+    /// that cannot be told, and is only asked of what is `near`.
+    fn cost(&self, most: f64, fault: f64, behind: f64, near: bool) -> Option<f64> {
         let held = self.tiers.ram_bytes as f64;
         let stays = most <= self.tiers.ram_most as f64;
         let bytes = if stays { most.min(held) } else { most };
         let from_behind = 1.0 - (self.from_ram * bytes / held).min(1.0);
         let load = self.ram_took + from_behind * (behind - self.ram_took);
-        let misses = self.misses((held - bytes) / PAGE_SIZE as f64)?;
+        let misses = self.misses((held - bytes) / PAGE_SIZE as f64, near)?;
         Some(misses * (fault + load))
     }
 
-    /// The share of major faults that is left with so many `more` pages, or as many fewer up to a quarter.
-    fn misses(&self, more: f64) -> Option<f64> {
+    /// The share of major faults that is left with so many `more` pages, or as many fewer: up to a quarter, or what is
+    /// `near`.
+    fn misses(&self, more: f64, near: bool) -> Option<f64> {
         let avoided = |pages: f64| {
             let avoided = curve::avoided(&self.sampled, self.limit, pages as u64);
             avoided.unwrap_or(0.0)
         };
         let quarter = (self.limit as f64 / 4.0).max(1.0);
         if more >= 0.0 {
-            Some(1.0 - avoided(more))
-        } else {
-            (more >= -quarter).then(|| 1.0 - avoided(quarter) * more / quarter)
+            return Some(1.0 - avoided(more));
         }
+        (near || more >= -quarter).then(|| 1.0 - avoided(quarter) * more / quarter)
     }
 }
 
@@ -320,8 +327,42 @@ mod tests {
             touched: 75_000,
             set: 32_000,
         };
-        assert_eq!(nearly_fits.run(&mut share, 1.2), None);
+        for _ in 0..4 {
+            assert_eq!(nearly_fits.run(&mut share, 1.2), None);
+        }
+        assert_eq!(nearly_fits.run(&mut share, 1.0), None);
         assert!(nearly_fits.run(&mut share, 1.0).is_some());
+    }
+
+    /// redis-server from one pass over everything to the next: a window in between looked as if a little more memory
+    /// would spare three quarters, and what went to the file for it took seven seconds to come back.
+    #[test]
+    fn one_window_alone_decides_nothing() {
+        let mut share = StoreShare::new(Delivery::Handler, BEGIN);
+        let nearly_fits = Program {
+            touched: 75_000,
+            set: 32_000,
+        };
+        let fits = Program {
+            touched: 40_000,
+            set: 40_000,
+        };
+        for _ in 0..10 {
+            assert_eq!(fits.run(&mut share, 1.0), None);
+            assert_eq!(nearly_fits.run(&mut share, 1.0), None);
+        }
+    }
+
+    /// Where most of what is left is compressed, a step is more than a quarter of the frames.
+    #[test]
+    fn a_step_may_be_large_beside_what_is_left() {
+        let mut share = StoreShare::new(Delivery::Handler, SHARES[6]);
+        let all = Program {
+            touched: 120_000,
+            set: 120_000,
+        };
+        let (settled, _) = all.settles(&mut share);
+        assert_eq!(settled, MOST);
     }
 
     /// One program whenever the share is large, another one whenever it is small.
@@ -344,8 +385,11 @@ mod tests {
             })
             .collect();
         let apart: Vec<_> = turns.windows(2).map(|two| two[1] - two[0]).collect();
-        assert!(apart.is_sorted() && apart.len() < 20, "{apart:?}");
-        assert_eq!(apart.last(), Some(&(PATIENCE_MOST as i32 + 1)), "{apart:?}");
+        assert!(apart.is_sorted() && apart.len() < 30, "{apart:?}");
+        assert!(
+            apart.last() >= Some(&(PATIENCE_MOST as i32 + 1)),
+            "{apart:?}"
+        );
     }
 
     #[test]

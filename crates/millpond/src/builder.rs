@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub enum StoreKind {
     /// Compressed RAM, then an unnamed file in `directory` (`$TMPDIR` or `/var/tmp`). Compressed RAM has a third of
     /// what the rest of the program leaves of the budget at first, and from a sixty-fourth to five eighths of that
-    /// later, by what the program gains.
+    /// later, by what the program gains. Where the store is outside the budget, it is as much as three eighths of that.
     Auto {
         /// Where the file is made.
         directory: Option<PathBuf>,
@@ -124,8 +124,10 @@ impl StoreKind {
                 Box::new(FileStore::create(&config)?)
             }
             Self::Auto { directory } => {
+                // Inside the budget the governor says how much of this it may be.
+                let eighths = if charge == Charge::Frames { 3 } else { 5 };
                 let front = CompressedRamConfig {
-                    max_bytes: Some((ram / 8 * 5).max(CompressedRam::MIN_BYTES)),
+                    max_bytes: Some((ram / 8 * eighths).max(CompressedRam::MIN_BYTES)),
                 };
                 let directory = directory.clone().unwrap_or_else(temporary_directory);
                 let back = FileStore::create(&FileStoreConfig::in_directory(directory))?;

@@ -263,6 +263,17 @@ impl CompressedRam {
         }
     }
 
+    /// Flips a bit of each block of `slot`.
+    #[cfg(test)]
+    pub(crate) fn damage(&self, slot: SlotId) {
+        let pinned = self.table.pin(slot).unwrap();
+        for block in pinned.blocks().filter(|block| block.kind == Kind::Lz4) {
+            // SAFETY: the object is the slot's, which is pinned, and holds at least this byte; tests that damage slots
+            // have no other thread.
+            unsafe { *self.arena.address(Place(block.place)) ^= 4 };
+        }
+    }
+
     fn put_as(
         &self,
         slot: SlotId,

@@ -44,7 +44,7 @@ const AT_ONCE: usize = 1 << 20;
 /// Folios up to so many bytes come forward. Of larger ones a page is read in a few microseconds, and they would be
 /// taken apart.
 const COMES_FORWARD: usize = BLOCK;
-/// After the back has refused what should move, so many calls do not ask again.
+/// After what should move could not, so many calls do not try again.
 const REST: u32 = 64;
 
 /// Two stores in a row.
@@ -59,7 +59,7 @@ pub struct Spill {
     top: AtomicU32,
     /// The slot to look at next for what has to move.
     next: AtomicU32,
-    /// Calls that do not ask the back for room.
+    /// Calls that do not try to move anything.
     resting: AtomicU32,
 }
 
@@ -134,6 +134,12 @@ impl Spill {
             }
             other => other,
         }
+    }
+
+    /// Nothing moves for a while.
+    fn rest(&self) {
+        self.front.stop_draining();
+        self.resting.store(REST, Relaxed);
     }
 
     fn put(&self, slot: SlotId, image: &Image<'_>) -> Result<(), SaveError> {
@@ -268,8 +274,7 @@ impl Store for Spill {
             {
                 Ok(bytes) => moved += bytes,
                 Err(_) => {
-                    self.front.stop_draining();
-                    self.resting.store(REST, Relaxed);
+                    self.rest();
                     return false;
                 }
             }
@@ -277,7 +282,10 @@ impl Store for Spill {
                 return self.front.drain().is_some();
             }
         }
-        self.front.drain();
+        // What is left there can be read by nobody; its chunks must not be closed for good.
+        if self.front.drain().is_some() && moved == 0 {
+            self.rest();
+        }
         false
     }
 
@@ -312,5 +320,47 @@ impl Store for Spill {
     fn child_gone(&self, child: u64) {
         self.front.child_gone(child);
         self.back.child_gone(child);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CompressedRamConfig, FileStoreConfig};
+
+    /// What nobody can read does not move. Its chunk would be closed for good, and the front as small as what lies
+    /// before it.
+    #[test]
+    fn what_cannot_move_closes_no_chunk_for_good() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = FileStoreConfig {
+            force_tmpfs: true,
+            ..FileStoreConfig::in_directory(directory.path())
+        };
+        let front = CompressedRam::new(CompressedRamConfig {
+            max_bytes: Some(8 << 20),
+        });
+        let store = Spill::new(front.unwrap(), FileStore::create(&config).unwrap());
+        let text = |slot: u32| -> Vec<u8> {
+            let word = |at: u32| u64::from(slot) << 32 | u64::from(at / 3);
+            (0..2048).flat_map(|at| word(at).to_ne_bytes()).collect()
+        };
+        let save = |slot| store.save(SlotId(slot), None, &text(slot));
+        (0..100).for_each(|slot| assert!(save(slot).is_ok()));
+        assert_eq!(store.usages().0.slots, 100);
+        (0..100).for_each(|slot| store.front.damage(SlotId(slot)));
+        store.limit_ram(128 << 10);
+        while store.trim_ram() {}
+        assert_eq!(store.usages().1.slots, 0);
+        // Room that comes free there is used again.
+        (0..50).for_each(|slot| store.release(SlotId(slot)));
+        assert!(save(100).is_ok());
+        assert_eq!((store.usages().0.slots, store.usages().1.slots), (51, 0));
+        // All are still there for their owners to find out.
+        let mut out = vec![0; 16 << 10];
+        for slot in 50..100 {
+            let loaded = store.load(SlotId(slot), 0, &mut out);
+            assert_eq!(loaded, Err(LoadError::Corrupt), "{slot}");
+        }
     }
 }

@@ -3,10 +3,10 @@
 //! # What is weighed
 //! A page of RAM holds one page for the program, or two or three compressed ones that are then loaded in 3 µs and not
 //! from a file in 80. Which is better depends on the program. One that uses all of twice its memory at random misses
-//! half either way, and each page found in compressed RAM is won: python3 with 300 MiB of small objects in 150 takes 22
-//! s where a third of what is left is compressed RAM, and 12 s where it is two thirds. One whose set is a little larger
-//! than what is left to it would not miss at all if it had the room of the compressed pages for itself: the same
-//! program on less than half of its objects takes 9.5 s where compressed RAM has a third, and 5.4 s with a
+//! half either way, and each page found in compressed RAM is won: python3 with 273 MiB of small objects in 150 takes 26
+//! seconds where a third of what is left is compressed RAM, and 13 where it is six tenths. One whose set is a little
+//! larger than what is left to it would not miss at all if it had the room of the compressed pages for itself: the same
+//! program takes 37 seconds for many uses of 125 MiB of them where compressed RAM has a third, and 7 where it has a
 //! sixty-fourth.
 //!
 //! # The inequality
@@ -21,19 +21,20 @@
 //!
 //! What compressed RAM holds is anything that has left memory, so its part of the loads goes with its size. (What
 //! either place *holds* does not tell: much of it are folios of which a page or two are still wanted, and copies of
-//! what is in memory. By that a file of 40 MiB looked like one of 150, of which little would come forward.) For `z' >
-//! z` the curve is taken to go on the other way as it begins, for a quarter of memory at most: its first point is so
-//! far away, and where all misses end there they may begin at once here. Both are guesses, the better the nearer, so
-//! the share that costs least is gone to by single steps, each looked at with what has come of the one before. It has
-//! to cost a twentieth less.
+//! what is in memory. By that a file of 40 MiB looked like one of 150, of which little would come forward.) For `z'`
+//! above `z` the curve is taken to go on the other way as it begins, for a quarter of memory at most, or one step: its
+//! first point is so far away, and where all misses end there they may begin at once here. Both are guesses, the better
+//! the nearer, so the share that costs least is gone to by single steps, each looked at with what has come of the one
+//! before. It has to cost a twentieth less.
 //!
 //! # When it is wrong
 //! A share that is too small shows by loads from the file that more memory would not avoid; one that is too large by
-//! loads that it would. What is wrong costs the time until then, some ticks. Where the guesses of two neighbouring
-//! sizes contradict each other it would go to and fro, and each way moves data between RAM and file; so after each turn
-//! more time goes by before the next. Nothing is decided where little is loaded, nor while what is beyond the last
-//! decision is still on its way to the file (`store/src/spill.rs`). A larger share is only tried when the present one
-//! is full: what does not compress is in the file whatever the share is.
+//! loads that it would. What is wrong costs the time until then, some ticks. Two looks in a row have to agree: a window
+//! in which a program goes from one phase to the next tells of neither. Where the guesses of two neighbouring sizes
+//! contradict each other it would go to and fro, and each way moves data between RAM and file; so after each turn more
+//! time goes by before the next. Nothing is decided where little is loaded, nor while what is beyond the last decision
+//! is still on its way to the file (`store/src/spill.rs`). A larger share is only tried when the present one is full:
+//! what does not compress is in the file whatever the share is.
 
 use millpond_core::curve::{self, SIZES};
 use millpond_core::{PAGE_SIZE, PageCount, Tier, Tiers};

@@ -237,13 +237,18 @@ impl SlotTable {
     /// is empty: its number may be used again afterwards.
     pub(crate) fn take(&self, slot: SlotId) -> Option<Taken<'_>> {
         let head = self.heads.get(slot.0.into())?;
+        self.take_from(head, 0)
+    }
+
+    /// Takes the slot of `head` out once it has so many readers, who are the caller.
+    fn take_from<'a>(&'a self, head: &'a Record, own: u64) -> Option<Taken<'a>> {
         let mut patience = Patience::default();
         loop {
             let meta = head.meta.load(Acquire);
             if meta == 0 {
                 return None;
             }
-            if meta & READERS != 0 {
+            if meta & READERS != own {
                 patience.wait();
             } else if head
                 .meta
@@ -448,21 +453,9 @@ impl Pinned<'_> {
 impl<'a> Pinned<'a> {
     /// Takes the slot out once nobody else reads it. Who waits to release it finds it empty then.
     pub(crate) fn take(self) -> Taken<'a> {
-        let (table, head) = (self.table, self.head);
-        let mut patience = Patience::default();
-        loop {
-            let meta = head.meta.load(Relaxed);
-            if meta & READERS > 1 {
-                patience.wait();
-            } else if head
-                .meta
-                .compare_exchange_weak(meta, meta | WRITER, Acquire, Relaxed)
-                .is_ok()
-            {
-                std::mem::forget(self);
-                return Taken { table, head };
-            }
-        }
+        let pinned = std::mem::ManuallyDrop::new(self);
+        let taken = pinned.table.take_from(pinned.head, 1);
+        taken.expect("a slot that is pinned holds something")
     }
 }
 

@@ -124,7 +124,6 @@ impl Spill {
 
     /// Keeps `image` in the front, if it has room and all of it compresses; whether that was so.
     fn put_in_front(&self, slot: SlotId, image: &Image<'_>) -> Result<bool, SaveError> {
-        self.top.fetch_max(slot.0 + 1, Relaxed);
         let freed = self.front.freed_bytes();
         match self.front.put_compressed(slot, image) {
             Err(SaveError::Full) => {
@@ -166,9 +165,6 @@ impl Store for Spill {
         previous: Option<SlotPart>,
         data: &[u8],
     ) -> Result<Saved, SaveError> {
-        if self.front.holds(slot) || self.back.holds(slot) {
-            return Err(SaveError::Io(Errno::EXIST.raw_os_error()));
-        }
         let comes_from_back = Cell::new(false);
         let holds = |part: SlotPart, image: &Image<'_>| {
             if self.front.holds_image(part, image) {
@@ -184,6 +180,10 @@ impl Store for Spill {
             unchanged && !comes_from_back.get()
         };
         let put = |image: &Image<'_>| {
+            if self.front.holds(slot) || self.back.holds(slot) {
+                return Err(SaveError::Io(Errno::EXIST.raw_os_error()));
+            }
+            self.top.fetch_max(slot.0 + 1, Relaxed);
             if !comes_from_back.get() {
                 return self.put(slot, image);
             }
@@ -192,7 +192,7 @@ impl Store for Spill {
         };
         let saved = image::save(data, RAM_BLOCK, previous, &self.front.sums, holds, put);
         match saved {
-            Err(_) if comes_from_back.get() => Ok(Saved::Unchanged),
+            Err(SaveError::Full) if comes_from_back.get() => Ok(Saved::Unchanged),
             other => other,
         }
     }

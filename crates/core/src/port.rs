@@ -247,6 +247,8 @@ pub struct Tiers {
     pub ram_bytes: u64,
     /// Most that it may take ([`Store::limit_ram`]).
     pub ram_most: u64,
+    /// It takes so much more that [`Store::trim_ram`] moves some of it on.
+    pub moves: bool,
 }
 
 /// Keeps the bytes of folios under slot numbers that the core chooses.

@@ -296,6 +296,7 @@ impl Store for Spill {
             behind: self.from_back.so_far(),
             ram_bytes,
             ram_most,
+            moves: self.front.has_too_much(),
         })
     }
 

@@ -57,8 +57,6 @@ const SAMPLED: u64 = 32;
 const GAIN: f64 = 0.05;
 /// Compressed RAM is full when it has this part of what it may have.
 const FULL: f64 = 0.875;
-/// What compressed RAM may have beyond its share, as a divisor of that: the share moves a little all the time.
-const SLACK: u64 = 8;
 /// Looks that go by at most until it turns again.
 const PATIENCE_MOST: u32 = 15;
 /// A load from behind, in nanoseconds, while nobody has waited for one.
@@ -123,7 +121,7 @@ impl StoreShare {
         limit: PageCount,
     ) -> Option<u32> {
         let now = Seen { tiers, refaults_at };
-        if tiers.ram_bytes > tiers.ram_most + tiers.ram_most / SLACK {
+        if tiers.moves {
             self.last = now;
             return None;
         }
@@ -278,6 +276,7 @@ mod tests {
                 behind: tier(last.tiers.behind, loads - from_ram, 80_000),
                 ram_bytes: ram * PAGE,
                 ram_most: most * PAGE,
+                moves: used > 1.125,
             };
             let refaults_at = std::array::from_fn(|size| {
                 let more = frames * u64::from(curve::MORE[size]) / 4;
@@ -361,6 +360,7 @@ mod tests {
                     behind: tier(757, 51_000),
                     ram_bytes: 4_132_864,
                     ram_most: 4_061_184,
+                    moves: false,
                 };
                 let refaults_at = [141, 128, 119, 97, 84].map(|count| look * count);
                 share.look(tiers, refaults_at, PageCount(1_510))
@@ -397,6 +397,7 @@ mod tests {
             behind: tier(50_000_000),
             ram_bytes: 40 << 20,
             ram_most: 40 << 20,
+            moves: false,
         };
         let limit = PageCount(20_000);
         assert_eq!(share.look(tiers, [1000, 1, 1, 1, 1], limit), None);

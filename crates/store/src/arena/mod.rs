@@ -102,6 +102,10 @@ pub(crate) struct Arena {
 /// time.
 const SLACK: u64 = 8;
 
+fn is_too_much(ram: u64, most: u64) -> bool {
+    ram > most + most / SLACK
+}
+
 /// The limit is reached, or the kernel has no more.
 #[derive(Debug)]
 pub(crate) struct Full;
@@ -263,6 +267,11 @@ impl Arena {
         self.max_ram.load(Relaxed)
     }
 
+    /// Whether it has so much more than it may that it is to be [drained](Arena::drain).
+    pub(crate) fn has_too_much(&self) -> bool {
+        is_too_much(self.lock().ram, self.max_ram())
+    }
+
     /// The chunk from which on objects have to go, if the arena is to give memory back: from when it has a little more
     /// than it may until it has no more than that. Until then no object is made there.
     pub(crate) fn drain(&self) -> Option<u32> {
@@ -271,7 +280,7 @@ impl Arena {
         if state.ram <= most {
             state.keep = NONE;
         }
-        if state.keep != NONE || state.ram <= most + most / SLACK {
+        if state.keep != NONE || !is_too_much(state.ram, most) {
             return (state.keep != NONE).then_some(state.keep);
         }
         let (mut keep, mut left) = (state.end, state.ram);

@@ -198,11 +198,6 @@ impl CompressedRam {
         (self.arena.ram_bytes(), self.arena.max_ram())
     }
 
-    /// Whether that is so much more that some of it is to move on.
-    pub(crate) fn has_too_much(&self) -> bool {
-        self.arena.has_too_much()
-    }
-
     /// Bytes that were ever freed, by classes.
     pub(crate) fn freed_bytes(&self) -> u64 {
         self.arena.freed_bytes()

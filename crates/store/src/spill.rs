@@ -23,6 +23,7 @@
 //! takes from the program keeps four or more from the file, where a page costs ten times as much. (redis-server over
 //! four times its memory, compressed 20 times, had one page in ten in the file, and took 29 s for 11.)
 
+use crate::arena::is_too_much;
 use crate::compressed_ram::CompressedRam;
 use crate::file::FileStore;
 use crate::image::{self, BLOCK, Contents, Image, MAX_PAGES, MAX_SLOT, RAM_BLOCK};
@@ -296,7 +297,7 @@ impl Store for Spill {
             behind: self.from_back.so_far(),
             ram_bytes,
             ram_most,
-            moves: self.front.has_too_much(),
+            moves: is_too_much(ram_bytes, ram_most),
         })
     }
 

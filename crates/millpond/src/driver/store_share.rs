@@ -276,7 +276,7 @@ mod tests {
                 behind: tier(last.tiers.behind, loads - from_ram, 80_000),
                 ram_bytes: ram * PAGE,
                 ram_most: most * PAGE,
-                moves: used > 1.125,
+                moves: used > 1.0,
             };
             let refaults_at = std::array::from_fn(|size| {
                 let more = frames * u64::from(curve::MORE[size]) / 4;

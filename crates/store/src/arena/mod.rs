@@ -102,7 +102,8 @@ pub(crate) struct Arena {
 /// time.
 const SLACK: u64 = 8;
 
-fn is_too_much(ram: u64, most: u64) -> bool {
+/// Whether that is so much more than there may be that the arena is to be [drained](Arena::drain).
+pub(crate) fn is_too_much(ram: u64, most: u64) -> bool {
     ram > most + most / SLACK
 }
 
@@ -265,11 +266,6 @@ impl Arena {
     /// The most bytes that it may take.
     pub(crate) fn max_ram(&self) -> u64 {
         self.max_ram.load(Relaxed)
-    }
-
-    /// Whether it has so much more than it may that it is to be [drained](Arena::drain).
-    pub(crate) fn has_too_much(&self) -> bool {
-        is_too_much(self.lock().ram, self.max_ram())
     }
 
     /// The chunk from which on objects have to go, if the arena is to give memory back: from when it has a little more

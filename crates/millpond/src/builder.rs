@@ -349,7 +349,7 @@ impl ManagerBuilder {
     /// What is wrong with the settings, or what the system refused.
     pub fn build(self) -> Result<Manager, BuildError> {
         let (driver, order) = self.driver()?;
-        Ok(Manager::new(Arc::new(Pond::start(driver)?), order))
+        Ok(Manager::new(Arc::new(Pond::start(driver, false)?), order))
     }
 
     pub(crate) fn driver(&self) -> Result<(Arc<Driver>, OrderPolicy), BuildError> {

@@ -213,17 +213,18 @@ impl Manager {
         }
         let limits = limits.to_core()?;
         let pond = Arc::clone(self.pond());
+        let driver = pond.driver();
         let mut names = pond.names.lock();
         let taken = |(above, taken): &(GroupId, String)| *above == parent.id && taken == name;
         if names.values().any(taken) {
             return Err(GroupError::NameTaken { name: name.into() });
         }
         let parent = parent.id;
-        let id = match pond.driver.tell(Event::CreateGroup { parent, limits }) {
+        let id = match driver.tell(Event::CreateGroup { parent, limits }) {
             Reply::Group { group } => group,
             reply => return Err(refused(reply)),
         };
-        pond.driver.forget_stalls(id);
+        driver.forget_stalls(id);
         names.insert(id, (parent, name.into()));
         drop(names);
         Ok(Group { pond, id })
@@ -287,13 +288,13 @@ impl Group {
         let (group, limits) = (self.id, limits.to_core()?);
         match self
             .pond
-            .driver
+            .driver()
             .tell(Event::SetGroupLimits { group, limits })
         {
             Reply::Done => {}
             reply => return Err(refused(reply)),
         }
-        self.pond.driver.shrink_to_max(group);
+        self.pond.driver().shrink_to_max(group);
         Ok(())
     }
 
@@ -302,10 +303,10 @@ impl Group {
     /// # Errors
     /// The group was removed.
     pub fn stats(&self) -> Result<GroupStats, GroupError> {
-        self.pond.driver.recount_lazyfree();
+        self.pond.driver().recount_lazyfree();
         let stat = self
             .pond
-            .driver
+            .driver()
             .group_stat(self.id)
             .ok_or(GroupError::Removed)?;
         let vm = stat.vm;
@@ -325,7 +326,7 @@ impl Group {
     #[must_use]
     pub fn pressure(&self) -> Pressure {
         let _quiet = SignalsBlocked::new();
-        Pressure::new(self.pond.driver.pressure(self.id))
+        Pressure::new(self.pond.driver().pressure(self.id))
     }
 
     /// Removes it: its regions, with all they have, are the group's above it from now on.
@@ -336,9 +337,10 @@ impl Group {
         if self.id == GroupId::ROOT {
             return Err(GroupError::Root);
         }
+        let driver = self.pond.driver();
         let mut names = self.pond.names.lock();
         loop {
-            match self.pond.driver.tell(Event::RemoveGroup { group: self.id }) {
+            match driver.tell(Event::RemoveGroup { group: self.id }) {
                 Reply::Done => break,
                 Reply::More { .. } => {}
                 reply => return Err(refused(reply)),

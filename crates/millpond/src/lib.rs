@@ -22,6 +22,7 @@
 #![warn(missing_docs)]
 
 mod builder;
+mod child;
 mod driver;
 mod error;
 mod group;

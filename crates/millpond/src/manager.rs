@@ -1,6 +1,7 @@
 //! The manager: a budget, a store, and the regions that share them.
 
 use crate::builder::ManagerBuilder;
+use crate::child::Process;
 use crate::driver::Driver;
 use crate::driver::free::FreeTuning;
 use crate::error::{BuildError, MIN_RAM, RegionError, SetRamError};
@@ -10,6 +11,7 @@ use crate::stats::Stats;
 use crate::vec::{Plain, PondVec};
 use millpond_core::{Order, OrderPolicy, PAGE_SIZE, PageCount};
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -30,13 +32,17 @@ pub struct Manager {
 
 /// A driver with its threads running; they end with it.
 pub(crate) struct Pond {
-    pub(crate) driver: Arc<Driver>,
+    /// Dropped with the rest, but for a forked child, whose it is not.
+    driver: ManuallyDrop<Arc<Driver>>,
     pub(crate) names: Names,
+    /// Whose it is; `None` where children are served.
+    process: Option<Process>,
     housekeeping: Option<JoinHandle<()>>,
 }
 
 impl Pond {
-    pub(crate) fn start(driver: Arc<Driver>) -> Result<Self, BuildError> {
+    /// For the process that builds it, or, where it is said to be, for the `children` of that as well.
+    pub(crate) fn start(driver: Arc<Driver>, children: bool) -> Result<Self, BuildError> {
         driver.adjust_limit();
         driver.mmu.attach(Arc::clone(&driver) as _)?;
         let refault_cost = driver.lock().refault_cost();
@@ -44,15 +50,44 @@ impl Pond {
             .start_housekeeping(refault_cost)
             .map_err(BuildError::Thread)?;
         Ok(Self {
-            driver,
+            driver: ManuallyDrop::new(driver),
             names: Names::default(),
+            process: (!children).then(Process::this),
             housekeeping: Some(housekeeping),
         })
+    }
+
+    /// Whether it is this process's, and not only inherited from a parent (`child.rs`).
+    #[inline]
+    pub(crate) fn is_ours(&self) -> bool {
+        self.process.is_none_or(Process::is_this)
+    }
+
+    /// # Panics
+    /// In a forked child.
+    #[inline]
+    pub(crate) fn driver(&self) -> &Arc<Driver> {
+        assert!(
+            self.is_ours(),
+            "the manager was built by a parent of this process, which has its memory: build another one after the fork"
+        );
+        &self.driver
+    }
+
+    /// For what a forked child may ask as well: where things are.
+    #[inline]
+    pub(crate) fn inherited_driver(&self) -> &Arc<Driver> {
+        &self.driver
     }
 }
 
 impl Drop for Pond {
     fn drop(&mut self) {
+        if !self.is_ours() {
+            // The thread is not here, and its handle may not be given up.
+            std::mem::forget(self.housekeeping.take());
+            return;
+        }
         self.driver.stop_shrinking();
         self.driver.stop_freeing();
         self.driver.stop_housekeeping();
@@ -61,6 +96,8 @@ impl Drop for Pond {
             let _ = thread.join();
         }
         self.driver.mmu.detach();
+        // SAFETY: nobody uses it after this.
+        unsafe { ManuallyDrop::drop(&mut self.driver) };
     }
 }
 
@@ -116,7 +153,7 @@ impl Manager {
             size: 1,
         };
         let pages = PageCount::from_bytes_ceil(len as u64).ok_or(too_long)?;
-        let driver = &self.pond.driver;
+        let driver = self.pond.driver();
         let order = order.into();
         let bytes = pages.bytes();
         if let Some((id, range)) = driver.take_whole(pages, order) {
@@ -187,7 +224,7 @@ impl Manager {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_ram(&self, bytes: u64) -> Result<(), SetRamError> {
-        let most = self.pond.driver.most_ram();
+        let most = self.pond.driver().most_ram();
         if !(MIN_RAM..=most).contains(&bytes) {
             return Err(SetRamError {
                 bytes,
@@ -195,14 +232,14 @@ impl Manager {
                 most,
             });
         }
-        self.pond.driver.set_ram(bytes);
+        self.pond.driver().set_ram(bytes);
         Ok(())
     }
 
     /// What the system does for this manager.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
-        let mmu = &self.pond.driver.mmu;
+        let mmu = &self.pond.driver().mmu;
         Capabilities {
             moves_pages: mmu.takes_out_by_move(),
             fast_remap: mmu.hands_over_by_tables(),
@@ -211,20 +248,20 @@ impl Manager {
 
     /// Waits until everything that is being freed has been given back.
     pub fn quiesce(&self) {
-        self.pond.driver.quiesce();
+        self.pond.driver().quiesce();
     }
 
     /// Changes how memory is given back, from now on. Workers that are not wanted any more stay idle.
     pub fn set_free_tuning(&self, tuning: FreeTuning) {
-        self.pond.driver.freer.set_tuning(tuning);
+        self.pond.driver().freer.set_tuning(tuning);
     }
 
     /// Counters and gauges, as of now. Looks at memory that was lazily freed and is still mapped, whether it was
     /// written to since: about 25 ms a GiB of it.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.pond.driver.recount_lazyfree();
-        self.pond.driver.stats()
+        self.pond.driver().recount_lazyfree();
+        self.pond.driver().stats()
     }
 }
 

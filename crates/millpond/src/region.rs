@@ -101,7 +101,7 @@ impl Region {
     /// [`ManagerBuilder::fake_nodes`](crate::ManagerBuilder::fake_nodes). Regions are made on the nodes in turn.
     #[must_use]
     pub fn node(&self) -> usize {
-        self.pond.driver.node_of(self.id)
+        self.pond.driver().node_of(self.id)
     }
 
     /// Length in bytes, as asked for.
@@ -120,7 +120,7 @@ impl Region {
     /// [grows](Region::grow).
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
-        self.pond.driver.mmu.addr_of(self.start())
+        self.pond.inherited_driver().mmu.addr_of(self.start())
     }
 
     /// The bytes.
@@ -178,7 +178,7 @@ impl Region {
     pub unsafe fn discard_shared(&self, range: Range<usize>) -> Result<(), DiscardError> {
         let range = self.discard_range(&range)?;
         self.pond
-            .driver
+            .driver()
             .discard(range)
             .map_err(|refusal| match refusal {
                 Refusal::Pinned { page } => DiscardError::Pinned {
@@ -200,7 +200,7 @@ impl Region {
     pub fn will_overwrite(&mut self, range: Range<usize>) -> Result<(), DiscardError> {
         let range = self.discard_range(&range)?;
         self.pond
-            .driver
+            .driver()
             .lazy_free(&[range], FreeMode::Stored)
             .unwrap_or_else(|refusal| unreachable!("{refusal:?} for a range inside a region"));
         Ok(())
@@ -225,7 +225,7 @@ impl Region {
         };
         let event = |range| Event::Advise { range, advice };
         self.pond
-            .driver
+            .driver()
             .operate(self.pages(&range), event)
             .unwrap_or_else(|refusal| unreachable!("{refusal:?} for advice inside a region"));
         Ok(())
@@ -244,7 +244,7 @@ impl Region {
             "{range:?} is not in 0..{}",
             self.len
         );
-        let populated = self.pond.driver.populate(self.pages(&range));
+        let populated = self.pond.driver().populate(self.pages(&range));
         populated.map_err(|(page, error)| fault_error(error, self.offset(page)))
     }
 
@@ -272,7 +272,7 @@ impl Region {
             return Err(PinError::BadRange { start, end, len });
         }
         let pages = self.pages(&range);
-        let driver = &self.pond.driver;
+        let driver = self.pond.driver();
         driver
             .room_to_pin(pages)
             .map_err(|ram| PinError::OverBudget {
@@ -303,9 +303,9 @@ impl Region {
     /// [`Manager::stats`](crate::Manager::stats) does.
     #[must_use]
     pub fn stats(&self) -> RegionStats {
-        self.pond.driver.recount_lazyfree();
+        self.pond.driver().recount_lazyfree();
         let mut stats = RegionStats::default();
-        self.pond.driver.each_state(self.range, |state| {
+        self.pond.driver().each_state(self.range, |state| {
             let sum = match state {
                 PageState::Resident | PageState::InFlight => &mut stats.resident,
                 PageState::Limbo => &mut stats.limbo,
@@ -338,7 +338,9 @@ impl Region {
         let region = std::mem::ManuallyDrop::new(self);
         // SAFETY: the region is not used again, so the handle leaves it once.
         let pond = unsafe { std::ptr::read(&region.pond) };
-        pond.driver.free_async((region.id, region.range));
+        if pond.is_ours() {
+            pond.driver().free_async((region.id, region.range));
+        }
     }
 
     pub(crate) fn pond(&self) -> &Arc<Pond> {
@@ -346,7 +348,7 @@ impl Region {
     }
 
     pub(crate) fn driver(&self) -> &Driver {
-        &self.pond.driver
+        self.pond.driver()
     }
 
     fn start(&self) -> PageIndex {
@@ -447,16 +449,21 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        self.pond.driver.drop_region((self.id, self.range));
+        if self.pond.is_ours() {
+            self.pond.driver().drop_region((self.id, self.range));
+        }
     }
 }
 
 impl Drop for PinGuard<'_> {
     fn drop(&mut self) {
+        if !self.region.pond.is_ours() {
+            return;
+        }
         let unpinned = self
             .region
             .pond
-            .driver
+            .driver()
             .operate(self.pages, |range| Event::Unpin { range });
         self.region.guards.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(unpinned.is_ok(), "{:?} of a guard's own pages", unpinned);

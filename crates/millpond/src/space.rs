@@ -103,8 +103,8 @@ impl Space {
         let Reply::Region { .. } = driver.tell(Event::CreateRegion { pages, order, kind }) else {
             unreachable!("a new arena has room for a region of its own length");
         };
-        let pond = Pond::start(driver)?;
-        pond.driver.start_freeing().map_err(BuildError::Thread)?;
+        let pond = Pond::start(driver, true)?;
+        pond.driver().start_freeing().map_err(BuildError::Thread)?;
         Ok(Box::leak(Box::new(Self {
             pond,
             pages,
@@ -397,7 +397,7 @@ impl Space {
     }
 
     fn driver(&self) -> &Arc<Driver> {
-        &self.pond.driver
+        self.pond.driver()
     }
 
     /// Pages of the space itself.

@@ -28,7 +28,7 @@ mod uffd;
 
 pub use affinity::Affinity;
 pub use capabilities::{Capabilities, Capability, capabilities};
-pub use delivery::{Delivery, FaultSink, Faulters, Resolution};
+pub use delivery::{Delivery, FaultSink, Faulters, Resolution, forget_deliveries_in_child};
 pub use error::MmuError;
 pub use isolate::isolate_descriptors;
 pub use staging::processor_time;

@@ -581,7 +581,7 @@ mod tests {
         // Not to be kept for the next region of that length.
         let order = Order::new(5).expect("128 KiB");
         let manager = Manager::builder().ram(128 << 20).build().unwrap();
-        let driver = Arc::clone(&manager.pond().driver);
+        let driver = Arc::clone(manager.pond().driver());
         let mut region = manager.region_with(112 << 20, order).unwrap();
         region.as_mut_slice().fill(7);
         region.free_async();

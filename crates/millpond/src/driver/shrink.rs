@@ -134,7 +134,7 @@ impl Manager {
         if !group.is_of(self.pond()) {
             return Err(GroupError::OtherManager);
         }
-        let driver = &self.pond().driver;
+        let driver = self.pond().driver();
         let stat = driver.group_stat(group.id()).ok_or(GroupError::Removed)?;
         let registered = Arc::new(Registered {
             group: group.id(),
@@ -174,8 +174,11 @@ impl ShrinkerGuard {
 
 impl Drop for ShrinkerGuard {
     fn drop(&mut self) {
+        if !self.pond.is_ours() {
+            return;
+        }
         self.registered.gone.store(true, Ordering::SeqCst);
-        let shrinkers = &self.pond.driver.shrinkers;
+        let shrinkers = &self.pond.driver().shrinkers;
         lock(&shrinkers.all).retain(|other| !Arc::ptr_eq(other, &self.registered));
         // Its own callback drops it: it is not called again, and ends when the call does.
         if !shrinkers.is_own_thread(std::thread::current().id()) {

@@ -20,7 +20,7 @@
 //! `errno` belongs to the interrupted program and is put back as it was.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use millpond_core::{Access, PAGE_SHIFT, PageIndex};
@@ -49,8 +49,10 @@ static TABLE: [Slot; ARENAS] = [const {
     }
 }; ARENAS];
 
-/// Serialises changes of the table and the installation of the handler. Never taken by the handler.
-static CHANGES: Mutex<()> = Mutex::new(());
+/// Serialises the installation of the handler. Never taken by the handler, nor once that is installed: a child of a fork
+/// may find it taken for good.
+static INSTALLING: Mutex<()> = Mutex::new(());
+static INSTALLED: AtomicBool = AtomicBool::new(false);
 /// What handled SIGBUS before.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
@@ -59,15 +61,19 @@ pub(super) struct Entry(&'static Slot);
 
 impl Entry {
     pub(super) fn add(base: usize, len: usize, sink: Arc<dyn FaultSink>) -> Result<Self, MmuError> {
-        let _changes = CHANGES
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
         install_handler()?;
-        let slot = TABLE
-            .iter()
-            .find(|slot| slot.sink.load(SeqCst).is_null())
-            .ok_or(MmuError::TooManyArenas { limit: ARENAS })?;
-        slot.sink.store(Box::into_raw(Box::new(sink)), SeqCst);
+        let sink = Box::into_raw(Box::new(sink));
+        let is_claimed = |slot: &&Slot| {
+            let free = core::ptr::null_mut();
+            slot.sink
+                .compare_exchange(free, sink, SeqCst, SeqCst)
+                .is_ok()
+        };
+        let Some(slot) = TABLE.iter().find(is_claimed) else {
+            // SAFETY: the pointer was made by `Box::into_raw`, and nobody else has it.
+            drop(unsafe { Box::from_raw(sink) });
+            return Err(MmuError::TooManyArenas { limit: ARENAS });
+        };
         slot.len.store(len, SeqCst);
         // The base comes last: a base that is not 0 says that the rest is there.
         slot.base.store(base, SeqCst);
@@ -81,19 +87,31 @@ impl Entry {
         while slot.running.load(SeqCst) > 0 {
             std::thread::yield_now();
         }
-        let _changes = CHANGES
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
         let sink = slot.sink.swap(core::ptr::null_mut(), SeqCst);
         // SAFETY: the pointer was made by `Box::into_raw` in `add`, and no reader is left: the base was cleared
         // before the count was seen to be zero.
         drop(unsafe { Box::from_raw(sink) });
     }
 
-    /// In a new child: the threads that were counted do not exist there.
-    pub(super) fn forget_running(&self) {
-        self.0.running.store(0, SeqCst);
+    /// In a new child, which adds it again if it serves it.
+    pub(super) fn forget(self) {
+        self.0.forget();
     }
+}
+
+impl Slot {
+    /// In a new child: the threads that were counted do not exist there, and what the sink has is the parent's, so that
+    /// it stays where it is.
+    fn forget(&self) {
+        self.base.store(0, SeqCst);
+        self.running.store(0, SeqCst);
+        self.sink.store(core::ptr::null_mut(), SeqCst);
+    }
+}
+
+/// Empties the table in a new child.
+pub(super) fn forget_all() {
+    TABLE.iter().for_each(Slot::forget);
 }
 
 /// Asks the sink whose arena holds the address. `None` when it is nobody's.
@@ -219,9 +237,15 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void
     }
 }
 
-/// Installs the handler, once in the life of the process. Called with `CHANGES` held.
+/// Installs the handler, once in the life of the process.
 fn install_handler() -> Result<(), MmuError> {
-    if PREVIOUS.get().is_some() {
+    if INSTALLED.load(SeqCst) {
+        return Ok(());
+    }
+    let _installing = INSTALLING
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    if INSTALLED.load(SeqCst) {
         return Ok(());
     }
     // SAFETY: zeros are a valid start for both; every field that matters is set below. The handler is
@@ -245,5 +269,6 @@ fn install_handler() -> Result<(), MmuError> {
             });
         }
     }
+    INSTALLED.store(true, SeqCst);
     Ok(())
 }

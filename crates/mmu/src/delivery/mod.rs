@@ -86,6 +86,13 @@ enum By {
     Handler(handler::Handler),
 }
 
+/// Lets no fault of this process go to a sink of its parent's, in a new child whose addresses may lie where an arena was
+/// that it did not inherit. May be called by a handler of `pthread_atfork`: it stores a few words. Whoever serves the
+/// child, too ([`Uffd::after_fork_in_child`]), attaches again after this.
+pub fn forget_deliveries_in_child() {
+    in_thread::forget_all();
+}
+
 impl Uffd {
     /// Delivers faults to `sink` from now on.
     ///
@@ -129,16 +136,11 @@ impl Uffd {
         let Some(Attached { sink, by }) = attached.take() else {
             return Ok(());
         };
-        let by = match by {
-            By::InThread(entry) => {
-                entry.forget_running();
-                By::InThread(entry)
-            }
-            By::Handler(handler) => {
-                handler.forget();
-                self.start(&sink)?
-            }
-        };
+        match by {
+            By::InThread(entry) => entry.forget(),
+            By::Handler(handler) => handler.forget(),
+        }
+        let by = self.start(&sink)?;
         *attached = Some(Attached { sink, by });
         Ok(())
     }

@@ -1,0 +1,102 @@
+//! A forked child has its parent's regions and managers by name only.
+//!
+//! Found: a child that let go of a region, as a garbage collector may do at any time, never ended, since it has none of
+//! the threads that it waited for then; nor may it go on there, as what it asks of the descriptor that it has is done to
+//! its parent's memory.
+
+mod common;
+
+use common::{MIB, PAGE};
+use millpond::{Delivery, Manager};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What a child did, in its exit status.
+const DONE: i32 = 40;
+const PANICKED: i32 = 41;
+
+/// Runs `what` in a child of a fork, which ends there. What it takes from variables it takes from the child's copies.
+fn in_a_child(what: impl FnOnce()) -> i32 {
+    // SAFETY: the child runs `what` alone and leaves by `_exit`.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "fork failed");
+    if pid == 0 {
+        let status = match catch_unwind(AssertUnwindSafe(what)) {
+            Ok(()) => DONE,
+            Err(_) => PANICKED,
+        };
+        // SAFETY: this ends the process.
+        unsafe { libc::_exit(status) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child, and writes to `status`.
+    let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    assert_eq!(waited, pid);
+    assert!(
+        libc::WIFEXITED(status),
+        "the child ended by signal {}",
+        libc::WTERMSIG(status)
+    );
+    libc::WEXITSTATUS(status)
+}
+
+fn manager(delivery: Delivery) -> Option<Manager> {
+    let built = Manager::builder().ram(16 << 20).delivery(delivery).build();
+    built
+        .inspect_err(|error| println!("skipped {delivery:?}: {error}"))
+        .ok()
+}
+
+#[test]
+fn what_a_child_drops_is_still_its_parents() {
+    for delivery in [Delivery::InThread, Delivery::Handler] {
+        let mut manager = manager(delivery);
+        let Some(living) = manager.clone() else {
+            continue;
+        };
+        let mut regions: Vec<_> = (1..5)
+            .map(|n| {
+                let mut region = living.region(8 * MIB).unwrap();
+                region.as_mut_slice().fill(n);
+                region
+            })
+            .collect();
+        let mut copy = Some(regions[0].snapshot().unwrap());
+        drop(living);
+        let status = in_a_child(|| {
+            drop(copy.take());
+            regions.remove(0).free_async();
+            regions.clear();
+            drop(manager.take());
+        });
+        assert_eq!(status, DONE, "{delivery:?}");
+        let copy = copy.unwrap();
+        for (region, n) in regions.iter().chain([&copy]).zip([1, 2, 3, 4, 1]) {
+            assert!(region.as_slice().iter().all(|&byte| byte == n));
+        }
+    }
+}
+
+#[test]
+fn a_child_that_asks_for_something_is_told_so() {
+    let manager = manager(Delivery::InThread).unwrap();
+    let mut region = manager.region(MIB).unwrap();
+    region.as_mut_slice().fill(7);
+    assert_eq!(in_a_child(|| region.discard(0..PAGE).unwrap()), PANICKED);
+    assert_eq!(region.as_slice()[0], 7);
+}
+
+#[test]
+fn a_child_may_have_a_manager_of_its_own() {
+    let manager = manager(Delivery::InThread).unwrap();
+    let mut region = manager.region(32 * MIB).unwrap();
+    region.as_mut_slice().fill(7);
+    let status = in_a_child(|| {
+        let own = Manager::builder().ram(16 << 20).build().unwrap();
+        let mut region = own.region(32 * MIB).unwrap();
+        region.as_mut_slice().fill(9);
+        assert!(region.as_slice().iter().all(|&byte| byte == 9));
+        assert!(own.stats().vm.pswpout > 0);
+    });
+    assert_eq!(status, DONE);
+    assert!(region.as_slice().iter().all(|&byte| byte == 7));
+}

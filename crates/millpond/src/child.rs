@@ -28,8 +28,8 @@ impl Process {
     pub(crate) fn this() -> Self {
         static REGISTERED: Once = Once::new();
         REGISTERED.call_once(|| {
-            // SAFETY: the handler is a function of this library, which stores a few words. Where it is refused, for want
-            // of memory, a child is not told apart.
+            // SAFETY: the handler is a function of this library, which stores a few words. Where it is refused, for
+            // want of memory, a child is not told apart.
             unsafe { libc::pthread_atfork(None, None, Some(begin)) };
         });
         Self(FORKS.load(Ordering::Relaxed))

@@ -51,7 +51,7 @@ pub use group::{Group, GroupLimits, GroupStats, Pressure, PressureLine};
 pub use manager::{Capabilities, Manager};
 pub use millpond_core::{BadOrderPolicy, GroupEvents, Order, OrderPolicy, PAGE_SIZE, VmStat};
 pub use millpond_mmu::{Delivery, TakeOutMethod};
-pub use region::{Advice, PinGuard, Region, RegionStats};
+pub use region::{Advice, PinGuard, Pinned, Region, RegionStats};
 pub use region_builder::RegionBuilder;
 pub use snapshot::ReadOnlyRegion;
 pub use stats::{FaultLatencies, LatencySummary, Stats};

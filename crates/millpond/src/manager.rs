@@ -236,6 +236,13 @@ impl Manager {
         Ok(())
     }
 
+    /// Whether a parent of this process built it. Then it can only be dropped, here: its memory is the parent's, and
+    /// calls of it and of its regions and groups panic.
+    #[must_use]
+    pub fn is_inherited(&self) -> bool {
+        !self.pond.is_ours()
+    }
+
     /// What the system does for this manager.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {

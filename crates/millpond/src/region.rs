@@ -80,6 +80,28 @@ pub struct PinGuard<'a> {
     pages: PageRange,
 }
 
+/// A range that stays pinned without a guard. See [`PinGuard::leak`].
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "the range is pinned until this is given to Region::unpin"]
+pub struct Pinned(PageRange);
+
+impl PinGuard<'_> {
+    /// Leaves the range pinned until [`Region::unpin`], for whoever cannot hold a borrow of the region meanwhile.
+    ///
+    /// ```
+    /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+    /// let mut region = manager.region(1 << 20)?;
+    /// let pinned = region.pin(0..4096)?.leak();
+    /// assert!(region.discard(0..4096).is_err());
+    /// region.unpin(pinned);
+    /// region.discard(0..4096)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn leak(self) -> Pinned {
+        Pinned(std::mem::ManuallyDrop::new(self).pages)
+    }
+}
+
 impl Region {
     pub(crate) fn new(pond: Arc<Pond>, id: RegionId, range: PageRange, len: usize) -> Self {
         Self {
@@ -297,6 +319,23 @@ impl Region {
             region: self,
             pages,
         })
+    }
+
+    /// Lets go of what was pinned by a guard of this region that was [leaked](PinGuard::leak).
+    ///
+    /// # Panics
+    /// When it was another region's.
+    pub fn unpin(&self, pinned: Pinned) {
+        let Pinned(pages) = pinned;
+        assert!(
+            self.range.covers(pages),
+            "{pages:?} was pinned in another region than {:?}",
+            self.range
+        );
+        drop(PinGuard {
+            region: self,
+            pages,
+        });
     }
 
     /// How much of the region is where. Takes time in proportion to its length, and looks at lazily freed memory as

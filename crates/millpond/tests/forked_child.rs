@@ -1,8 +1,8 @@
 //! A forked child has its parent's regions and managers by name only.
 //!
 //! Found: a child that let go of a region, as a garbage collector may do at any time, never ended, since it has none of
-//! the threads that it waited for then; nor may it go on there, as what it asks of the descriptor that it has is done to
-//! its parent's memory.
+//! the threads that it waited for then; nor may it go on there, as what it asks of the descriptor that it has is done
+//! to its parent's memory.
 
 mod common;
 

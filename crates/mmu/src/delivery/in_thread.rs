@@ -49,8 +49,8 @@ static TABLE: [Slot; ARENAS] = [const {
     }
 }; ARENAS];
 
-/// Serialises the installation of the handler. Never taken by the handler, nor once that is installed: a child of a fork
-/// may find it taken for good.
+/// Serialises the installation of the handler. Never taken by the handler, nor once that is installed: a child of a
+/// fork may find it taken for good.
 static INSTALLING: Mutex<()> = Mutex::new(());
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 /// What handled SIGBUS before.

@@ -86,9 +86,9 @@ enum By {
     Handler(handler::Handler),
 }
 
-/// Lets no fault of this process go to a sink of its parent's, in a new child whose addresses may lie where an arena was
-/// that it did not inherit. May be called by a handler of `pthread_atfork`: it stores a few words. Whoever serves the
-/// child, too ([`Uffd::after_fork_in_child`]), attaches again after this.
+/// Lets no fault of this process go to a sink of its parent's, in a new child whose addresses may lie where an arena
+/// was that it did not inherit. May be called by a handler of `pthread_atfork`: it stores a few words. Whoever serves
+/// the child, too ([`Uffd::after_fork_in_child`]), attaches again after this.
 pub fn forget_deliveries_in_child() {
     in_thread::forget_all();
 }

@@ -1,0 +1,534 @@
+//! Regions: their memory, pins, lazy free, moves, snapshots.
+
+use crate::group::{Group, group};
+use crate::pond::{Pond, check_process, manager, order_policy, place};
+use crate::sized::{self, Structure};
+use crate::status::{Failure, answer, text};
+use millpond::{Advice, Contents, Manager, Pinned};
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::ManuallyDrop;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// `millpond_region`.
+pub struct Region(Arc<Shared>);
+
+/// What the handle of a region and those of its pins have.
+struct Shared {
+    /// Says without a lock whether this is a forked child.
+    manager: Manager,
+    /// Written by calls that need the region for themselves.
+    region: RwLock<millpond::Region>,
+}
+
+/// `millpond_pin`.
+pub struct Pin {
+    shared: Arc<Shared>,
+    pinned: ManuallyDrop<Pinned>,
+}
+
+/// `struct millpond_range`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Part {
+    pub(crate) offset: usize,
+    pub(crate) len: usize,
+}
+
+/// `struct millpond_region_stats`.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub struct RegionStats {
+    pub(crate) size: usize,
+    pub(crate) resident: u64,
+    pub(crate) limbo: u64,
+    pub(crate) lazyfree: u64,
+    pub(crate) swapped: u64,
+    pub(crate) inherited: u64,
+    pub(crate) lost: u64,
+}
+
+// SAFETY: numbers, the size first.
+unsafe impl Structure for RegionStats {
+    const NAME: &'static str = "struct millpond_region_stats";
+}
+
+/// # Safety
+/// Null, or a region that was not freed.
+unsafe fn shared<'a>(region: *const Region) -> Result<&'a Shared, Failure> {
+    // SAFETY: the caller's contract.
+    let region = unsafe { region.as_ref() };
+    let region = region.ok_or_else(|| Failure::invalid("null was passed for a region"))?;
+    check_process(&region.0.manager)?;
+    Ok(&region.0)
+}
+
+/// Calls `act` beside others that use the region.
+///
+/// # Safety
+/// As [`shared`].
+unsafe fn beside<E: Into<Failure>>(
+    region: *const Region,
+    act: impl FnOnce(&millpond::Region) -> Result<(), E>,
+) -> c_int {
+    // SAFETY: the caller's contract.
+    let shared = unsafe { shared(region) };
+    answer(shared.and_then(|shared| {
+        let region = shared.region.read().unwrap_or_else(PoisonError::into_inner);
+        act(&region).map_err(Into::into)
+    }))
+}
+
+/// Calls `act` when nobody else uses the region.
+///
+/// # Safety
+/// As [`shared`].
+unsafe fn alone<E: Into<Failure>>(
+    region: *const Region,
+    act: impl FnOnce(&mut millpond::Region) -> Result<(), E>,
+) -> c_int {
+    // SAFETY: the caller's contract.
+    let shared = unsafe { shared(region) };
+    answer(shared.and_then(|shared| {
+        let region = shared.region.write();
+        act(&mut region.unwrap_or_else(PoisonError::into_inner)).map_err(Into::into)
+    }))
+}
+
+/// A range that overflows ends behind all regions, which refuse it.
+fn range(offset: usize, len: usize) -> Range<usize> {
+    offset..offset.saturating_add(len)
+}
+
+fn handle(manager: Manager, region: millpond::Region) -> *mut Region {
+    let region = RwLock::new(region);
+    Box::into_raw(Box::new(Region(Arc::new(Shared { manager, region }))))
+}
+
+/// # Safety
+/// Null or what the header asks, here and in all that follow.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_new(
+    pond: *const Pond,
+    len: usize,
+    order: *const c_char,
+    region: *mut *mut Region,
+) -> c_int {
+    let make = || {
+        // SAFETY: the caller's contract.
+        let (manager, order, place) = unsafe {
+            (
+                manager(pond)?,
+                text(order, "the order")?,
+                place(region, "region")?,
+            )
+        };
+        let made = match order {
+            None => manager.region(len)?,
+            Some(order) => manager.region_with(len, order_policy(order)?)?,
+        };
+        *place = handle(manager.clone(), made);
+        Ok(())
+    };
+    answer(make())
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_data(region: *const Region) -> *mut c_void {
+    // SAFETY: the caller's contract.
+    let region = unsafe { shared(region) }.map(|shared| shared.region.read());
+    region.map_or(std::ptr::null_mut(), |region| {
+        let region = region.unwrap_or_else(PoisonError::into_inner);
+        region.as_ptr().cast()
+    })
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_size(region: *const Region) -> usize {
+    // SAFETY: the caller's contract.
+    let region = unsafe { shared(region) }.map(|shared| shared.region.read());
+    region.map_or(0, |region| {
+        region.unwrap_or_else(PoisonError::into_inner).len()
+    })
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_free(region: *mut Region) {
+    if !region.is_null() {
+        // SAFETY: made by `handle`, and not used any more.
+        drop(unsafe { Box::from_raw(region) });
+    }
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_free_async(region: *mut Region) {
+    if region.is_null() {
+        return;
+    }
+    // SAFETY: made by `handle`, and not used any more.
+    let region = unsafe { Box::from_raw(region) };
+    // Where pins are left the last of them frees it, in the usual way.
+    if let Some(shared) = Arc::into_inner(region.0) {
+        let region = shared.region.into_inner();
+        region.unwrap_or_else(PoisonError::into_inner).free_async();
+    }
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_stats(
+    region: *const Region,
+    stats: *mut RegionStats,
+) -> c_int {
+    let fill = |region: &millpond::Region| {
+        let stats = region.stats();
+        Ok(RegionStats {
+            size: size_of::<RegionStats>(),
+            resident: stats.resident,
+            limbo: stats.limbo,
+            lazyfree: stats.lazyfree,
+            swapped: stats.swapped,
+            inherited: stats.inherited,
+            lost: stats.lost,
+        })
+    };
+    // SAFETY: the caller's contract.
+    unsafe { beside(region, |region| sized::write(stats, || fill(region))) }
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_advise(
+    region: *const Region,
+    offset: usize,
+    len: usize,
+    advice: c_int,
+) -> c_int {
+    let advise = |region: &millpond::Region| {
+        let advice = match advice {
+            0 => Advice::Normal,
+            1 => Advice::Sequential,
+            2 => Advice::Random,
+            3 => Advice::WillNeed,
+            4 => Advice::Cold,
+            5 => Advice::PageOut,
+            other => {
+                return Err(Failure::invalid(format!(
+                    "{other} is no advice: it is 0 (MILLPOND_NORMAL) to 5 (MILLPOND_PAGEOUT)"
+                )));
+            }
+        };
+        Ok(region.advise(range(offset, len), advice)?)
+    };
+    // SAFETY: the caller's contract.
+    unsafe { beside(region, advise) }
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_populate(
+    region: *const Region,
+    offset: usize,
+    len: usize,
+) -> c_int {
+    // SAFETY: the caller's contract. As advice it is refused outside of the region, and does the same inside.
+    unsafe {
+        beside(region, |region| {
+            region.advise(range(offset, len), Advice::WillNeed)
+        })
+    }
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_pin(
+    region: *const Region,
+    offset: usize,
+    len: usize,
+    pin: *mut *mut Pin,
+) -> c_int {
+    // SAFETY: the caller's contract.
+    let handle = unsafe { region.as_ref() };
+    let keep = |pinned: &millpond::Region| {
+        // SAFETY: the caller's contract.
+        let place = unsafe { place(pin, "pin")? };
+        let guard = pinned.pin(range(offset, len))?;
+        let handle = handle.ok_or_else(|| Failure::invalid("null was passed for a region"))?;
+        *place = Box::into_raw(Box::new(Pin {
+            shared: Arc::clone(&handle.0),
+            pinned: ManuallyDrop::new(guard.leak()),
+        }));
+        Ok::<_, Failure>(())
+    };
+    // SAFETY: the caller's contract.
+    unsafe { beside(region, keep) }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        // SAFETY: nobody uses it after this.
+        let pinned = unsafe { ManuallyDrop::take(&mut self.pinned) };
+        // A forked child may find the lock taken for good.
+        if check_process(&self.shared.manager).is_ok() {
+            let region = self.shared.region.read();
+            region.unwrap_or_else(PoisonError::into_inner).unpin(pinned);
+        }
+    }
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_pin_free(pin: *mut Pin) {
+    if !pin.is_null() {
+        // SAFETY: made by `millpond_region_pin`, and not used any more.
+        drop(unsafe { Box::from_raw(pin) });
+    }
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_discard(
+    region: *const Region,
+    offset: usize,
+    len: usize,
+) -> c_int {
+    // SAFETY: the caller's contract.
+    unsafe { alone(region, |region| region.discard(range(offset, len))) }
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_will_overwrite(
+    region: *const Region,
+    offset: usize,
+    len: usize,
+) -> c_int {
+    // SAFETY: the caller's contract.
+    unsafe { alone(region, |region| region.will_overwrite(range(offset, len))) }
+}
+
+/// # Safety
+/// Null, or `count` ranges.
+unsafe fn ranges(ranges: *const Part, count: usize) -> Result<Vec<Range<usize>>, Failure> {
+    if ranges.is_null() {
+        return Err(Failure::invalid("null was passed for ranges"));
+    }
+    // SAFETY: the caller's contract.
+    let ranges = unsafe { std::slice::from_raw_parts(ranges, count) };
+    Ok(ranges
+        .iter()
+        .map(|part| range(part.offset, part.len))
+        .collect())
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_lazy_free(
+    region: *const Region,
+    parts: *const Part,
+    count: usize,
+) -> c_int {
+    // SAFETY: the caller's contract.
+    unsafe {
+        alone(region, |region| {
+            Ok::<_, Failure>(region.lazy_free_vectored(&ranges(parts, count)?)?)
+        })
+    }
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_lazy_free_shared(
+    region: *const Region,
+    parts: *const Part,
+    count: usize,
+) -> c_int {
+    // SAFETY: the caller's contract; no reference to the bytes is made here.
+    unsafe {
+        beside(region, |region| {
+            Ok::<_, Failure>(region.lazy_free_shared_vectored(&ranges(parts, count)?)?)
+        })
+    }
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_mark_volatile(
+    region: *const Region,
+    offset: usize,
+    len: usize,
+) -> c_int {
+    // SAFETY: the caller's contract; nobody uses the bytes until they are asked for again.
+    unsafe { beside(region, |region| region.mark_volatile(range(offset, len))) }
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_mark_nonvolatile(
+    region: *const Region,
+    offset: usize,
+    len: usize,
+    purged: *mut c_int,
+) -> c_int {
+    let ask = |region: &millpond::Region| {
+        // SAFETY: the caller's contract.
+        let purged = unsafe { purged.as_mut() };
+        let purged =
+            purged.ok_or_else(|| Failure::invalid("null was passed for where `purged` goes"))?;
+        let contents = region.mark_nonvolatile(range(offset, len))?;
+        *purged = c_int::from(contents == Contents::Purged);
+        Ok::<_, Failure>(())
+    };
+    // SAFETY: the caller's contract.
+    unsafe { beside(region, ask) }
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_grow(region: *const Region, len: usize) -> c_int {
+    // SAFETY: the caller's contract.
+    unsafe { alone(region, |region| region.grow(len)) }
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_shrink(region: *const Region, len: usize) -> c_int {
+    // SAFETY: the caller's contract.
+    unsafe { alone(region, |region| region.shrink(len)) }
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_move(
+    from: *const Region,
+    offset: usize,
+    len: usize,
+    to: *const Region,
+    to_offset: usize,
+) -> c_int {
+    let act = || {
+        // SAFETY: the caller's contract.
+        let (from, to) = unsafe { (shared(from)?, shared(to)?) };
+        if std::ptr::eq(from, to) {
+            return Err(Failure::invalid(
+                "a region was to be moved into itself: give another one, or copy the bytes",
+            ));
+        }
+        // Two threads that move between the same two take their locks in one order.
+        let is_first = std::ptr::from_ref(from) < std::ptr::from_ref(to);
+        let [first, second] = if is_first { [from, to] } else { [to, from] };
+        let mut first = first.region.write().unwrap_or_else(PoisonError::into_inner);
+        let mut second = second
+            .region
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let (from, to) = match is_first {
+            true => (&mut first, &mut second),
+            false => (&mut second, &mut first),
+        };
+        Ok(from.remap(range(offset, len), to, to_offset)?)
+    };
+    answer(act())
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_split(
+    from: *const Region,
+    offset: usize,
+    len: usize,
+    new_len: usize,
+    region: *mut *mut Region,
+) -> c_int {
+    // SAFETY: the caller's contract.
+    unsafe {
+        another(from, region, |from| {
+            Ok(from.remap_anywhere(range(offset, len), new_len)?)
+        })
+    }
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_snapshot(
+    region: *const Region,
+    snapshot: *mut *mut Region,
+) -> c_int {
+    // SAFETY: the caller's contract.
+    unsafe { another(region, snapshot, |region| Ok(region.snapshot()?)) }
+}
+
+/// Makes a region of another one.
+///
+/// # Safety
+/// As [`millpond_region_new`].
+unsafe fn another(
+    from: *const Region,
+    made: *mut *mut Region,
+    make: impl FnOnce(&mut millpond::Region) -> Result<millpond::Region, Failure>,
+) -> c_int {
+    let act = |region: &mut millpond::Region| {
+        // SAFETY: the caller's contract.
+        let (manager, place) = unsafe { (shared(from)?.manager.clone(), place(made, "region")?) };
+        *place = handle(manager, make(region)?);
+        Ok::<_, Failure>(())
+    };
+    // SAFETY: the caller's contract.
+    unsafe { alone(from, act) }
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_set_group(
+    region: *const Region,
+    to: *const Group,
+) -> c_int {
+    let act = || {
+        // SAFETY: the caller's contract.
+        let shared = unsafe { shared(region)? };
+        let to = match to.is_null() {
+            true => shared.manager.root(),
+            // SAFETY: the caller's contract.
+            false => unsafe { group(to)? }.clone(),
+        };
+        let region = shared.region.read().unwrap_or_else(PoisonError::into_inner);
+        Ok(region.move_to(&to)?)
+    };
+    answer(act())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_that_overflows_ends_behind_every_region() {
+        assert_eq!(range(4096, usize::MAX), 4096..usize::MAX);
+        assert_eq!(range(4096, 4096), 4096..8192);
+    }
+}

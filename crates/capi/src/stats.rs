@@ -1,0 +1,149 @@
+//! Figures: a structure with the most wanted, all others by name.
+
+use crate::pond::{Pond, manager};
+use crate::sized::{self, Structure};
+use crate::status::{Failure, answer, text};
+use millpond::publish::{StorePeaks, fields, set_pressure};
+use millpond_board::Field;
+use std::ffi::{CString, c_char, c_int};
+use std::sync::OnceLock;
+
+/// `struct millpond_stats`.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub struct Stats {
+    pub(crate) size: usize,
+    pub(crate) ram: u64,
+    pub(crate) resident: u64,
+    pub(crate) limbo: u64,
+    pub(crate) lazyfree: u64,
+    pub(crate) stored: u64,
+    pub(crate) store_bytes: u64,
+    pub(crate) store_ram: u64,
+    pub(crate) metadata: u64,
+    pub(crate) peak: u64,
+    pub(crate) pgfault: u64,
+    pub(crate) pgmajfault: u64,
+    pub(crate) pswpin: u64,
+    pub(crate) pswpout: u64,
+    pub(crate) store_failures: u64,
+    pub(crate) fault_p50_ns: u64,
+    pub(crate) fault_p99_ns: u64,
+    pub(crate) fault_max_ns: u64,
+}
+
+// SAFETY: numbers, the size first.
+unsafe impl Structure for Stats {
+    const NAME: &'static str = "struct millpond_stats";
+}
+
+impl From<millpond::Stats> for Stats {
+    fn from(stats: millpond::Stats) -> Self {
+        Self {
+            size: size_of::<Self>(),
+            ram: stats.ram,
+            resident: stats.resident_bytes(),
+            limbo: stats.limbo_bytes(),
+            lazyfree: stats.lazyfree_bytes(),
+            stored: stats.store.logical_bytes,
+            store_bytes: stats.store.stored_bytes,
+            store_ram: stats.store.ram_bytes,
+            metadata: stats.metadata_bytes,
+            peak: stats.peak_bytes,
+            pgfault: stats.vm.pgfault,
+            pgmajfault: stats.vm.pgmajfault,
+            pswpin: stats.vm.pswpin,
+            pswpout: stats.vm.pswpout,
+            store_failures: stats.store_failures,
+            fault_p50_ns: stats.latency.p50_ns,
+            fault_p99_ns: stats.latency.p99_ns,
+            fault_max_ns: stats.latency.max_ns,
+        }
+    }
+}
+
+/// # Safety
+/// Null or what the header asks, here and in all that follow.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stats(pond: *const Pond, stats: *mut Stats) -> c_int {
+    // SAFETY: the caller's contract.
+    let manager = unsafe { manager(pond) };
+    // SAFETY: as above.
+    answer(
+        manager.and_then(|manager| unsafe { sized::write(stats, || Ok(manager.stats().into())) }),
+    )
+}
+
+/// # Safety
+/// As [`millpond_stats`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_counter(
+    pond: *const Pond,
+    name: *const c_char,
+    value: *mut u64,
+) -> c_int {
+    let look = || {
+        // SAFETY: the caller's contract.
+        let (manager, name, value) = unsafe {
+            (
+                manager(pond)?,
+                text(name, "the counter's name")?.unwrap_or_default(),
+                value.as_mut(),
+            )
+        };
+        let unknown = || {
+            Failure::invalid(format!(
+                "`{name}` is no counter: millpond_counter_name has their names"
+            ))
+        };
+        let field = published().find(|field| field.key() == name);
+        let field = field.ok_or_else(unknown)?;
+        let value =
+            value.ok_or_else(|| Failure::invalid("null was passed for where the value goes"))?;
+        let mut fields = fields(&manager.stats(), &StorePeaks::new());
+        set_pressure(&mut fields, &manager.root().pressure());
+        *value = fields.get(field);
+        Ok(())
+    };
+    answer(look())
+}
+
+/// The counters of a pond: not those that only a process as a whole has.
+fn published() -> impl Iterator<Item = Field> {
+    const OF_A_PROCESS: [Field; 5] = [
+        Field::Rss,
+        Field::PeakRss,
+        Field::Wall,
+        Field::StoreLogicalPeak,
+        Field::StoreStoredPeak,
+    ];
+    Field::ALL
+        .into_iter()
+        .filter(|field| !OF_A_PROCESS.contains(field))
+}
+
+/// The names of all counters.
+#[unsafe(no_mangle)]
+pub extern "C" fn millpond_counter_name(index: usize) -> *const c_char {
+    static NAMES: OnceLock<Vec<CString>> = OnceLock::new();
+    let name = |field: Field| CString::new(field.key()).expect("names have no zeros");
+    let names = NAMES.get_or_init(|| published().map(name).collect());
+    names
+        .get(index)
+        .map_or(std::ptr::null(), |name| name.as_ptr())
+}
+
+/// # Safety
+/// As [`millpond_stats`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_avoided(pond: *const Pond, more: u64, share: *mut f64) -> c_int {
+    let look = || {
+        // SAFETY: the caller's contract.
+        let (manager, share) = unsafe { (manager(pond)?, share.as_mut()) };
+        let share =
+            share.ok_or_else(|| Failure::invalid("null was passed for where the share goes"))?;
+        *share = manager.stats().avoided(more).unwrap_or(-1.0);
+        Ok(())
+    };
+    answer(look())
+}

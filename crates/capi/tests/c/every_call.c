@@ -1,0 +1,167 @@
+/* Every call does what the header says, where nothing is wrong. */
+#include "check.h"
+
+static void figures(millpond *pond) {
+    struct millpond_stats stats = {.size = sizeof stats};
+    CHECK(millpond_stats(pond, &stats) == 0);
+    CHECK(stats.ram == 16 * MIB && stats.peak > 0 && stats.pgfault > 0 && stats.pswpout > 0);
+    CHECK(stats.fault_p50_ns <= stats.fault_p99_ns && stats.fault_p99_ns <= stats.fault_max_ns);
+    uint64_t value = 0, names = 0;
+    CHECK(millpond_counter(pond, "budget_bytes", &value) == 0 && value == 16 * MIB);
+    for (const char *name; (name = millpond_counter_name(names)); names++)
+        CHECK(millpond_counter(pond, name, &value) == 0);
+    CHECK(names > 50);
+    double share = 7;
+    CHECK(millpond_avoided(pond, 16 * MIB, &share) == 0 && share <= 1);
+    struct millpond_pressure pressure = {.size = sizeof pressure};
+    CHECK(millpond_pressure(pond, NULL, &pressure) == 0 && pressure.some[0] >= pressure.full[0]);
+    CHECK(millpond_set_ram(pond, 16 * MIB) == 0);
+    CHECK(millpond_quiesce(pond) == 0);
+}
+
+static void contents(millpond *pond) {
+    millpond_region *region = small_region(pond, 64 * MIB);
+    unsigned char *bytes = millpond_region_data(region);
+    CHECK((uintptr_t)bytes % (2 * MIB) == 0);
+    for (size_t at = 0; at < 64 * MIB; at += PAGE)
+        memset(bytes + at, (int)(at / PAGE % 251), PAGE);
+    for (size_t at = 0; at < 64 * MIB; at++)
+        CHECK(bytes[at] == at / PAGE % 251);
+    figures(pond);
+
+    CHECK(millpond_region_discard(region, PAGE, PAGE) == 0 && bytes[PAGE] == 0 && bytes[2 * PAGE] == 2);
+    CHECK(millpond_region_will_overwrite(region, 2 * PAGE, PAGE) == 0);
+    for (int advice = MILLPOND_NORMAL; advice <= MILLPOND_PAGEOUT; advice++)
+        CHECK(millpond_region_advise(region, 0, 4 * MIB, (enum millpond_advice)advice) == 0);
+    CHECK(millpond_region_populate(region, 0, 2 * MIB) == 0);
+    struct millpond_region_stats where = {.size = sizeof where};
+    CHECK(millpond_region_stats(region, &where) == 0);
+    CHECK(where.resident >= 2 * MIB && where.swapped > 16 * MIB && where.lost == 0);
+
+    struct millpond_range ranges[] = {{4 * MIB, MIB}, {6 * MIB, PAGE}};
+    CHECK(millpond_region_lazy_free(region, ranges, 2) == 0);
+    CHECK(millpond_region_lazy_free_shared(region, ranges, 2) == 0);
+    CHECK(bytes[6 * MIB] == 0 || bytes[6 * MIB] == 6 * MIB / PAGE % 251);
+    int purged = 7;
+    CHECK(millpond_region_mark_volatile(region, 8 * MIB, 2 * MIB) == 0);
+    CHECK(millpond_region_mark_nonvolatile(region, 8 * MIB, 2 * MIB, &purged) == 0 && (purged == 0 || purged == 1));
+    CHECK(bytes[8 * MIB + PAGE] == (purged ? 0 : (8 * MIB + PAGE) / PAGE % 251));
+    millpond_region_free(region);
+}
+
+static void lengths(millpond *pond) {
+    millpond_region *region = small_region(pond, PAGE), *other = small_region(pond, 8 * MIB), *part, *copy;
+    unsigned char *bytes = millpond_region_data(region);
+    bytes[0] = 7;
+    CHECK(millpond_region_grow(region, 8 * MIB) == 0 && millpond_region_size(region) == 8 * MIB);
+    bytes = millpond_region_data(region);
+    CHECK(bytes[0] == 7 && bytes[8 * MIB - 1] == 0);
+    bytes[4 * MIB] = 9;
+    CHECK(millpond_region_move(region, 4 * MIB, 4 * MIB, other, 0) == 0);
+    CHECK(*(unsigned char *)millpond_region_data(other) == 9 && bytes[4 * MIB] == 0);
+    CHECK(millpond_region_split(region, 0, 2 * MIB, 3 * MIB, &part) == 0 && millpond_region_size(part) == 3 * MIB);
+    CHECK(*(unsigned char *)millpond_region_data(part) == 7 && bytes[0] == 0);
+    CHECK(millpond_region_snapshot(part, &copy) == 0);
+    *(unsigned char *)millpond_region_data(part) = 8;
+    CHECK(*(unsigned char *)millpond_region_data(copy) == 7);
+    CHECK(millpond_region_shrink(region, PAGE) == 0 && millpond_region_size(region) == PAGE);
+    millpond_region_free_async(region);
+    millpond_region_free(other);
+    millpond_region_free_async(part);
+    millpond_region_free(copy);
+}
+
+static void groups(millpond *pond) {
+    struct millpond_limits limits = {.size = sizeof limits, .low = MIB, .max = 4 * MIB};
+    millpond_group *scans, *part;
+    CHECK(millpond_group_new(pond, NULL, "scans", &limits, &scans) == 0);
+    CHECK(millpond_group_new(pond, scans, "part", NULL, &part) == 0);
+    millpond_region *region = small_region(pond, 12 * MIB);
+    CHECK(millpond_region_set_group(region, scans) == 0);
+    memset(millpond_region_data(region), 7, 12 * MIB);
+    struct millpond_group_stats stats = {.size = sizeof stats};
+    CHECK(millpond_group_stats(scans, &stats) == 0 && stats.usage <= 4 * MIB && stats.stored > 0);
+    struct millpond_pressure pressure = {.size = sizeof pressure};
+    CHECK(millpond_pressure(pond, scans, &pressure) == 0 && pressure.some_total_us >= pressure.full_total_us);
+    limits.max = 8 * MIB;
+    CHECK(millpond_group_set_limits(scans, &limits) == 0);
+    CHECK(millpond_region_set_group(region, NULL) == 0);
+    CHECK(millpond_group_stats(scans, &stats) == 0 && stats.usage == 0);
+    CHECK(millpond_group_remove(part) == 0 && millpond_group_remove(scans) == 0);
+    millpond_group_free(part);
+    millpond_group_free(scans);
+    millpond_region_free(region);
+}
+
+/* The pond's thread and this one both look. */
+static _Atomic size_t objects = 100000, scanned;
+
+static size_t count(void *context) {
+    CHECK(context == &objects);
+    return objects;
+}
+
+static size_t scan(void *context, size_t many) {
+    CHECK(context == &objects);
+    size_t left = objects, freed = many < left ? many : left;
+    objects = left - freed;
+    scanned += many;
+    return freed;
+}
+
+static void shrinkers(millpond *pond) {
+    millpond_shrinker *shrinker;
+    CHECK(millpond_shrinker_new(pond, NULL, count, scan, &objects, &shrinker) == 0);
+    millpond_region *region = small_region(pond, 64 * MIB);
+    for (int round = 0; round < 1000 && scanned == 0; round++)
+        memset(millpond_region_data(region), round, 64 * MIB);
+    millpond_shrinker_free(shrinker);
+    CHECK(scanned > 0 && objects < 100000);
+    millpond_region_free(region);
+}
+
+/* A system call may write to what is pinned, by either delivery. */
+static void pins(millpond *pond) {
+    millpond_region *region = small_region(pond, 16 * MIB);
+    millpond_pin *pin, *again;
+    CHECK(millpond_region_pin(region, 1, 8191, &pin) == 0);
+    CHECK(millpond_region_pin(region, 0, PAGE, &again) == 0);
+    FILE *zeros = fopen("/dev/zero", "r");
+    unsigned char *bytes = millpond_region_data(region);
+    memset(bytes, 7, 8192);
+    CHECK(zeros && setvbuf(zeros, NULL, _IONBF, 0) == 0 && fread(bytes, 1, 8192, zeros) == 8192);
+    CHECK(bytes[0] == 0 && bytes[8191] == 0);
+    fclose(zeros);
+    REFUSED(millpond_region_discard(region, 0, 8192), MILLPOND_PINNED, "offset 0 is pinned");
+    millpond_pin_free(again);
+    REFUSED(millpond_region_discard(region, 0, 8192), MILLPOND_PINNED, "offset 0 is pinned");
+    /* The region ends with its last pin. */
+    bytes[1] = 7;
+    millpond_region_free(region);
+    CHECK(bytes[1] == 7);
+    millpond_pin_free(pin);
+}
+
+int main(void) {
+    const char *deliveries[] = {"in-thread", "handler"};
+    for (int n = 0; n < 2; n++) {
+        millpond *pond = small_pond(deliveries[n]);
+        scanned = 0;
+        objects = 100000;
+        contents(pond);
+        lengths(pond);
+        groups(pond);
+        shrinkers(pond);
+        pins(pond);
+        /* Regions outlive their pond's handle. */
+        millpond_region *region = small_region(pond, 32 * MIB);
+        millpond_close(pond);
+        memset(millpond_region_data(region), 7, 32 * MIB);
+        CHECK(((unsigned char *)millpond_region_data(region))[32 * MIB - 1] == 7);
+        millpond_region_free(region);
+    }
+    int major, minor, patch;
+    CHECK(sscanf(millpond_version(), "%d.%d.%d", &major, &minor, &patch) == 3);
+    CHECK(major == MILLPOND_VERSION_MAJOR && minor == MILLPOND_VERSION_MINOR && patch == MILLPOND_VERSION_PATCH);
+    return 0;
+}

@@ -1,0 +1,184 @@
+//! Programs in C, built as a user builds them: against what `install` installed, by what pkg-config says.
+//!
+//! They need a C compiler and pkg-config; those that ask for the handler need userfaultfd with faults from the kernel
+//! handed over. Without these the tests say so and pass.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+const HERE: &str = env!("CARGO_MANIFEST_DIR");
+
+/// The library, its header and its pkg-config file, installed; `None` where there is nothing to use them with.
+fn prefix() -> Option<&'static Path> {
+    static PREFIX: OnceLock<Option<tempfile::TempDir>> = OnceLock::new();
+    let prefix = PREFIX.get_or_init(|| {
+        for tool in ["cc", "pkg-config"] {
+            if Command::new(tool).arg("--version").output().is_err() {
+                println!("skipped: no {tool}");
+                return None;
+            }
+        }
+        let prefix = tempfile::tempdir().unwrap();
+        // This test is in the target directory's `release/deps`, or `debug/deps`.
+        let test = std::env::current_exe().unwrap();
+        let target = test.ancestors().nth(3).unwrap();
+        let mut install = Command::new(Path::new(HERE).join("install"));
+        install.arg(prefix.path()).env("CARGO_TARGET_DIR", target);
+        // As a part of the workspace: by itself its dependencies would have other features.
+        install.env("CARGO_FLAGS", "--quiet --workspace");
+        succeeded(&install.output().unwrap(), "install");
+        Some(prefix)
+    });
+    prefix.as_ref().map(|directory| directory.path())
+}
+
+fn succeeded(output: &Output, what: &str) -> String {
+    assert!(
+        output.status.success(),
+        "{what}: {}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn pkg_config(prefix: &Path, arguments: &[&str]) -> Vec<String> {
+    let mut command = Command::new("pkg-config");
+    command.args(arguments).arg("millpond");
+    command.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+    let words = succeeded(&command.output().unwrap(), "pkg-config");
+    words.split_whitespace().map(str::to_owned).collect()
+}
+
+fn compile(compiler: &str, source: &Path, program: &Path, libraries: &[String]) {
+    let mut command = Command::new(compiler);
+    command.args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]);
+    command.arg(source).arg("-o").arg(program).args(libraries);
+    succeeded(&command.output().unwrap(), &source.display().to_string());
+}
+
+/// Compiles a program in C, runs it, and says what it wrote. `None` where that cannot be done here.
+fn run(source: &str) -> Option<String> {
+    let prefix = prefix()?;
+    let source = Path::new(HERE).join(source);
+    let program = prefix.join(source.file_stem().unwrap());
+    compile(
+        "cc",
+        &source,
+        &program,
+        &pkg_config(prefix, &["--cflags", "--libs"]),
+    );
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", prefix.join("lib"));
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() && said.contains("millpond doctor") {
+        println!("skipped: {}", said.trim_end());
+        return None;
+    }
+    Some(succeeded(&output, &source.display().to_string()))
+}
+
+#[test]
+fn every_call_does_what_the_header_says() {
+    run("tests/c/every_call.c");
+}
+
+#[test]
+fn what_is_wrong_is_refused() {
+    run("tests/c/refusals.c");
+}
+
+#[test]
+fn a_forked_child_has_none_of_it() {
+    run("tests/c/forked.c");
+}
+
+#[test]
+fn threads_share_a_region() {
+    run("tests/c/threads.c");
+}
+
+#[test]
+fn the_example_stays_within_its_budget() {
+    if let Some(said) = run("examples/larger_than_ram.c") {
+        assert!(said.contains("of a budget of 64.0"), "{said}");
+    }
+}
+
+/// The same program with all of the library in it.
+#[test]
+fn the_static_library_is_enough_by_itself() {
+    let Some(prefix) = prefix() else { return };
+    let source = Path::new(HERE).join("examples/larger_than_ram.c");
+    let program = prefix.join("static");
+    let mut words = pkg_config(prefix, &["--cflags", "--libs", "--static"]);
+    let library = words.iter().position(|word| word == "-lmillpond").unwrap();
+    words[library] = "-l:libmillpond.a".into();
+    compile("cc", &source, &program, &words);
+    succeeded(&Command::new(program).output().unwrap(), "static");
+}
+
+#[test]
+fn the_header_is_one_for_c99_and_for_cxx() {
+    let Some(prefix) = prefix() else { return };
+    let header = prefix.join("include/millpond.h");
+    for (language, standard) in [("c", "-std=c99"), ("c++", "-std=c++11")] {
+        let mut command = Command::new("cc");
+        command.args(["-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]);
+        command.args([standard, "-x", language]).arg(&header);
+        let output = command.output().unwrap();
+        if language == "c++" && String::from_utf8_lossy(&output.stderr).contains("cc1plus") {
+            println!("skipped: no C++ compiler");
+            continue;
+        }
+        succeeded(&output, language);
+    }
+}
+
+/// What the library exports is what the header declares.
+#[test]
+fn nothing_is_declared_that_is_not_there_nor_the_other_way_round() {
+    let Some(prefix) = prefix() else { return };
+    let header = std::fs::read_to_string(prefix.join("include/millpond.h")).unwrap();
+    let code = header
+        .split("*/")
+        .filter_map(|part| part.split("/*").next());
+    let declared: BTreeSet<_> = code
+        .flat_map(|code| code.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '(')))
+        .filter_map(|word| word.split_once('(').map(|(name, _)| name.to_owned()))
+        .filter(|name| name.starts_with("millpond_"))
+        .collect();
+    let mut names = Command::new("nm");
+    names
+        .args(["-D", "--defined-only"])
+        .arg(prefix.join("lib/libmillpond.so"));
+    let exported = succeeded(&names.output().unwrap(), "nm");
+    let exported: BTreeSet<_> = exported
+        .lines()
+        .map(|line| line.rsplit(' ').next().unwrap().to_owned())
+        .collect();
+    assert_eq!(declared, exported);
+    assert!(declared.len() >= 40, "{declared:?}");
+}
+
+/// Linked programs find it by its major version, and it is never unloaded.
+#[test]
+fn the_library_says_its_name() {
+    let Some(prefix) = prefix() else { return };
+    let name: PathBuf = std::fs::read_link(prefix.join("lib/libmillpond.so")).unwrap();
+    assert_eq!(name, Path::new("libmillpond.so.0"));
+    let mut dynamic = Command::new("readelf");
+    dynamic.arg("-d").arg(prefix.join("lib/libmillpond.so"));
+    let dynamic = succeeded(&dynamic.output().unwrap(), "readelf");
+    assert!(
+        dynamic.contains("[libmillpond.so.0]") && dynamic.contains("NODELETE"),
+        "{dynamic}"
+    );
+    assert_eq!(
+        pkg_config(prefix, &["--modversion"]),
+        [env!("CARGO_PKG_VERSION")]
+    );
+}

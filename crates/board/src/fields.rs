@@ -7,11 +7,11 @@
 pub(crate) const FIELD_ROOM: usize = 160;
 
 macro_rules! fields {
-    ($($(#[$doc:meta])* $name:ident = $key:literal,)*) => {
+    ($($(#[doc = $doc:literal])* $name:ident = $key:literal,)*) => {
         /// A counter. Bytes, nanoseconds or plain numbers, as each says.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(usize)]
-        pub enum Field { $($(#[$doc])* $name,)* }
+        pub enum Field { $($(#[doc = $doc])* $name,)* }
 
         impl Field {
             /// All counters, in the order of their numbers.
@@ -21,6 +21,12 @@ macro_rules! fields {
             #[must_use]
             pub const fn key(self) -> &'static str {
                 match self { $(Self::$name => $key,)* }
+            }
+
+            /// What it says, in a line.
+            #[must_use]
+            pub const fn about(self) -> &'static str {
+                match self { $(Self::$name => concat!($($doc),*).trim_ascii(),)* }
             }
         }
     };

@@ -30,6 +30,7 @@
 //! assert_eq!((seen.pid, seen.name.as_str(), seen.fields.get(Field::MajorFaults)), (42, "sort", 7));
 //! ```
 
+pub mod counters;
 mod fields;
 mod layout;
 pub mod list;

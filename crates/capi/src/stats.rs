@@ -3,8 +3,9 @@
 use crate::pond::{Pond, manager};
 use crate::sized::{self, Structure};
 use crate::status::{Failure, answer, text};
-use millpond::publish::{StorePeaks, fields, set_pressure};
+use millpond::publish::{StorePeaks, fields, resident};
 use millpond_board::Field;
+use millpond_board::counters::{self, Counter};
 use std::ffi::{CString, c_char, c_int};
 use std::sync::OnceLock;
 
@@ -96,38 +97,25 @@ pub unsafe extern "C" fn millpond_counter(
                 "`{name}` is no counter: millpond_counter_name has their names"
             ))
         };
-        let field = published().find(|field| field.key() == name);
-        let field = field.ok_or_else(unknown)?;
+        let counter = counters::named(name).ok_or_else(unknown)?;
         let value =
             value.ok_or_else(|| Failure::invalid("null was passed for where the value goes"))?;
         let mut fields = fields(&manager.stats(), &StorePeaks::new());
-        set_pressure(&mut fields, &manager.root().pressure());
-        *value = fields.get(field);
+        let (now, peak) = resident();
+        fields.set(Field::Rss, now);
+        fields.set(Field::PeakRss, peak);
+        *value = counter.of(&fields);
         Ok(())
     };
     answer(look())
-}
-
-/// The counters of a pond: not those that only a process as a whole has.
-fn published() -> impl Iterator<Item = Field> {
-    const OF_A_PROCESS: [Field; 5] = [
-        Field::Rss,
-        Field::PeakRss,
-        Field::Wall,
-        Field::StoreLogicalPeak,
-        Field::StoreStoredPeak,
-    ];
-    Field::ALL
-        .into_iter()
-        .filter(|field| !OF_A_PROCESS.contains(field))
 }
 
 /// The names of all counters.
 #[unsafe(no_mangle)]
 pub extern "C" fn millpond_counter_name(index: usize) -> *const c_char {
     static NAMES: OnceLock<Vec<CString>> = OnceLock::new();
-    let name = |field: Field| CString::new(field.key()).expect("names have no zeros");
-    let names = NAMES.get_or_init(|| published().map(name).collect());
+    let name = |counter: &Counter| CString::new(counter.name).expect("names have no zeros");
+    let names = NAMES.get_or_init(|| counters::ALL.iter().map(name).collect());
     names
         .get(index)
         .map_or(std::ptr::null(), |name| name.as_ptr())

@@ -11,6 +11,8 @@ static void figures(millpond *pond) {
     for (const char *name; (name = millpond_counter_name(names)); names++)
         CHECK(millpond_counter(pond, name, &value) == 0);
     CHECK(names > 50);
+    CHECK(millpond_counter(pond, "pgfault", &value) == 0 && value >= stats.pgfault);
+    CHECK(millpond_counter(pond, "rss_bytes", &value) == 0 && value > 0);
     double share = 7;
     CHECK(millpond_avoided(pond, 16 * MIB, &share) == 0 && share <= 1);
     struct millpond_pressure pressure = {.size = sizeof pressure};

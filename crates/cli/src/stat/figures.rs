@@ -8,8 +8,8 @@
 //! *velocity* pages looked at each second. Low efficiency at high velocity means that reclaim looks for what is not
 //! there; direct velocity beside that of kswapd (the background thread), that programs wait because it is late.
 
-use super::counters::{ALL, is_highest};
 use super::is_alive;
+use millpond_board::counters::ALL;
 use millpond_board::{Field, SlotSnapshot};
 use serde_json::{Map, Value, json};
 use std::fmt;
@@ -67,7 +67,7 @@ impl Figures {
                     if over > 0 {
                         *rate += is.saturating_sub(was) as f64 * 1e9 / over as f64;
                     }
-                } else if is_highest(counter) {
+                } else if counter.is_highest() {
                     *value = is.max(*value);
                 } else if alive {
                     *value += is;

@@ -14,7 +14,6 @@
 //! `PID` may be a `millpond run`, which means all its processes together, one of these processes, or a process that
 //! publishes by itself.
 
-mod counters;
 mod figures;
 mod table;
 

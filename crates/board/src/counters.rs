@@ -1,15 +1,26 @@
 //! The counters by Linux's names, as a board's fields give them.
 //!
 //! Names are those of `/proc/vmstat` where Linux has such a counter. What only Millpond has is named in the same
-//! manner; what each means is said at [`millpond::VmStat`].
+//! manner; what each means is said at its field.
+//!
+//! ```
+//! use millpond_board::counters;
+//! use millpond_board::{Field, Fields};
+//!
+//! let mut fields = Fields::default();
+//! fields.set(Field::MinorFaults, 5);
+//! fields.set(Field::MajorFaults, 2);
+//! assert_eq!(counters::named("pgfault").unwrap().of(&fields), 7);
+//! assert!(counters::named("pgmagic").is_none());
+//! ```
 
-use millpond_board::{Field, Fields};
+use crate::{Field, Fields};
 
 /// Bytes in a page.
 const PAGE: u64 = 4096;
 
 /// Something that is counted, or that there is so much of now.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Counter {
     /// Its name.
     pub name: &'static str,
@@ -18,7 +29,7 @@ pub struct Counter {
     pub grows: bool,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum From {
     /// A field as it is.
     Field(Field),
@@ -59,10 +70,33 @@ impl Counter {
             From::Sum(one, other) => fields.get(one) + fields.get(other),
         }
     }
+
+    /// Whether a gauge is the highest of several processes' and no sum: latencies cannot be added, nor settings that
+    /// all have, and peaks of several processes do not fall together.
+    #[must_use]
+    pub fn is_highest(&self) -> bool {
+        matches!(
+            self.from,
+            From::Field(
+                Field::FaultP50
+                    | Field::FaultP99
+                    | Field::FaultMax
+                    | Field::PeakRss
+                    | Field::FreeThreshold
+                    | Field::FreeChunk
+            )
+        )
+    }
+}
+
+/// The one of this name.
+#[must_use]
+pub fn named(name: &str) -> Option<&'static Counter> {
+    ALL.iter().find(|counter| counter.name == name)
 }
 
 /// All, in the order in which they are printed.
-pub const ALL: [Counter; 80] = [
+pub static ALL: [Counter; 80] = [
     Counter::gauge(Field::Budget),
     Counter::gauge(Field::Rss),
     Counter::gauge(Field::Metadata),
@@ -145,23 +179,6 @@ pub const ALL: [Counter; 80] = [
     Counter::gauge(Field::PeakRss),
 ];
 
-/// Whether a gauge is the highest of the processes' and no sum: latencies cannot be added, nor settings that all have,
-/// and peaks of several processes do not fall together.
-#[must_use]
-pub fn is_highest(counter: &Counter) -> bool {
-    matches!(
-        counter.from,
-        From::Field(
-            Field::FaultP50
-                | Field::FaultP99
-                | Field::FaultMax
-                | Field::PeakRss
-                | Field::FreeThreshold
-                | Field::FreeChunk
-        )
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,10 +193,7 @@ mod tests {
         fields.set(Field::MinorFaults, 5);
         fields.set(Field::MajorFaults, 2);
         fields.set(Field::BytesIn, 3 * PAGE);
-        let of = |name| {
-            let counter = ALL.iter().find(|counter| counter.name == name);
-            counter.expect("a counter of this name").of(&fields)
-        };
+        let of = |name| named(name).expect("a counter of this name").of(&fields);
         assert_eq!((of("pgfault"), of("pgmajfault"), of("pswpin")), (7, 2, 3));
     }
 }

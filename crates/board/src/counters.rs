@@ -25,6 +25,8 @@ pub struct Counter {
     /// Its name.
     pub name: &'static str,
     from: From,
+    /// What it says, in a line.
+    pub about: &'static str,
     /// It only grows, so that it has a rate.
     pub grows: bool,
 }
@@ -43,19 +45,25 @@ impl Counter {
     const fn counts(field: Field) -> Self {
         Self {
             name: field.key(),
+            about: field.about(),
             from: From::Field(field),
             grows: true,
         }
     }
 
-    const fn named(name: &'static str, from: From) -> Self {
-        let grows = true;
-        Self { name, from, grows }
+    const fn named(name: &'static str, from: From, about: &'static str) -> Self {
+        Self {
+            name,
+            about,
+            from,
+            grows: true,
+        }
     }
 
     const fn gauge(field: Field) -> Self {
         Self {
             name: field.key(),
+            about: field.about(),
             from: From::Field(field),
             grows: false,
         }
@@ -115,8 +123,16 @@ pub static ALL: [Counter; 80] = [
     Counter::gauge(Field::StoreLogical),
     Counter::gauge(Field::StoreStored),
     Counter::gauge(Field::StoreRam),
-    Counter::named("pgfault", From::Sum(Field::MinorFaults, Field::MajorFaults)),
-    Counter::named("pgmajfault", From::Field(Field::MajorFaults)),
+    Counter::named(
+        "pgfault",
+        From::Sum(Field::MinorFaults, Field::MajorFaults),
+        "Faults.",
+    ),
+    Counter::named(
+        "pgmajfault",
+        From::Field(Field::MajorFaults),
+        "Faults that read from the store.",
+    ),
     Counter::counts(Field::PgScanKswapd),
     Counter::counts(Field::PgScanDirect),
     Counter::counts(Field::PgStealKswapd),
@@ -125,14 +141,30 @@ pub static ALL: [Counter; 80] = [
     Counter::counts(Field::PgScanFile),
     Counter::counts(Field::PgStealAnon),
     Counter::counts(Field::PgStealFile),
-    Counter::named("allocstall", From::Field(Field::DirectReclaims)),
+    Counter::named(
+        "allocstall",
+        From::Field(Field::DirectReclaims),
+        "Faults that found no memory and reclaimed by themselves.",
+    ),
     Counter::counts(Field::PgPgIn),
     Counter::counts(Field::PgPgOut),
-    Counter::named("pswpin", From::Pages(Field::BytesIn)),
-    Counter::named("pswpout", From::Pages(Field::BytesOut)),
+    Counter::named(
+        "pswpin",
+        From::Pages(Field::BytesIn),
+        "Pages read from the store.",
+    ),
+    Counter::named(
+        "pswpout",
+        From::Pages(Field::BytesOut),
+        "Pages written to the store.",
+    ),
     Counter::counts(Field::PswpOutUnchanged),
     Counter::counts(Field::PswpOutZero),
-    Counter::named("limbo_rescue", From::Pages(Field::Rescued)),
+    Counter::named(
+        "limbo_rescue",
+        From::Pages(Field::Rescued),
+        "Pages mapped again from limbo, taken out but not yet evicted.",
+    ),
     Counter::counts(Field::PgZero),
     Counter::counts(Field::WorkingsetRefaultAnon),
     Counter::counts(Field::WorkingsetRefaultFile),

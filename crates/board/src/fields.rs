@@ -57,7 +57,7 @@ fields! {
     Rescued = "rescued_bytes",
     /// Bytes in the store now, before compression.
     StoreLogical = "store_logical_bytes",
-    /// What these take.
+    /// What the bytes in the store take there.
     StoreStored = "store_stored_bytes",
     /// Highest value of `StoreLogical`.
     StoreLogicalPeak = "store_logical_peak_bytes",
@@ -206,7 +206,7 @@ fields! {
     PressureFull60 = "pressure_full_avg60",
     /// The same of the last 300 seconds.
     PressureFull300 = "pressure_full_avg300",
-    /// Of `Reclaim`, what threads spent that needed memory themselves.
+    /// Of the time spent in reclaim, what threads spent that needed memory themselves, in nanoseconds.
     ReclaimDirect = "reclaim_direct_ns",
     /// Threads that give freed memory back, as it is set.
     FreeWorkers = "free_workers",
@@ -218,19 +218,19 @@ fields! {
     FreeQueued = "free_queued",
     /// Batches of freed memory that were given back.
     FreeBatches = "free_batches",
-    /// Of these, what workers gave back.
+    /// Of the batches of freed memory, those that workers gave back.
     FreeByWorkers = "free_batches_by_workers",
-    /// Bytes that went to the kernel with these batches.
+    /// Bytes that went to the kernel with batches of freed memory.
     FreeBytes = "free_bytes",
-    /// Time that giving them back took, in nanoseconds, in all threads together.
+    /// Time that giving freed memory back took, in nanoseconds, in all threads together.
     FreeTime = "free_ns",
     /// Of the pages looked at by either, the anonymous ones.
     PgScanAnon = "pgscan_anon",
-    /// The same, of files.
+    /// Of the pages looked at by either, those of files.
     PgScanFile = "pgscan_file",
     /// Of the pages freed by either, the anonymous ones.
     PgStealAnon = "pgsteal_anon",
-    /// The same, of files.
+    /// Of the pages freed by either, those of files.
     PgStealFile = "pgsteal_file",
     /// Pages read from files.
     PgPgIn = "pgpgin",
@@ -238,21 +238,21 @@ fields! {
     PgPgOut = "pgpgout",
     /// Anonymous pages that came back and had left a shadow.
     WorkingsetRefaultAnon = "workingset_refault_anon",
-    /// The same, of files.
+    /// Pages of files that came back and had left a shadow.
     WorkingsetRefaultFile = "workingset_refault_file",
-    /// Of the anonymous ones, those that became active at once.
+    /// Of the anonymous pages that came back, those that became active at once.
     WorkingsetActivateAnon = "workingset_activate_anon",
-    /// The same, of files.
+    /// Of the pages of files that came back, those that became active at once.
     WorkingsetActivateFile = "workingset_activate_file",
-    /// Of the former, those that had been active before they left.
+    /// Of the anonymous pages that became active at once, those that had been active before they left.
     WorkingsetRestoreAnon = "workingset_restore_anon",
-    /// The same, of files.
+    /// Of the pages of files that became active at once, those that had been active before they left.
     WorkingsetRestoreFile = "workingset_restore_file",
     /// Tables of entries that held shadows only and were dropped.
     WorkingsetNodereclaim = "workingset_nodereclaim",
     /// Of the pages on the active list now, those of files.
     NrActiveFile = "nr_active_file",
-    /// The same, of the inactive list.
+    /// Of the pages on the inactive list now, those of files.
     NrInactiveFile = "nr_inactive_file",
     /// Tables of entries that hold shadows only now.
     WorkingsetNodes = "workingset_nodes",

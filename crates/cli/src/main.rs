@@ -5,6 +5,7 @@ mod bench;
 mod curve;
 mod doctor;
 mod machine;
+mod metrics;
 mod record;
 mod replay;
 mod run;
@@ -35,6 +36,8 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Show the counters of a program that runs under a budget, like vmstat
     Stat(stat::StatArgs),
+    /// Print those counters of all such programs for Prometheus, or serve them
+    Metrics(metrics::MetricsArgs),
     /// Measure
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Command::Record(args) => finish(record::record(&args), record::RecordError::exit_code),
         Command::Replay(args) => finish(replay::replay(&args), |_| 1),
         Command::Stat(args) => finish(stat::stat(&args), |_| 1),
+        Command::Metrics(args) => finish(metrics::metrics(&args), |_| 1),
         Command::Bench(command) => finish(bench::bench(&command), bench::BenchError::exit_code),
         Command::BenchWorker(command) => {
             finish(bench::work(&command), bench::BenchError::exit_code)

@@ -151,7 +151,7 @@ fn json_of_board(view: View, slots: &[SlotSnapshot]) -> serde_json::Value {
 }
 
 /// Whether a board is that of a `millpond run`, which has no memory to manage itself, or of a program's own.
-fn kind(owner: u32, slots: &[SlotSnapshot]) -> &'static str {
+pub(crate) fn kind(owner: u32, slots: &[SlotSnapshot]) -> &'static str {
     if slots.iter().any(|slot| slot.pid == owner) {
         "library"
     } else {
@@ -160,7 +160,7 @@ fn kind(owner: u32, slots: &[SlotSnapshot]) -> &'static str {
 }
 
 /// Whether a slot's process runs. One that was killed could not say that it does not.
-fn is_alive(slot: &SlotSnapshot) -> bool {
+pub(crate) fn is_alive(slot: &SlotSnapshot) -> bool {
     slot.state == State::Running && std::fs::exists(format!("/proc/{}", slot.pid)).unwrap_or(false)
 }
 

@@ -1,0 +1,55 @@
+//! `millpond metrics`: the counters of all processes that run, for Prometheus and whoever reads its format.
+//!
+//! | asked for | happens |
+//! | --- | --- |
+//! | nothing | they are printed once, as a textfile collector wants them |
+//! | `--listen [ADDRESS]` | they are served there under `/metrics` until the command is ended |
+//!
+//! What is seen is what `millpond stat` sees: boards of this user's processes, or of everybody's for root. No process is
+//! disturbed by that, and none has to serve anything itself. It listens on the loopback address unless told otherwise:
+//! names of programs are in what it says, and nobody is asked who they are.
+
+mod exposition;
+mod serve;
+
+use clap::Args;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+
+/// `millpond metrics`' arguments.
+#[derive(Args, Debug)]
+pub struct MetricsArgs {
+    /// Serve them under http://ADDRESS/metrics instead of printing them once
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:9797")]
+    listen: Option<SocketAddr>,
+}
+
+/// Why there are no metrics.
+#[derive(Debug, thiserror::Error)]
+pub enum MetricsError {
+    /// The address is taken, or not this machine's.
+    #[error("cannot listen on {address}: {reason}; choose another with --listen ADDRESS:PORT")]
+    Listen {
+        /// What was asked for.
+        address: SocketAddr,
+        /// What the system said.
+        reason: String,
+    },
+    /// The result cannot be printed.
+    #[error("cannot print: {0}")]
+    Print(#[from] io::Error),
+}
+
+/// Prints or serves.
+///
+/// # Errors
+/// When the address cannot be listened on, or nothing can be printed.
+pub fn metrics(args: &MetricsArgs) -> Result<u8, MetricsError> {
+    match args.listen {
+        Some(address) => serve::serve(address)?,
+        None => io::stdout()
+            .lock()
+            .write_all(exposition::of_all().as_bytes())?,
+    }
+    Ok(0)
+}

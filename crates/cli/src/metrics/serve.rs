@@ -1,0 +1,50 @@
+//! Serving metrics over HTTP: one request after the other, since answering one takes a millisecond.
+
+use super::{MetricsError, exposition};
+use std::net::SocketAddr;
+use tiny_http::{Header, Method, Request, Response, Server};
+
+/// The media type of OpenMetrics in text.
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// Serves until the process is ended.
+pub fn serve(address: SocketAddr) -> Result<(), MetricsError> {
+    let server = Server::http(address).map_err(|error| MetricsError::Listen {
+        address,
+        reason: error.to_string(),
+    })?;
+    // Port 0 means any, so the one that it became is said.
+    eprintln!(
+        "millpond: serving metrics at http://{}/metrics",
+        server.server_addr()
+    );
+    for request in server.incoming_requests() {
+        answer(request);
+    }
+    Ok(())
+}
+
+fn answer(request: Request) {
+    let path = request.url().split('?').next().unwrap_or_default();
+    let (status, kind, body) = match (request.method(), path) {
+        (Method::Get | Method::Head, "/metrics") => (200, OPENMETRICS, exposition::of_all()),
+        (Method::Get | Method::Head, "/") => (200, PLAIN, "metrics are at /metrics\n".to_owned()),
+        (Method::Get | Method::Head, _) => (
+            404,
+            PLAIN,
+            format!("there is no {path}; metrics are at /metrics\n"),
+        ),
+        (method, _) => (
+            405,
+            PLAIN,
+            format!("{method} is not served; GET /metrics is\n"),
+        ),
+    };
+    let mut response = Response::from_string(body).with_status_code(status);
+    if let Ok(header) = Header::from_bytes("Content-Type", kind) {
+        response.add_header(header);
+    }
+    // Who has hung up does not want it any more.
+    let _ = request.respond(response);
+}

@@ -103,7 +103,9 @@ enum millpond_flag {
     MILLPOND_ABORT_WHEN_FULL = 1 << 2,
     /* A thread reclaims ahead of need: always, or never. Otherwise where it helps. Not both. */
     MILLPOND_BACKGROUND_ALWAYS = 1 << 3,
-    MILLPOND_BACKGROUND_NEVER = 1 << 4
+    MILLPOND_BACKGROUND_NEVER = 1 << 4,
+    /* What goes to a file is encrypted (AES-256-XTS), by a key that is nowhere but in this process's memory. */
+    MILLPOND_ENCRYPT = 1 << 5
 };
 
 struct millpond_options {

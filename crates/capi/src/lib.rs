@@ -3,8 +3,8 @@
 //! # Handles
 //! A handle is a box. Whoever got it frees it, once, and uses it before that only: the header's contract, and all that
 //! is left to trust. What a caller of the Rust library is kept from by a borrow, a caller here is kept from by a lock
-//! in the region's handle: calls that need the region for themselves (`grow`, `discard`) wait for those that do not. A pin
-//! shares its region's handle, so that a region that is freed first ends with its last pin.
+//! in the region's handle: calls that need the region for themselves (`grow`, `discard`) wait for those that do not. A
+//! pin shares its region's handle, so that a region that is freed first ends with its last pin.
 //!
 //! # Failures
 //! A call returns a status (`status.rs`), and the message of what failed waits in the thread

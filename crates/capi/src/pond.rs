@@ -39,7 +39,8 @@ mod flag {
     pub(super) const ABORT_WHEN_FULL: u32 = 1 << 2;
     pub(super) const BACKGROUND_ALWAYS: u32 = 1 << 3;
     pub(super) const BACKGROUND_NEVER: u32 = 1 << 4;
-    pub(super) const ALL: u32 = (1 << 5) - 1;
+    pub(super) const ENCRYPT: u32 = 1 << 5;
+    pub(super) const ALL: u32 = (1 << 6) - 1;
 }
 
 impl Options {
@@ -110,6 +111,9 @@ impl Options {
         }
         if has(flag::COVER_PROCESS) {
             builder = builder.cover_process();
+        }
+        if has(flag::ENCRYPT) {
+            builder = builder.encrypt(true);
         }
         if has(flag::ABORT_WHEN_FULL) {
             builder = builder.on_store_full(OnStoreFull::Abort);

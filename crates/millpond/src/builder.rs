@@ -95,7 +95,7 @@ impl StoreKind {
         }
     }
 
-    fn open(&self, ram: u64, charge: Charge) -> Result<Box<dyn Store>, StoreError> {
+    fn open(&self, ram: u64, charge: Charge, encrypt: bool) -> Result<Box<dyn Store>, StoreError> {
         Ok(match self {
             Self::None => Box::new(Null),
             Self::CompressedRam { max_bytes } => {
@@ -120,6 +120,7 @@ impl StoreKind {
                     location,
                     max_bytes: *max_bytes,
                     force_tmpfs: *force_tmpfs,
+                    encrypt,
                 };
                 Box::new(FileStore::create(&config)?)
             }
@@ -130,7 +131,10 @@ impl StoreKind {
                     max_bytes: Some((ram / 8 * eighths).max(CompressedRam::MIN_BYTES)),
                 };
                 let directory = directory.clone().unwrap_or_else(temporary_directory);
-                let back = FileStore::create(&FileStoreConfig::in_directory(directory))?;
+                let back = FileStore::create(&FileStoreConfig {
+                    encrypt,
+                    ..FileStoreConfig::in_directory(directory)
+                })?;
                 Box::new(Spill::new(CompressedRam::new(front)?, back))
             }
         })
@@ -153,6 +157,7 @@ pub struct ManagerBuilder {
     address_space: Option<u64>,
     order: OrderPolicy,
     on_store_full: OnStoreFull,
+    encrypt: bool,
     charge: Charge,
     background: Option<bool>,
     limbo_share: Option<u16>,
@@ -174,6 +179,7 @@ impl Default for ManagerBuilder {
             address_space: None,
             order: OrderPolicy::Fixed(Order::new(4).expect("4 is an order")),
             on_store_full: OnStoreFull::Exceed,
+            encrypt: false,
             charge: Charge::FramesAndStore,
             background: None,
             limbo_share: None,
@@ -230,6 +236,23 @@ impl ManagerBuilder {
     /// What happens when the store takes nothing more.
     pub fn on_store_full(mut self, what: OnStoreFull) -> Self {
         self.on_store_full = what;
+        self
+    }
+
+    /// Whether what goes to a file is encrypted (AES-256-XTS), by a key that is drawn for this manager and is nowhere
+    /// but in its memory: with the process what is left of the file becomes unreadable. 3 µs for 4 KiB each way; what
+    /// that promises and what not: `millpond_store`'s `file/cipher.rs`. Compressed RAM is as it is.
+    ///
+    /// ```
+    /// # use millpond::{Manager, StoreKind};
+    /// let manager = Manager::builder().ram(16 << 20).store(StoreKind::file()).encrypt(true).build()?;
+    /// let mut secrets = manager.region(64 << 20)?;
+    /// secrets.as_mut_slice().fill(7);
+    /// assert!(secrets.as_slice().iter().all(|&byte| byte == 7));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn encrypt(mut self, encrypt: bool) -> Self {
+        self.encrypt = encrypt;
         self
     }
 
@@ -399,7 +422,7 @@ impl ManagerBuilder {
         let parts = Parts {
             mmu,
             nodes,
-            store: self.store.open(ram, self.charge)?,
+            store: self.store.open(ram, self.charge, self.encrypt)?,
             delivery: self.delivery,
             ram,
             charge: self.charge,

@@ -50,6 +50,8 @@ pub struct SpaceOptions {
     pub store: StoreKind,
     /// What happens when the store takes nothing more.
     pub on_store_full: OnStoreFull,
+    /// Whether what goes to a file is encrypted. See [`ManagerBuilder::encrypt`](crate::ManagerBuilder::encrypt).
+    pub encrypt: bool,
     /// Orders of its folios.
     pub order: OrderPolicy,
     /// Addresses to reserve, in bytes. A quarter of it is reserved beside them, for what is being freed.
@@ -91,6 +93,7 @@ impl Space {
             .ram(options.ram)
             .store(options.store)
             .on_store_full(options.on_store_full)
+            .encrypt(options.encrypt)
             .delivery(Delivery::Handler)
             .order(options.order)
             .address_space(options.address_space + aside)

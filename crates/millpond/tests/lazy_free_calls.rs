@@ -328,6 +328,7 @@ fn space() -> &'static Space {
         ram: 24 << 20,
         store: StoreKind::compressed_ram(),
         on_store_full: OnStoreFull::Exceed,
+        encrypt: false,
         order: order(4).into(),
         address_space: 1 << 30,
         on_tick: None,

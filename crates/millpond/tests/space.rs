@@ -19,6 +19,7 @@ fn options(store: StoreKind) -> SpaceOptions {
         ram: 24 << 20,
         store,
         on_store_full: OnStoreFull::Exceed,
+        encrypt: false,
         order: Order::new(4).unwrap().into(),
         address_space: 4 << 30,
         on_tick: None,

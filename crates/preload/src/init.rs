@@ -139,6 +139,7 @@ fn create(settings: &Settings, ram: u64) -> Result<&'static space::Space, String
             settings::OnStoreFull::Exceed => OnStoreFull::Exceed,
             settings::OnStoreFull::Abort => OnStoreFull::Abort,
         },
+        encrypt: settings.encrypt,
         order: settings.order.unwrap_or(ORDER),
         address_space: space_len() as u64,
         on_tick: Some(report::tick),

@@ -51,6 +51,8 @@ pub struct Settings {
     pub board: Option<PathBuf>,
     /// Take a store's file on tmpfs.
     pub force_tmpfs: bool,
+    /// Encrypt what goes to a file.
+    pub encrypt: bool,
     /// Orders of folios, when they were chosen.
     pub order: Option<OrderPolicy>,
     /// Memory that the program frees is kept until it is wanted.
@@ -71,6 +73,7 @@ impl Settings {
             on_store_full: OnStoreFull::Exceed,
             board: None,
             force_tmpfs: false,
+            encrypt: false,
             order: None,
             lazy_purge: true,
             record: None,
@@ -117,6 +120,12 @@ impl Settings {
             },
             b"BOARD" => self.board = Some(OsStr::from_bytes(value).into()),
             b"FORCE_TMPFS" => self.force_tmpfs = value == b"1",
+            b"ENCRYPT" => match value {
+                b"on" => self.encrypt = true,
+                b"off" => self.encrypt = false,
+                // Nobody's memory goes out readable for a misspelt word.
+                _ => return bad("ENCRYPT", "on or off"),
+            },
             b"ORDER" => match text.parse() {
                 Ok(order) => self.order = Some(order),
                 Err(_) => return bad("ORDER", "0 to 9, adaptive or adaptive:MAX"),
@@ -182,6 +191,7 @@ mod tests {
             "MILLPOND_BOARD=/b",
             "MILLPOND_ORDER=4",
             "MILLPOND_LAZY_PURGE=off",
+            "MILLPOND_ENCRYPT=on",
             "MILLPOND_RECORD=256:/tapes:1",
         ])
         .unwrap();
@@ -192,7 +202,7 @@ mod tests {
             (settings.board, settings.order),
             (Some("/b".into()), "4".parse().ok())
         );
-        assert!(!settings.lazy_purge);
+        assert!(!settings.lazy_purge && settings.encrypt);
         let record = settings.record.unwrap();
         assert_eq!((record.window, record.tapes), (256, "/tapes:1".into()));
     }

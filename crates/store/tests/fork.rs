@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Fill, contents, file, ram};
+use common::{Fill, contents, encrypted, file, ram};
 use millpond_core::port::{Saved, Store};
 use millpond_core::swap::SlotId;
 use millpond_store::Spill;
@@ -147,6 +147,7 @@ fn parent_and_child(store: &dyn Store) {
 fn child_and_parent_keep_their_own() {
     let dir = tempfile::tempdir().unwrap();
     parent_and_child(&file(dir.path(), None));
+    parent_and_child(&encrypted(dir.path(), None));
     let awake = file(dir.path(), None);
     awake.stay_awake(true);
     parent_and_child(&awake);

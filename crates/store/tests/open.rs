@@ -14,6 +14,7 @@ fn at(path: &Path) -> FileStoreConfig {
         location: Location::File(path.to_owned()),
         max_bytes: None,
         force_tmpfs: true,
+        encrypt: false,
     }
 }
 

@@ -38,6 +38,7 @@ fn settings_at(place: &Place, ram: u64) -> ManagerBuilder {
     Manager::builder()
         .ram(ram)
         .store(place.store())
+        .encrypt(place.encrypt)
         .delivery(Delivery::InThread)
         .store_outside_budget(place.medium.is_outside_budget())
 }

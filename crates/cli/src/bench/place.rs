@@ -48,6 +48,9 @@ pub struct Place {
     /// Where the files are made
     #[arg(long, value_name = "DIRECTORY", default_value = DIRECTORY)]
     pub directory: PathBuf,
+    /// Encrypt Millpond's file
+    #[arg(long)]
+    pub encrypt: bool,
 }
 
 impl Default for Place {
@@ -55,6 +58,7 @@ impl Default for Place {
         Self {
             medium: Medium::default(),
             directory: DIRECTORY.into(),
+            encrypt: false,
         }
     }
 }
@@ -78,11 +82,15 @@ impl Place {
     pub fn to_arguments(&self) -> Vec<OsString> {
         match self.medium {
             Medium::Zram => Vec::new(),
-            Medium::File => vec![
-                "--store=file".into(),
-                "--directory".into(),
-                self.directory.clone().into(),
-            ],
+            Medium::File => {
+                let mut arguments = vec![
+                    "--store=file".into(),
+                    "--directory".into(),
+                    self.directory.clone().into(),
+                ];
+                arguments.extend(self.encrypt.then(|| "--encrypt".into()));
+                arguments
+            }
         }
     }
 }

@@ -5,9 +5,9 @@
 //! | nothing | they are printed once, as a textfile collector wants them |
 //! | `--listen [ADDRESS]` | they are served there under `/metrics` until the command is ended |
 //!
-//! What is seen is what `millpond stat` sees: boards of this user's processes, or of everybody's for root. No process is
-//! disturbed by that, and none has to serve anything itself. It listens on the loopback address unless told otherwise:
-//! names of programs are in what it says, and nobody is asked who they are.
+//! What is seen is what `millpond stat` sees: boards of this user's processes, or of everybody's for root. No process
+//! is disturbed by that, and none has to serve anything itself. It listens on the loopback address unless told
+//! otherwise: names of programs are in what it says, and nobody is asked who they are.
 
 mod exposition;
 mod serve;

@@ -120,6 +120,9 @@ pub fn variables(args: &RunArgs, library: &Path, board: &Path) -> Vec<(&'static 
         ("MILLPOND_LAZY_PURGE", args.lazy_purge.word().into()),
         ("MILLPOND_BOARD", board.into()),
     ];
+    if args.encrypt {
+        variables.push(("MILLPOND_ENCRYPT", "on".into()));
+    }
     if args.force_tmpfs {
         variables.push(("MILLPOND_FORCE_TMPFS", "1".into()));
     }

@@ -51,6 +51,9 @@ pub struct RunArgs {
     /// Take a directory for the store's file although it is RAM itself (tmpfs)
     #[arg(long)]
     force_tmpfs: bool,
+    /// Encrypt what goes to a file, by a key of each process that is nowhere but in its memory
+    #[arg(long)]
+    encrypt: bool,
     /// How much comes in and goes out together: 2^N pages of 4 KiB, N from 0 to 9, or what the program's own pattern of
     /// accesses asks for, up to the largest or to N
     #[arg(long, value_name = "N|adaptive|adaptive:N", default_value = "adaptive")]
@@ -79,6 +82,7 @@ impl RunArgs {
             report: ReportChoice::None,
             on_store_full: OnStoreFull::Exceed,
             force_tmpfs: false,
+            encrypt: false,
             order: OrderPolicy::Fixed(Order::ZERO),
             lazy_purge: Switch::Off,
             command,

@@ -166,15 +166,30 @@ impl FileStore {
         parted: bool,
         wire: &'w mut [u8],
     ) -> Result<&'w [u8], LoadError> {
+        let at = self.fetch(file, blocks, around, parted, wire)?;
+        let wire = &mut wire[at];
+        self.cipher.open(file, blocks.start, wire);
+        Ok(wire)
+    }
+
+    /// The same, as it is in the file. Answers where in `wire` the blocks are.
+    fn fetch(
+        &self,
+        file: usize,
+        blocks: &Range<u64>,
+        around: &Range<u64>,
+        parted: bool,
+        wire: &mut [u8],
+    ) -> Result<Range<usize>, LoadError> {
         let len = (blocks.end - blocks.start) as usize * FILE_BLOCK;
         if self.pending.read(file, blocks, &mut wire[..len]) {
-            return Ok(&wire[..len]);
+            return Ok(0..len);
         }
         let error = |errno: Errno| LoadError::Io(errno.raw_os_error());
         let mut plan = None;
         if Clusters::takes(blocks, parted) {
             match self.clusters.get(file, blocks, around, &mut wire[..len]) {
-                Ok(()) => return Ok(&wire[..len]),
+                Ok(()) => return Ok(0..len),
                 Err(what) => plan = what,
             }
         }
@@ -182,7 +197,7 @@ impl FileStore {
         let Some(plan) = plan else {
             let offset = blocks.start * FILE_BLOCK as u64;
             io::read_all(&self.awake, fd, &mut wire[..len], offset).map_err(error)?;
-            return Ok(&wire[..len]);
+            return Ok(0..len);
         };
         let most = (plan.blocks.end - plan.blocks.start) as usize * FILE_BLOCK;
         let from = (blocks.start - plan.blocks.start) as usize * FILE_BLOCK;
@@ -190,7 +205,7 @@ impl FileStore {
         let read =
             io::read_some(&self.awake, fd, &mut wire[..most], from + len, offset).map_err(error)?;
         self.clusters.keep(file, &plan, blocks, &wire[..read]);
-        Ok(&wire[from..from + len])
+        Ok(from..from + len)
     }
 
     /// What is read for `part` of a block of `len` bytes: that alone, or the segments that it is in, if its pages can

@@ -15,6 +15,7 @@
 
 mod alloc;
 mod awake;
+mod cipher;
 mod clusters;
 mod io;
 mod load;
@@ -31,6 +32,7 @@ use crate::scratch::ScratchPool;
 use crate::slot_table::{Block, Kind, SlotTable};
 use alloc::{BlockMap, FILE_BLOCK};
 use awake::Awake;
+use cipher::Cipher;
 use clusters::Clusters;
 use millpond_core::SlotPart;
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
@@ -77,15 +79,18 @@ pub struct FileStoreConfig {
     pub max_bytes: Option<u64>,
     /// Take a directory on tmpfs or ramfs too, which are RAM themselves.
     pub force_tmpfs: bool,
+    /// Encrypt what is written (AES-256-XTS), by a key that is nowhere but in this store.
+    pub encrypt: bool,
 }
 
 impl FileStoreConfig {
-    /// An unnamed file in `directory`, without a limit, not on tmpfs.
+    /// An unnamed file in `directory`, without a limit, not on tmpfs, not encrypted.
     pub fn in_directory(directory: impl Into<PathBuf>) -> Self {
         Self {
             location: Location::Directory(directory.into()),
             max_bytes: None,
             force_tmpfs: false,
+            encrypt: false,
         }
     }
 }
@@ -111,6 +116,7 @@ pub struct FileStore {
     awake: Awake,
     page_sums: PageSums,
     segments: Segments,
+    cipher: Cipher,
     max_blocks: u64,
     /// For the files of forked children.
     directory: OwnedFd,
@@ -152,7 +158,12 @@ impl FileStore {
         let clusters = Clusters::new().map_err(memory)?;
         let page_sums = PageSums::new(max_blocks).map_err(memory)?;
         let segments = Segments::new().map_err(memory)?;
-        let sums = Checksums::new().map_err(|errno| OpenError::Random { errno })?;
+        let random = |errno| OpenError::Random { errno };
+        let sums = Checksums::new().map_err(random)?;
+        let cipher = match config.encrypt {
+            true => Cipher::random().map_err(random)?,
+            false => Cipher::none(),
+        };
 
         let (directory, path) = match &config.location {
             Location::Directory(path) => (path.as_path(), path),
@@ -196,6 +207,7 @@ impl FileStore {
             awake: Awake::new(),
             page_sums,
             segments,
+            cipher,
             max_blocks,
             directory,
             files,
@@ -206,7 +218,7 @@ impl FileStore {
         })
     }
 
-    /// One line for reports: where the file is, and whether I/O passes by the page cache.
+    /// One line for reports: where the file is, whether it is encrypted, and whether I/O passes by the page cache.
     #[must_use]
     pub fn describe(&self) -> String {
         let own = self.own.load(Acquire);
@@ -221,7 +233,11 @@ impl FileStore {
         } else {
             "I/O through the page cache"
         };
-        format!("{kind} {} ({io})", self.path.display())
+        let encrypted = match self.cipher.is_some() {
+            true => "encrypted, ",
+            false => "",
+        };
+        format!("{kind} {} ({encrypted}{io})", self.path.display())
     }
 
     /// Uses the same key as another store, so that one image serves both.
@@ -280,12 +296,13 @@ impl FileStore {
     fn medium(&self) -> Option<Medium<'_>> {
         let file = self.own.load(Acquire);
         let blocks = &self.blocks;
-        let clusters = &self.clusters;
+        let (clusters, cipher) = (&self.clusters, &self.cipher);
         self.file(file).map(|fd| Medium {
             fd,
             file,
             blocks,
             clusters,
+            cipher,
         })
     }
 

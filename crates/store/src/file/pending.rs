@@ -24,6 +24,7 @@
 //! Where the file is so full of holes that no run is long enough, the blob is written by itself, as large ones are.
 
 use super::alloc::{BlockMap, FILE_BLOCK};
+use super::cipher::Cipher;
 use super::clusters::Clusters;
 use super::io;
 use crate::mem::Mapping;
@@ -96,8 +97,8 @@ type Batches = [Batch; BATCHES];
 
 /// See the module.
 pub(crate) struct Pending {
-    /// The bytes of all batches. Those that a batch holds are written under the lock, by the saver, and never again
-    /// while it does.
+    /// The bytes of all batches, as they are to be in the file. Those that a batch holds are written under the lock, by
+    /// the saver, and never again while it does.
     map: Mapping,
     batches: Mutex<Batches>,
     written: Condvar,
@@ -113,8 +114,10 @@ pub(crate) struct Medium<'a> {
     pub(crate) file: usize,
     /// … its blocks, …
     pub(crate) blocks: &'a Mutex<BlockMap>,
-    /// … and what is kept of it.
+    /// … what is kept of it …
     pub(crate) clusters: &'a Clusters,
+    /// … and what makes it unreadable.
+    pub(crate) cipher: &'a Cipher,
 }
 
 impl Medium<'_> {
@@ -164,7 +167,8 @@ impl Pending {
                     let (at, start) = (batch.filled, batch.start + batch.filled);
                     batch.filled += count;
                     let full = batch.filled == batch.room;
-                    self.append(i, at, blob);
+                    let bytes = self.append(i, at, blob);
+                    medium.cipher.seal(medium.file, start, bytes);
                     if full {
                         // What the device says is for who opens the next.
                         drop(self.write(batches, i, medium));
@@ -200,15 +204,21 @@ impl Pending {
         }
     }
 
-    fn append(&self, i: usize, at: u64, blob: &[u8]) {
-        // SAFETY: the place is in the mapping, since the batch has room for the blob; nobody reads behind what a batch
-        // has filled, and the lock that the caller holds keeps other savers out.
+    /// Answers where the blob is now: for the caller alone, as long as it holds the lock.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "the lock keeps everybody else from these bytes"
+    )]
+    fn append(&self, i: usize, at: u64, blob: &[u8]) -> &mut [u8] {
+        // SAFETY: the place is in the mapping, since the batch has room for the blob; whoever looks for it in the
+        // batch takes the lock that the caller holds, which keeps other savers out as well.
         unsafe {
             let to = self
                 .map
                 .as_ptr()
                 .add(i * BATCH_BYTES + at as usize * FILE_BLOCK);
             to.copy_from_nonoverlapping(blob.as_ptr(), blob.len());
+            std::slice::from_raw_parts_mut(to, blob.len())
         }
     }
 

@@ -56,7 +56,9 @@ impl FileStore {
         let blocks = &mut blocks[..count];
         let length = (end / FILE_BLOCK) as u64;
         let placed = match &mut scratch {
-            Some(scratch) if length > 0 => self.place(blocks, image, &scratch.parts().wire[..end]),
+            Some(scratch) if length > 0 => {
+                self.place(blocks, image, &mut scratch.parts().wire[..end])
+            }
             _ => Ok(0),
         };
         drop(scratch);
@@ -83,7 +85,7 @@ impl FileStore {
         &self,
         blocks: &mut [Block],
         image: &Image<'_>,
-        wire: &[u8],
+        wire: &mut [u8],
     ) -> Result<u64, SaveError> {
         let medium = self
             .medium()
@@ -115,11 +117,12 @@ impl FileStore {
         }
     }
 
-    /// Writes what is too large to wait, and answers its first block.
-    fn write(&self, medium: &Medium<'_>, wire: &[u8]) -> Result<u64, SaveError> {
+    /// Writes what is too large to wait, and answers its first block. In `wire` it is then as it is in the file.
+    fn write(&self, medium: &Medium<'_>, wire: &mut [u8]) -> Result<u64, SaveError> {
         let length = (wire.len() / FILE_BLOCK) as u64;
         let start = self.blocks().alloc(length).ok_or(SaveError::Full)?;
         let blocks = start..start + length;
+        self.cipher.seal(medium.file, start, wire);
         let written = io::write_all(medium.fd, wire, start * FILE_BLOCK as u64);
         self.clusters.forget(medium.file, &blocks);
         written.map_err(|errno| {

@@ -73,12 +73,23 @@ pub fn ram(max_bytes: Option<u64>) -> CompressedRam {
 }
 
 pub fn file(dir: &Path, max_bytes: Option<u64>) -> FileStore {
+    FileStore::create(&config(dir, max_bytes)).unwrap()
+}
+
+pub fn encrypted(dir: &Path, max_bytes: Option<u64>) -> FileStore {
     let config = FileStoreConfig {
+        encrypt: true,
+        ..config(dir, max_bytes)
+    };
+    FileStore::create(&config).unwrap()
+}
+
+fn config(dir: &Path, max_bytes: Option<u64>) -> FileStoreConfig {
+    FileStoreConfig {
         max_bytes,
         force_tmpfs: true,
         ..FileStoreConfig::in_directory(dir)
-    };
-    FileStore::create(&config).unwrap()
+    }
 }
 
 /// One of each kind, with little room when `max_bytes` says so.
@@ -86,6 +97,7 @@ pub fn stores(dir: &Path, max_bytes: Option<u64>) -> Vec<(&'static str, Box<dyn 
     vec![
         ("ram", Box::new(ram(max_bytes))),
         ("file", Box::new(file(dir, max_bytes))),
+        ("encrypted file", Box::new(encrypted(dir, max_bytes))),
         (
             "spill",
             Box::new(Spill::new(

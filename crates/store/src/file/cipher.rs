@@ -1,0 +1,139 @@
+//! What lies in the file, unreadable to everybody else.
+//!
+//! Memory holds what a program would never write down: keys, passwords, other people's data. A file that memory flows
+//! to can outlive the process, as blocks of a disk that nobody has overwritten, if not by its name. So a store may
+//! encrypt all that it writes, by a key that it draws for itself and that is nowhere but in its memory: with the process
+//! goes the key, and what is left of the file is noise.
+//!
+//! # How
+//! AES-256 in XTS mode, as disks are encrypted (IEEE 1619), with a block of the file for a sector. Its tweak is the
+//! block's number with that of the file it is in, so equal blocks at two places are different there, and a child that
+//! writes a file of its own uses no tweak of its parent's. A block is as long as before, so everything else stays as it
+//! is: places, batches, clusters.
+//!
+//! Bytes are encrypted on their way to where they wait for the file, or into it, and decrypted when they are handed out
+//! to whoever restores a slot: what waits in a batch, and what is kept beside (`clusters.rs`), is as it is in the file.
+//! It takes 3 µs for 4 KiB each way, where a read takes 40 and more.
+//!
+//! # What it does not do
+//! XTS hides contents, not when a block changes, and does not prove that it is the one that was written. That is what
+//! checksums are for: they are of the plain bytes, keyed with a secret, and kept in memory, so a block that was changed
+//! or put back as it was before is noticed as damage. (They are XXH3, made against accidents; whoever can write to the
+//! file and see what becomes of it many times over is beyond what is promised here.) Compressed sizes can be told from
+//! what lies in the file. Memory itself, and the machine's own swap if it has any, are as they are.
+
+use super::alloc::FILE_BLOCK;
+use super::{GENERATION_SHIFT, GENERATIONS};
+use aes::Aes256;
+use aes::cipher::KeyInit;
+use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
+use xts_mode::{Xts128, get_tweak_default};
+
+const KEY: usize = 32;
+
+/// Encrypts and decrypts blocks of the file, or leaves them as they are.
+pub(crate) struct Cipher(Option<Xts128<Aes256>>);
+
+impl Cipher {
+    /// Leaves everything as it is.
+    pub(super) const fn none() -> Self {
+        Self(None)
+    }
+
+    /// With a key of its own.
+    pub(super) fn random() -> Result<Self, Errno> {
+        let mut keys = [0; 2 * KEY];
+        let mut filled = 0;
+        while filled < keys.len() {
+            match getrandom(&mut keys[filled..], GetRandomFlags::empty()) {
+                Ok(more) => filled += more,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        let made = Self::with_keys(&keys);
+        // Not left on the stack. The schedules are erased with the store.
+        keys.fill(0);
+        std::hint::black_box(&mut keys);
+        made.ok_or(Errno::INVAL)
+    }
+
+    fn with_keys(keys: &[u8; 2 * KEY]) -> Option<Self> {
+        let (data, tweak) = keys.split_at(KEY);
+        let cipher = |key| Aes256::new_from_slice(key).ok();
+        Some(Self(Some(Xts128::new(cipher(data)?, cipher(tweak)?))))
+    }
+
+    /// Whether there is a key.
+    pub(super) fn is_some(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Encrypts whole blocks that begin with block `first` of a file.
+    pub(super) fn seal(&self, file: usize, first: u64, blocks: &mut [u8]) {
+        if let Some(xts) = &self.0 {
+            xts.encrypt_area(blocks, FILE_BLOCK, sector(file, first), get_tweak_default);
+        }
+    }
+
+    /// Decrypts whole blocks that begin with block `first` of a file.
+    pub(super) fn open(&self, file: usize, first: u64, blocks: &mut [u8]) {
+        if let Some(xts) = &self.0 {
+            xts.decrypt_area(blocks, FILE_BLOCK, sector(file, first), get_tweak_default);
+        }
+    }
+}
+
+/// No other block of any file has this number.
+fn sector(file: usize, block: u64) -> u128 {
+    debug_assert!(file < GENERATIONS && block < 1 << GENERATION_SHIFT);
+    (file as u128) << GENERATION_SHIFT | u128::from(block)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// IEEE 1619-2007, annex B, vector 10: XTS-AES-256 of sector 0xff, whose first 32 bytes follow from its first two
+    /// blocks alone.
+    #[test]
+    fn it_is_what_the_standard_says() {
+        let mut keys = [0; 2 * KEY];
+        keys[..KEY].copy_from_slice(&hex(
+            "2718281828459045235360287471352662497757247093699959574966967627",
+        ));
+        keys[KEY..].copy_from_slice(&hex(
+            "3141592653589793238462643383279502884197169399375105820974944592",
+        ));
+        let cipher = Cipher::with_keys(&keys).unwrap();
+        let mut block: Vec<u8> = (0..FILE_BLOCK).map(|n| n as u8).collect();
+        cipher.seal(0, 0xff, &mut block);
+        let begins = hex("1c3b3a102f770386e4836c99e370cf9bea00803f5e482357a4ae12d414a3e63b");
+        assert_eq!(block[..32], begins[..]);
+        cipher.open(0, 0xff, &mut block);
+        assert!(block.iter().enumerate().all(|(n, &byte)| byte == n as u8));
+    }
+
+    fn hex(text: &str) -> Vec<u8> {
+        let digits = |at| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
+        (0..text.len()).step_by(2).map(digits).collect()
+    }
+
+    #[test]
+    fn places_files_and_keys_make_a_difference() {
+        let (one, other) = (Cipher::random().unwrap(), Cipher::random().unwrap());
+        let sealed = |cipher: &Cipher, file, first| {
+            let mut blocks = vec![7; 2 * FILE_BLOCK];
+            cipher.seal(file, first, &mut blocks);
+            blocks
+        };
+        let blocks = sealed(&one, 0, 5);
+        assert!(blocks[..FILE_BLOCK] != blocks[FILE_BLOCK..]);
+        assert_eq!(blocks[FILE_BLOCK..], sealed(&one, 0, 6)[..FILE_BLOCK]);
+        for different in [sealed(&one, 1, 5), sealed(&other, 0, 5)] {
+            assert!(blocks != different);
+        }
+        assert_eq!(sealed(&Cipher::none(), 0, 5), vec![7; 2 * FILE_BLOCK]);
+    }
+}

@@ -28,8 +28,9 @@
  *   meanwhile is the caller's business, and each call says what it asks.
  * - Faults are resolved by the thread that has them, in a handler of SIGBUS. So threads that touch a region must
  *   leave SIGBUS unblocked, and memory that is passed to a system call must be pinned, or the call fails with EFAULT.
- *   With `.delivery = "handler"` a thread of the pond's resolves faults instead: each takes longer, and none of this
- *   is asked.
+ *   Nobody may take that handler away later; one that was there before is called for what is not ours. With
+ *   `.delivery = "handler"` a thread of the pond's resolves faults instead: each takes longer, and none of this is
+ *   asked.
  * - A child of fork() has none of the pond: its calls return MILLPOND_FORKED, what it frees stays its parent's, and a
  *   touch of a region ends it. It may open a pond of its own.
  * - If the store cannot give a page back, it is lost, and a touch of it raises SIGBUS; `millpond_region_populate`
@@ -177,7 +178,7 @@ int millpond_avoided(millpond *pond, uint64_t more, double *share);
  */
 int millpond_region_new(millpond *pond, size_t len, const char *order, millpond_region **region);
 
-/* The first byte; the length. Null and 0 for null. */
+/* The first byte; the length. Null and 0 for null, and in a forked child. */
 void *millpond_region_data(const millpond_region *region);
 size_t millpond_region_size(const millpond_region *region);
 

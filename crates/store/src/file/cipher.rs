@@ -2,8 +2,8 @@
 //!
 //! Memory holds what a program would never write down: keys, passwords, other people's data. A file that memory flows
 //! to can outlive the process, as blocks of a disk that nobody has overwritten, if not by its name. So a store may
-//! encrypt all that it writes, by a key that it draws for itself and that is nowhere but in its memory: with the process
-//! goes the key, and what is left of the file is noise.
+//! encrypt all that it writes, by a key that it draws for itself and that is nowhere but in its memory: with the
+//! process goes the key, and what is left of the file is noise.
 //!
 //! # How
 //! AES-256 in XTS mode, as disks are encrypted (IEEE 1619), with a block of the file for a sector. Its tweak is the

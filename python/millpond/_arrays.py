@@ -1,0 +1,149 @@
+"""What can be said about an array, or a view of one, that lies in a pond.
+
+An array knows its region through its bases, so nothing but the array is needed: `pin(a[100:200])`.
+The bytes of an array are those from its first to behind its last one; for a view with gaps, such as
+a column, that takes the gaps along.
+
+*Rounding.* Memory is managed by pages of 4096 bytes. Hints and pins take every page that the bytes
+touch. What forgets contents takes only pages that lie wholly inside, so that a neighbour's bytes
+stay; it says how many bytes that were.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ._errors import InvalidError
+from ._lease import find
+from ._pin import Pin
+from ._region import Region
+from ._size import PAGE
+
+
+class _Place(NamedTuple):
+    region: Region
+    first: int
+    """Offset of the array's first element."""
+    begin: int
+    """Offset of its lowest byte."""
+    end: int
+    """Offset behind its highest byte."""
+
+
+def _place(array: np.ndarray) -> _Place:
+    region = region_of(array)
+    first = array.__array_interface__["data"][0] - region.address
+    if array.size == 0:
+        return _Place(region, first, first, first)
+    reach = [
+        (length - 1) * stride for length, stride in zip(array.shape, array.strides) if length > 1
+    ]
+    begin = first + sum(step for step in reach if step < 0)
+    end = first + sum(step for step in reach if step > 0) + array.itemsize
+    return _Place(region, first, begin, end)
+
+
+def region_of(array: Any) -> Region:
+    """The region that an array lies in.
+
+    Raises `InvalidError` for an array that lies elsewhere, as every result of arithmetic does, and
+    `TypeError` for what is no array.
+
+    >>> pond = millpond.Pond("16M")
+    >>> numbers = pond.zeros(1000)
+    >>> millpond.region_of(numbers[10:20]).size
+    8000
+    """
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"an array is wanted, not {type(array).__name__}")
+    lease = find(array)
+    if lease is None:
+        raise InvalidError(
+            "the array does not lie in a pond: make it by one (zeros, array, ...), and give "
+            "results a place there (out=, [...] =)"
+        )
+    return lease.region
+
+
+def snapshot(array: np.ndarray) -> np.ndarray:
+    """A copy of the array as it is now, of the same shape, dtype and strides.
+
+    Nothing is copied until one of the two is touched, page by page. The whole of the array's region
+    is taken along; nobody may write there meanwhile. Raises as `Region.snapshot` does.
+
+    >>> pond = millpond.Pond("16M")
+    >>> numbers = pond.full(1000, 1)
+    >>> before = millpond.snapshot(numbers)
+    >>> numbers[:] = 2
+    >>> int(before.sum()), int(numbers.sum())
+    (1000, 2000)
+    """
+    place = _place(array)
+    data = np.asarray(place.region.snapshot())
+    return np.ndarray(array.shape, array.dtype, data, place.first, array.strides)
+
+
+def pin(array: np.ndarray) -> Pin[np.ndarray]:
+    """Brings the array's bytes in and keeps them in RAM until the pin is released.
+
+    As a context manager it gives the array. Raises `OverBudget` for more than the budget holds,
+    `Lost` where the store cannot give a page back.
+
+    >>> pond = millpond.Pond("16M")
+    >>> numbers = pond.zeros(1000)
+    >>> with millpond.pin(numbers[:10]) as some, open("/dev/zero", "rb") as file:
+    ...     file.readinto(some)
+    80
+    """
+    place = _place(array)
+    if place.begin == place.end:
+        return Pin(array, None, place.region)
+    return place.region._pin(array, place.begin, place.end - place.begin)
+
+
+def prefetch(array: np.ndarray) -> None:
+    """Brings the array's bytes in, as far as the budget holds them at once.
+
+    Raises `Lost` where the store cannot give a page back.
+    """
+    place = _place(array)
+    if place.begin < place.end:
+        place.region.populate(place.begin, place.end - place.begin)
+
+
+def advise(array: np.ndarray, advice: str) -> None:
+    """A hint about the array's bytes: a word of `Region.advise`, and its errors.
+
+    >>> pond = millpond.Pond("16M")
+    >>> millpond.advise(pond.zeros(1000), "sequential")
+    """
+    place = _place(array)
+    if place.begin < place.end:
+        place.region.advise(advice, place.begin, place.end - place.begin)
+
+
+def discard(array: np.ndarray) -> int:
+    """Forgets the whole pages among the array's bytes, and says how many bytes those are.
+
+    They read as zeros and take neither RAM nor store. What the array has of the pages at its ends
+    stays as it is, unless an end is the region's. No other thread may use the array meanwhile.
+    Raises `InvalidError` for an array that is not contiguous, `Pinned`, `Lost`.
+
+    >>> pond = millpond.Pond("16M")
+    >>> numbers = pond.full(1024, 7)
+    >>> millpond.discard(numbers[1:]), numbers[[0, 511, 512, 1023]].tolist()
+    (4096, [7, 7, 0, 0])
+    """
+    place = _place(array)
+    if not (array.flags.c_contiguous or array.flags.f_contiguous):
+        raise InvalidError("the array has gaps, whose bytes would go, too: give a view without any")
+    if not array.flags.writeable:
+        raise InvalidError("the array is read-only: give one that can be written")
+    begin = -(-place.begin // PAGE) * PAGE
+    end = place.end if place.end == place.region.size else place.end // PAGE * PAGE
+    if begin >= end:
+        return 0
+    place.region.discard(begin, end - begin)
+    return end - begin

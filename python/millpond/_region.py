@@ -1,0 +1,204 @@
+"""Regions: memory of a pond by the byte, and arrays over it.
+
+A region is memory at a fixed address. Arrays are made over it by `array`, as many as wanted, and
+hold it: its memory is given back when the last array over it goes, and the region object itself.
+That happens in the background, a pointer for each gigabyte at once (`Pond.quiesce` waits for it).
+
+*Resizing.* `grow` and `shrink` are refused while there are arrays, since these would point to where
+nothing is any more; no array is made while one of them is under way. That is a flag and not a lock:
+who comes too late is told, and nobody waits for anybody.
+
+*Fork.* The memory is not there in a child. Arrays that a child has inherited can be deleted; to
+read one ends it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Optional
+
+import numpy as np
+
+from ._errors import Busy, InvalidError
+from ._figures import RegionStats
+from ._handle import Handle
+from ._lease import Lease
+from ._library import library, made
+from ._prototypes import RegionStatsStruct, sized
+from ._ranges import Ranges
+from ._shape import Order, Shape, resolved
+from ._size import Size, parse
+
+if TYPE_CHECKING:
+    from ._group import Group
+    from ._pond import Pond
+
+
+class Region(Ranges):
+    """Memory of a pond. `Pond.region` makes one, and `snapshot`.
+
+    >>> with millpond.Pond("16M") as pond:
+    ...     region = pond.region("1M")
+    >>> numbers = region.array("i4", (256, 1024))
+    >>> numbers[3, 4] = 7
+    >>> numbers.nbytes == region.size, int(numbers.sum())
+    (True, 7)
+    """
+
+    def __init__(self, pond: Pond, pointer: int) -> None:
+        free = library().millpond_region_free_async
+        self._handle = Handle(pointer, free, "region", at_exit=False)
+        self._pond = pond
+        self._lock = threading.Lock()
+        self._leased: Optional[weakref.ref[Lease]] = None
+        self._resizing = False
+
+    @property
+    def pond(self) -> Pond:
+        """The pond that it is of."""
+        return self._pond
+
+    @property
+    def address(self) -> int:
+        """Address of the first byte; it stays the same unless the region grows."""
+        self._handle.require_own()
+        with self._handle as pointer:
+            return int(library().millpond_region_data(pointer))
+
+    def array(
+        self,
+        dtype: Any = np.uint8,
+        shape: Optional[Shape] = None,
+        *,
+        offset: Size = 0,
+        order: Order = "C",
+    ) -> np.ndarray:
+        """An array over the bytes from `offset` on; `order` is that of its axes, "C" or "F".
+
+        Without a shape it has one axis, of as many elements as there is room for. Raises
+        `InvalidError` where it does not fit or the dtype refers to Python objects.
+        """
+        if order not in ("C", "F"):
+            raise InvalidError(f'an order of {order!r} is none: give "C" (rows) or "F" (columns)')
+        begin = parse(offset, "an offset")
+        data = self._bytes()
+        if shape is None:
+            itemsize = resolved(1, dtype).nbytes
+            shape = max(data.size - begin, 0) // itemsize if itemsize else 0
+        form = resolved(shape, dtype)
+        if begin + form.nbytes > data.size:
+            raise InvalidError(
+                f"an array of {form.nbytes} bytes at offset {begin} is beyond the region's "
+                f"{data.size}: make it smaller, or the region larger"
+            )
+        return np.ndarray(form.shape, form.dtype, data, begin, order=order)
+
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> np.ndarray:
+        """`np.asarray(region)`: the bytes, in place."""
+        data = self._bytes()
+        if copy or (dtype is not None and np.dtype(dtype) != data.dtype):
+            if copy is False:
+                raise InvalidError(f"bytes become {dtype} only by a copy: call .array({dtype!r})")
+            return np.array(data, dtype=dtype)
+        return data
+
+    def _bytes(self) -> np.ndarray:
+        self._handle.require_own()
+        with self._handle:
+            fresh = Lease(self)
+            reference = weakref.ref(fresh)
+            with self._lock:
+                lease = self._leased() if self._leased is not None else None
+                if lease is None and not self._resizing:
+                    lease, self._leased = fresh, reference
+            if lease is None:
+                raise Busy("another thread grows, shrinks or frees the region: try again later")
+            # Now that there is a lease, it stays where it is.
+            lease.show(self.address, self.size)
+            return np.asarray(lease)
+
+    def snapshot(self) -> Region:
+        """A region with what this one holds now; both share what neither has written since.
+
+        Nobody may write to this one meanwhile. It takes twice the length in addresses. Raises
+        `Pinned`, `NoAddresses`, and `Refused` on a kernel that cannot move page tables.
+        """
+        with self._handle as pointer:
+            return Region(self._pond, made("millpond_region_snapshot", pointer))
+
+    def grow(self, size: Size) -> None:
+        """Makes it `size` bytes long; what is new reads as zeros.
+
+        Nothing is copied, and the address may change. Raises `Busy` while there are arrays over it,
+        `InvalidError` for a smaller size, `NoAddresses`, and `Pinned` where it has to move.
+        """
+        self._resize("grow", size)
+
+    def shrink(self, size: Size) -> None:
+        """Makes it `size` bytes long; what was beyond is forgotten.
+
+        Raises `Busy` while there are arrays over it, `InvalidError` for zero or a larger size,
+        `Pinned`, and `Volatile` for a volatile range that is only partly beyond.
+        """
+        self._resize("shrink", size)
+
+    def _resize(self, how: str, size: Size) -> None:
+        wanted = parse(size)
+        self._begin_resizing(how)
+        try:
+            self._call(how, wanted)
+        finally:
+            self._resizing = False
+
+    def _begin_resizing(self, how: str) -> None:
+        self._handle.require_own()
+        with self._lock:
+            busy = self._resizing
+            arrays = self._leased is not None and self._leased() is not None
+            if not busy and not arrays:
+                self._resizing = True
+        if busy:
+            raise Busy(f"another thread grows, shrinks or frees the region: {how} it afterwards")
+        if arrays:
+            raise Busy(f"arrays lie in the region: to {how} it, delete them and all views of them")
+
+    def set_group(self, group: Optional[Group]) -> None:
+        """Makes it a group's, with all that it has; None: the pond's.
+
+        Raises `Removed`, `OtherPond`, `Busy`.
+        """
+        if group is None:
+            self._call("set_group", None)
+        else:
+            with group._handle as its:
+                self._call("set_group", its)
+
+    def stats(self) -> RegionStats:
+        """How much of it is where. Takes time in proportion to its length."""
+        raw = sized(RegionStatsStruct)
+        self._call("stats", ctypes.byref(raw))
+        return RegionStats(*(getattr(raw, name) for name in RegionStats._fields))
+
+    def free(self) -> None:
+        """Ends it now instead of with its last reference; a second time is nothing.
+
+        A pin keeps its pages until it is released. Raises `Busy` while there are arrays over it.
+        """
+        if self._handle.closed:
+            return
+        if not self._handle.inherited:
+            # Never taken back: no array can be made over it from here on.
+            self._begin_resizing("free")
+        self._handle.close()
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __repr__(self) -> str:
+        if self._handle.closed:
+            return "<millpond.Region (freed)>"
+        if self._handle.inherited:
+            return "<millpond.Region (a parent process's)>"
+        return f"<millpond.Region of {self.size} bytes at {self.address:#x}>"

@@ -1,0 +1,236 @@
+"""Threads, forks, and the end of the interpreter."""
+
+import gc
+import multiprocessing
+import signal
+import threading
+import unittest
+import warnings
+
+import numpy as np
+
+import millpond
+
+from .support import MIB, PondCase, in_child, python
+
+
+class Threads(PondCase):
+    def run_all(self, *acts):
+        failures = []
+
+        def guarded(act):
+            try:
+                act()
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=guarded, args=(act,)) for act in acts]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
+
+    def test_each_with_a_part_of_one_array(self):
+        numbers = self.pond.zeros((4, 32 * MIB // 8), np.int64)
+
+        def work(row):
+            numbers[row] = np.arange(numbers.shape[1]) + row
+            for _ in range(2):
+                self.assertTrue((numbers[row] == np.arange(numbers.shape[1]) + row).all())
+
+        self.run_all(*(lambda row=row: work(row) for row in range(4)))
+
+    def test_making_and_dropping_beside_calls(self):
+        def work(seed):
+            random = np.random.default_rng(seed)
+            for turn in range(60):
+                numbers = self.pond.full(int(random.integers(1, MIB)), turn, np.uint8)
+                with millpond.pin(numbers[:4096]):
+                    numbers[:10] = turn
+                copy = millpond.snapshot(numbers)
+                numbers[:] = 255
+                self.assertTrue((copy == turn).all())
+                self.pond.stats()
+                millpond.discard(numbers)
+
+        self.run_all(*(lambda seed=seed: work(seed) for seed in range(3)))
+        self.pond.quiesce()
+        self.assertEqual(self.pond.stats().resident, 0)
+
+    def test_closing_beside_calls(self):
+        for _ in range(20):
+            pond = millpond.Pond("16M", delivery="in-thread")
+            region = pond.region("1M")
+            started = threading.Barrier(3)
+
+            def call(pond=pond, region=region, started=started):
+                started.wait()
+                try:
+                    while True:
+                        pond.stats()
+                        region.populate()
+                except millpond.Closed:
+                    pass
+
+            def close(pond=pond, region=region, started=started):
+                started.wait()
+                region.free()
+                pond.close()
+
+            self.run_all(call, call, close)
+
+    def test_growing_beside_making_arrays(self):
+        region = self.pond.region("1M")
+        done = threading.Event()
+
+        def grow():
+            try:
+                for size in range(2, 200):
+                    try:
+                        region.grow(size * MIB)
+                    except millpond.Busy:
+                        pass
+            finally:
+                done.set()
+
+        def make():
+            while not done.is_set():
+                try:
+                    made = region.array()
+                except millpond.Busy:
+                    continue
+                made[:: 64 * 1024] = 1
+                del made
+
+        self.run_all(grow, make)
+
+
+class Forks(PondCase):
+    def test_a_child_can_drop_arrays_and_not_use_them(self):
+        numbers = self.pond.full(MIB, 7, np.uint8)
+        region = millpond.region_of(numbers)
+        pin = millpond.pin(numbers[:10])
+        group = self.pond.group("g")
+        shrinker = self.pond.shrinker(lambda: 0, lambda objects: 0)
+        child_has = [numbers, region, pin, group, shrinker]
+
+        def act():
+            nonlocal numbers, region, pin, group, shrinker
+            for call in (
+                self.pond.stats,
+                lambda: self.pond.zeros(1),
+                region.populate,
+                region.array,
+                region.snapshot,
+                lambda: region.grow("2M"),
+                lambda: millpond.pin(numbers),
+                lambda: millpond.snapshot(numbers),
+                group.stats,
+            ):
+                with self.assertRaises(millpond.Forked) as caught:
+                    call()
+                self.assertIn("parent", str(caught.exception))
+            shrinker.close()
+            pin.release()
+            child_has.clear()
+            numbers = region = pin = group = shrinker = None
+            gc.collect()
+            self.pond.close()
+            with millpond.Pond("16M") as own:
+                self.assertEqual(int(own.full(1000, 3).sum()), 3000)
+
+        self.assertEqual(in_child(act), 0)
+        self.assertTrue((numbers == 7).all())
+        with self.assertRaises(millpond.Pinned):
+            millpond.discard(numbers)
+        self.assertFalse(shrinker._handle.closed)
+
+    def test_a_touch_ends_the_child(self):
+        numbers = self.pond.full(MIB, 7, np.uint8)
+        self.assertIn(in_child(lambda: numbers[0]), (-signal.SIGSEGV, -signal.SIGBUS))
+        self.assertTrue((numbers == 7).all())
+
+    def test_multiprocessing(self):
+        numbers = self.pond.full(MIB, 7, np.uint8)
+        context = multiprocessing.get_context("fork")
+        queue = context.SimpleQueue()
+
+        def work(holder):
+            try:
+                millpond.prefetch(holder[0])
+            except millpond.Forked as error:
+                queue.put(str(error))
+            holder.clear()
+            gc.collect()
+            queue.put("dropped")
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = context.Process(target=work, args=([numbers],))
+            child.start()
+        child.join()
+        self.assertEqual(child.exitcode, 0)
+        self.assertIn("parent", queue.get())
+        self.assertEqual(queue.get(), "dropped")
+        self.assertTrue((numbers == 7).all())
+
+    def test_a_lock_that_a_thread_held_is_no_harm(self):
+        region = self.pond.region("1M")
+        with region._handle._lock, region._lock, self.pond._handle._lock:
+
+            def act():
+                for call in (self.pond.stats, region.populate, region.array):
+                    with self.assertRaises(millpond.Forked):
+                        call()
+                region.free()
+                self.pond.close()
+
+            self.assertEqual(in_child(act), 0)
+        region.populate()
+
+
+class Exit(unittest.TestCase):
+    def ends_well(self, program):
+        ended = python(program)
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""), ended.stdout)
+
+    def test_with_everything_alive(self):
+        self.ends_well(
+            """
+import atexit, threading, numpy, millpond
+pond = millpond.Pond("16M")
+numbers = pond.full(8_000_000, 1.0)
+pin = millpond.pin(numbers[:10])
+snapshot = millpond.snapshot(pond.zeros(10))
+cache = list(range(1000))
+shrinker = pond.shrinker(lambda: len(cache), lambda objects: 0)
+class Last:
+    def __del__(self):
+        assert numbers.sum() == 8_000_000
+last = Last()
+atexit.register(lambda: numbers.sum())
+def touch():
+    while True:
+        numbers.sum()
+threading.Thread(target=touch, daemon=True).start()
+"""
+        )
+
+    def test_what_is_called_after_the_end_says_so(self):
+        self.ends_well(
+            """
+import atexit
+def late():
+    try:
+        pond.stats()
+    except millpond.Closed:
+        pass
+    assert numbers.sum() == 1000
+atexit.register(late)
+import millpond
+pond = millpond.Pond("16M")
+numbers = pond.full(1000, 1.0)
+"""
+        )

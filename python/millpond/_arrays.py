@@ -103,14 +103,19 @@ def pin(array: np.ndarray) -> Pin[np.ndarray]:
     return place.region._pin(array, place.begin, place.end - place.begin)
 
 
-def prefetch(array: np.ndarray) -> None:
+def prefetch(array: np.ndarray, *, wait: bool = True) -> None:
     """Brings the array's bytes in, as far as the budget holds them at once.
 
-    Raises `Lost` where the store cannot give a page back.
+    Without `wait` a thread of the pond's does it while the caller goes on; see `Region.prefetch`.
+    Raises `Lost` where the store cannot give a page back, and this waits for it.
+
+    >>> pond = millpond.Pond("16M")
+    >>> a = pond.zeros(1_000_000)
+    >>> millpond.prefetch(a[:1000], wait=False)
     """
     place = _place(array)
     if place.begin < place.end:
-        place.region.populate(place.begin, place.end - place.begin)
+        place.region.prefetch(place.begin, place.end - place.begin, wait=wait)
 
 
 def advise(array: np.ndarray, advice: str) -> None:

@@ -145,6 +145,16 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "millpond_region_populate": (STATUS, [_handle, c_size_t, c_size_t]),
     "millpond_region_pin": (STATUS, [_handle, c_size_t, c_size_t, _out]),
     "millpond_pin_free": (None, [_handle]),
+    "millpond_region_try_read": (
+        STATUS,
+        [_handle, c_size_t, c_void_p, c_size_t, POINTER(c_int)],
+    ),
+    "millpond_region_try_write": (
+        STATUS,
+        [_handle, c_size_t, c_void_p, c_size_t, POINTER(c_int)],
+    ),
+    "millpond_region_try_pin": (STATUS, [_handle, c_size_t, c_size_t, _out, POINTER(c_int)]),
+    "millpond_region_prefetch": (STATUS, [_handle, c_size_t, c_size_t]),
     "millpond_region_discard": (STATUS, [_handle, c_size_t, c_size_t]),
     "millpond_region_will_overwrite": (STATUS, [_handle, c_size_t, c_size_t]),
     "millpond_region_lazy_free": (STATUS, [_handle, POINTER(Range), c_size_t]),

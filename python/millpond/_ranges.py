@@ -43,7 +43,13 @@ class Ranges:
         """
         self._call("populate", *self._range(offset, size))
 
-    prefetch = populate
+    def prefetch(self, offset: Size = 0, size: Optional[Size] = None, *, wait: bool = True) -> None:
+        """Brings in what the range touches: `populate`, or, without `wait`, by a thread of the pond's.
+
+        That brings in one range after the other while the caller goes on. Of what is asked for
+        faster than it can be had the oldest is forgotten, and a page that was lost is passed over.
+        """
+        self._call("populate" if wait else "prefetch", *self._range(offset, size))
 
     def advise(self, advice: str, offset: Size = 0, size: Optional[Size] = None) -> None:
         """A hint about the pages that the range touches.

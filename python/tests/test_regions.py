@@ -1,5 +1,6 @@
 """What can be said about ranges and arrays, and regions that change their length."""
 
+import time
 import weakref
 
 import numpy as np
@@ -142,6 +143,13 @@ class Ranges(PondCase):
         self.assertGreaterEqual(region.stats().resident, 6 * MIB)
         millpond.advise(numbers, "willneed")
         self.assertEqual(region.stats().resident, 8 * MIB)
+        millpond.advise(numbers, "pageout")
+        self.assertEqual(region.stats().resident, 0)
+        region.prefetch(wait=False)
+        deadline = time.monotonic() + 20
+        while region.stats().resident < 8 * MIB:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
         region.prefetch()
         self.assertEqual(int(numbers.sum(dtype=np.int64)), 7 * 8 * MIB)
         with self.assertRaisesRegex(millpond.InvalidError, "'soon' is no advice: give one of"):

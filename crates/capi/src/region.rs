@@ -4,7 +4,7 @@ use crate::group::{Group, group};
 use crate::pond::{Pond, check_process, manager, order_policy, place};
 use crate::sized::{self, Structure};
 use crate::status::{Failure, answer, text};
-use millpond::{Advice, Contents, Manager, Pinned};
+use millpond::{Advice, Contents, Manager, PinGuard, Pinned};
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
 use std::ops::Range;
@@ -266,14 +266,138 @@ pub unsafe extern "C" fn millpond_region_pin(
         let place = unsafe { place(pin, "pin")? };
         let guard = pinned.pin(range(offset, len))?;
         let handle = handle.ok_or_else(|| Failure::invalid("null was passed for a region"))?;
-        *place = Box::into_raw(Box::new(Pin {
-            shared: Arc::clone(&handle.0),
-            pinned: ManuallyDrop::new(guard.leak()),
-        }));
+        *place = Pin::handle(handle, guard);
         Ok::<_, Failure>(())
     };
     // SAFETY: the caller's contract.
     unsafe { beside(region, keep) }
+}
+
+/// Where a call says whether it did what was asked.
+///
+/// # Safety
+/// Null, or writable.
+unsafe fn there<'a>(there: *mut c_int) -> Result<&'a mut c_int, Failure> {
+    // SAFETY: the caller's contract.
+    unsafe { there.as_mut() }
+        .ok_or_else(|| Failure::invalid("null was passed for where `there` goes"))
+}
+
+/// Refuses a copy to or from nowhere, and one that leaves the region, which the crate underneath takes for a mistake.
+fn check_copy(
+    region: &millpond::Region,
+    offset: usize,
+    buffer: *const c_void,
+    len: usize,
+) -> Result<(), Failure> {
+    if buffer.is_null() {
+        return Err(Failure::invalid("null was passed for a buffer"));
+    }
+    let range = range(offset, len);
+    match range.end <= region.len() {
+        true => Ok(()),
+        false => Err(Failure::invalid(format!(
+            "the range {}..{} is not within the region's {} bytes",
+            range.start,
+            range.end,
+            region.len()
+        ))),
+    }
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_try_read(
+    region: *const Region,
+    offset: usize,
+    buffer: *mut c_void,
+    len: usize,
+    there: *mut c_int,
+) -> c_int {
+    let copy = |region: &millpond::Region| {
+        // SAFETY: the caller's contract.
+        let there = unsafe { self::there(there)? };
+        check_copy(region, offset, buffer, len)?;
+        // SAFETY: as above.
+        let out = unsafe { std::slice::from_raw_parts_mut(buffer.cast(), len) };
+        *there = c_int::from(region.try_read(offset, out));
+        Ok::<_, Failure>(())
+    };
+    // SAFETY: the caller's contract.
+    unsafe { beside(region, copy) }
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_try_write(
+    region: *const Region,
+    offset: usize,
+    buffer: *const c_void,
+    len: usize,
+    there: *mut c_int,
+) -> c_int {
+    let copy = |region: &millpond::Region| {
+        // SAFETY: the caller's contract.
+        let there = unsafe { self::there(there)? };
+        check_copy(region, offset, buffer, len)?;
+        // SAFETY: as above; what other threads do with these bytes meanwhile is the caller's business.
+        *there = c_int::from(unsafe {
+            let data = std::slice::from_raw_parts(buffer.cast(), len);
+            region.try_write_shared(offset, data)
+        });
+        Ok::<_, Failure>(())
+    };
+    // SAFETY: the caller's contract.
+    unsafe { beside(region, copy) }
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_try_pin(
+    region: *const Region,
+    offset: usize,
+    len: usize,
+    pin: *mut *mut Pin,
+    there: *mut c_int,
+) -> c_int {
+    // SAFETY: the caller's contract.
+    let handle = unsafe { region.as_ref() };
+    let keep = |pinned: &millpond::Region| {
+        // SAFETY: the caller's contract.
+        let (place, there) = unsafe { (place(pin, "pin")?, self::there(there)?) };
+        let guard = pinned.try_pin(range(offset, len))?;
+        *there = c_int::from(guard.is_some());
+        if let (Some(guard), Some(handle)) = (guard, handle) {
+            *place = Pin::handle(handle, guard);
+        }
+        Ok::<_, Failure>(())
+    };
+    // SAFETY: the caller's contract.
+    unsafe { beside(region, keep) }
+}
+
+/// # Safety
+/// As [`millpond_region_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_region_prefetch(
+    region: *const Region,
+    offset: usize,
+    len: usize,
+) -> c_int {
+    // SAFETY: the caller's contract.
+    unsafe { beside(region, |region| region.prefetch(range(offset, len))) }
+}
+
+impl Pin {
+    fn handle(region: &Region, guard: PinGuard<'_>) -> *mut Self {
+        Box::into_raw(Box::new(Self {
+            shared: Arc::clone(&region.0),
+            pinned: ManuallyDrop::new(guard.leak()),
+        }))
+    }
 }
 
 impl Drop for Pin {

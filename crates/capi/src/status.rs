@@ -150,6 +150,7 @@ failures! {
     AdviseError {
         Populate(PopulateError::Lost { .. }) => Lost,
         Populate(_) => NoAddresses,
+        Thread { .. } => System,
         _ => Invalid,
     }
     PinError {

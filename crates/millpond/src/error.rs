@@ -455,6 +455,12 @@ pub enum AdviseError {
     /// A page could not be brought in.
     #[error(transparent)]
     Populate(#[from] PopulateError),
+    /// The thread that prefetches could not be started.
+    #[error("cannot start the thread that prefetches: {reason}")]
+    Thread {
+        /// What the system said.
+        reason: String,
+    },
 }
 
 /// Why a page could not be brought into memory.

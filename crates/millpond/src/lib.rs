@@ -28,6 +28,7 @@ mod error;
 mod group;
 mod lazy;
 mod manager;
+mod no_wait;
 pub mod publish;
 mod region;
 mod region_builder;

@@ -89,6 +89,7 @@ impl Drop for Pond {
             return;
         }
         self.driver.stop_shrinking();
+        self.driver.stop_prefetching();
         self.driver.stop_freeing();
         self.driver.stop_housekeeping();
         if let Some(thread) = self.housekeeping.take() {

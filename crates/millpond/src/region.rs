@@ -1,5 +1,6 @@
 //! A region: memory of the program that need not fit in RAM.
 
+use crate::driver::operate::PinRefusal;
 use crate::driver::{Driver, fault_error};
 use crate::error::{AdviseError, DiscardError, PinError, PopulateError};
 use crate::manager::Pond;
@@ -289,36 +290,45 @@ impl Region {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn pin(&self, range: Range<usize>) -> Result<PinGuard<'_>, PinError> {
+        let pinned = self.pin_with(range, Driver::pin)?;
+        Ok(pinned.unwrap_or_else(|| unreachable!("a pin that may wait is had or refused")))
+    }
+
+    /// Pins by what `pin` does, which may say that it did not.
+    pub(crate) fn pin_with(
+        &self,
+        range: Range<usize>,
+        pin: impl FnOnce(&Driver, PageRange) -> Result<bool, PinRefusal>,
+    ) -> Result<Option<PinGuard<'_>>, PinError> {
         let (start, end, len) = (range.start, range.end, self.len);
         if start >= end || end > len {
             return Err(PinError::BadRange { start, end, len });
         }
         let pages = self.pages(&range);
-        let driver = self.pond.driver();
-        driver
-            .room_to_pin(pages)
-            .map_err(|ram| PinError::OverBudget {
+        let refused = |refusal| match refusal {
+            PinRefusal::NoRoom(ram) => PinError::OverBudget {
                 bytes: pages.len.bytes(),
                 ram,
-            })?;
-        driver
-            .operate(pages, |range| Event::Pin { range })
-            .map_err(|refusal| match refusal {
-                Refusal::PinOverflow { page } => PinError::TooOften {
-                    offset: self.offset(page),
-                },
-                Refusal::Poisoned { page } => PopulateError::Lost {
-                    offset: self.offset(page),
-                }
-                .into(),
-                Refusal::OutOfRecords => PopulateError::OutOfRecords.into(),
-                other => unreachable!("{other:?} for a range inside a region"),
-            })?;
+            },
+            PinRefusal::Core(Refusal::PinOverflow { page }) => PinError::TooOften {
+                offset: self.offset(page),
+            },
+            PinRefusal::Core(Refusal::Poisoned { page }) => PopulateError::Lost {
+                offset: self.offset(page),
+            }
+            .into(),
+            PinRefusal::Core(Refusal::OutOfRecords) => PopulateError::OutOfRecords.into(),
+            PinRefusal::Core(other) => unreachable!("{other:?} for a range inside a region"),
+        };
+        let pinned = pin(self.pond.driver(), pages).map_err(refused)?;
+        if !pinned {
+            return Ok(None);
+        }
         self.guards.fetch_add(1, Ordering::Relaxed);
-        Ok(PinGuard {
+        Ok(Some(PinGuard {
             region: self,
             pages,
-        })
+        }))
     }
 
     /// Lets go of what was pinned by a guard of this region that was [leaked](PinGuard::leak).
@@ -378,6 +388,7 @@ impl Region {
         // SAFETY: the region is not used again, so the handle leaves it once.
         let pond = unsafe { std::ptr::read(&region.pond) };
         if pond.is_ours() {
+            pond.driver().forget_prefetches(region.range);
             pond.driver().free_async((region.id, region.range));
         }
     }
@@ -489,6 +500,7 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         if self.pond.is_ours() {
+            self.pond.driver().forget_prefetches(self.range);
             self.pond.driver().drop_region((self.id, self.range));
         }
     }

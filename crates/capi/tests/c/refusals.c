@@ -52,6 +52,12 @@ static void ranges(millpond *pond) {
     REFUSED(millpond_region_advise(region, 0, 8 * MIB, MILLPOND_COLD), MILLPOND_INVALID, "not within");
     REFUSED(millpond_region_advise(region, 0, MIB, (enum millpond_advice)6), MILLPOND_INVALID, "6 is no advice");
     REFUSED(millpond_region_pin(region, 0, 8 * MIB, &pin), MILLPOND_INVALID, "not within");
+    REFUSED(millpond_region_try_pin(region, 0, 8 * MIB, &pin, &purged), MILLPOND_INVALID, "not within");
+    REFUSED(millpond_region_try_pin(region, 0, PAGE, &pin, NULL), MILLPOND_INVALID, "`there`");
+    REFUSED(millpond_region_try_read(region, 4 * MIB - 1, bytes, 2, &purged), MILLPOND_INVALID, "not within");
+    REFUSED(millpond_region_try_read(region, 0, NULL, 2, &purged), MILLPOND_INVALID, "a buffer");
+    REFUSED(millpond_region_try_write(region, (size_t)-1, bytes, 2, &purged), MILLPOND_INVALID, "not within");
+    REFUSED(millpond_region_prefetch(region, 0, 8 * MIB), MILLPOND_INVALID, "not within");
     REFUSED(millpond_region_pin(region, 0, PAGE, NULL), MILLPOND_INVALID, "where the pin goes");
     REFUSED(millpond_region_lazy_free(region, &odd, 1), MILLPOND_UNALIGNED, "multiples of 4096");
     REFUSED(millpond_region_lazy_free_shared(region, &beyond, 1), MILLPOND_INVALID, "not within");

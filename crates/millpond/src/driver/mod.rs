@@ -22,8 +22,9 @@ mod kept;
 mod latency;
 mod lazy_free;
 pub(crate) mod lock;
-mod operate;
+pub(crate) mod operate;
 mod place;
+pub(crate) mod prefetch;
 mod reclaim;
 pub(crate) mod record;
 mod refault_cost;
@@ -149,6 +150,7 @@ pub(crate) struct Driver {
     store_failures: AtomicU64,
     children: fork::Children,
     stalls: stall::Stalls,
+    pub(crate) prefetcher: prefetch::Prefetcher,
     pub(crate) shrinkers: shrink::Shrinkers,
     /// Counters at the time that this process was forked, so that its own figures begin at zero.
     inherited: Ranked<VmStat>,
@@ -203,6 +205,7 @@ impl Driver {
             store_failures: AtomicU64::new(0),
             children: fork::Children::new(),
             stalls: stall::Stalls::new(),
+            prefetcher: prefetch::Prefetcher::default(),
             shrinkers: shrink::Shrinkers::new(),
             inherited: Ranked::new(Rank::Figures, VmStat::default()),
         }

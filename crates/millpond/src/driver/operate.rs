@@ -13,6 +13,19 @@ use millpond_core::{
     PageState, Refusal, Reply,
 };
 
+/// Why a range is not pinned.
+pub(crate) enum PinRefusal {
+    /// So many bytes are too few for it beside everything else.
+    NoRoom(u64),
+    Core(Refusal),
+}
+
+impl From<Refusal> for PinRefusal {
+    fn from(refusal: Refusal) -> Self {
+        Self::Core(refusal)
+    }
+}
+
 impl Driver {
     /// Sends `event` of `range`, again for the rest, until it is done.
     ///
@@ -129,15 +142,48 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether pinning these pages leaves a quarter of the budget, and of each max of their groups, to everything else;
-    /// what is too small if not.
-    pub(crate) fn room_to_pin(&self, pages: PageRange) -> Result<(), u64> {
+    /// Pins `range`: true.
+    pub(crate) fn pin(&self, range: PageRange) -> Result<bool, PinRefusal> {
         let _quiet = SignalsBlocked::new();
-        let _inside = self.gate.enter();
+        {
+            let _inside = self.gate.enter();
+            self.room_to_pin(range)?;
+        }
+        self.operate(range, |range| Event::Pin { range })?;
+        Ok(true)
+    }
+
+    /// Pins `range` if nothing of it has to be waited for; whether it did.
+    pub(crate) fn try_pin(&self, range: PageRange) -> Result<bool, PinRefusal> {
+        let _quiet = SignalsBlocked::new();
+        // Whoever closed it may have it for milliseconds.
+        let Some(_inside) = self.gate.try_enter() else {
+            return Ok(false);
+        };
+        self.room_to_pin(range)?;
+        let mut commands = Commands::new();
+        loop {
+            let reply = self.lock().handle(Event::Pin { range }, &mut commands);
+            let has_work = !commands.is_empty();
+            self.carry_out(&mut commands);
+            match reply {
+                Reply::Done => return Ok(true),
+                // Our own work, at the ends of the range, is no waiting.
+                Reply::Wait { .. } if has_work => {}
+                Reply::Wait { .. } | Reply::NeedsResident { .. } => return Ok(false),
+                Reply::Refused(refusal) => return Err(refusal.into()),
+                other => unreachable!("{other:?} is no answer to a pin"),
+            }
+        }
+    }
+
+    /// Whether pinning these pages leaves a quarter of the budget, and of each max of their groups, to everything else;
+    /// what is too small if not. For threads inside the gate.
+    fn room_to_pin(&self, pages: PageRange) -> Result<(), PinRefusal> {
         let stuck = self.lock().stats().nr_unevictable * PAGE_SIZE as u64;
         let ram = self.governor.ram();
         if stuck + pages.len.bytes() > ram / 4 * 3 {
-            return Err(ram);
+            return Err(PinRefusal::NoRoom(ram));
         }
         let core = self.lock();
         for group in core.group_path(core.group_at(pages.start)) {
@@ -147,7 +193,7 @@ impl Driver {
             let max = stat.limits.max.bytes();
             let stuck = stat.vm.nr_unevictable * PAGE_SIZE as u64;
             if stuck + pages.len.bytes() > max / 4 * 3 {
-                return Err(max);
+                return Err(PinRefusal::NoRoom(max));
             }
         }
         Ok(())

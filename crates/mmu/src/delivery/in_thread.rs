@@ -28,7 +28,7 @@ use millpond_core::{Access, PAGE_SHIFT, PageIndex};
 use super::{FaultSink, Resolution};
 use crate::error::MmuError;
 use crate::report;
-use crate::uffd::zero;
+use crate::uffd::skip;
 
 /// Arenas with in-thread delivery that one process can have at once.
 const ARENAS: usize = 64;
@@ -144,7 +144,7 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut
     // SAFETY: the kernel passes a valid siginfo to a SA_SIGINFO handler, and an address for the codes above 0.
     let (code, addr) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     // SAFETY: the kernel passes the interrupted context to a SA_SIGINFO handler, which nobody else refers to.
-    if code > 0 && zero::skip(unsafe { &mut *context.cast::<libc::ucontext_t>() }) {
+    if code > 0 && skip::skip(unsafe { &mut *context.cast::<libc::ucontext_t>() }) {
         return;
     }
     let resolution = if code > 0 {

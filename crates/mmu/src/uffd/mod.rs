@@ -24,10 +24,12 @@ mod install_run;
 mod leaf;
 mod open;
 mod parts;
+mod peek;
+pub(crate) mod skip;
 mod take_out;
 mod transfer;
 mod zap;
-pub(crate) mod zero;
+mod zero;
 mod zeros;
 
 use std::sync::Mutex;

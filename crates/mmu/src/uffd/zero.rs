@@ -2,18 +2,13 @@
 //!
 //! Whether a page is mapped is known to the core, behind its lock; and a thread of the program that takes that lock has
 //! to block its signals first: two system calls, 0.65 µs, half of what zeroing 64 KiB costs. So a range that is given
-//! back is zeroed without asking. Where a page is missing, the fault must not bring in what is about to be dropped. The
-//! kernel has the same difficulty with user memory under a lock, and its answer is the exception table: an instruction
-//! that may fault has a place to go on at when it does. The table here has one line: the SIGBUS handler sends whoever
-//! faults in [`zero_if_mapped`] to the end that answers false ([`skip`]).
+//! back is zeroed without asking. Where a page is missing, the fault must not bring in what is about to be dropped: who
+//! faults here is sent to the end that answers false ([`skip`](super::skip)).
 //!
 //! The stores are those of any other writer of the program. A page that is being taken out meanwhile gets them before,
 //! or faults.
-//!
-//! With handler delivery no signal comes, and other processors have other registers: [`can_skip`] says no.
 
 use super::Uffd;
-use crate::delivery::Delivery;
 use millpond_core::PageRange;
 
 impl Uffd {
@@ -26,14 +21,15 @@ impl Uffd {
     pub unsafe fn zero_if_mapped(&self, at: PageRange) -> bool {
         // SAFETY: the caller's promise; with in-thread delivery the SIGBUS handler is in place, or there is no fault
         // yet.
-        self.delivery() == Delivery::InThread
-            && can_skip()
+        self.can_skip()
             && unsafe { zero_if_mapped(self.at(at.start) as *mut u8, at.len.bytes() as usize) }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod sys {
+    use super::super::skip::Line;
+
     core::arch::global_asm!(
         ".pushsection .text.millpond_zero, \"ax\", @progbits",
         ".hidden millpond_zero, millpond_zero_fault, millpond_zero_skip",
@@ -71,10 +67,6 @@ mod sys {
         safe fn millpond_zero_skip();
     }
 
-    pub(super) const fn can_skip() -> bool {
-        true
-    }
-
     /// # Safety
     /// As [`Uffd::zero_if_mapped`](super::Uffd::zero_if_mapped); `at` is aligned to a page, `len` pages and not 0.
     pub(super) unsafe fn zero_if_mapped(at: *mut u8, len: usize) -> bool {
@@ -83,35 +75,24 @@ mod sys {
         unsafe { millpond_zero(at, len) }
     }
 
-    /// Where a thread that faulted in [`zero_if_mapped`] goes on; false when it faulted elsewhere.
-    pub(crate) fn skip(context: &mut libc::ucontext_t) -> bool {
-        let at = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
-        let stores = millpond_zero as *const () as i64..millpond_zero_fault as *const () as i64;
-        let inside = stores.contains(at);
-        if inside {
-            *at = millpond_zero_skip as *const () as i64;
+    pub(in super::super) fn line() -> Line {
+        Line {
+            stores: millpond_zero as *const () as i64..millpond_zero_fault as *const () as i64,
+            end: millpond_zero_skip as *const () as i64,
         }
-        inside
     }
 }
 
 /// Other processors ask the core first: zeroing without doing so is a matter of speed.
 #[cfg(not(target_arch = "x86_64"))]
 mod sys {
-    pub(super) const fn can_skip() -> bool {
-        false
-    }
-
     /// # Safety
     /// None; never called.
     pub(super) unsafe fn zero_if_mapped(_at: *mut u8, _len: usize) -> bool {
         false
     }
-
-    pub(crate) fn skip(_context: &mut libc::ucontext_t) -> bool {
-        false
-    }
 }
 
-pub(crate) use sys::skip;
-use sys::{can_skip, zero_if_mapped};
+#[cfg(target_arch = "x86_64")]
+pub(super) use sys::line;
+use sys::zero_if_mapped;

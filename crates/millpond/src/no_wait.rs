@@ -1,0 +1,154 @@
+//! For threads that must not wait: what is there, and nothing else.
+//!
+//! A touch of memory that went to the store takes as long as the store does. A thread with a deadline would rather do
+//! something else meanwhile, or answer with what it has, and have somebody else bring the rest in. To ask whether a
+//! page is there would not help, as it may be gone a moment later. So these calls do what is wanted if it can be done
+//! at once, and say if not:
+//!
+//! | call | what it costs where all is there | delivery |
+//! | --- | --- | --- |
+//! | [`Region::try_read`], [`Region::try_write`] | a copy: no lock, no system call | in-thread |
+//! | [`Region::try_pin`] | two short locks, four system calls | both |
+//! | [`Region::prefetch`] | a place in a queue; a thread of the manager's brings it in | both |
+
+use crate::driver::Driver;
+use crate::driver::prefetch::{self, PrefetchError};
+use crate::error::{AdviseError, PinError};
+use crate::region::{PinGuard, Region};
+use std::ops::Range;
+
+impl Region {
+    /// Copies the bytes from `offset` on into `out`, if all of them are mapped now. If not (a page is in the store, in
+    /// limbo, or was never touched), or with handler delivery, where that cannot be found out without waiting, it
+    /// answers false, and `out` may hold a part.
+    ///
+    /// Such a read is not seen as a use of the page: what only such reads touch leaves memory as what is not used.
+    ///
+    /// # Panics
+    /// When the range leaves the region.
+    ///
+    /// ```
+    /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+    /// let mut region = manager.region(1 << 20)?;
+    /// let mut out = [0; 8];
+    /// assert!(!region.try_read(0, &mut out)); // never touched
+    /// region.as_mut_slice()[..8].fill(7);
+    /// assert!(region.try_read(0, &mut out));
+    /// assert_eq!(out, [7; 8]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use = "the bytes are there only if it says so"]
+    pub fn try_read(&self, offset: usize, out: &mut [u8]) -> bool {
+        let at = self.checked(offset, out.len());
+        // SAFETY: the range is inside the region, which is readable where it is mapped; `out` is no part of it, as
+        // nobody has a mutable slice of a region that is borrowed.
+        unsafe {
+            self.driver()
+                .mmu
+                .copy_if_mapped(at, out.as_mut_ptr(), out.len())
+        }
+    }
+
+    /// Copies `data` to the bytes from `offset` on, if all of them can be written at once. If not (as for
+    /// [`Region::try_read`]; also where a page is shared with a snapshot, or was lazily freed), it answers false, and a
+    /// part may have been written.
+    ///
+    /// # Panics
+    /// When the range leaves the region.
+    ///
+    /// ```
+    /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+    /// let mut region = manager.region(1 << 20)?;
+    /// assert!(!region.try_write(4096, &[7; 8]));
+    /// region.populate(4096..4104)?;
+    /// region.as_mut_slice()[4096] = 0; // what was only read is zeros that cannot be written
+    /// assert!(region.try_write(4096, &[7; 8]));
+    /// assert_eq!(region.as_slice()[4103], 7);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use = "the bytes were written only if it says so"]
+    pub fn try_write(&mut self, offset: usize, data: &[u8]) -> bool {
+        // SAFETY: `&mut self` makes this the only user of the bytes.
+        unsafe { self.try_write_shared(offset, data) }
+    }
+
+    /// [`Region::try_write`] for programs that share the region by its address.
+    ///
+    /// # Safety
+    /// No reference to bytes of the range may be alive: they change.
+    ///
+    /// # Panics
+    /// When the range leaves the region.
+    #[must_use = "the bytes were written only if it says so"]
+    pub unsafe fn try_write_shared(&self, offset: usize, data: &[u8]) -> bool {
+        let at = self.checked(offset, data.len());
+        // SAFETY: as in `try_read`, and the caller's contract.
+        unsafe {
+            self.driver()
+                .mmu
+                .copy_if_mapped(data.as_ptr(), at, data.len())
+        }
+    }
+
+    /// [`Region::pin`] of what is in memory already: `None` where it would have to wait. Between this and the end of
+    /// the guard no touch of the range faults, but that a page which is shared with a snapshot is copied by the first
+    /// write to it.
+    ///
+    /// A pin is exact to the page, so a large folio at an end of the range is split there: ask for what lies at
+    /// multiples of the folios' length where that matters.
+    ///
+    /// # Errors
+    /// As [`Region::pin`].
+    ///
+    /// ```
+    /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+    /// use millpond::Advice;
+    /// let mut region = manager.region(1 << 20)?;
+    /// region.as_mut_slice().fill(7);
+    /// assert!(region.try_pin(0..4096)?.is_some());
+    /// region.advise(0..1 << 20, Advice::PageOut)?;
+    /// assert!(region.try_pin(0..4096)?.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn try_pin(&self, range: Range<usize>) -> Result<Option<PinGuard<'_>>, PinError> {
+        self.pin_with(range, Driver::try_pin)
+    }
+
+    /// Asks that the pages that `range` touches be brought in, and returns: a thread of the manager's does it, one
+    /// range after the other. Of what is asked for faster than it can be had, the oldest is forgotten; a page that the
+    /// store lost is passed over.
+    ///
+    /// # Errors
+    /// A bad range, or the thread could not be started.
+    ///
+    /// ```
+    /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+    /// let mut region = manager.region(32 << 20)?;
+    /// region.as_mut_slice().fill(7);
+    /// region.prefetch(0..4096)?;
+    /// let mut out = [0; 8];
+    /// while !region.try_read(0, &mut out) {
+    ///     std::thread::yield_now(); // or something better to do
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn prefetch(&self, range: Range<usize>) -> Result<(), AdviseError> {
+        let (start, end, len) = (range.start, range.end, self.len());
+        if start >= end || end > len {
+            return Err(AdviseError::BadRange { start, end, len });
+        }
+        let asked = prefetch::ask(self.pond().driver(), self.pages(&range));
+        asked.map_err(|PrefetchError(reason)| AdviseError::Thread { reason })
+    }
+
+    /// The address of `offset`, from which `len` bytes are the region's.
+    fn checked(&self, offset: usize, len: usize) -> *mut u8 {
+        assert!(
+            offset <= self.len() && len <= self.len() - offset,
+            "{len} bytes from offset {offset} on are not in 0..{}",
+            self.len()
+        );
+        // SAFETY: the offset is in the region, or its end.
+        unsafe { self.as_ptr().add(offset) }
+    }
+}

@@ -1,0 +1,85 @@
+//! Copying memory that may not be there, without waiting for it.
+//!
+//! A thread that must not wait for a store wants to know whether what it needs is there, and asking first is of no use:
+//! it may be gone a moment later. So it copies, and is sent on where a page is missing ([`skip`](super::skip)): neither
+//! a lock nor a system call, and what it got was there.
+//!
+//! The bytes are read and written as by any other thread of the program. A page that is being taken out meanwhile is
+//! copied before that, or is missing; one that may not be written (shared with a snapshot, or lazily freed) is missing
+//! to who writes.
+
+use super::Uffd;
+
+impl Uffd {
+    /// Copies `len` bytes from `from` to `to`, of which one or both lie in the arena. False when a page is missing, or
+    /// when that cannot be found out here; a part may be copied then.
+    ///
+    /// # Safety
+    /// As [`std::ptr::copy_nonoverlapping`], but that memory of the arena may be absent.
+    #[must_use]
+    pub unsafe fn copy_if_mapped(&self, from: *const u8, to: *mut u8, len: usize) -> bool {
+        // SAFETY: the caller's promise; with in-thread delivery the SIGBUS handler is in place, or there is no fault
+        // yet.
+        self.can_skip() && (len == 0 || unsafe { sys::copy_if_mapped(from, to, len) })
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod sys {
+    use super::super::skip::Line;
+
+    core::arch::global_asm!(
+        ".pushsection .text.millpond_peek, \"ax\", @progbits",
+        ".hidden millpond_peek, millpond_peek_copy, millpond_peek_fault, millpond_peek_skip",
+        ".globl millpond_peek, millpond_peek_copy, millpond_peek_fault, millpond_peek_skip",
+        ".type millpond_peek, @function",
+        ".balign 64",
+        "millpond_peek:",
+        "    movq %rdx, %rcx",
+        // A fault here goes on at `millpond_peek_skip`.
+        "millpond_peek_copy:",
+        "    rep movsb",
+        "millpond_peek_fault:",
+        "    movl $1, %eax",
+        "    ret",
+        "millpond_peek_skip:",
+        "    xorl %eax, %eax",
+        "    ret",
+        ".size millpond_peek, . - millpond_peek",
+        ".popsection",
+        options(att_syntax)
+    );
+
+    unsafe extern "C" {
+        fn millpond_peek(to: *mut u8, from: *const u8, len: usize) -> bool;
+        safe fn millpond_peek_copy();
+        safe fn millpond_peek_fault();
+        safe fn millpond_peek_skip();
+    }
+
+    /// # Safety
+    /// As [`Uffd::copy_if_mapped`](super::Uffd::copy_if_mapped).
+    pub(super) unsafe fn copy_if_mapped(from: *const u8, to: *mut u8, len: usize) -> bool {
+        // SAFETY: the code above copies `len` bytes and touches only registers that a C function may change.
+        unsafe { millpond_peek(to, from, len) }
+    }
+
+    pub(in super::super) fn line() -> Line {
+        Line {
+            stores: millpond_peek_copy as *const () as i64..millpond_peek_fault as *const () as i64,
+            end: millpond_peek_skip as *const () as i64,
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod sys {
+    /// # Safety
+    /// None; never called.
+    pub(super) unsafe fn copy_if_mapped(_from: *const u8, _to: *mut u8, _len: usize) -> bool {
+        false
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use sys::line;

@@ -28,19 +28,15 @@
 //! first time misses in any size.
 //!
 //! # How many seats
-//! Memory has folios, the miniature the sampled part of them. That part is as many as the sample has among the folios
-//! that were touched for the first time, not as it should have: a sample with 3 % too many pages in a miniature of the
-//! right size misses where memory does not, whenever the program's set just fits. (As many as are in memory of the
-//! sample would be wrong, too: watched folios are seen in use more often than others, and stay.) What is freed and
-//! touched again is counted again, and few such pages could make up any part, so it is bounded by an eighth more or
-//! less than what should be.
+//! Memory has folios, the miniature the sampled [part](crate::sample) of them. (As many as are in memory of the sample
+//! would be wrong: watched folios are seen in use more often than others, and stay.)
 //!
 //! Folios that come in with a wanted one count as used, since they are expected to be: a window of eight that was one
 //! use of its first page would leave seven eighths of memory to what the miniature never hears of.
 //!
 //! # What it costs
 //! 128 to 256 of the folios that memory has room for are sampled. (Four times as many made 134 of 162 predictions come
-//! within a tenth, this made 137 then, and 145 now.) A reference to one of these goes through five miniatures; each has
+//! within a tenth, this made 137 then, and 146 now.) A reference to one of these goes through five miniatures; each has
 //! up to four seats of 24 bytes for each folio that it has room for, so all of them take 270 KB: those of the root
 //! group from the beginning, so that a budget is not eaten into later, those of other groups as folios come. The budget
 //! may change: the sample is chosen anew when it would be twice as large as it should be, or less than half, and the
@@ -53,18 +49,13 @@
 
 use crate::duel::{Duel, is_sampled, sample_bits};
 use crate::limits::{CURVE_FOLIOS, WATCHED_LEAST};
+use crate::sample::Part;
 use crate::workingset::Rule;
 
 /// By how much memory is imagined to be larger, in quarters of what it is: nothing first.
 pub const MORE: [u32; SIZES] = [0, 1, 2, 4, 8];
 /// Sizes of memory that are looked at.
 pub const SIZES: usize = 5;
-/// A sample's part of the folios is taken for at most so much off what it should be: one in so many.
-const OFF_MOST: u64 = 8;
-/// So many folios of the sample are taken for granted, lest the first few say what its part is.
-const GRANTED: u64 = 8;
-/// First touches that are remembered.
-const RECENT: u32 = 1 << 24;
 
 // Whoever is sampled is watched.
 const _: () = assert!(CURVE_FOLIOS <= WATCHED_LEAST);
@@ -113,8 +104,7 @@ pub(crate) struct Curve {
     miniatures: [Miniature; SIZES],
     /// One folio in two to the power of this is sampled.
     bits: u32,
-    /// First touches: of sampled folios, of all.
-    first: [u32; 2],
+    part: Part,
     /// References until what is missed counts.
     warming: u32,
 }
@@ -133,7 +123,7 @@ impl Curve {
         Self {
             miniatures: MORE.map(Miniature::new),
             bits: 0,
-            first: [0; 2],
+            part: Part::default(),
             warming: 0,
         }
     }
@@ -149,11 +139,7 @@ impl Curve {
         self.fit_sample(limit);
         let sampled = is_sampled(key, self.bits);
         if what == Use::First {
-            self.first[0] += u32::from(sampled);
-            self.first[1] += 1;
-            if self.first[1] >= RECENT {
-                self.first = self.first.map(|count| count / 2);
-            }
+            self.part.touched_first(sampled);
         }
         sampled
     }
@@ -196,22 +182,17 @@ impl Curve {
             return;
         }
         self.bits = fitting;
-        if self.first[1] == 0 {
+        if !self.part.is_known() {
             return;
         }
         self.miniatures.iter_mut().for_each(Miniature::clear);
-        self.first = [0; 2];
+        self.part = Part::default();
         self.warming = 4 * seats(CURVE_FOLIOS, MORE[SIZES - 1]);
     }
 
     /// How many of so many folios are in the sample.
     fn seats_for(&self, folios: u32) -> u32 {
-        let [sampled, all] = self.first.map(u64::from);
-        let (sampled, all) = (sampled + GRANTED, all + (GRANTED << self.bits));
-        let seats = u64::from(folios) * sampled / all;
-        let expected = u64::from(folios >> self.bits);
-        let off = expected / OFF_MOST;
-        seats.clamp(expected - off, expected + off).max(1) as u32
+        self.part.of(folios, self.bits)
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Which of two rules of replacement fits a program cannot be told from the faults that one of them causes: the rule in
 //! force decides which faults there are. So both are simulated, on the watched folios alone, each with as many seats as
-//! watched folios are in memory. That costs a few links a reference and no memory but these tables (24 bytes for each
-//! of up to four times as many seats), and it is exact but for the sample's size: a cache of 1/64 of the seats under
-//! 1/64 of the addresses, chosen by hash, misses as often as the whole.
+//! watched folios are in memory (`workingset.rs` says how they are counted). That costs a few links a reference and no
+//! memory but these tables (24 bytes for each of up to four times as many seats), and it is exact but for the sample's
+//! size: a cache of 1/64 of the seats under 1/64 of the addresses, chosen by hash, misses as often as the whole.
 //!
 //! - *recency* is LRU.
 //! - *reuse* is LIRS (Jiang and Zhang, 2002) with a thirty-second of the seats for folios that are on trial: a folio is

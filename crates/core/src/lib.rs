@@ -27,6 +27,7 @@ mod places;
 pub mod port;
 pub mod pressure;
 pub mod region;
+mod sample;
 mod shadow;
 pub mod shrink;
 pub mod sparse;

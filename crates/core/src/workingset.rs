@@ -78,6 +78,14 @@
 //! mapped, whatever the others do, so that the miniatures see nearly all of their use. If all memory is used at random
 //! and half of it is resident, one access in 64 is such a rescue more.
 //!
+//! The miniatures have as many seats as watched folios are in memory, but on average. How many these are goes up and
+//! down by chance with each that leaves, and LIRS cannot bear that: each seat less puts out the one that has been idle
+//! for longest, which of a loop is the one that is wanted next, and each seat more takes in another. A loop four times
+//! as long as memory was missed in each access wherever not all folios were watched, as the miniature of reuse lost in
+//! each round all that it had kept. Nor may the average be far from the sample's [part](crate::sample) of the folios:
+//! where nothing pays for looking at the watched ones they leave, and held against an LRU of the few seats that were
+//! left the rule of reuse seemed to cost nothing while all other folios were missed.
+//!
 //! # Streams
 //! What a stream longer than memory leaves behind is taken for older than all others, and the rules do not hear of it:
 //! see `drop_behind.rs`.
@@ -98,6 +106,7 @@ use crate::drop_behind::Streams;
 use crate::duel::{Duel, is_sampled, sample_bits};
 use crate::limbo_share::LimboShare;
 use crate::limits::{WATCHED_FOLIOS, WATCHED_LEAST, WATCHED_MOST, WATCHED_SHARE};
+use crate::sample::Part;
 use crate::unproven::Unproven;
 
 /// Real misses are counted in 1/1024, and this much is allowed for each of LRU's.
@@ -109,6 +118,17 @@ const PROMISED: i32 = 64;
 const COLDEST: u32 = 1 << 30;
 /// How many uses are of late.
 const RECENT: u32 = 1 << 16;
+
+/// The seats of the miniatures are an average over so many uses a seat, …
+const AVERAGED: u64 = 2;
+/// … in parts of a seat, …
+const FINE: u32 = 20;
+/// … that is off what it is now by one in so many at most, …
+const OFF_NOW: u64 = 16;
+/// … and off the sample's part of memory by one in so many, …
+const OFF_PART: u32 = 4;
+/// … or by so many: fewer are chance where folios are large and few.
+const OFF_FEW: u32 = 16;
 
 /// Which list gives the next victim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -127,6 +147,12 @@ pub(crate) struct Workingset {
     /// Of late: uses that were seen, and pages that came in.
     recent: [u32; 2],
     duel: Duel,
+    /// One folio in two to the power of this is watched, …
+    bits: u32,
+    /// … which are so many, …
+    part: Part,
+    /// … and so many in memory, on average, in parts of one.
+    seats: u64,
     pub(crate) curve: Curve,
     rule: Rule,
     /// Misses of recency less misses of reuse, bounded.
@@ -146,6 +172,9 @@ impl Workingset {
             clock: 0,
             recent: [0; 2],
             duel: Duel::new(WATCHED_MOST).with_arrival(),
+            bits: 0,
+            part: Part::default(),
+            seats: 0,
             curve: Curve::new(),
             rule: Rule::Recency,
             score: 0,
@@ -208,6 +237,38 @@ impl Workingset {
     pub(crate) fn pages_in(&self, uses: u32) -> u64 {
         let [seen, pages] = self.recent.map(u64::from);
         u64::from(uses) * pages / seen.max(1)
+    }
+
+    /// A folio was touched that never was before.
+    pub(crate) fn touched_first(&mut self, watched: bool, limit: u32) {
+        self.fit_part(limit);
+        self.part.touched_first(watched);
+    }
+
+    /// Whoever is watched is chosen anew when the budget has changed by much.
+    fn fit_part(&mut self, limit: u32) {
+        let bits = watched_bits(limit);
+        if bits != self.bits {
+            (self.bits, self.part) = (bits, Part::default());
+        }
+    }
+
+    /// How many seats the miniatures have now that a watched folio was seen in use, and with it `room` of `folios` in
+    /// memory are watched ones.
+    pub(crate) fn seats(&mut self, room: u32, folios: u32, limit: u32) -> u32 {
+        self.fit_part(limit);
+        if self.bits == 0 {
+            return room;
+        }
+        let now = u64::from(room) << FINE;
+        let uses = AVERAGED * u64::from(room.max(1));
+        let off = now / OFF_NOW;
+        let average = self.seats - self.seats / uses + now / uses;
+        self.seats = average.clamp(now - off, now + off);
+        let part = self.part.of(folios, self.bits);
+        let off = (part / OFF_PART).max(OFF_FEW);
+        let seats = (self.seats + (1 << (FINE - 1))) >> FINE;
+        (seats as u32).clamp(part.saturating_sub(off), part + off)
     }
 
     /// A watched folio was seen in use. `room` is how many of them are in memory, this one included.
@@ -302,6 +363,51 @@ mod tests {
             }
         };
         assert_eq!(run(&zigzag), Rule::Recency, "up and down again");
+    }
+
+    /// Half of the folios are watched, and of a loop of four times as many as fit more or less than half are in memory.
+    #[test]
+    fn chance_in_the_number_of_watched_folios_does_not_hide_a_loop() {
+        let limit = 2 * WATCHED_LEAST;
+        let mut workingset = Workingset::new();
+        (0..limit).for_each(|n| workingset.touched_first(n % 2 == 0, limit));
+        let mut run = |averaged: bool| {
+            for n in 0..40_000 {
+                let room = limit / 2 - 38 + crate::duel::hash(n) % 76;
+                let seats = match averaged {
+                    true => workingset.seats(room, limit, limit),
+                    false => room,
+                };
+                workingset.watched_use(n % (2 * limit), seats, true);
+            }
+            workingset.rule()
+        };
+        assert_eq!(run(false), Rule::Recency);
+        assert_eq!(run(true), Rule::Reuse);
+    }
+
+    #[test]
+    fn seats_follow_what_is_watched_but_for_chance_and_within_the_part() {
+        let limit = 2 * WATCHED_LEAST;
+        let mut workingset = Workingset::new();
+        let mut seats = |room: u32| {
+            let last = (0..16 * limit)
+                .map(|_| workingset.seats(room, limit, limit))
+                .last();
+            last.unwrap()
+        };
+        let part = limit / 2;
+        assert!(seats(part).abs_diff(part) <= 1);
+        assert!(seats(part * 7 / 8).abs_diff(part * 7 / 8) <= 1);
+        assert_eq!(
+            [seats(part / 2), seats(part * 2)],
+            [part - part / 4, part + part / 4]
+        );
+        // Of few no part is known.
+        let room = (0..1000).map(|_| workingset.seats(3, 16, limit)).last();
+        assert_eq!(room, Some(3));
+        // Where all are watched there is no chance, and seats are what memory has now.
+        assert_eq!(workingset.seats(400, 500, 500), 400);
     }
 
     /// What the miniatures promise and reality does not keep is given up.

@@ -36,6 +36,20 @@ fn half_of_a_loop_is_kept() {
     assert!(counts.misses() < 400_000 * 53 / 100, "{counts:?}");
 }
 
+/// A loop four times as long as memory, so large that not all of its folios are watched. As chance moved the number of
+/// those in memory, the miniature of reuse lost what it had kept, and each access was missed.
+#[test]
+fn a_quarter_of_a_long_loop_is_kept() {
+    let pages: Vec<u64> = (0..240_000).map(|n| n % 8000).collect();
+    for (cache, most) in [(1600, 83), (2000, 78), (3200, 64)] {
+        let counts = replay(&pages, cache).counts();
+        assert!(
+            counts.misses() < 240_000 * most / 100,
+            "{cache}: {counts:?}"
+        );
+    }
+}
+
 /// A loop a little longer than memory: most of what is kept is used without being seen, and must not give way to what
 /// comes back.
 #[test]

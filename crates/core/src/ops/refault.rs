@@ -129,24 +129,28 @@ impl Core {
         let folio = self.folios.get(id);
         if folio.part() == WATCHED {
             let key = folio.place.number();
-            let room = self.watched(vec) + 1;
-            self.lru
-                .get_mut(vec)
-                .workingset
-                .watched_use(key, room, missed);
+            let (room, limit) = (self.watched(vec) + 1, self.limit);
+            let lists = self.lru.get_mut(vec);
+            let folios = lists.folios() + 1;
+            let seats = lists.workingset.seats(room, folios, limit);
+            lists.workingset.watched_use(key, seats, missed);
         }
     }
 
     /// What a use would have been in memory of other sizes.
     fn imagine(&mut self, id: FolioId, what: Use) {
         let folio = *self.folios.get(id);
-        if !self.config.workingset || what == Use::Again && folio.part() != WATCHED {
+        let watched = folio.part() == WATCHED;
+        if !self.config.workingset || what == Use::Again && !watched {
             return;
         }
-        let vec = self.lru.of(&folio);
+        let (vec, limit) = (self.lru.of(&folio), self.limit);
         let lists = self.lru.get_mut(vec);
+        if what == Use::First {
+            lists.workingset.touched_first(watched, limit);
+        }
         let key = folio.place.number();
-        if !lists.workingset.curve.follows(key, what, self.limit) {
+        if !lists.workingset.curve.follows(key, what, limit) {
             return;
         }
         let (folios, trusted) = (lists.folios() + 1, lists.workingset.trusts_reuse());

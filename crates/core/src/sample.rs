@@ -1,0 +1,62 @@
+//! How many of the folios a sample has.
+//!
+//! A sample of one folio in 64, chosen by hash, has a little more or less than a 64th of them, and a miniature with
+//! seats for a 64th would miss where memory does not whenever the program's set just fits. So its part is counted,
+//! among the folios that were touched for the first time. What is freed and touched again is counted again, and few
+//! such pages could make up any part, so it is bounded by an eighth more or less than what should be.
+
+/// A sample's part of the folios is taken for at most so much off what it should be: one in so many.
+const OFF_MOST: u64 = 8;
+/// So many folios of the sample are taken for granted, lest the first few say what its part is.
+const GRANTED: u64 = 8;
+/// First touches that are remembered.
+const RECENT: u32 = 1 << 24;
+
+/// The part of one sample. See the [module](self).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Part {
+    /// First touches: of sampled folios, of all.
+    first: [u32; 2],
+}
+
+impl Part {
+    /// Whether a folio was touched.
+    pub(crate) fn is_known(self) -> bool {
+        self.first[1] > 0
+    }
+
+    pub(crate) fn touched_first(&mut self, sampled: bool) {
+        self.first[0] += u32::from(sampled);
+        self.first[1] += 1;
+        if self.first[1] >= RECENT {
+            self.first = self.first.map(|count| count / 2);
+        }
+    }
+
+    /// How many of so many folios are in the sample, of one in two to the power of `bits`.
+    pub(crate) fn of(self, folios: u32, bits: u32) -> u32 {
+        let [sampled, all] = self.first.map(u64::from);
+        let (sampled, all) = (sampled + GRANTED, all + (GRANTED << bits));
+        let part = u64::from(folios) * sampled / all;
+        let expected = u64::from(folios >> bits);
+        let off = expected / OFF_MOST;
+        part.clamp(expected - off, expected + off).max(1) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_what_was_counted_within_an_eighth_of_what_should_be() {
+        let part = |sampled: u32, all: u32| {
+            let mut part = Part::default();
+            (0..all).for_each(|n| part.touched_first(n < sampled));
+            part.of(1600, 4)
+        };
+        assert_eq!(part(0, 0), 100, "nothing is known");
+        assert_eq!(part(950, 16_000), 95);
+        assert_eq!([part(0, 16_000), part(16_000, 16_000)], [88, 112]);
+    }
+}

@@ -266,6 +266,8 @@ fields! {
     RefaultsAt200 = "refaults_at_200_percent",
     /// … and in three times as much.
     RefaultsAt300 = "refaults_at_300_percent",
+    /// Of `LazyFree`, what the program still has mapped; the rest is in limbo.
+    LazyFreeMapped = "lazyfree_mapped_bytes",
 }
 
 const _: () = assert!(Field::ALL.len() <= FIELD_ROOM);

@@ -36,6 +36,7 @@ mod layout;
 pub mod list;
 mod shared;
 mod tape;
+pub mod watch;
 
 pub use fields::{Field, Fields};
 pub use layout::{NAME_BYTES, SLOTS};

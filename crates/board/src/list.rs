@@ -27,6 +27,18 @@ pub struct Found {
 /// A process that ends meanwhile, and one that belongs to somebody else, is passed over.
 #[must_use]
 pub fn list() -> Vec<Found> {
+    let open = |(path, _): (PathBuf, Id)| {
+        let view = View::open(&path);
+        Found { path, view }
+    };
+    files().into_iter().map(open).collect()
+}
+
+/// What tells boards apart: the device and the inode of the file.
+pub(crate) type Id = (u64, u64);
+
+/// The files that are boards, each once.
+pub(crate) fn files() -> Vec<(PathBuf, Id)> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -38,10 +50,12 @@ pub fn list() -> Vec<Found> {
     let mut seen = HashSet::new();
     let mut found = Vec::new();
     for path in pids.into_iter().flat_map(descriptors) {
-        let new = fs::metadata(&path).is_ok_and(|meta| seen.insert((meta.dev(), meta.ino())));
-        if new {
-            let view = View::open(&path);
-            found.push(Found { path, view });
+        let Ok(meta) = fs::metadata(&path) else {
+            continue;
+        };
+        let id = (meta.dev(), meta.ino());
+        if seen.insert(id) {
+            found.push((path, id));
         }
     }
     found

@@ -4,13 +4,17 @@
 mod bench;
 mod curve;
 mod doctor;
+mod figures;
 mod machine;
 mod metrics;
+mod numbers;
 mod record;
 mod replay;
 mod run;
 mod size;
 mod stat;
+mod top;
+mod ways;
 
 use clap::{Parser, Subcommand};
 use std::error::Error;
@@ -38,6 +42,8 @@ enum Command {
     Stat(stat::StatArgs),
     /// Print those counters of all such programs for Prometheus, or serve them
     Metrics(metrics::MetricsArgs),
+    /// Watch the programs that run under a budget, like top
+    Top(top::TopArgs),
     /// Measure
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -69,6 +75,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => finish(replay::replay(&args), |_| 1),
         Command::Stat(args) => finish(stat::stat(&args), |_| 1),
         Command::Metrics(args) => finish(metrics::metrics(&args), |_| 1),
+        Command::Top(args) => finish(top::top(&args), |_| 1),
         Command::Bench(command) => finish(bench::bench(&command), bench::BenchError::exit_code),
         Command::BenchWorker(command) => {
             finish(bench::work(&command), bench::BenchError::exit_code)

@@ -137,6 +137,7 @@ pub fn fields(stats: &Stats, peaks: &StorePeaks) -> Fields {
         ),
         (Field::DirectReclaims, vm.allocstall),
         (Field::LazyFree, stats.lazyfree_bytes()),
+        (Field::LazyFreeMapped, vm.nr_lazyfree_mapped * PAGE),
         (Field::PgLazyFree, vm.pglazyfree),
         (Field::PgLazyFreed, vm.pglazyfreed),
         (Field::PgLazyFreeReused, vm.pglazyfree_reused),

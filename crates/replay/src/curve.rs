@@ -39,6 +39,14 @@ pub struct Step {
     pub avoided: f64,
 }
 
+impl Step {
+    /// How much more memory that is, as people read it: `+16 MiB`.
+    #[must_use]
+    pub fn more(&self) -> String {
+        size(self.pages)
+    }
+}
+
 impl Curve {
     /// The curve of `faults` major faults in memory of `limit` pages; `counts` are [`VmStat::refaults_at`].
     #[must_use]
@@ -61,6 +69,12 @@ impl Curve {
     #[must_use]
     pub fn faults(&self) -> u64 {
         self.faults
+    }
+
+    /// Whether so few major faults were looked at that the shares are a guess.
+    #[must_use]
+    pub fn is_guess(&self) -> bool {
+        self.counts[0] < FEW
     }
 
     /// The sizes that the core has looked at; none while nothing is known.
@@ -103,7 +117,7 @@ impl fmt::Display for Curve {
                 self.faults
             );
         }
-        let guess = if self.counts[0] < FEW {
+        let guess = if self.is_guess() {
             "; a guess from few of them"
         } else {
             ""
@@ -113,9 +127,9 @@ impl fmt::Display for Curve {
             "{:>12}  major faults that would not have happened (of {}{guess})",
             "more memory", self.faults
         )?;
-        for Step { pages, avoided } in steps {
-            let (size, bar) = (size(pages), bar(avoided));
-            writeln!(f, "{size:>12}  {:>5.1} %  {bar}", avoided * 100.0)?;
+        for step in steps {
+            let (more, bar) = (step.more(), bar(step.avoided));
+            writeln!(f, "{more:>12}  {:>5.1} %  {bar}", step.avoided * 100.0)?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@
 //! have ended are not said: whoever adds up over time has what they had when they were last asked.
 
 use crate::curve;
-use crate::stat::{is_alive, kind};
+use crate::figures::{is_alive, kind};
 use millpond_board::counters::{self, Counter};
 use millpond_board::list::list;
 use millpond_board::{Field, SlotSnapshot};

@@ -6,7 +6,9 @@
 
 use super::supervise::Outcome;
 use crate::curve;
+use crate::numbers::{Thousands, Time};
 use crate::size::Human;
+use crate::ways::{WAYS, Way};
 use millpond::OrderPolicy;
 use millpond_board::{Field, SlotSnapshot, State};
 use millpond_replay::curve::Curve;
@@ -52,58 +54,6 @@ const SUMS: [Field; 27] = [
 
 /// How freeing is tuned, which is the same in all processes of a run.
 const FREE_TUNING: [Field; 3] = [Field::FreeWorkers, Field::FreeThreshold, Field::FreeChunk];
-
-/// A way that faults go, with the fields that tell of it: how many went there, median, 99th percentile, longest.
-type Way = (&'static str, [Field; 4]);
-
-/// In the order in which a fault gets dearer.
-const WAYS: [Way; 5] = [
-    (
-        "first touch",
-        [
-            Field::FirstTouchCount,
-            Field::FirstTouchP50,
-            Field::FirstTouchP99,
-            Field::FirstTouchMax,
-        ],
-    ),
-    (
-        "rescue",
-        [
-            Field::RescueCount,
-            Field::RescueP50,
-            Field::RescueP99,
-            Field::RescueMax,
-        ],
-    ),
-    (
-        "load",
-        [
-            Field::LoadCount,
-            Field::LoadP50,
-            Field::LoadP99,
-            Field::LoadMax,
-        ],
-    ),
-    (
-        "wait",
-        [
-            Field::WaitedCount,
-            Field::WaitedP50,
-            Field::WaitedP99,
-            Field::WaitedMax,
-        ],
-    ),
-    (
-        "reclaim",
-        [
-            Field::ReclaimedCount,
-            Field::ReclaimedP50,
-            Field::ReclaimedP99,
-            Field::ReclaimedMax,
-        ],
-    ),
-];
 
 /// The report of one `millpond run`. Field names are those of the JSON form.
 #[derive(Debug, Serialize)]
@@ -416,37 +366,6 @@ impl fmt::Display for Report {
     }
 }
 
-/// A number with a comma between thousands.
-struct Thousands(u64);
-
-impl fmt::Display for Thousands {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = self.0.to_string();
-        for (index, digit) in digits.chars().enumerate() {
-            if index > 0 && (digits.len() - index).is_multiple_of(3) {
-                f.write_char(',')?;
-            }
-            f.write_char(digit)?;
-        }
-        Ok(())
-    }
-}
-
-/// Nanoseconds in the unit that suits them.
-struct Time(u64);
-
-impl fmt::Display for Time {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ns = self.0 as f64;
-        match self.0 {
-            0..1_000 => write!(f, "{} ns", self.0),
-            1_000..1_000_000 => write!(f, "{:.1} µs", ns / 1e3),
-            1_000_000..1_000_000_000 => write!(f, "{:.1} ms", ns / 1e6),
-            _ => write!(f, "{:.2} s", ns / 1e9),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -599,13 +518,5 @@ mod tests {
     fn a_program_that_never_loaded_the_library_is_told_of() {
         let report = report("auto", "2", 0, &[]);
         assert!(report.to_string().contains("not in force"), "{report}");
-    }
-
-    #[test]
-    fn numbers_for_people() {
-        let thousands = [0, 999, 1000, 1_234_567].map(|n| Thousands(n).to_string());
-        assert_eq!(thousands, ["0", "999", "1,000", "1,234,567"]);
-        let times = [5, 1500, 2_000_000, 61_000_000_000].map(|n| Time(n).to_string());
-        assert_eq!(times, ["5 ns", "1.5 µs", "2.0 ms", "61.00 s"]);
     }
 }

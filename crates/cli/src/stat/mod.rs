@@ -14,14 +14,13 @@
 //! `PID` may be a `millpond run`, which means all its processes together, one of these processes, or a process that
 //! publishes by itself.
 
-mod figures;
 mod table;
 
 use crate::curve;
+use crate::figures::{self, Figures, Sample, is_alive, kind};
 use clap::Args;
-use figures::{Figures, Sample};
 use millpond_board::list::{Found, list};
-use millpond_board::{BoardError, SlotSnapshot, State, View};
+use millpond_board::{BoardError, SlotSnapshot, View};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags};
 use serde_json::json;
@@ -51,7 +50,11 @@ pub struct StatArgs {
     json: bool,
 }
 
-fn parse_interval(text: &str) -> Result<Duration, String> {
+/// Seconds between two looks.
+///
+/// # Errors
+/// When that is no number, or less than the time between two writings.
+pub fn parse_interval(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text
         .parse()
         .map_err(|_| format!("`{text}` is no number of seconds"))?;
@@ -150,22 +153,8 @@ fn json_of_board(view: View, slots: &[SlotSnapshot]) -> serde_json::Value {
     })
 }
 
-/// Whether a board is that of a `millpond run`, which has no memory to manage itself, or of a program's own.
-pub(crate) fn kind(owner: u32, slots: &[SlotSnapshot]) -> &'static str {
-    if slots.iter().any(|slot| slot.pid == owner) {
-        "library"
-    } else {
-        "run"
-    }
-}
-
-/// Whether a slot's process runs. One that was killed could not say that it does not.
-pub(crate) fn is_alive(slot: &SlotSnapshot) -> bool {
-    slot.state == State::Running && std::fs::exists(format!("/proc/{}", slot.pid)).unwrap_or(false)
-}
-
 /// What is looked at.
-struct Target {
+pub struct Target {
     view: View,
     /// This process alone; all that are on the board without one.
     only: Option<u32>,
@@ -174,7 +163,11 @@ struct Target {
 }
 
 impl Target {
-    fn find(pid: i32) -> Result<Self, StatError> {
+    /// The process `pid`, or what it is a part of.
+    ///
+    /// # Errors
+    /// When there is no such process, or it cannot be looked at.
+    pub fn find(pid: i32) -> Result<Self, StatError> {
         let wait = |errno| StatError::Wait { pid, errno };
         let number = Pid::from_raw(pid).ok_or(StatError::NoProcess(pid))?;
         let handle = match rustix::process::pidfd_open(number, PidfdFlags::empty()) {

@@ -1,7 +1,6 @@
 //! The forms for people: a line each interval under headings that come again, and the list of boards.
 
-use super::figures::Figures;
-use super::{is_alive, kind};
+use crate::figures::{Figures, is_alive, kind};
 use crate::size::Human;
 use millpond_board::{Field, SlotSnapshot};
 use std::fmt;

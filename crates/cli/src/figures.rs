@@ -8,35 +8,64 @@
 //! *velocity* pages looked at each second. Low efficiency at high velocity means that reclaim looks for what is not
 //! there; direct velocity beside that of kswapd (the background thread), that programs wait because it is late.
 
-use super::is_alive;
 use millpond_board::counters::ALL;
-use millpond_board::{Field, SlotSnapshot};
+use millpond_board::{Field, SlotSnapshot, State};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
-/// The slots at one moment.
+/// Whether a board is that of a `millpond run`, which has no memory to manage itself, or of a program's own.
+#[must_use]
+pub fn kind(owner: u32, slots: &[SlotSnapshot]) -> &'static str {
+    if slots.iter().any(|slot| slot.pid == owner) {
+        "library"
+    } else {
+        "run"
+    }
+}
+
+/// Whether a slot's process runs. One that was killed could not say that it does not.
+#[must_use]
+pub fn is_alive(slot: &SlotSnapshot) -> bool {
+    slot.state == State::Running && std::fs::exists(format!("/proc/{}", slot.pid)).unwrap_or(false)
+}
+
+/// The slots at one moment, each with whether its process lives.
+#[derive(Debug)]
 pub struct Sample {
-    slots: Vec<SlotSnapshot>,
-    alive: Vec<bool>,
+    slots: Vec<(SlotSnapshot, bool)>,
 }
 
 impl Sample {
     /// Of these slots, now.
     #[must_use]
     pub fn new(slots: Vec<SlotSnapshot>) -> Self {
-        let alive = slots.iter().map(is_alive).collect();
-        Self { slots, alive }
+        let with_life = |slot: SlotSnapshot| {
+            let alive = is_alive(&slot);
+            (slot, alive)
+        };
+        Self {
+            slots: slots.into_iter().map(with_life).collect(),
+        }
+    }
+
+    /// Of one slot, whose process is known to live or not to.
+    #[must_use]
+    pub fn of_one(slot: SlotSnapshot, alive: bool) -> Self {
+        Self {
+            slots: vec![(slot, alive)],
+        }
     }
 
     fn same(&self, slot: &SlotSnapshot) -> Option<&SlotSnapshot> {
         let is_same = |other: &&SlotSnapshot| {
             (other.number, other.claimed_ns) == (slot.number, slot.claimed_ns)
         };
-        self.slots.iter().find(is_same)
+        self.slots.iter().map(|(slot, _)| slot).find(is_same)
     }
 }
 
 /// What one line says.
+#[derive(Debug)]
 pub struct Figures {
     /// By the numbers of [`ALL`].
     values: Vec<u64>,
@@ -54,7 +83,7 @@ impl Figures {
         let mut values = vec![0; ALL.len()];
         let mut rates = vec![0.0; ALL.len()];
         let mut longest = 0;
-        for (slot, &alive) in now.slots.iter().zip(&now.alive) {
+        for (slot, alive) in &now.slots {
             let earlier = before.and_then(|before| before.same(slot));
             let since = earlier.map_or(slot.claimed_ns, |slot| slot.published_ns);
             let over = slot.published_ns.saturating_sub(since);
@@ -69,16 +98,15 @@ impl Figures {
                     }
                 } else if counter.is_highest() {
                     *value = is.max(*value);
-                } else if alive {
+                } else if *alive {
                     *value += is;
                 }
             }
         }
-        let processes = now.slots.iter().cloned().zip(now.alive.iter().copied());
         Self {
             values,
             rates,
-            processes: processes.collect(),
+            processes: now.slots.clone(),
             over_ns: longest,
         }
     }
@@ -192,7 +220,6 @@ impl Figures {
 
 /// What a list says of a process.
 pub fn process(slot: &SlotSnapshot) -> Value {
-    use millpond_board::State;
     let state = match slot.state {
         State::Running if is_alive(slot) => "running",
         State::Running => "killed",
@@ -231,7 +258,7 @@ impl fmt::Display for Figures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millpond_board::{Fields, State};
+    use millpond_board::Fields;
 
     fn slot(number: usize, pid: u32, published_ns: u64, values: &[(Field, u64)]) -> SlotSnapshot {
         let mut fields = Fields::default();
@@ -297,7 +324,7 @@ mod tests {
         );
         assert_eq!(figures.running(), 1);
         assert_eq!(figures.to_json(7, "x")["derived"]["full_avg60"], 12.34);
-        assert_eq!(process(&sample.slots[1])["state"], "killed");
+        assert_eq!(process(&sample.slots[1].0)["state"], "killed");
         assert!(figures.to_string().contains("pgmajfault 6\n"), "{figures}");
     }
 }

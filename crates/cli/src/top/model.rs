@@ -1,0 +1,245 @@
+//! What is known of the processes that publish: from one look at the boards to the next.
+//!
+//! Nothing here looks at anything by itself, has a clock or draws: it gets what was seen on the boards and the time,
+//! and says which processes there are, what they count each second and what they did before.
+//!
+//! Who may be shown with what:
+//!
+//! | seen | shown |
+//! | --- | --- |
+//! | for the first time | what there is now; rates are between two writings and not known yet |
+//! | written since the last look | everything, rates over the time between the two writings |
+//! | not written since | the same, as nothing is known that contradicts it |
+//! | not written for [`SILENT_NS`] | what there was; rates are not known: whoever is stopped counts nothing |
+//! | ended, killed, or its board gone | the last that was known, once; then nothing |
+//!
+//! Slots are given to others when they are released, so a row is known by its board, its slot and when that was
+//! claimed.
+
+use super::history::History;
+use crate::figures::{Figures, Sample};
+use millpond_board::{Field, SlotSnapshot};
+
+/// A process that has not written for so long is stopped, or its board is not kept up: ten writings and more are
+/// missing, and what it did last says nothing of what it does.
+pub const SILENT_NS: u64 = 2_000_000_000;
+const PAGE: f64 = 4096.0;
+
+/// What one board said at one moment.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// What tells it apart from others.
+    pub board: u64,
+    /// The process that made it.
+    pub owner: u32,
+    /// What it is about.
+    pub name: String,
+    /// It is known to be a program's own and no run's.
+    pub library: bool,
+    /// Its slots, each with whether its process lives.
+    pub slots: Vec<(SlotSnapshot, bool)>,
+}
+
+/// What a process is known by from look to look.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RowId {
+    board: u64,
+    slot: usize,
+    claimed_ns: u64,
+}
+
+/// A process, or one of several managers in it.
+#[derive(Debug)]
+pub struct Row {
+    id: RowId,
+    slot: SlotSnapshot,
+    /// Between the last two writings, once there were two.
+    between: Option<Figures>,
+    history: History,
+    ended: bool,
+    silent: bool,
+}
+
+/// A board with its processes.
+#[derive(Debug)]
+pub struct Group {
+    board: u64,
+    /// The process that made the board.
+    pub owner: u32,
+    /// What it is about.
+    pub name: String,
+    /// The board is a program's own: it needs no heading above its processes.
+    pub library: bool,
+    rows: Vec<Row>,
+}
+
+/// All that is known.
+#[derive(Debug, Default)]
+pub struct Model {
+    groups: Vec<Group>,
+    now_ns: u64,
+}
+
+impl Model {
+    /// Takes in what was seen at `now_ns`.
+    pub fn update(&mut self, now_ns: u64, looks: Vec<Look>) {
+        self.now_ns = now_ns;
+        for group in &mut self.groups {
+            group.rows.retain(|row| !row.ended);
+            if !looks.iter().any(|look| look.board == group.board) {
+                group.rows.iter_mut().for_each(|row| row.ended = true);
+            }
+        }
+        let is_seen = |group: &Group| looks.iter().any(|look| look.board == group.board);
+        self.groups
+            .retain(|group| is_seen(group) || !group.rows.is_empty());
+        for look in looks {
+            let known = self.groups.iter().position(|g| g.board == look.board);
+            let at = known.unwrap_or_else(|| {
+                self.groups.push(Group::new(&look));
+                self.groups.len() - 1
+            });
+            self.groups[at].update(now_ns, look);
+        }
+    }
+
+    /// The boards, in the order in which they were found.
+    #[must_use]
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// The process of this identity.
+    #[must_use]
+    pub fn row(&self, id: RowId) -> Option<&Row> {
+        let mut rows = self.groups.iter().flat_map(|group| &group.rows);
+        rows.find(|row| row.id == id)
+    }
+
+    /// When the last look was.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+}
+
+impl Group {
+    fn new(look: &Look) -> Self {
+        Self {
+            board: look.board,
+            owner: look.owner,
+            name: look.name.clone(),
+            library: look.library,
+            rows: Vec::new(),
+        }
+    }
+
+    fn update(&mut self, now_ns: u64, look: Look) {
+        // A program that has given up its last manager has an empty board, which looks like a run's before its start.
+        self.library |= look.library;
+        self.name = look.name;
+        let mut seen = Vec::with_capacity(look.slots.len());
+        for (slot, alive) in look.slots {
+            let id = RowId {
+                board: self.board,
+                slot: slot.number,
+                claimed_ns: slot.claimed_ns,
+            };
+            seen.push(id);
+            match self.rows.iter_mut().find(|row| row.id == id) {
+                Some(row) => row.update(now_ns, slot, alive),
+                None if alive => self.rows.push(Row::new(now_ns, id, slot)),
+                None => {}
+            }
+        }
+        for row in &mut self.rows {
+            row.ended |= !seen.contains(&row.id);
+        }
+    }
+
+    /// Its processes, by their slots.
+    #[must_use]
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+}
+
+impl Row {
+    fn new(now_ns: u64, id: RowId, slot: SlotSnapshot) -> Self {
+        Self {
+            id,
+            silent: is_silent(now_ns, &slot),
+            slot,
+            between: None,
+            history: History::default(),
+            ended: false,
+        }
+    }
+
+    fn update(&mut self, now_ns: u64, slot: SlotSnapshot, alive: bool) {
+        self.ended = !alive;
+        self.silent = is_silent(now_ns, &slot);
+        let (from, to) = (self.slot.published_ns, slot.published_ns);
+        if to <= from {
+            return;
+        }
+        let before = Sample::of_one(self.slot.clone(), true);
+        let figures = Figures::new(&Sample::of_one(slot.clone(), true), Some(&before));
+        let rate = |name| figures.rate(name);
+        let rates = [
+            rate("pgmajfault"),
+            rate("pswpin") * PAGE,
+            rate("pswpout") * PAGE,
+            rate("allocstall"),
+        ];
+        self.history.add(from, to, rates);
+        self.between = Some(figures);
+        self.slot = slot;
+    }
+
+    /// What it is known by.
+    #[must_use]
+    pub fn id(&self) -> RowId {
+        self.id
+    }
+
+    /// What it wrote last.
+    #[must_use]
+    pub fn slot(&self) -> &SlotSnapshot {
+        &self.slot
+    }
+
+    /// The value of `field` when it wrote last.
+    #[must_use]
+    pub fn get(&self, field: Field) -> u64 {
+        self.slot.fields.get(field)
+    }
+
+    /// What follows from its last two writings; `None` when there were not two, or the last is too long ago.
+    #[must_use]
+    pub fn recent(&self) -> Option<&Figures> {
+        self.between.as_ref().filter(|_| !self.silent)
+    }
+
+    /// What follows from all that it has done.
+    #[must_use]
+    pub fn since_start(&self) -> Figures {
+        Figures::new(&Sample::of_one(self.slot.clone(), !self.ended), None)
+    }
+
+    /// The last two minutes.
+    #[must_use]
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// It has ended, and will not be here after the next look.
+    #[must_use]
+    pub fn ended(&self) -> bool {
+        self.ended
+    }
+}
+
+fn is_silent(now_ns: u64, slot: &SlotSnapshot) -> bool {
+    now_ns.saturating_sub(slot.published_ns) > SILENT_NS
+}

@@ -1,0 +1,229 @@
+//! The panels of a process's view. Each draws a part of what is known of it.
+//!
+//! Rates and histories are of the last two writings and of the last two minutes. Latencies, and the curve of what more
+//! memory would have saved, are over everything since the process's start, because that is what it writes; each panel
+//! says which of the two.
+
+use super::app::App;
+use super::columns::count;
+use super::detail_view::Panel;
+use super::history::Series;
+use super::model::Row;
+use crate::curve;
+use crate::numbers::{Thousands, Time};
+use crate::size::Human;
+use crate::ways::WAYS;
+use millpond_board::Field;
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Style, Stylize};
+use ratatui::text::Line;
+use ratatui::widgets::{Bar, BarChart, Paragraph, Sparkline, Wrap};
+
+/// Rows of one line of bars.
+const SPARK: u16 = 2;
+/// With its heading.
+const WITH_HEADING: u16 = SPARK + 1;
+/// A bar's height is a whole number; what happens less often than once a second has one too.
+const SCALE: f64 = 1000.0;
+
+/// All of them, those of the first column first.
+pub const ALL: [Panel; 5] = [
+    Panel {
+        height: 1 + WAYS.len() as u16,
+        draw: latencies,
+    },
+    Panel {
+        height: 3,
+        draw: pressure,
+    },
+    Panel {
+        height: 4,
+        draw: reclaim,
+    },
+    Panel {
+        height: Series::ALL.len() as u16 * WITH_HEADING,
+        draw: sparklines,
+    },
+    Panel {
+        height: 5,
+        draw: draw_curve,
+    },
+];
+/// How many of them stand in the first column, where there are two.
+pub const IN_FIRST_COLUMN: usize = 3;
+
+fn heading(text: String) -> Line<'static> {
+    Line::from(text).bold()
+}
+
+fn latencies(frame: &mut Frame<'_>, row: &Row, _: &App, area: Rect) {
+    let mut lines = vec![heading(format!(
+        "{:<11}{:>8}{:>9}{:>9}  faults",
+        "since start", "p50", "p99", "max"
+    ))];
+    for (name, [count, p50, p99, max]) in WAYS {
+        let faults = row.get(count);
+        let time = |field| match faults {
+            0 => "-".to_owned(),
+            _ => Time(row.get(field)).to_string(),
+        };
+        lines.push(Line::from(format!(
+            "{name:<11}{:>8}{:>9}{:>9}  {}",
+            time(p50),
+            time(p99),
+            time(max),
+            Thousands(faults)
+        )));
+    }
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+fn pressure(frame: &mut Frame<'_>, row: &Row, _: &App, area: Rect) {
+    let line = |name, fields: [Field; 3]| {
+        let [a, b, c] = fields.map(|field| row.get(field) as f64 / 100.0);
+        Line::from(format!("{name:<11}{a:>8.2}{b:>9.2}{c:>9.2}"))
+    };
+    let lines = vec![
+        heading(format!(
+            "{:<11}{:>8}{:>9}{:>9}",
+            "pressure, %", "10 s", "60 s", "300 s"
+        )),
+        line(
+            "some",
+            [
+                Field::PressureSome10,
+                Field::PressureSome60,
+                Field::PressureSome300,
+            ],
+        ),
+        line(
+            "full",
+            [
+                Field::PressureFull10,
+                Field::PressureFull60,
+                Field::PressureFull300,
+            ],
+        ),
+    ];
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+fn reclaim(frame: &mut Frame<'_>, row: &Row, _: &App, area: Rect) {
+    let (logical, stored) = (row.get(Field::StoreLogical), row.get(Field::StoreStored));
+    let ratio = match stored {
+        0 => "-".to_owned(),
+        _ => format!("{:.2}", logical as f64 / stored as f64),
+    };
+    let percent =
+        |part: Option<f64>| part.map_or("-".to_owned(), |part| format!("{:.0} %", part * 100.0));
+    let (now, ever) = (row.recent(), row.since_start());
+    let velocity = |name| now.map_or("-".to_owned(), |now| count(now.rate(name)));
+    let lines = vec![
+        Line::from(format!(
+            "in store   {} as {}",
+            Human(logical),
+            Human(stored)
+        )),
+        Line::from(format!("ratio      {ratio}")),
+        Line::from(format!(
+            "efficiency {} now, {} since start",
+            percent(now.and_then(|now| now.efficiency())),
+            percent(ever.efficiency()),
+        )),
+        Line::from(format!(
+            "velocity   {} kswapd, {} direct",
+            velocity("pgscan_kswapd"),
+            velocity("pgscan_direct"),
+        )),
+    ];
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+fn sparklines(frame: &mut Frame<'_>, row: &Row, app: &App, area: Rect) {
+    for (index, series) in Series::ALL.into_iter().enumerate() {
+        let y = area.y + index as u16 * WITH_HEADING;
+        let part = Rect {
+            y,
+            height: WITH_HEADING,
+            ..area
+        };
+        let part = part.intersection(area);
+        if part.is_empty() {
+            return;
+        }
+        sparkline(frame, row, series, app.model.now_ns(), part);
+    }
+}
+
+fn sparkline(frame: &mut Frame<'_>, row: &Row, series: Series, now_ns: u64, area: Rect) {
+    let (name, color, counter) = match series {
+        Series::MajorFaults => ("major faults/s", Color::Red, "pgmajfault"),
+        Series::In => ("store in", Color::Magenta, "pswpin"),
+        Series::Out => ("store out", Color::Blue, "pswpout"),
+        Series::Stalls => ("stalls/s", Color::Yellow, "allocstall"),
+    };
+    let in_bytes = matches!(series, Series::In | Series::Out);
+    let said = |rate: Option<f64>| match rate {
+        None => "-".to_owned(),
+        Some(rate) if in_bytes => format!("{}/s", Human(rate.round() as u64)),
+        Some(rate) => count(rate),
+    };
+    let unit = if in_bytes { 4096.0 } else { 1.0 };
+    let now = row.recent().map(|figures| figures.rate(counter) * unit);
+    let highest = row.history().highest(series);
+    // Said once, where there is least room needed.
+    let time = match series {
+        Series::MajorFaults => "; 2 minutes",
+        _ => "",
+    };
+    let text = format!("{name}  {}, peak {}{time}", said(now), said(highest));
+    frame.render_widget(heading(text), Rect { height: 1, ..area });
+    let bars = Rect {
+        y: area.y + 1,
+        height: area.height - 1,
+        ..area
+    };
+    let columns = row
+        .history()
+        .columns(series, usize::from(area.width), now_ns);
+    let heights = columns
+        .into_iter()
+        .map(|rate| rate.map(|rate| (rate * SCALE).round() as u64));
+    let sparkline = Sparkline::default().data(heights.collect::<Vec<_>>());
+    frame.render_widget(sparkline.style(color), bars);
+}
+
+fn draw_curve(frame: &mut Frame<'_>, row: &Row, _: &App, area: Rect) {
+    let curve = curve::of(std::iter::once(row.slot()));
+    let steps = curve.steps();
+    if steps.is_empty() {
+        // It says why there is nothing to draw.
+        let text = Paragraph::new(curve.to_string()).wrap(Wrap { trim: true });
+        frame.render_widget(text, area);
+        return;
+    }
+    let guess = if curve.is_guess() { ", a guess" } else { "" };
+    let text = format!(
+        "more memory, of {} major faults{guess}",
+        Thousands(curve.faults())
+    );
+    frame.render_widget(heading(text), Rect { height: 1, ..area });
+    let bar = |step: &millpond_replay::curve::Step| {
+        let text = format!("{:.1} % fewer major faults", step.avoided * 100.0);
+        let share = (step.avoided * SCALE).round() as u64;
+        Bar::with_label(step.more(), share).text_value(text)
+    };
+    let bars: Vec<Bar<'_>> = steps.iter().map(bar).collect();
+    let chart = BarChart::horizontal(bars)
+        .max(SCALE as u64)
+        .bar_gap(0)
+        .bar_style(Color::Green)
+        .value_style(Style::new().reversed().fg(Color::Green));
+    let below = Rect {
+        y: area.y + 1,
+        height: area.height - 1,
+        ..area
+    };
+    frame.render_widget(chart, below);
+}

@@ -1,0 +1,161 @@
+//! The terminal while it is ours, and giving it back as it was.
+//!
+//! Three things are changed: its mode (no echo, no lines, no signals for keys), the cursor, and which of its two
+//! screens is seen; the other one keeps what the shell had there. All three are put back whichever way the program
+//! ends:
+//!
+//! | way | put back by |
+//! | --- | --- |
+//! | a key, a signal that ends programs, an error | [`Screen`]'s end, which the way out leads through |
+//! | a panic | a hook that runs before the message is printed, which would otherwise be on the screen that goes away |
+//! | ^Z, a signal that stops programs | [`Screen::give_back`] before the stop, [`Screen::take`] after it |
+//! | a stop that nobody can prevent (`kill -STOP`) | the shell; [`Screen::take`] when it is continued |
+//!
+//! What cannot be put back is said to nobody: there is no terminal left to say it on.
+
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::{Hide, Show};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use ratatui::{Frame, Terminal};
+use std::io::{self, BufWriter, Stdout, stdout};
+use std::mem::ManuallyDrop;
+use std::panic;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// The terminal is changed, or about to be.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+static HOOK: Once = Once::new();
+
+/// The terminal. It is given back when this is dropped.
+pub struct Screen {
+    /// Not dropped: it would write what is left of a picture, and the cursor, to a terminal that is no longer ours; and
+    /// where that is gone it would say so to nobody, and panic because nobody hears it.
+    terminal: ManuallyDrop<Terminal<CrosstermBackend<BufWriter<Stdout>>>>,
+}
+
+impl Screen {
+    /// Takes the terminal that standard input and output are.
+    ///
+    /// # Errors
+    /// When it cannot be written to, or its mode not be set.
+    pub fn open() -> io::Result<Self> {
+        HOOK.call_once(|| {
+            let earlier = panic::take_hook();
+            panic::set_hook(Box::new(move |info| {
+                put_back();
+                earlier(info);
+            }));
+        });
+        let backend = CrosstermBackend::new(BufWriter::new(stdout()));
+        let mut screen = Self {
+            terminal: ManuallyDrop::new(Terminal::new(backend)?),
+        };
+        screen.take()?;
+        Ok(screen)
+    }
+
+    /// Takes it, whatever others have done to it meanwhile; all of it is drawn anew next time.
+    ///
+    /// # Errors
+    /// As [`Screen::open`].
+    pub fn take(&mut self) -> io::Result<()> {
+        put_back();
+        TAKEN.store(true, Relaxed);
+        enable_raw_mode()?;
+        execute!(stdout(), EnterAlternateScreen, Hide)?;
+        self.forget()
+    }
+
+    /// Draws all of it anew next time, in the size that it has now.
+    ///
+    /// # Errors
+    /// When it cannot be written to.
+    pub fn forget(&mut self) -> io::Result<()> {
+        let size = self.terminal.size()?;
+        self.terminal.resize(size.into())
+    }
+
+    /// Gives it back for a while.
+    pub fn give_back(&mut self) {
+        put_back();
+    }
+
+    /// Shows what `draw` draws.
+    ///
+    /// # Errors
+    /// When it cannot be written to.
+    pub fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
+        self.terminal.draw(draw).map(|_| ())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        put_back();
+    }
+}
+
+/// Makes the terminal what it was. Does nothing when it is that already.
+fn put_back() {
+    if TAKEN.swap(false, Relaxed) {
+        // Each of the two is tried whatever becomes of the other.
+        let _ = disable_raw_mode();
+        let _ = execute!(stdout(), Show, LeaveAlternateScreen);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::env::{current_exe, var_os};
+    use std::process::{Command, Stdio};
+
+    const ON_A_TERMINAL: &str = "MILLPOND_TEST_ON_A_TERMINAL";
+
+    /// Run by the test below, on a terminal of its own.
+    #[test]
+    fn panics_with_the_terminal() {
+        if var_os(ON_A_TERMINAL).is_some() {
+            let _screen = Screen::open().unwrap();
+            panic!("in the middle of it");
+        }
+    }
+
+    #[test]
+    fn a_panic_puts_the_terminal_back_and_is_read_there() {
+        let test = "top::screen::tests::panics_with_the_terminal";
+        let program = current_exe().unwrap();
+        let command = format!(
+            "stty -g; '{}' --exact {test} --nocapture; stty -g",
+            program.display()
+        );
+        let ran = Command::new("script")
+            .args(["-qec", &command, "/dev/null"])
+            .env(ON_A_TERMINAL, "1")
+            .stdin(Stdio::null())
+            .output();
+        let Ok(output) = ran else {
+            println!("skipped: there is no `script`, which makes a terminal");
+            return;
+        };
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let entered = text.find("\x1b[?1049h").unwrap_or_else(|| panic!("{text}"));
+        let left = text
+            .rfind("\x1b[?1049l")
+            .unwrap_or_else(|| panic!("{text}"));
+        let said = text
+            .find("in the middle of it")
+            .unwrap_or_else(|| panic!("{text}"));
+        assert!(entered < left && left < said, "{text:?}");
+        assert!(text[..left].ends_with("\x1b[?25h"), "the cursor: {text:?}");
+        let modes: Vec<&str> = text.lines().filter(|line| line.contains(":bf:")).collect();
+        assert!(
+            matches!(modes[..], [before, after] if before == after),
+            "{text:?}"
+        );
+    }
+}

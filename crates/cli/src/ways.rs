@@ -1,0 +1,55 @@
+//! The ways that faults go, and what a board says of each.
+
+use millpond_board::Field;
+
+/// A way that faults go, with the fields that tell of it: how many went there, median, 99th percentile, longest.
+pub type Way = (&'static str, [Field; 4]);
+
+/// In the order in which a fault gets dearer.
+pub const WAYS: [Way; 5] = [
+    (
+        "first touch",
+        [
+            Field::FirstTouchCount,
+            Field::FirstTouchP50,
+            Field::FirstTouchP99,
+            Field::FirstTouchMax,
+        ],
+    ),
+    (
+        "rescue",
+        [
+            Field::RescueCount,
+            Field::RescueP50,
+            Field::RescueP99,
+            Field::RescueMax,
+        ],
+    ),
+    (
+        "load",
+        [
+            Field::LoadCount,
+            Field::LoadP50,
+            Field::LoadP99,
+            Field::LoadMax,
+        ],
+    ),
+    (
+        "wait",
+        [
+            Field::WaitedCount,
+            Field::WaitedP50,
+            Field::WaitedP99,
+            Field::WaitedMax,
+        ],
+    ),
+    (
+        "reclaim",
+        [
+            Field::ReclaimedCount,
+            Field::ReclaimedP50,
+            Field::ReclaimedP99,
+            Field::ReclaimedMax,
+        ],
+    ),
+];

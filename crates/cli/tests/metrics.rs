@@ -111,6 +111,18 @@ fn a_manager_of_another_process_is_printed_and_served() {
         assert!(body.contains(says), "{body}");
     }
 
+    // A server that is asked every few seconds for weeks has each board once, and none that is gone.
+    let boards = || {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", server.child.id())).unwrap();
+        maps.lines()
+            .filter(|line| line.contains("millpond-board"))
+            .count()
+    };
+    let first = boards();
+    assert!(first > 0);
+    (0..20).for_each(|_| drop(server.ask("GET", "/metrics")));
+    assert!(boards() <= first + 1, "{} of {first}", boards());
+
     // Another one cannot have the address, and says what to do.
     let taken = command(&["--listen", &server.address]).output().unwrap();
     let said = String::from_utf8_lossy(&taken.stderr).into_owned();

@@ -14,7 +14,7 @@
 use crate::curve;
 use crate::figures::{is_alive, kind};
 use millpond_board::counters::{self, Counter};
-use millpond_board::list::list;
+use millpond_board::watch::Watch;
 use millpond_board::{Field, SlotSnapshot};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -83,13 +83,14 @@ const PRESSURE: [(&str, &str, Field); 6] = [
 /// The steps of the curve, as much memory as these more.
 const MORE: [&str; 4] = ["25%", "50%", "100%", "200%"];
 
-/// Metrics of all processes that this user may look at.
+/// Metrics of all processes that this user may look at. `watch` is kept from one look to the next.
 #[must_use]
-pub fn of_all() -> String {
+pub fn of_all(watch: &mut Watch) -> String {
     let mut processes = Vec::new();
-    for view in list().into_iter().filter_map(|found| found.view.ok()) {
-        let slots: Vec<SlotSnapshot> = view.slots().collect();
-        let run = (kind(view.owner(), &slots) == "run").then(|| view.owner());
+    watch.look();
+    for board in watch.boards() {
+        let slots = board.slots();
+        let run = (kind(board.owner(), &slots) == "run").then(|| board.owner());
         let alive = slots.into_iter().filter(is_alive);
         processes.extend(alive.map(|slot| Process { slot, run }));
     }

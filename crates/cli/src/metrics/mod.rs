@@ -13,6 +13,7 @@ mod exposition;
 mod serve;
 
 use clap::Args;
+use millpond_board::watch::Watch;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 
@@ -49,7 +50,7 @@ pub fn metrics(args: &MetricsArgs) -> Result<u8, MetricsError> {
         Some(address) => serve::serve(address)?,
         None => io::stdout()
             .lock()
-            .write_all(exposition::of_all().as_bytes())?,
+            .write_all(exposition::of_all(&mut Watch::default()).as_bytes())?,
     }
     Ok(0)
 }

@@ -1,6 +1,7 @@
 //! Serving metrics over HTTP: one request after the other, since answering one takes a millisecond.
 
 use super::{MetricsError, exposition};
+use millpond_board::watch::Watch;
 use std::net::SocketAddr;
 use tiny_http::{Header, Method, Request, Response, Server};
 
@@ -19,16 +20,17 @@ pub fn serve(address: SocketAddr) -> Result<(), MetricsError> {
         "millpond: serving metrics at http://{}/metrics",
         server.server_addr()
     );
+    let mut watch = Watch::default();
     for request in server.incoming_requests() {
-        answer(request);
+        answer(request, &mut watch);
     }
     Ok(())
 }
 
-fn answer(request: Request) {
+fn answer(request: Request, watch: &mut Watch) {
     let path = request.url().split('?').next().unwrap_or_default();
     let (status, kind, body) = match (request.method(), path) {
-        (Method::Get | Method::Head, "/metrics") => (200, OPENMETRICS, exposition::of_all()),
+        (Method::Get | Method::Head, "/metrics") => (200, OPENMETRICS, exposition::of_all(watch)),
         (Method::Get | Method::Head, "/") => (200, PLAIN, "metrics are at /metrics\n".to_owned()),
         (Method::Get | Method::Head, _) => (
             404,

@@ -28,7 +28,7 @@
 //! first time misses in any size.
 //!
 //! # How many seats
-//! Memory has folios, the miniature the sampled [part](crate::sample) of them. (As many as are in memory of the sample
+//! Memory has folios, the miniature the sampled part (`sample.rs`) of them. (As many as are in memory of the sample
 //! would be wrong: watched folios are seen in use more often than others, and stay.)
 //!
 //! Folios that come in with a wanted one count as used, since they are expected to be: a window of eight that was one

@@ -82,7 +82,7 @@
 //! down by chance with each that leaves, and LIRS cannot bear that: each seat less puts out the one that has been idle
 //! for longest, which of a loop is the one that is wanted next, and each seat more takes in another. A loop four times
 //! as long as memory was missed in each access wherever not all folios were watched, as the miniature of reuse lost in
-//! each round all that it had kept. Nor may the average be far from the sample's [part](crate::sample) of the folios:
+//! each round all that it had kept. Nor may the average be far from the sample's part (`sample.rs`) of the folios:
 //! where nothing pays for looking at the watched ones they leave, and held against an LRU of the few seats that were
 //! left the rule of reuse seemed to cost nothing while all other folios were missed.
 //!

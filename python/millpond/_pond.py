@@ -168,14 +168,14 @@ class Pond(Making):
         return PondStats(*(getattr(raw, name) for name in PondStats._fields))
 
     def counters(self) -> dict[str, int]:
-        """All counters by their names, as `millpond stat` prints them."""
-        found: dict[str, int] = {}
-        value = ctypes.c_uint64()
+        """All counters at one moment by their names, as `millpond stat` prints them."""
+        names: list[str] = []
+        while (name := library().millpond_counter_name(len(names))) is not None:
+            names.append(name.decode())
+        values = (ctypes.c_uint64 * len(names))()
         with self._handle as pointer:
-            while (name := library().millpond_counter_name(len(found))) is not None:
-                library().millpond_counter(pointer, name, ctypes.byref(value))
-                found[name.decode()] = value.value
-        return found
+            library().millpond_counters(pointer, values, len(names))
+        return dict(zip(names, values))
 
     def avoided(self, more: Size) -> Optional[float]:
         """The share of major faults so far, 0 to 1, that `more` bytes of budget would have spared.

@@ -133,6 +133,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "millpond_quiesce": (STATUS, [_handle]),
     "millpond_stats": (STATUS, [_handle, POINTER(Stats)]),
     "millpond_counter": (STATUS, [_handle, c_char_p, POINTER(c_uint64)]),
+    "millpond_counters": (STATUS, [_handle, POINTER(c_uint64), c_size_t]),
     "millpond_counter_name": (c_char_p, [c_size_t]),
     "millpond_avoided": (STATUS, [_handle, c_uint64, POINTER(c_double)]),
     "millpond_region_new": (STATUS, [_handle, c_size_t, c_char_p, _out]),

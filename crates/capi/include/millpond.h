@@ -164,6 +164,9 @@ int millpond_counter(millpond *pond, const char *name, uint64_t *value);
 /* The name of counter `index`, counted from 0; null behind the last. */
 const char *millpond_counter_name(size_t index);
 
+/* The first `count` counters at one moment, in the order of their names. */
+int millpond_counters(millpond *pond, uint64_t *values, size_t count);
+
 /*
  * The share of major faults so far, 0 to 1, that would not have happened with `more` bytes of budget; below 0 while too
  * few have happened to say.

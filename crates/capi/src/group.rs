@@ -81,7 +81,7 @@ impl From<Limits> for GroupLimits {
 
 /// # Safety
 /// Null, or a group that was not freed.
-pub(crate) unsafe fn group<'a>(group: *const Group) -> Result<&'a millpond::Group, Failure> {
+unsafe fn group<'a>(group: *const Group) -> Result<&'a millpond::Group, Failure> {
     // SAFETY: the caller's contract.
     let group = unsafe { group.as_ref() };
     let group = group.ok_or_else(|| Failure::invalid("null was passed for a group"))?;

@@ -1,6 +1,6 @@
 //! Regions: their memory, pins, lazy free, moves, snapshots.
 
-use crate::group::{Group, group};
+use crate::group::{Group, group_or_root};
 use crate::pond::{Pond, check_process, manager, order_policy, place};
 use crate::sized::{self, Structure};
 use crate::status::{Failure, answer, text};
@@ -8,7 +8,7 @@ use millpond::{Advice, Contents, Manager, PinGuard, Pinned};
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// `millpond_region`.
 pub struct Region(Arc<Shared>);
@@ -19,6 +19,18 @@ struct Shared {
     manager: Manager,
     /// Written by calls that need the region for themselves.
     region: RwLock<millpond::Region>,
+}
+
+impl Shared {
+    /// Beside others that use the region.
+    fn read(&self) -> RwLockReadGuard<'_, millpond::Region> {
+        self.region.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When nobody else uses the region.
+    fn write(&self) -> RwLockWriteGuard<'_, millpond::Region> {
+        self.region.write().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// `millpond_pin`.
@@ -55,7 +67,7 @@ unsafe impl Structure for RegionStats {
 
 /// # Safety
 /// Null, or a region that was not freed.
-unsafe fn shared<'a>(region: *const Region) -> Result<&'a Shared, Failure> {
+unsafe fn shared<'a>(region: *const Region) -> Result<&'a Arc<Shared>, Failure> {
     // SAFETY: the caller's contract.
     let region = unsafe { region.as_ref() };
     let region = region.ok_or_else(|| Failure::invalid("null was passed for a region"))?;
@@ -73,10 +85,7 @@ unsafe fn beside<E: Into<Failure>>(
 ) -> c_int {
     // SAFETY: the caller's contract.
     let shared = unsafe { shared(region) };
-    answer(shared.and_then(|shared| {
-        let region = shared.region.read().unwrap_or_else(PoisonError::into_inner);
-        act(&region).map_err(Into::into)
-    }))
+    answer(shared.and_then(|shared| act(&shared.read()).map_err(Into::into)))
 }
 
 /// Calls `act` when nobody else uses the region.
@@ -89,10 +98,7 @@ unsafe fn alone<E: Into<Failure>>(
 ) -> c_int {
     // SAFETY: the caller's contract.
     let shared = unsafe { shared(region) };
-    answer(shared.and_then(|shared| {
-        let region = shared.region.write();
-        act(&mut region.unwrap_or_else(PoisonError::into_inner)).map_err(Into::into)
-    }))
+    answer(shared.and_then(|shared| act(&mut shared.write()).map_err(Into::into)))
 }
 
 /// A range that overflows ends behind all regions, which refuse it.
@@ -138,11 +144,8 @@ pub unsafe extern "C" fn millpond_region_new(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_region_data(region: *const Region) -> *mut c_void {
     // SAFETY: the caller's contract.
-    let region = unsafe { shared(region) }.map(|shared| shared.region.read());
-    region.map_or(std::ptr::null_mut(), |region| {
-        let region = region.unwrap_or_else(PoisonError::into_inner);
-        region.as_ptr().cast()
-    })
+    let shared = unsafe { shared(region) };
+    shared.map_or(std::ptr::null_mut(), |shared| shared.read().as_ptr().cast())
 }
 
 /// # Safety
@@ -150,10 +153,7 @@ pub unsafe extern "C" fn millpond_region_data(region: *const Region) -> *mut c_v
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_region_size(region: *const Region) -> usize {
     // SAFETY: the caller's contract.
-    let region = unsafe { shared(region) }.map(|shared| shared.region.read());
-    region.map_or(0, |region| {
-        region.unwrap_or_else(PoisonError::into_inner).len()
-    })
+    unsafe { shared(region) }.map_or(0, |shared| shared.read().len())
 }
 
 /// # Safety
@@ -259,18 +259,13 @@ pub unsafe extern "C" fn millpond_region_pin(
     len: usize,
     pin: *mut *mut Pin,
 ) -> c_int {
-    // SAFETY: the caller's contract.
-    let handle = unsafe { region.as_ref() };
-    let keep = |pinned: &millpond::Region| {
+    let act = || {
         // SAFETY: the caller's contract.
-        let place = unsafe { place(pin, "pin")? };
-        let guard = pinned.pin(range(offset, len))?;
-        let handle = handle.ok_or_else(|| Failure::invalid("null was passed for a region"))?;
-        *place = Pin::handle(handle, guard);
-        Ok::<_, Failure>(())
+        let (shared, place) = unsafe { (shared(region)?, place(pin, "pin")?) };
+        *place = Pin::handle(shared, shared.read().pin(range(offset, len))?);
+        Ok(())
     };
-    // SAFETY: the caller's contract.
-    unsafe { beside(region, keep) }
+    answer(act())
 }
 
 /// Where a call says whether it did what was asked.
@@ -363,20 +358,19 @@ pub unsafe extern "C" fn millpond_region_try_pin(
     pin: *mut *mut Pin,
     there: *mut c_int,
 ) -> c_int {
-    // SAFETY: the caller's contract.
-    let handle = unsafe { region.as_ref() };
-    let keep = |pinned: &millpond::Region| {
+    let act = || {
         // SAFETY: the caller's contract.
-        let (place, there) = unsafe { (place(pin, "pin")?, self::there(there)?) };
-        let guard = pinned.try_pin(range(offset, len))?;
+        let (shared, place, there) =
+            unsafe { (shared(region)?, place(pin, "pin")?, self::there(there)?) };
+        let region = shared.read();
+        let guard = region.try_pin(range(offset, len))?;
         *there = c_int::from(guard.is_some());
-        if let (Some(guard), Some(handle)) = (guard, handle) {
-            *place = Pin::handle(handle, guard);
+        if let Some(guard) = guard {
+            *place = Pin::handle(shared, guard);
         }
-        Ok::<_, Failure>(())
+        Ok(())
     };
-    // SAFETY: the caller's contract.
-    unsafe { beside(region, keep) }
+    answer(act())
 }
 
 /// # Safety
@@ -392,9 +386,9 @@ pub unsafe extern "C" fn millpond_region_prefetch(
 }
 
 impl Pin {
-    fn handle(region: &Region, guard: PinGuard<'_>) -> *mut Self {
+    fn handle(shared: &Arc<Shared>, guard: PinGuard<'_>) -> *mut Self {
         Box::into_raw(Box::new(Self {
-            shared: Arc::clone(&region.0),
+            shared: Arc::clone(shared),
             pinned: ManuallyDrop::new(guard.leak()),
         }))
     }
@@ -406,8 +400,7 @@ impl Drop for Pin {
         let pinned = unsafe { ManuallyDrop::take(&mut self.pinned) };
         // A forked child may find the lock taken for good.
         if check_process(&self.shared.manager).is_ok() {
-            let region = self.shared.region.read();
-            region.unwrap_or_else(PoisonError::into_inner).unpin(pinned);
+            self.shared.read().unpin(pinned);
         }
     }
 }
@@ -563,11 +556,7 @@ pub unsafe extern "C" fn millpond_region_move(
         // Two threads that move between the same two take their locks in one order.
         let is_first = std::ptr::from_ref(from) < std::ptr::from_ref(to);
         let [first, second] = if is_first { [from, to] } else { [to, from] };
-        let mut first = first.region.write().unwrap_or_else(PoisonError::into_inner);
-        let mut second = second
-            .region
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let (mut first, mut second) = (first.write(), second.write());
         let (from, to) = match is_first {
             true => (&mut first, &mut second),
             false => (&mut second, &mut first),
@@ -615,14 +604,13 @@ unsafe fn another(
     made: *mut *mut Region,
     make: impl FnOnce(&mut millpond::Region) -> Result<millpond::Region, Failure>,
 ) -> c_int {
-    let act = |region: &mut millpond::Region| {
+    let act = || {
         // SAFETY: the caller's contract.
-        let (manager, place) = unsafe { (shared(from)?.manager.clone(), place(made, "region")?) };
-        *place = handle(manager, make(region)?);
-        Ok::<_, Failure>(())
+        let (shared, place) = unsafe { (shared(from)?, place(made, "region")?) };
+        *place = handle(shared.manager.clone(), make(&mut shared.write())?);
+        Ok(())
     };
-    // SAFETY: the caller's contract.
-    unsafe { alone(from, act) }
+    answer(act())
 }
 
 /// # Safety
@@ -635,13 +623,9 @@ pub unsafe extern "C" fn millpond_region_set_group(
     let act = || {
         // SAFETY: the caller's contract.
         let shared = unsafe { shared(region)? };
-        let to = match to.is_null() {
-            true => shared.manager.root(),
-            // SAFETY: the caller's contract.
-            false => unsafe { group(to)? }.clone(),
-        };
-        let region = shared.region.read().unwrap_or_else(PoisonError::into_inner);
-        Ok(region.move_to(&to)?)
+        // SAFETY: as above.
+        let to = unsafe { group_or_root(&shared.manager, to)? };
+        Ok(shared.read().move_to(&to)?)
     };
     answer(act())
 }

@@ -3,9 +3,10 @@
 use crate::pond::{Pond, manager};
 use crate::sized::{self, Structure};
 use crate::status::{Failure, answer, text};
+use millpond::Manager;
 use millpond::publish::{StorePeaks, fields, resident};
-use millpond_board::Field;
 use millpond_board::counters::{self, Counter};
+use millpond_board::{Field, Fields};
 use std::ffi::{CString, c_char, c_int};
 use std::sync::OnceLock;
 
@@ -75,6 +76,40 @@ pub unsafe extern "C" fn millpond_stats(pond: *const Pond, stats: *mut Stats) ->
     )
 }
 
+/// What all counters are made of, as of now.
+fn counted(manager: &Manager) -> Fields {
+    let mut fields = fields(&manager.stats(), &StorePeaks::new());
+    let (now, peak) = resident();
+    fields.set(Field::Rss, now);
+    fields.set(Field::PeakRss, peak);
+    fields
+}
+
+/// # Safety
+/// As [`millpond_stats`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_counters(
+    pond: *const Pond,
+    values: *mut u64,
+    count: usize,
+) -> c_int {
+    let look = || {
+        // SAFETY: the caller's contract.
+        let manager = unsafe { manager(pond)? };
+        if values.is_null() {
+            return Err(Failure::invalid("null was passed for where the values go"));
+        }
+        // SAFETY: the caller's contract; not null.
+        let values = unsafe { std::slice::from_raw_parts_mut(values, count) };
+        let fields = counted(manager);
+        for (value, counter) in values.iter_mut().zip(&counters::ALL) {
+            *value = counter.of(&fields);
+        }
+        Ok(())
+    };
+    answer(look())
+}
+
 /// # Safety
 /// As [`millpond_stats`].
 #[unsafe(no_mangle)]
@@ -100,11 +135,7 @@ pub unsafe extern "C" fn millpond_counter(
         let counter = counters::named(name).ok_or_else(unknown)?;
         let value =
             value.ok_or_else(|| Failure::invalid("null was passed for where the value goes"))?;
-        let mut fields = fields(&manager.stats(), &StorePeaks::new());
-        let (now, peak) = resident();
-        fields.set(Field::Rss, now);
-        fields.set(Field::PeakRss, peak);
-        *value = counter.of(&fields);
+        *value = counter.of(&counted(manager));
         Ok(())
     };
     answer(look())

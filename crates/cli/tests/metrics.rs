@@ -1,12 +1,13 @@
 //! `millpond metrics`: what a manager of another process (this one) counts, printed and served.
 
-use millpond::Manager;
+#[path = "common/busy.rs"]
+mod busy;
+
+use busy::busy;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-
-const MIB: usize = 1 << 20;
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
@@ -64,16 +65,9 @@ fn value(text: &str, metric: &str) -> Option<f64> {
 
 #[test]
 fn a_manager_of_another_process_is_printed_and_served() {
-    let manager = match Manager::builder().ram(16 << 20).publish("index").build() {
-        Ok(manager) => manager,
-        Err(error) => {
-            println!("skipped: {error}");
-            return;
-        }
+    let Some((manager, region)) = busy("index") else {
+        return;
     };
-    let mut region = manager.region(32 * MIB).unwrap();
-    region.as_mut_slice().fill(7);
-    assert!(region.as_slice().iter().all(|&byte| byte == 7));
     let truth = manager.stats().vm.pgmajfault as f64;
     assert!(truth > 0.0);
 

@@ -1,18 +1,19 @@
 //! `millpond stat`: who is found, what is said of a manager in another process (this one), and how it ends. What it
 //! says of programs under `millpond run` is looked at in `programs.rs`.
 
+#[path = "common/busy.rs"]
+mod busy;
 mod common;
 
+use busy::busy;
 use common::millpond;
-use millpond::{Manager, StoreKind};
+
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-
-const MIB: usize = 1 << 20;
 
 fn stat(arguments: &[&str]) -> Output {
     let mut stat = Command::new(env!("CARGO_BIN_EXE_millpond"));
@@ -26,24 +27,6 @@ fn lines(arguments: &[&str]) -> Vec<Value> {
     lines
         .map(|line| serde_json::from_str(&line.unwrap()).unwrap())
         .collect()
-}
-
-/// A manager that publishes, with twice its budget filled and read back several times.
-fn busy(name: &str) -> Option<(Manager, millpond::Region)> {
-    let builder = Manager::builder().ram(16 << 20).publish(name);
-    let manager = match builder.store(StoreKind::compressed_ram()).build() {
-        Ok(manager) => manager,
-        Err(error) => {
-            println!("skipped: {error}");
-            return None;
-        }
-    };
-    let mut region = manager.region(32 * MIB).unwrap();
-    region.as_mut_slice().fill(7);
-    for _ in 0..8 {
-        assert!(region.as_slice().iter().all(|&byte| byte == 7));
-    }
-    Some((manager, region))
 }
 
 /// Waits until the manager's thread has written down what has happened so far.

@@ -1,37 +1,19 @@
 //! `millpond top` on a terminal of its own: what it shows of a manager in another process (this one), and that the
 //! terminal is what it was, whichever way it ends. What it makes of figures is tested in `src/top`.
 
+#[path = "common/busy.rs"]
+mod busy;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod common;
 #[path = "top/terminal.rs"]
 mod terminal;
 
-use millpond::{Manager, Region, StoreKind};
+use busy::busy;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use terminal::Terminal;
-
-const MIB: usize = 1 << 20;
-
-/// A manager that publishes, with twice its budget filled and read back several times.
-fn busy(name: &str) -> Option<(Manager, Region)> {
-    let builder = Manager::builder().ram(16 << 20).publish(name);
-    let manager = match builder.store(StoreKind::compressed_ram()).build() {
-        Ok(manager) => manager,
-        Err(error) => {
-            println!("skipped: {error}");
-            return None;
-        }
-    };
-    let mut region = manager.region(32 * MIB).unwrap();
-    region.as_mut_slice().fill(7);
-    for _ in 0..8 {
-        assert!(region.as_slice().iter().all(|&byte| byte == 7));
-    }
-    Some((manager, region))
-}
 
 fn top(arguments: &[&str]) -> Command {
     let mut top = Command::new(env!("CARGO_BIN_EXE_millpond"));

@@ -11,7 +11,6 @@
 //! | [`Region::try_pin`] | two short locks, four system calls | both |
 //! | [`Region::prefetch`] | a place in a queue; a thread of the manager's brings it in | both |
 
-use crate::driver::Driver;
 use crate::driver::prefetch::{self, PrefetchError};
 use crate::error::{AdviseError, PinError};
 use crate::region::{PinGuard, Region};
@@ -111,7 +110,10 @@ impl Region {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn try_pin(&self, range: Range<usize>) -> Result<Option<PinGuard<'_>>, PinError> {
-        self.pin_with(range, Driver::try_pin)
+        let pages = self.pages_to_pin(range)?;
+        let pinned = self.driver().try_pin(pages);
+        let pinned = pinned.map_err(|refusal| self.not_pinned(pages, refusal))?;
+        Ok(pinned.then(|| self.pinned(pages)))
     }
 
     /// Asks that the pages that `range` touches be brought in, and returns: a thread of the manager's does it, one

@@ -290,22 +290,24 @@ impl Region {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn pin(&self, range: Range<usize>) -> Result<PinGuard<'_>, PinError> {
-        let pinned = self.pin_with(range, Driver::pin)?;
-        Ok(pinned.unwrap_or_else(|| unreachable!("a pin that may wait is had or refused")))
+        let pages = self.pages_to_pin(range)?;
+        let pinned = self.pond.driver().pin(pages);
+        pinned.map_err(|refusal| self.not_pinned(pages, refusal))?;
+        Ok(self.pinned(pages))
     }
 
-    /// Pins by what `pin` does, which may say that it did not.
-    pub(crate) fn pin_with(
-        &self,
-        range: Range<usize>,
-        pin: impl FnOnce(&Driver, PageRange) -> Result<bool, PinRefusal>,
-    ) -> Result<Option<PinGuard<'_>>, PinError> {
+    /// The pages that `range` touches.
+    pub(crate) fn pages_to_pin(&self, range: Range<usize>) -> Result<PageRange, PinError> {
         let (start, end, len) = (range.start, range.end, self.len);
-        if start >= end || end > len {
-            return Err(PinError::BadRange { start, end, len });
+        match start < end && end <= len {
+            true => Ok(self.pages(&range)),
+            false => Err(PinError::BadRange { start, end, len }),
         }
-        let pages = self.pages(&range);
-        let refused = |refusal| match refusal {
+    }
+
+    /// What a refusal to pin `pages` means.
+    pub(crate) fn not_pinned(&self, pages: PageRange, refusal: PinRefusal) -> PinError {
+        match refusal {
             PinRefusal::NoRoom(ram) => PinError::OverBudget {
                 bytes: pages.len.bytes(),
                 ram,
@@ -319,16 +321,16 @@ impl Region {
             .into(),
             PinRefusal::Core(Refusal::OutOfRecords) => PopulateError::OutOfRecords.into(),
             PinRefusal::Core(other) => unreachable!("{other:?} for a range inside a region"),
-        };
-        let pinned = pin(self.pond.driver(), pages).map_err(refused)?;
-        if !pinned {
-            return Ok(None);
         }
+    }
+
+    /// The guard of pages that are pinned.
+    pub(crate) fn pinned(&self, pages: PageRange) -> PinGuard<'_> {
         self.guards.fetch_add(1, Ordering::Relaxed);
-        Ok(Some(PinGuard {
+        PinGuard {
             region: self,
             pages,
-        }))
+        }
     }
 
     /// Lets go of what was pinned by a guard of this region that was [leaked](PinGuard::leak).

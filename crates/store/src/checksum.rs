@@ -12,8 +12,8 @@
 use crate::image::BLOCK;
 use crate::mem::PAGE;
 use crate::pieces::Entry;
+use crate::random;
 use rustix::io::Errno;
-use rustix::rand::{GetRandomFlags, getrandom};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use twox_hash::XxHash3_128;
 
@@ -47,14 +47,7 @@ impl Checksums {
     /// A new random key.
     pub(crate) fn new() -> Result<Self, Errno> {
         let mut secret = [0; 192];
-        let mut filled = 0;
-        while filled < secret.len() {
-            match getrandom(&mut secret[filled..], GetRandomFlags::empty()) {
-                Ok(n) => filled += n,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
+        random::fill(&mut secret)?;
         Ok(Self { secret })
     }
 

@@ -39,6 +39,7 @@ mod mem;
 mod null;
 mod paged;
 mod pieces;
+mod random;
 mod scratch;
 mod slot_table;
 mod spill;

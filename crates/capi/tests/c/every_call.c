@@ -11,6 +11,8 @@ static void figures(millpond *pond) {
     for (const char *name; (name = millpond_counter_name(names)); names++)
         CHECK(millpond_counter(pond, name, &value) == 0);
     CHECK(names > 50);
+    uint64_t values[3] = {7, 7, 7};
+    CHECK(millpond_counters(pond, values, 2) == 0 && values[0] == 16 * MIB && values[1] > 0 && values[2] == 7);
     CHECK(millpond_counter(pond, "pgfault", &value) == 0 && value >= stats.pgfault);
     CHECK(millpond_counter(pond, "rss_bytes", &value) == 0 && value > 0);
     double share = 7;

@@ -109,6 +109,7 @@ static void others(millpond *pond) {
     REFUSED(millpond_stats(NULL, &stats), MILLPOND_INVALID, "null was passed for a pond");
     REFUSED(millpond_counter(pond, "pgmagic", &value), MILLPOND_INVALID, "`pgmagic` is no counter");
     REFUSED(millpond_counter(pond, "budget_bytes", NULL), MILLPOND_INVALID, "where the value goes");
+    REFUSED(millpond_counters(pond, NULL, 1), MILLPOND_INVALID, "where the values go");
     REFUSED(millpond_avoided(pond, 0, NULL), MILLPOND_INVALID, "where the share goes");
     REFUSED(millpond_set_ram(pond, 1), MILLPOND_INVALID, "1 bytes");
     REFUSED(millpond_quiesce(NULL), MILLPOND_INVALID, "null was passed for a pond");

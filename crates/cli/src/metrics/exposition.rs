@@ -13,6 +13,7 @@
 
 use crate::curve;
 use crate::figures::{is_alive, kind};
+use crate::ways::{WAYS, Way};
 use millpond_board::counters::{self, Counter};
 use millpond_board::watch::Watch;
 use millpond_board::{Field, SlotSnapshot};
@@ -23,54 +24,6 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use std::fmt;
 
-/// Faults of one class: how many, and how long half, 99 of 100 and the longest took.
-const CLASSES: [(&str, [Field; 4]); 5] = [
-    (
-        "first_touch",
-        [
-            Field::FirstTouchCount,
-            Field::FirstTouchP50,
-            Field::FirstTouchP99,
-            Field::FirstTouchMax,
-        ],
-    ),
-    (
-        "rescue",
-        [
-            Field::RescueCount,
-            Field::RescueP50,
-            Field::RescueP99,
-            Field::RescueMax,
-        ],
-    ),
-    (
-        "load",
-        [
-            Field::LoadCount,
-            Field::LoadP50,
-            Field::LoadP99,
-            Field::LoadMax,
-        ],
-    ),
-    (
-        "waited",
-        [
-            Field::WaitedCount,
-            Field::WaitedP50,
-            Field::WaitedP99,
-            Field::WaitedMax,
-        ],
-    ),
-    (
-        "reclaimed",
-        [
-            Field::ReclaimedCount,
-            Field::ReclaimedP50,
-            Field::ReclaimedP99,
-            Field::ReclaimedMax,
-        ],
-    ),
-];
 const QUANTILES: [&str; 3] = ["0.5", "0.99", "1"];
 const PRESSURE: [(&str, &str, Field); 6] = [
     ("some", "10s", Field::PressureSome10),
@@ -159,28 +112,26 @@ impl Processes {
 
     fn faults(&self) -> Samples {
         self.samples(|process| {
-            let count = |(class, [count, ..]): (&'static str, [Field; 4])| {
-                (
-                    vec![("class", class)],
-                    process.slot.fields.get(count) as f64,
-                )
+            let count = |way @ (_, [count, ..]): Way| {
+                let labels = vec![("class", class(way))];
+                (labels, process.slot.fields.get(count) as f64)
             };
-            CLASSES.map(count).into()
+            WAYS.map(count).into()
         })
     }
 
     fn latencies(&self) -> Samples {
         self.samples(|process| {
-            let of_class = |(class, [_, quantiles @ ..]): (&'static str, [Field; 4])| {
+            let of_way = |way @ (_, [_, quantiles @ ..]): Way| {
                 QUANTILES
                     .into_iter()
                     .zip(quantiles)
                     .map(move |(name, field)| {
-                        let labels = vec![("class", class), ("quantile", name)];
+                        let labels = vec![("class", class(way)), ("quantile", name)];
                         (labels, process.seconds(field))
                     })
             };
-            CLASSES.into_iter().flat_map(of_class).collect()
+            WAYS.into_iter().flat_map(of_way).collect()
         })
     }
 
@@ -203,6 +154,13 @@ impl Processes {
                 .collect()
         })
     }
+}
+
+/// What a way of faults is called in the names of its counters.
+fn class((_, [count, ..]): Way) -> &'static str {
+    let name = count.key();
+    let name = name.strip_prefix("fault_").unwrap_or(name);
+    name.strip_suffix("_count").unwrap_or(name)
 }
 
 /// A counter's name without the unit that its values are not in.

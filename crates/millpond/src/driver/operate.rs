@@ -142,15 +142,15 @@ impl Driver {
         Ok(())
     }
 
-    /// Pins `range`: true.
-    pub(crate) fn pin(&self, range: PageRange) -> Result<bool, PinRefusal> {
+    /// Pins `range`, bringing in what is not there.
+    pub(crate) fn pin(&self, range: PageRange) -> Result<(), PinRefusal> {
         let _quiet = SignalsBlocked::new();
         {
             let _inside = self.gate.enter();
             self.room_to_pin(range)?;
         }
-        self.operate(range, |range| Event::Pin { range })?;
-        Ok(true)
+        let pin = |range| Event::Pin { range };
+        Ok(self.operate_with(&mut Commands::new(), range, Freed::ByOwner, pin)?)
     }
 
     /// Pins `range` if nothing of it has to be waited for; whether it did.

@@ -21,8 +21,7 @@ pub(super) struct Line {
 
 impl Uffd {
     /// Whether who faults in this arena can be sent on.
-    #[must_use]
-    pub fn can_skip(&self) -> bool {
+    pub(super) fn can_skip(&self) -> bool {
         self.delivery() == Delivery::InThread && cfg!(target_arch = "x86_64")
     }
 }

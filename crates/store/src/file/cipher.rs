@@ -24,10 +24,10 @@
 
 use super::alloc::FILE_BLOCK;
 use super::{GENERATION_SHIFT, GENERATIONS};
+use crate::random;
 use aes::Aes256;
 use aes::cipher::KeyInit;
 use rustix::io::Errno;
-use rustix::rand::{GetRandomFlags, getrandom};
 use xts_mode::{Xts128, get_tweak_default};
 
 const KEY: usize = 32;
@@ -44,14 +44,7 @@ impl Cipher {
     /// With a key of its own.
     pub(super) fn random() -> Result<Self, Errno> {
         let mut keys = [0; 2 * KEY];
-        let mut filled = 0;
-        while filled < keys.len() {
-            match getrandom(&mut keys[filled..], GetRandomFlags::empty()) {
-                Ok(more) => filled += more,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
+        random::fill(&mut keys)?;
         let made = Self::with_keys(&keys);
         // Not left on the stack. The schedules are erased with the store.
         keys.fill(0);

@@ -1,0 +1,23 @@
+//! A manager in this process for others to look at.
+
+use millpond::{Manager, Region, StoreKind};
+
+pub const MIB: usize = 1 << 20;
+
+/// A manager that publishes, with twice its budget filled and read back several times.
+pub fn busy(name: &str) -> Option<(Manager, Region)> {
+    let builder = Manager::builder().ram(16 << 20).publish(name);
+    let manager = match builder.store(StoreKind::compressed_ram()).build() {
+        Ok(manager) => manager,
+        Err(error) => {
+            println!("skipped: {error}");
+            return None;
+        }
+    };
+    let mut region = manager.region(32 * MIB).unwrap();
+    region.as_mut_slice().fill(7);
+    for _ in 0..8 {
+        assert!(region.as_slice().iter().all(|&byte| byte == 7));
+    }
+    Some((manager, region))
+}

@@ -3,7 +3,7 @@
 use crate::addr::{LEAF_PAGES, Order, PageCount};
 use crate::folio::Folio;
 use crate::limits::{
-    MAX_ARENA_PAGES, MAX_NODES, MIN_LIMIT_PAGES, REFAULT_COST_MOST, SHADOW_BITS_LEAST,
+    FOLIO_SHARE, MAX_ARENA_PAGES, MAX_NODES, MIN_LIMIT_PAGES, REFAULT_COST_MOST, SHADOW_BITS_LEAST,
     SINGLE_PLACES, SINGLE_PLACES_MOST,
 };
 use crate::swap::Slot;
@@ -44,6 +44,9 @@ pub struct Config {
     /// curve. Without, folios leave by the order in which they were last seen in use, and limbo keeps to its least
     /// share. It is there so that the price of all this can be measured.
     pub workingset: bool,
+    /// What comes in with one fault takes at most this share of the limit: [`FOLIO_SHARE`] everywhere but in tests, which
+    /// have windows of a whole leaf in a small memory by it.
+    pub folio_share: u32,
     /// Shadows have at most so many bits, 12 or more; fewer where the entries have no more to spare.
     pub shadow_bits: u8,
     /// Reclaim in the background begins when fewer pages than limit × this / 1024 are available …
@@ -80,6 +83,11 @@ pub enum ConfigError {
     BadRefaultCost {
         /// What was asked for.
         sixteenths: u32,
+    },
+    /// `folio_share` is below 2: one fault would take all memory.
+    BadFolioShare {
+        /// What was asked for.
+        share: u32,
     },
     /// `nodes` is zero, or above [`MAX_NODES`].
     BadNodes {
@@ -127,6 +135,7 @@ impl Config {
             refault_cost: 256,
             file_cost: 256,
             workingset: true,
+            folio_share: FOLIO_SHARE,
             shadow_bits: 32,
             low_mark: 16,
             high_mark: 32,
@@ -174,6 +183,10 @@ impl Config {
             return Err(ConfigError::BadShadowBits {
                 bits: self.shadow_bits,
             });
+        }
+        if self.folio_share < 2 {
+            let share = self.folio_share;
+            return Err(ConfigError::BadFolioShare { share });
         }
         let sixteenths = self.refault_cost.max(self.file_cost);
         if sixteenths > REFAULT_COST_MOST {

@@ -5,7 +5,7 @@
 //! most respects and extreme in some, and the run draws its steps from that.
 
 use millpond_core::limits::MIN_LIMIT_PAGES;
-use millpond_core::{Config, Order, PageCount, PoolLayout};
+use millpond_core::{Config, LEAF_PAGES, Order, PageCount, PoolLayout};
 
 use crate::mmu::MmuSabotage;
 use crate::rng::Rng;
@@ -28,8 +28,12 @@ pub const WITH_LEAVES: u64 = 3 << 24;
 /// either.
 pub const WITH_STREAMS: u64 = 4 << 24;
 
+/// The first seed in whose world a stream's window is a whole leaf, as it is in a budget of 128 MiB and more. The budget
+/// stays small, so that a run is short; what one fault may take of it is more.
+pub const WITH_WINDOWS: u64 = 5 << 24;
+
 /// New seeds are drawn below this: as many of each kind.
-pub const SEEDS: u64 = 5 << 24;
+pub const SEEDS: u64 = 6 << 24;
 
 /// The settings of one run; chances are per mille.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +93,7 @@ impl Profile {
     /// The profile of a seed. Those from [`WITH_GROUPS`] on have groups, and some of them several nodes; those from
     /// [`WITH_FILES`] on files, too. Those from [`WITH_LEAVES`] on have leaves of small folios instead, little of what
     /// keeps a leaf where it is, and no groups; those from [`WITH_STREAMS`] on have streams and single reads of what is
-    /// rarely written.
+    /// rarely written; those from [`WITH_WINDOWS`] on have them with windows of a whole leaf, and first touches.
     pub fn of(seed: u64, rng: &mut Rng) -> Self {
         let mut profile = Self::draw(rng);
         if seed >= WITH_LEAVES {
@@ -113,6 +117,12 @@ impl Profile {
             if profile.is_streamed {
                 (profile.writes, profile.zeros) = (rng.pick(&[0, 0, 5, 50]), rng.pick(&[0, 0, 5]));
                 profile.threads = rng.between(1, 4) as usize;
+            }
+            if seed >= WITH_WINDOWS {
+                profile.config.folio_share = profile.config.limit.0 / LEAF_PAGES;
+                profile.config.workingset = rng.chance(900);
+                profile.writes = rng.pick(&[0, 50, 400]);
+                profile.freeing = rng.pick(&[0, 20, 200]);
             }
         } else if seed >= WITH_GROUPS {
             let mut rng = Rng::new(!seed);

@@ -88,7 +88,7 @@ impl Core {
                 for kind in [ANON, FILE] {
                     for part in [UNWATCHED, WATCHED] {
                         let list = lists.list(name, kind, part);
-                        listed += self.check_list(vec, list, name, kind)?;
+                        listed += self.check_list(vec, list, name, (kind, part))?;
                         totals[name as usize][kind] += list.pages();
                     }
                 }
@@ -119,7 +119,7 @@ impl Core {
         vec: VecId,
         list: &List,
         name: ListName,
-        kind: usize,
+        (kind, part): (usize, u8),
     ) -> Result<usize, String> {
         let (mut pages, mut folios, mut at) = (0, 0, list.oldest());
         while let Some(id) = at {
@@ -140,6 +140,11 @@ impl Core {
                 of_all || kind_of(folio) == kind,
                 "{id:?}, {:?}, is on {name:?} of another kind",
                 folio.kind()
+            );
+            ensure!(
+                of_all || folio.part() == part,
+                "{id:?} of part {} is on {name:?} of part {part}",
+                folio.part()
             );
             pages += folio.order.pages().0;
             folios += 1;

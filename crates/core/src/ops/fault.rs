@@ -21,7 +21,7 @@ use crate::fold::Parts;
 use crate::folio::{Errand, FolioId, ListName, State};
 use crate::group::GroupId;
 use crate::leaf::Entry;
-use crate::limits::{ANSWER_COMMANDS, FAULT_FOLIOS, FAULT_LOADS, FOLIO_SHARE, LARGE, TRIM_BATCH};
+use crate::limits::{ANSWER_COMMANDS, FAULT_FOLIOS, FAULT_LOADS, LARGE, TRIM_BATCH};
 use crate::machine::Core;
 use crate::order::{OrderPolicy, Stand, Step, Way};
 use crate::swap::SlotId;
@@ -147,7 +147,7 @@ impl Core {
         let region = self.regions.of_mut(page).expect("a fault is in a region");
         let within = PageRange::block(page, max_order);
         let step = self.trends.window(stand, &mut region.habit);
-        let share = (self.limit / FOLIO_SHARE).max(1).ilog2() as u8;
+        let share = (self.limit / self.config.folio_share).max(1).ilog2() as u8;
         let share = Order::new(share).unwrap_or(Order::MAX);
         let window = step.window.min(max_order).min(share);
         match region.order {
@@ -224,7 +224,11 @@ impl Core {
             let Entry::Folio(id) = self.leaves.get(at) else {
                 return;
             };
-            self.folios.get_mut(id).set_watched(false);
+            // What was in memory before the window came is on the list of its part, and is not in this one's place: a
+            // folio that changed parts while it was listed was taken off the other list later, whose end it was not.
+            if self.folios.get(id).list == ListName::None {
+                self.folios.get_mut(id).set_watched(false);
+            }
             at = self.at(id).end();
         }
     }

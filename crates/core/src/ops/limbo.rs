@@ -15,7 +15,7 @@ use crate::addr::{Frame, LEAF_PAGES, Order, PageIndex, PageRange};
 use crate::command::{Command, Commands};
 use crate::event::Reclaimer;
 use crate::folio::{Errand, FolioId, ListName, State};
-use crate::limits::{BALANCE_BATCH, FOLIO_SHARE, LOAD_RESERVE, RECLAIM_BATCH, RECLAIM_SCAN};
+use crate::limits::{BALANCE_BATCH, LOAD_RESERVE, RECLAIM_BATCH, RECLAIM_SCAN};
 use crate::lru::{ANON, FILE, VecId, WATCHED, kind_of};
 use crate::machine::Core;
 use crate::places::block_of;
@@ -297,7 +297,7 @@ impl Core {
     /// Whether folios of this order come and go by the leaf, if they are neighbours: that is little of all memory, and
     /// no more of them than a batch has.
     pub(crate) fn is_by_leaf(&self, order: Order) -> bool {
-        block_of(order) <= RECLAIM_BATCH && self.limit / FOLIO_SHARE >= LEAF_PAGES
+        block_of(order) <= RECLAIM_BATCH && self.limit / self.config.folio_share >= LEAF_PAGES
     }
 
     /// Starts the take-out of a resident folio. False when the pool has no place for it.

@@ -274,6 +274,11 @@ impl Region {
     /// Brings the pages that `range` touches into memory and keeps them there while the guard lives: for buffers of
     /// system calls and for threads that must not wait.
     ///
+    /// Some calls let the kernel refer to the pages after they have returned: `vmsplice` into a pipe, `send` with
+    /// `MSG_ZEROCOPY`, `SEND_ZC` of io_uring, direct I/O on NFS and Ceph. For these the guard must live until the far
+    /// end has read, or the kernel has said that it is done, with either delivery: a page that is not pinned may leave,
+    /// and the far end gets whatever its frame holds by then.
+    ///
     /// # Errors
     /// A bad range, more than the budget can hold beside everything else, or a page that cannot be brought in.
     ///

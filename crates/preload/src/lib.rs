@@ -9,6 +9,7 @@
 //! | start, phases | `init`, `settings` |
 //! | allocation: whose a block is, the exports, jemalloc's hooks and what it keeps, our own allocator | `owner`, `malloc`, `realloc`, `mallocx`, `jemalloc`, `decay`, `internal_alloc` |
 //! | mappings: the account, and each call | `vma`, `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `process_madvise`, `brk` |
+//! | pages that the kernel would refer to: pipes, sockets | `references` |
 //! | processes and threads | `fork`, `threads`, `exit`, `report` |
 //! | what makes locks safe here | `lock`, `signals`, `stack_switch`, `raw` |
 //!
@@ -44,6 +45,7 @@ mod process_madvise;
 mod raw;
 mod realloc;
 mod record;
+mod references;
 mod report;
 mod settings;
 mod signals;

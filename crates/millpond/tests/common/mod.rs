@@ -3,6 +3,7 @@
 
 #[cfg(target_arch = "x86_64")]
 pub mod calls;
+pub mod far_end;
 pub mod lazily;
 pub mod page_model;
 

@@ -1,0 +1,114 @@
+//! Somebody reads at the far end of a pipe and of a socket what threads give there out of memory four times the budget.
+//!
+//! A thread that takes a region's bytes to the kernel by `write` has them copied; by `vmsplice` and `MSG_ZEROCOPY` the
+//! kernel refers to the pages until they have been read, and does not pin them. A region's guard has to: without it the
+//! frames hold other data by the time of the reading (all but the first of these tests fail then).
+
+mod common;
+
+use common::far_end::{FarEnd, Kind};
+use common::{MIB, PAGE, Rng, small, stress_time, ways, write_page};
+use millpond::{Delivery, Manager, Region};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+const LEN: usize = 64 * MIB;
+/// Pages that are given at a time.
+const RUN: usize = 16;
+
+/// Gives runs of pages to the far end of `kind` for a while, beside a thread that pushes everything out.
+fn give_while_memory_is_short(manager: &Manager, kind: Kind) {
+    let mut region = manager.region(LEN).unwrap();
+    for (number, page) in region.as_mut_slice().chunks_exact_mut(PAGE).enumerate() {
+        write_page(page, number as u64);
+    }
+    let over = AtomicBool::new(false);
+    let given = std::thread::scope(|scope| {
+        let (region, over) = (&region, &over);
+        scope.spawn(move || press(region, over));
+        let mut far_end = FarEnd::new(kind);
+        let mut rng = Rng(0xfa2);
+        let end = Instant::now() + stress_time() / 4;
+        while Instant::now() < end {
+            give(region, &mut far_end, &mut rng);
+        }
+        over.store(true, Ordering::Relaxed);
+        far_end.finish()
+    });
+    assert!(given > 0, "nothing was given: the test tested nothing");
+    let vm = manager.stats().vm;
+    assert!(
+        vm.pswpin > 0,
+        "nothing was reclaimed: the test tested nothing"
+    );
+}
+
+/// Reads all over the region, so that what was given would leave if it could.
+fn press(region: &Region, over: &AtomicBool) {
+    let mut rng = Rng(0x9e55);
+    let mut sum = 0u8;
+    while !over.load(Ordering::Relaxed) {
+        let page = rng.below(LEN / PAGE);
+        sum = sum.wrapping_add(region.as_slice()[page * PAGE]);
+    }
+    std::hint::black_box(sum);
+}
+
+/// Fills the far end with runs of pages, all of them pinned until they have been read and checked.
+fn give(region: &Region, far_end: &mut FarEnd, rng: &mut Rng) {
+    let mut guards = Vec::new();
+    for _ in 0..8 {
+        let first = rng.below(LEN / PAGE - RUN);
+        let range = first * PAGE..(first + RUN) * PAGE;
+        guards.push(region.pin(range.clone()).unwrap());
+        far_end.give(&region.as_slice()[range], first as u64);
+    }
+    // Time for others to use the frames, were they free to be used.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    far_end.check();
+}
+
+fn for_all_ways(kind: Kind) {
+    for (delivery, method) in ways() {
+        let manager = small().delivery(delivery).take_out(method).build().unwrap();
+        give_while_memory_is_short(&manager, kind);
+    }
+}
+
+#[test]
+fn what_is_written_to_a_pipe_is_read_from_it() {
+    for_all_ways(Kind::Written);
+}
+
+#[test]
+fn pinned_pages_that_a_pipe_refers_to_stay() {
+    for_all_ways(Kind::Spliced);
+}
+
+#[test]
+fn pinned_pages_that_a_socket_refers_to_stay() {
+    for_all_ways(Kind::SentWithoutCopy);
+}
+
+/// With a handler a region's bytes may be given to the kernel without a guard, where it copies them.
+#[test]
+fn what_is_written_without_a_pin_is_read() {
+    let manager = small().delivery(Delivery::Handler).build().unwrap();
+    let mut region = manager.region(LEN).unwrap();
+    for (number, page) in region.as_mut_slice().chunks_exact_mut(PAGE).enumerate() {
+        write_page(page, number as u64);
+    }
+    let mut far_end = FarEnd::new(Kind::Written);
+    let mut rng = Rng(0xc0b1);
+    let end = Instant::now() + stress_time() / 4;
+    while Instant::now() < end {
+        let first = rng.below(LEN / PAGE - RUN);
+        far_end.give(
+            &region.as_slice()[first * PAGE..(first + RUN) * PAGE],
+            first as u64,
+        );
+        far_end.check();
+    }
+    assert!(far_end.finish() > 0);
+    assert!(manager.stats().vm.pswpin > 0);
+}

@@ -1,0 +1,207 @@
+//! `vmsplice`: the pipe gets copies of managed memory.
+//!
+//! The copy is private memory of ours that is unmapped after the call: the pipe's references are then the last, and the
+//! pages go when they have been read. Everything that the call means stays the kernel's, as it is still a `vmsplice`:
+//! it waits for a first free place in the pipe or answers `EAGAIN`, takes what fits, can be interrupted and restarted,
+//! and raises SIGPIPE. `write` would cost one copy less of what `vmsplice` costs, but waits until all is written, and
+//! follows `O_NONBLOCK` of the descriptor where `vmsplice` follows its own flag.
+//!
+//! No more is copied than the whole pipe could hold. A range that cannot be read ends the copy where the kernel would
+//! have ended, and is `EFAULT` when it is the first. Two things differ: the reader gets the bytes as they were at the
+//! call, also where the program changes them before they are read, which it must not; and small ranges share a page, so
+//! that more of them fit.
+//!
+//! Out of a pipe `vmsplice` copies by itself, and memory that is not managed stays where it is: the kernel does both.
+
+use super::copy_from_program;
+use crate::{raw, space};
+use core::ffi::{c_int, c_uint, c_void};
+use rustix::io::Errno;
+
+/// Ranges that the kernel takes in one call (`IOV_MAX`).
+const MAX_RANGES: usize = 1024;
+/// Ranges that are read at a time: a thread's stack may be small.
+const BLOCK: usize = 32;
+
+/// One entry of a vector, as the C library has it.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Entry {
+    base: usize,
+    len: usize,
+}
+
+/// The arguments of one call.
+#[derive(Clone, Copy)]
+struct Request {
+    fd: i32,
+    vector: usize,
+    count: usize,
+    flags: u32,
+}
+
+impl Request {
+    fn to_kernel(self) -> Result<usize, Errno> {
+        let args = [
+            self.fd as usize,
+            self.vector,
+            self.count,
+            self.flags as usize,
+            0,
+            0,
+        ];
+        // SAFETY: what is read is the program's or a copy of ours; what is written, the program asked for.
+        unsafe { raw::syscall(libc::SYS_vmsplice, args) }
+    }
+
+    /// Shows each range, until `visit` has seen enough.
+    ///
+    /// # Errors
+    /// The vector cannot be read.
+    fn ranges(self, mut visit: impl FnMut(Entry) -> bool) -> Result<(), Errno> {
+        let mut block = [Entry::default(); BLOCK];
+        for first in (0..self.count).step_by(BLOCK) {
+            let entries = &mut block[..BLOCK.min(self.count - first)];
+            // SAFETY: entries are words without gaps, and any bytes are words.
+            let bytes = unsafe {
+                core::slice::from_raw_parts_mut(
+                    entries.as_mut_ptr().cast::<u8>(),
+                    size_of_val(entries),
+                )
+            };
+            let at = self.vector.wrapping_add(first * size_of::<Entry>());
+            if copy_from_program(at, bytes)? < bytes.len() {
+                return Err(Errno::FAULT);
+            }
+            for &entry in &*entries {
+                if !visit(entry) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How many bytes the vector names, when some of them are managed and no length is one that the kernel refuses.
+    fn managed_bytes(self) -> Option<usize> {
+        let (mut bytes, mut managed, mut good) = (0usize, false, true);
+        self.ranges(|Entry { base, len }| {
+            good = len <= isize::MAX as usize;
+            managed |= len > 0 && space::overlaps(base, len);
+            bytes = bytes.saturating_add(len);
+            good
+        })
+        .ok()?;
+        (managed && good).then_some(bytes)
+    }
+
+    /// Copies what the vector names until `to` is full or something cannot be read.
+    fn gather(self, to: &mut [u8]) -> Result<usize, Errno> {
+        let mut done = 0;
+        let mut refused = None;
+        self.ranges(|Entry { base, len }| {
+            let room = &mut to[done..];
+            let len = len.min(room.len());
+            match copy_from_program(base, &mut room[..len]) {
+                Ok(copied) => {
+                    done += copied;
+                    copied == len && done < to.len()
+                }
+                Err(error) => {
+                    refused = Some(error);
+                    false
+                }
+            }
+        })?;
+        match refused {
+            Some(error) if done == 0 => Err(error),
+            _ => Ok(done),
+        }
+    }
+}
+
+/// How many bytes a pipe holds, if `fd` is one that may be written to.
+fn capacity(fd: i32) -> Option<usize> {
+    let ask = |what: i32| {
+        let args = [fd as usize, what as usize, 0, 0, 0, 0];
+        // SAFETY: asks about a descriptor.
+        unsafe { raw::syscall(libc::SYS_fcntl, args) }.ok()
+    };
+    let access = ask(libc::F_GETFL)? as i32 & libc::O_ACCMODE;
+    (access != libc::O_RDONLY).then(|| ask(libc::F_GETPIPE_SZ))?
+}
+
+/// Memory of ours for one call.
+struct Copy {
+    at: usize,
+    len: usize,
+}
+
+impl Copy {
+    fn new(len: usize) -> Result<Self, Errno> {
+        let at = raw::map_anonymous(len)?;
+        // A child has no use for it, and nobody there would unmap it.
+        // SAFETY: our own mapping.
+        let _ = unsafe { raw::madvise(at, len, libc::MADV_DONTFORK) };
+        Ok(Self { at, len })
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: mapped readable and writable, and nobody else's.
+        unsafe { core::slice::from_raw_parts_mut(self.at as *mut u8, self.len) }
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, whose borrows have ended. What a pipe refers to stays until it has been read.
+        let _ = unsafe { raw::munmap(self.at, self.len) };
+    }
+}
+
+fn splice(request: Request) -> Result<usize, Errno> {
+    if space::get().is_none() || request.count > MAX_RANGES {
+        return request.to_kernel();
+    }
+    let Some(bytes) = request.managed_bytes() else {
+        return request.to_kernel();
+    };
+    let Some(capacity) = capacity(request.fd) else {
+        return request.to_kernel();
+    };
+    let mut copy = Copy::new(bytes.min(capacity))?;
+    let len = request.gather(copy.bytes())?;
+    let given = Entry { base: copy.at, len };
+    Request {
+        vector: core::ptr::from_ref(&given) as usize,
+        count: 1,
+        ..request
+    }
+    .to_kernel()
+}
+
+/// As `vmsplice` of the C library.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn vmsplice(
+    fd: c_int,
+    vector: *const c_void,
+    count: usize,
+    flags: c_uint,
+) -> isize {
+    let request = Request {
+        fd,
+        vector: vector as usize,
+        count,
+        flags,
+    };
+    match splice(request) {
+        Ok(bytes) => bytes as isize,
+        Err(error) => {
+            raw::set_errno(error);
+            -1
+        }
+    }
+}

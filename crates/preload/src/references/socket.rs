@@ -1,0 +1,110 @@
+//! `setsockopt`: what would let a socket refer to the program's pages is refused.
+//!
+//! *Sending without a copy.* `MSG_ZEROCOPY` does something only on a socket whose `SO_ZEROCOPY` is set; on all others
+//! the kernel ignores the flag and copies. So the option is refused with `EOPNOTSUPP`, the answer for protocols that
+//! cannot do it, and programs send copies then. To copy here instead would need to know when the copies may go: the
+//! kernel says so in the socket's error queue, and that is the program's to read.
+//!
+//! *TLS in the kernel.* With the protocol `tls` above TCP the kernel encrypts out of the program's pages and decrypts
+//! into them, and refers to them meanwhile without a pin. It is refused with `ENOENT`, the answer of a kernel without
+//! it, and TLS libraries then encrypt by themselves.
+//!
+//! Everything else about the arguments is the kernel's: before a refusal it is asked for something harmless with the
+//! same option, so that a bad descriptor, or a socket that never had it, is answered as ever. What remains is a socket
+//! from a process that is not under Millpond, handed over with the option already set.
+
+use super::copy_from_program;
+use crate::{raw, space};
+use core::ffi::{c_int, c_void};
+use rustix::io::Errno;
+
+/// In `asm-generic/socket.h`.
+const SO_ZEROCOPY: i32 = 60;
+/// In `linux/tcp.h`.
+const TCP_ULP: i32 = 31;
+const TLS: &[u8; 3] = b"tls";
+
+/// The arguments of one call.
+#[derive(Clone, Copy)]
+struct Request {
+    fd: i32,
+    level: i32,
+    name: i32,
+    value: usize,
+    len: u32,
+}
+
+impl Request {
+    fn to_kernel(self) -> Result<(), Errno> {
+        let args = [
+            self.fd as usize,
+            self.level as usize,
+            self.name as usize,
+            self.value,
+            self.len as usize,
+            0,
+        ];
+        // SAFETY: sets what the program asked for, or clears an option.
+        unsafe { raw::syscall(libc::SYS_setsockopt, args) }.map(drop)
+    }
+
+    /// Whether the value is the number one, which the kernel would accept.
+    fn is_one(self) -> bool {
+        let mut value = [0; size_of::<c_int>()];
+        self.len as usize >= value.len()
+            && copy_from_program(self.value, &mut value) == Ok(value.len())
+            && c_int::from_ne_bytes(value) == 1
+    }
+
+    /// Whether the value is the name `tls`, ended by its length or by a zero.
+    fn is_tls(self) -> bool {
+        let mut name = [0; TLS.len() + 1];
+        let len = name.len().min(self.len as usize);
+        copy_from_program(self.value, &mut name[..len]) == Ok(len)
+            && name.starts_with(TLS)
+            && name[TLS.len()] == 0
+    }
+}
+
+fn set(request: Request) -> Result<(), Errno> {
+    let zerocopy = request.level == libc::SOL_SOCKET && request.name == SO_ZEROCOPY;
+    let protocol = request.level == libc::IPPROTO_TCP && request.name == TCP_ULP;
+    if !zerocopy && !protocol || space::get().is_none() {
+        return request.to_kernel();
+    }
+    if zerocopy && request.is_one() {
+        let zero: c_int = 0;
+        let value = core::ptr::from_ref(&zero) as usize;
+        Request { value, ..request }.to_kernel()?;
+        return Err(Errno::OPNOTSUPP);
+    }
+    if protocol && request.is_tls() {
+        // A name of no bytes is invalid, on sockets that may have one.
+        return match (Request { len: 0, ..request }).to_kernel() {
+            Ok(()) | Err(Errno::INVAL) => Err(Errno::NOENT),
+            result => result,
+        };
+    }
+    request.to_kernel()
+}
+
+/// As `setsockopt` of the C library.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: libc::socklen_t,
+) -> c_int {
+    crate::c_result(set(Request {
+        fd,
+        level,
+        name,
+        value: value as usize,
+        len,
+    }))
+}

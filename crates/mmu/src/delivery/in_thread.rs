@@ -7,6 +7,10 @@
 //! standard library looks for stack overflows with it, a database maps files that can shrink. So the handler looks the
 //! address up in a fixed table, and passes what is not ours on to the handler that was there before.
 //!
+//! *The code.* userfaultfd raises BUS_ADRERR and nothing else. Broken memory (BUS_MCEERR_AR) may lie at one of our addresses
+//! too, but there is nothing to bring in: the page is mapped, so the answer would be to try again, for ever. So whatever
+//! else the code says is passed on, and so is what somebody sent, whose code is zero or below.
+//!
 //! *The table.* Readers are signal handlers: no lock, no allocation. An entry is found by its range, then *entered* by
 //! counting up `running`, then checked again; removal clears the range and waits until the count is zero. Both
 //! sides write one variable and then read the other's (sequentially consistent), so either the reader sees the
@@ -141,13 +145,13 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let saved = unsafe { *errno };
-    // SAFETY: the kernel passes a valid siginfo to a SA_SIGINFO handler, and an address for the codes above 0.
+    // SAFETY: the kernel passes a valid siginfo to a SA_SIGINFO handler, and bytes for an address with every code.
     let (code, addr) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     // SAFETY: the kernel passes the interrupted context to a SA_SIGINFO handler, which nobody else refers to.
-    if code > 0 && skip::skip(unsafe { &mut *context.cast::<libc::ucontext_t>() }) {
+    if code == libc::BUS_ADRERR && skip::skip(unsafe { &mut *context.cast::<libc::ucontext_t>() }) {
         return;
     }
-    let resolution = if code > 0 {
+    let resolution = if code == libc::BUS_ADRERR {
         resolve(addr, access(context))
     } else {
         None
@@ -193,17 +197,19 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void
     let previous = PREVIOUS.get();
     let handler = previous.map_or(libc::SIG_DFL, |action| action.sa_sigaction);
     // SAFETY: the kernel passes a valid siginfo.
-    let sent = unsafe { (*info).si_code } <= 0;
+    let code = unsafe { (*info).si_code };
+    // These come again when the instruction is run again. Broken memory that nobody has touched yet is told of like a sent signal, and one can be ignored like the other.
+    let comes_again = (libc::BUS_ADRALN..=libc::BUS_OBJERR).contains(&code);
     match (previous, handler) {
-        (_, libc::SIG_IGN) if sent => {}
+        (_, libc::SIG_IGN) if code <= 0 || code == libc::BUS_MCEERR_AO => {}
         (None, _) | (_, libc::SIG_DFL | libc::SIG_IGN) => {
-            // The default action: a fault comes again when the handler returns, a sent signal is sent again.
+            // The default action: a fault comes again when the handler returns, anything else is sent again.
             // SAFETY: `default` is a valid action, made of zeros but for the handler.
             unsafe {
                 let mut default: libc::sigaction = core::mem::zeroed();
                 default.sa_sigaction = libc::SIG_DFL;
                 libc::sigaction(signal, &default, core::ptr::null_mut());
-                if sent {
+                if !comes_again {
                     libc::raise(signal);
                 }
             }

@@ -33,7 +33,7 @@ use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage, Tier, 
 use millpond_core::swap::SlotId;
 use rustix::io::Errno;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 /// What compresses to such a part of its size, as a divisor, may have more RAM …
@@ -42,6 +42,9 @@ const WELL: u64 = 4;
 const MORE_RAM: u64 = 2;
 /// Bytes of folios that are moved by one call.
 const AT_ONCE: usize = 1 << 20;
+/// Slots that are looked at by one call, most of which have nothing that must move. The caller is inside the gate, which a
+/// fork, a snapshot or a move of memory waits for.
+const LOOKED_AT: u32 = 4096;
 /// Folios up to so many bytes come forward. Of larger ones a page is read in a few microseconds, and they would be
 /// taken apart.
 const COMES_FORWARD: usize = BLOCK;
@@ -60,6 +63,10 @@ pub struct Spill {
     top: AtomicU32,
     /// The slot to look at next for what has to move.
     next: AtomicU32,
+    /// How many were looked at since the first of this round; a round is once over all of them.
+    looked_at: AtomicU32,
+    /// Bytes that moved in this round.
+    moved: AtomicUsize,
     /// Calls that do not try to move anything.
     resting: AtomicU32,
 }
@@ -102,6 +109,8 @@ impl Spill {
             from_back: Counted::default(),
             top: AtomicU32::new(0),
             next: AtomicU32::new(0),
+            looked_at: AtomicU32::new(0),
+            moved: AtomicUsize::new(0),
             resting: AtomicU32::new(0),
         }
     }
@@ -136,8 +145,15 @@ impl Spill {
         }
     }
 
+    /// The slots are gone over anew.
+    fn begin_round(&self) {
+        self.looked_at.store(0, Relaxed);
+        self.moved.store(0, Relaxed);
+    }
+
     /// Nothing moves for a while.
     fn rest(&self) {
+        self.begin_round();
         self.front.stop_draining();
         self.resting.store(REST, Relaxed);
     }
@@ -264,8 +280,11 @@ impl Store for Spill {
                 _ => Err(SaveError::Io(Errno::INVAL.raw_os_error())),
             }
         };
-        let (top, mut moved) = (self.top.load(Relaxed), 0);
-        for _ in 0..top {
+        let top = self.top.load(Relaxed);
+        let before = self.looked_at.load(Relaxed);
+        let here = top.saturating_sub(before).min(LOOKED_AT);
+        let mut moved = 0;
+        for done in 1..=here {
             let slot = self.next.load(Relaxed) % top;
             self.next.store(slot + 1, Relaxed);
             let slot = SlotId(slot);
@@ -274,15 +293,24 @@ impl Store for Spill {
                 .hand_on(slot, chunk, room, |bytes| put(slot, bytes))
             {
                 Ok(bytes) => moved += bytes,
+                // The file is full, or refuses.
                 Err(_) => {
                     self.rest();
                     return false;
                 }
             }
             if moved >= AT_ONCE {
+                self.looked_at.store(before + done, Relaxed);
+                self.moved.fetch_add(moved, Relaxed);
                 return self.front.drain().is_some();
             }
         }
+        self.looked_at.store(before + here, Relaxed);
+        let moved = self.moved.fetch_add(moved, Relaxed) + moved;
+        if before + here < top {
+            return self.front.drain().is_some();
+        }
+        self.begin_round();
         // What is left there can be read by nobody; its chunks must not be closed for good.
         if self.front.drain().is_some() && moved == 0 {
             self.rest();
@@ -363,6 +391,47 @@ mod tests {
         for slot in 50..100 {
             let loaded = store.load(SlotId(slot), 0, &mut out);
             assert_eq!(loaded, Err(LoadError::Corrupt), "{slot}");
+        }
+    }
+
+    /// One call looked at every slot there had ever been, inside the gate: a fork, a snapshot or a move of memory waited
+    /// for all of them. What has to move lies behind 20,000 slots that hold nothing in RAM.
+    #[test]
+    fn one_call_looks_at_so_many_slots_at_most() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = FileStoreConfig {
+            force_tmpfs: true,
+            ..FileStoreConfig::in_directory(directory.path())
+        };
+        let front = CompressedRam::new(CompressedRamConfig {
+            max_bytes: Some(8 << 20),
+        });
+        let store = Spill::new(front.unwrap(), FileStore::create(&config).unwrap());
+        let (fills, texts) = (20_000, 100);
+        for slot in 0..fills {
+            assert!(store.save(SlotId(slot), None, &[7; 4096]).is_ok());
+        }
+        let text = |slot: u32| -> Vec<u8> {
+            let word = |at: u32| u64::from(slot) << 32 | u64::from(at / 3);
+            (0..2048).flat_map(|at| word(at).to_ne_bytes()).collect()
+        };
+        for slot in fills..fills + texts {
+            assert!(store.save(SlotId(slot), None, &text(slot)).is_ok());
+        }
+        store.limit_ram(128 << 10);
+        let mut calls = 0;
+        let mut at = store.next.load(Relaxed);
+        while store.trim_ram() {
+            let next = store.next.load(Relaxed);
+            assert!(next - at <= LOOKED_AT, "{at} to {next}");
+            (at, calls) = (next, calls + 1);
+        }
+        assert!(calls >= fills / LOOKED_AT, "{calls} calls");
+        assert!(store.usages().1.slots > 0, "nothing moved");
+        let mut out = vec![0; 16 << 10];
+        for slot in fills..fills + texts {
+            assert!(store.load(SlotId(slot), 0, &mut out).is_ok());
+            assert_eq!(out, text(slot), "{slot}");
         }
     }
 }

@@ -12,7 +12,7 @@ use millpond_core::{
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// A run of managed bytes with a stable address. Zero until written.
 ///
@@ -22,6 +22,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// back, a touch of it raises SIGBUS; [`Region::populate`] finds out without.
 pub struct Region {
     pond: Arc<Pond>,
+    /// Never given twice in a process: pages and ids are numbered by each manager, and used again.
+    serial: u64,
     id: RegionId,
     /// The pages that it has of the manager's addresses.
     range: PageRange,
@@ -31,6 +33,8 @@ pub struct Region {
     /// Guards that live, so that whoever asks for pins asks for nothing when there are none.
     guards: AtomicUsize,
 }
+
+static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);
 
 /// What is wrong with a range of bytes.
 pub(crate) enum Wrong {
@@ -84,7 +88,11 @@ pub struct PinGuard<'a> {
 /// A range that stays pinned without a guard. See [`PinGuard::leak`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the range is pinned until this is given to Region::unpin"]
-pub struct Pinned(PageRange);
+pub struct Pinned {
+    /// The serial number of its region. Ranges alone do not tell: two managers number their pages alike.
+    region: u64,
+    pages: PageRange,
+}
 
 impl PinGuard<'_> {
     /// Leaves the range pinned until [`Region::unpin`], for whoever cannot hold a borrow of the region meanwhile.
@@ -99,7 +107,11 @@ impl PinGuard<'_> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn leak(self) -> Pinned {
-        Pinned(std::mem::ManuallyDrop::new(self).pages)
+        let guard = std::mem::ManuallyDrop::new(self);
+        Pinned {
+            region: guard.region.serial,
+            pages: guard.pages,
+        }
     }
 }
 
@@ -107,6 +119,7 @@ impl Region {
     pub(crate) fn new(pond: Arc<Pond>, id: RegionId, range: PageRange, len: usize) -> Self {
         Self {
             pond,
+            serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
             id,
             range,
             front: 0,
@@ -341,12 +354,12 @@ impl Region {
     /// Lets go of what was pinned by a guard of this region that was [leaked](PinGuard::leak).
     ///
     /// # Panics
-    /// When it was another region's.
+    /// When it was another region's, of this manager or another; nothing has changed then.
     pub fn unpin(&self, pinned: Pinned) {
-        let Pinned(pages) = pinned;
+        let Pinned { region, pages } = pinned;
         assert!(
-            self.range.covers(pages),
-            "{pages:?} was pinned in another region than {:?}",
+            self.serial == region && self.range.covers(pages),
+            "{pages:?} was pinned in another region than {:?}: give it to the one that it was pinned in",
             self.range
         );
         drop(PinGuard {

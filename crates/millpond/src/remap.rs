@@ -38,6 +38,8 @@ impl Region {
         let pages = PageCount(pages.0 + self.front());
         let mut named = self.named();
         if pages > named.1.len {
+            // It may move.
+            self.driver().forget_prefetches(named.1);
             self.driver().settle_kept(named.0);
             // SAFETY: `&mut self`: no other thread uses the bytes.
             named = unsafe { self.driver().grow(named, pages) }
@@ -67,6 +69,7 @@ impl Region {
         if pages < range.len {
             let rest = range.tail(range.start.plus(pages.0));
             self.is_volatile_in_part(rest)?;
+            self.driver().forget_prefetches(rest);
             self.driver().settle_kept(id);
             self.driver()
                 .discard(rest)
@@ -166,6 +169,8 @@ impl Region {
         if from.start.0 % LEAF_PAGES != to.start.0 % LEAF_PAGES {
             return self.move_by_copy(range, target, offset);
         }
+        self.driver().forget_prefetches(from);
+        self.driver().forget_prefetches(to);
         target.forget(to, &into)?;
         // SAFETY: `&mut self`: no other thread uses the bytes, nor those beside them; these are asked for with a new
         // target.

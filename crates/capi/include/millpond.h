@@ -227,8 +227,9 @@ void millpond_pin_free(millpond_pin *pin);
 /*
  * For threads that must not wait. `try_read` and `try_write` copy between the region, from `offset` on, and `buffer` if
  * all of the range is mapped (and can be written) now; `try_pin` pins it then. `there` is set to 1 if so, otherwise to
- * 0, and a part may have been copied. A copy takes neither a system call nor one of the pond's locks; with handler
- * delivery it cannot be had. `prefetch` asks a thread of the pond's to bring the range in, and returns.
+ * 0, and a part may have been copied. It is 0, too, while another thread has the region for itself (discards in it, grows,
+ * shrinks or moves it): nothing here waits for that. A copy takes neither a system call nor one of the pond's locks; with
+ * handler delivery it cannot be had. `prefetch` asks a thread of the pond's to bring the range in, and returns.
  */
 int millpond_region_try_read(millpond_region *region, size_t offset, void *buffer, size_t len, int *there);
 int millpond_region_try_write(millpond_region *region, size_t offset, const void *buffer, size_t len, int *there);

@@ -8,7 +8,7 @@ use millpond::{Advice, Contents, Manager, PinGuard, Pinned};
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 /// `millpond_region`.
 pub struct Region(Arc<Shared>);
@@ -25,6 +25,15 @@ impl Shared {
     /// Beside others that use the region.
     fn read(&self) -> RwLockReadGuard<'_, millpond::Region> {
         self.region.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same at once; `None` while somebody has it alone, or waits for that.
+    fn try_read(&self) -> Option<RwLockReadGuard<'_, millpond::Region>> {
+        match self.region.try_read() {
+            Ok(region) => Some(region),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// When nobody else uses the region.
@@ -86,6 +95,30 @@ unsafe fn beside<E: Into<Failure>>(
     // SAFETY: the caller's contract.
     let shared = unsafe { shared(region) };
     answer(shared.and_then(|shared| act(&shared.read()).map_err(Into::into)))
+}
+
+/// Calls `act`, which says whether it did what was asked, beside others that use the region, and writes the answer to
+/// `there`. Whoever has the region alone moves or forgets what is in it, which takes as long as it takes; the answer is
+/// "no" then, as it is for what is not in memory.
+///
+/// # Safety
+/// As [`shared`]; `there` is null or writable.
+unsafe fn at_once(
+    region: *const Region,
+    there: *mut c_int,
+    act: impl FnOnce(&Arc<Shared>, &millpond::Region) -> Result<bool, Failure>,
+) -> c_int {
+    let act = || {
+        // SAFETY: the caller's contract.
+        let (shared, there) = unsafe { (shared(region)?, self::there(there)?) };
+        let done = match shared.try_read() {
+            Some(region) => act(shared, &region)?,
+            None => false,
+        };
+        *there = c_int::from(done);
+        Ok(())
+    };
+    answer(act())
 }
 
 /// Calls `act` when nobody else uses the region.
@@ -310,17 +343,14 @@ pub unsafe extern "C" fn millpond_region_try_read(
     len: usize,
     there: *mut c_int,
 ) -> c_int {
-    let copy = |region: &millpond::Region| {
-        // SAFETY: the caller's contract.
-        let there = unsafe { self::there(there)? };
+    let copy = |_: &Arc<Shared>, region: &millpond::Region| {
         check_copy(region, offset, buffer, len)?;
-        // SAFETY: as above.
+        // SAFETY: the caller's contract.
         let out = unsafe { std::slice::from_raw_parts_mut(buffer.cast(), len) };
-        *there = c_int::from(region.try_read(offset, out));
-        Ok::<_, Failure>(())
+        Ok(region.try_read(offset, out))
     };
     // SAFETY: the caller's contract.
-    unsafe { beside(region, copy) }
+    unsafe { at_once(region, there, copy) }
 }
 
 /// # Safety
@@ -333,19 +363,16 @@ pub unsafe extern "C" fn millpond_region_try_write(
     len: usize,
     there: *mut c_int,
 ) -> c_int {
-    let copy = |region: &millpond::Region| {
-        // SAFETY: the caller's contract.
-        let there = unsafe { self::there(there)? };
+    let copy = |_: &Arc<Shared>, region: &millpond::Region| {
         check_copy(region, offset, buffer, len)?;
-        // SAFETY: as above; what other threads do with these bytes meanwhile is the caller's business.
-        *there = c_int::from(unsafe {
+        // SAFETY: the caller's contract; what other threads do with these bytes meanwhile is the caller's business.
+        Ok(unsafe {
             let data = std::slice::from_raw_parts(buffer.cast(), len);
             region.try_write_shared(offset, data)
-        });
-        Ok::<_, Failure>(())
+        })
     };
     // SAFETY: the caller's contract.
-    unsafe { beside(region, copy) }
+    unsafe { at_once(region, there, copy) }
 }
 
 /// # Safety
@@ -358,19 +385,18 @@ pub unsafe extern "C" fn millpond_region_try_pin(
     pin: *mut *mut Pin,
     there: *mut c_int,
 ) -> c_int {
-    let act = || {
+    let pin_now = |shared: &Arc<Shared>, region: &millpond::Region| {
         // SAFETY: the caller's contract.
-        let (shared, place, there) =
-            unsafe { (shared(region)?, place(pin, "pin")?, self::there(there)?) };
-        let region = shared.read();
+        let place = unsafe { place(pin, "pin")? };
         let guard = region.try_pin(range(offset, len))?;
-        *there = c_int::from(guard.is_some());
+        let pinned = guard.is_some();
         if let Some(guard) = guard {
             *place = Pin::handle(shared, guard);
         }
-        Ok(())
+        Ok(pinned)
     };
-    answer(act())
+    // SAFETY: the caller's contract.
+    unsafe { at_once(region, there, pin_now) }
 }
 
 /// # Safety
@@ -633,6 +659,43 @@ pub unsafe extern "C" fn millpond_region_set_group(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `try_read`, `try_write` and `try_pin` waited for the handle's lock, which a discard, a growth or a move holds
+    /// to its end: the thread that had asked for no waiting waited as long as that took. Here the lock is held by this
+    /// very thread, so a call that waits never returns.
+    #[test]
+    fn what_must_not_wait_does_not_wait_for_who_has_the_region_alone() {
+        let manager = Manager::builder().ram(16 << 20).build().unwrap();
+        let mut made = manager.region(4096).unwrap();
+        made.as_mut_slice().fill(7);
+        let region = handle(manager, made);
+        let mut bytes = [0_u8; 8];
+        let mut pin = std::ptr::null_mut();
+        let mut ask = || {
+            let buffer = bytes.as_mut_ptr().cast::<c_void>();
+            let mut there = [-1; 3];
+            // SAFETY: the region is not freed, and all places are this function's.
+            let codes = unsafe {
+                [
+                    millpond_region_try_read(region, 0, buffer, 8, &mut there[0]),
+                    millpond_region_try_write(region, 0, buffer, 8, &mut there[1]),
+                    millpond_region_try_pin(region, 0, 4096, &mut pin, &mut there[2]),
+                ]
+            };
+            assert_eq!(codes, [0; 3]);
+            there
+        };
+        // SAFETY: the region is not freed.
+        let alone = unsafe { shared(region) }.map_err(|_| ()).unwrap().write();
+        assert_eq!(ask(), [0; 3]);
+        drop(alone);
+        assert_eq!(ask(), [1; 3]);
+        // SAFETY: both were made above, and are not used any more.
+        unsafe {
+            millpond_pin_free(pin);
+            millpond_region_free(region);
+        }
+    }
 
     #[test]
     fn a_range_that_overflows_ends_behind_every_region() {

@@ -15,6 +15,12 @@
 //! ranges, an upper bound of what is in them. The wrong guess costs clearing once, and a look at the bytes when the
 //! tick gives them back.
 //!
+//! *The core's count* of what is in the book comes after the book has changed, as nothing is held while the core is
+//! asked. So two who tell it may come in the wrong order, and one who asks for room may hear of room that another has
+//! just taken. A number that goes up with each change decides: the core never hears of an older book than it knows. And
+//! room is counted from the book itself, under its lock, against what it may hold altogether. A count that stayed too
+//! high would let nothing be kept any more, one too low would keep more than demand asks for.
+//!
 //! The book's lock has no rank: nothing is taken under it, and it is not held while memory is touched or the core
 //! asked.
 
@@ -24,7 +30,7 @@ use super::snapshot::Named;
 use crate::signals::SignalsBlocked;
 use millpond_core::limits::CLEAR_PAGES;
 use millpond_core::{
-    Event, FreeMode, LEAF_PAGES, OrderPolicy, PageCount, PageRange, Refusal, RegionId,
+    Core, Event, FreeMode, LEAF_PAGES, OrderPolicy, PageCount, PageRange, Refusal, RegionId,
 };
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -54,18 +60,25 @@ struct Book {
     ranges: Vec<(RegionId, PageRange)>,
     /// Oldest first.
     whole: Vec<Whole>,
+    /// Goes up with each change.
+    edition: u64,
 }
 
 impl Book {
+    /// To be called by whoever changes it.
+    fn changed(&mut self) {
+        self.edition += 1;
+    }
+
     fn pages(&self) -> PageCount {
         let ranges = self.ranges.iter().map(|(_, range)| range.len.0);
         let whole = self.whole.iter().map(|whole| whole.region.1.len.0);
         PageCount(ranges.chain(whole).sum())
     }
 
-    /// Notes a range, joined with what it touches, if it has `room` for what was not there. How much of it was; `None`,
-    /// and nothing changes, when there is no room in the book either.
-    fn add(&mut self, region: RegionId, range: PageRange, room: PageCount) -> Option<PageCount> {
+    /// Notes a range, joined with what it touches, if the book may hold as much, `most` altogether. How much of it was
+    /// there; `None`, and nothing changes, when there is no line left in the book either.
+    fn add(&mut self, region: RegionId, range: PageRange, most: PageCount) -> Option<PageCount> {
         let (mut joined, mut again) = (range, 0);
         let apart = |other: PageRange| other.end() < range.start || range.end() < other.start;
         let stay = |&(id, other): &(RegionId, PageRange)| id != region || apart(other);
@@ -78,18 +91,69 @@ impl Book {
             let (start, end) = (joined.start.min(other.start), joined.end().max(other.end()));
             joined = PageRange::new(start, PageCount(end.0 - start.0));
         }
-        if range.len.0 - again > room.0 {
+        let fresh = range.len.0 - again;
+        if fresh > 0 && self.pages().0 + fresh > most.0 {
             return None;
         }
+        self.changed();
         self.ranges.retain(stay);
         self.ranges.push((region, joined));
         Some(PageCount(again))
+    }
+
+    /// Notes a region, if the book may hold as much, `most` altogether.
+    fn add_whole(&mut self, region: Named, order: OrderPolicy, most: PageCount) -> bool {
+        let fits = self.pages().0 + region.1.len.0 <= most.0 && self.whole.len() < WHOLE;
+        if fits {
+            self.changed();
+            self.whole.push(Whole {
+                region,
+                order,
+                progress: Progress::Queued,
+            });
+        }
+        fits
+    }
+
+    fn take_whole_at(&mut self, at: usize) -> Whole {
+        self.changed();
+        self.whole.remove(at)
+    }
+
+    fn take_range_at(&mut self, at: usize) -> PageRange {
+        self.changed();
+        self.ranges.remove(at).1
+    }
+
+    fn told(&self) -> Told {
+        Told {
+            edition: self.edition,
+            pages: self.pages(),
+        }
+    }
+}
+
+/// What the core knows of the book, and of which edition. Changed under the core lock.
+#[derive(Clone, Copy)]
+struct Told {
+    edition: u64,
+    pages: PageCount,
+}
+
+impl Told {
+    /// The core hears of `newer`, unless it knows one that is newer still.
+    fn hear(&mut self, newer: Self) {
+        if newer.edition > self.edition {
+            *self = newer;
+        }
     }
 }
 
 /// See the [module](self).
 pub(super) struct Kept {
     book: Mutex<Book>,
+    /// Held for a copy, under the core lock.
+    told: Mutex<Told>,
     /// A region is ready, or will not be.
     changed: Condvar,
 }
@@ -101,6 +165,11 @@ impl Kept {
             book: Mutex::new(Book {
                 ranges: Vec::with_capacity(RANGES),
                 whole: Vec::with_capacity(WHOLE),
+                edition: 0,
+            }),
+            told: Mutex::new(Told {
+                edition: 0,
+                pages: PageCount::ZERO,
             }),
             changed: Condvar::new(),
         }
@@ -108,6 +177,20 @@ impl Kept {
 
     fn lock(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// By whoever holds the core lock.
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Pages that the book may hold: the core's room is beside what it knows of.
+    fn most(&self, core: &Core) -> PageCount {
+        match core.room_to_keep() {
+            // There may be too much already.
+            PageCount::ZERO => PageCount::ZERO,
+            room => PageCount(room.0 + self.told().pages.0),
+        }
     }
 }
 
@@ -131,17 +214,17 @@ impl Driver {
         range: PageRange,
     ) -> Result<bool, Refusal> {
         let _quiet = SignalsBlocked::new();
-        let room = {
+        let most = {
             let _inside = self.gate.enter();
             let core = self.lock();
             match core.order_of(region) {
                 // A discard refuses before it changes anything.
                 _ if core.first_pinned(range).is_some() => return Ok(false),
-                Some(order) if is_cleared_in_place(order) => core.room_to_keep(),
+                Some(order) if is_cleared_in_place(order) => self.kept.most(&core),
                 _ => return Ok(false),
             }
         };
-        let Some(again) = self.kept.lock().add(region, range, room) else {
+        let Some(again) = self.kept.lock().add(region, range, most) else {
             return Ok(false);
         };
         self.tell_kept(again);
@@ -161,9 +244,15 @@ impl Driver {
 
     /// The core hears how much is in the book, and how much of it was used again.
     fn tell_kept(&self, used_again: PageCount) {
-        let kept = self.kept.lock().pages();
+        let newer = self.kept.lock().told();
         let _inside = self.gate.enter();
-        self.lock().keep(kept, used_again);
+        let mut core = self.lock();
+        let told = {
+            let mut told = self.kept.told();
+            told.hear(newer);
+            *told
+        };
+        core.keep(told.pages, used_again);
     }
 
     /// The region ends, or its pages get other names: what is kept in it is not given back by its range any more.
@@ -172,7 +261,11 @@ impl Driver {
             let mut book = self.kept.lock();
             let before = book.ranges.len();
             book.ranges.retain(|&(id, _)| id != region);
-            book.ranges.len() < before
+            let forgotten = book.ranges.len() < before;
+            if forgotten {
+                book.changed();
+            }
+            forgotten
         };
         if forgotten {
             self.tell_kept(PageCount::ZERO);
@@ -185,7 +278,7 @@ impl Driver {
             let range = {
                 let mut book = self.kept.lock();
                 let at = book.ranges.iter().position(|&(id, _)| id == region);
-                at.map(|at| book.ranges.remove(at).1)
+                at.map(|at| book.take_range_at(at))
             };
             match range {
                 Some(range) => self.give_freed_back(range),
@@ -220,7 +313,7 @@ impl Driver {
             }
             let oldest = {
                 let mut book = self.kept.lock();
-                (!book.ranges.is_empty()).then(|| book.ranges.remove(0).1)
+                (!book.ranges.is_empty()).then(|| book.take_range_at(0))
             };
             match oldest {
                 Some(range) => self.give_freed_back(range),
@@ -237,7 +330,7 @@ impl Driver {
             let mut book = self.kept.lock();
             let ready = |whole: &Whole| whole.progress == Progress::Ready;
             let at = book.whole.iter().position(ready);
-            at.map(|at| book.whole.remove(at).region)
+            at.map(|at| book.take_whole_at(at).region)
         };
         let Some(region) = region else { return false };
         self.tell_kept(PageCount::ZERO);
@@ -251,22 +344,12 @@ impl Driver {
         let Some(order) = order.filter(|&order| is_cleared_in_place(order)) else {
             return false;
         };
-        let room = {
+        let most = {
             let _inside = self.gate.enter();
-            self.lock().room_to_keep()
+            let core = self.lock();
+            self.kept.most(&core)
         };
-        let fits = {
-            let mut book = self.kept.lock();
-            let fits = room >= region.1.len && book.whole.len() < WHOLE;
-            if fits {
-                book.whole.push(Whole {
-                    region,
-                    order,
-                    progress: Progress::Queued,
-                });
-            }
-            fits
-        };
+        let fits = self.kept.lock().add_whole(region, order, most);
         if fits {
             self.tell_kept(PageCount::ZERO);
         }
@@ -293,7 +376,7 @@ impl Driver {
             if cleared {
                 book.whole[at].progress = Progress::Ready;
             } else {
-                book.whole.remove(at);
+                book.take_whole_at(at);
             }
         }
         self.kept.changed.notify_all();
@@ -316,7 +399,7 @@ impl Driver {
             };
             let at = best(Progress::Ready).or_else(|| best(Progress::Queued));
             if let Some(at) = at {
-                let whole = book.whole.remove(at);
+                let whole = book.take_whole_at(at);
                 break (whole.region, whole.progress);
             }
             best(Progress::Clearing)?;
@@ -335,7 +418,7 @@ impl Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millpond_core::PageIndex;
+    use millpond_core::{Order, PageIndex};
 
     fn range(start: u32, end: u32) -> PageRange {
         PageRange::new(PageIndex(start), PageCount(end - start))
@@ -345,12 +428,16 @@ mod tests {
     fn ranges_of_a_region_join_and_what_was_there_is_told() {
         let mut book = Kept::new().book.into_inner().unwrap();
         let (one, two) = (RegionId(1), RegionId(2));
-        let mut add = |id, range| book.add(id, range, PageCount(24));
+        let mut add = |id, range| book.add(id, range, PageCount(81));
         assert_eq!(add(one, range(0, 16)), Some(PageCount(0)));
         assert_eq!(add(one, range(32, 48)), Some(PageCount(0)));
         assert_eq!(add(two, range(48, 64)), Some(PageCount(0)));
         assert_eq!(add(two, range(56, 81)), Some(PageCount(8)));
-        assert_eq!(add(two, range(100, 125)), None, "25 pages are too many");
+        assert_eq!(
+            add(two, range(100, 126)),
+            None,
+            "one page more would be too many"
+        );
         assert_eq!(add(one, range(8, 32)), Some(PageCount(8)));
         assert_eq!(add(one, range(4, 8)), Some(PageCount(4)));
         assert_eq!(book.ranges, [(two, range(48, 81)), (one, range(0, 48))]);
@@ -362,13 +449,54 @@ mod tests {
         let mut book = Kept::new().book.into_inner().unwrap();
         for n in 0..RANGES as u32 {
             let piece = range(4 * n, 4 * n + 1);
-            assert!(book.add(RegionId(1), piece, PageCount(1)).is_some());
+            assert!(
+                book.add(RegionId(1), piece, PageCount(RANGES as u32))
+                    .is_some()
+            );
         }
-        assert_eq!(book.add(RegionId(1), range(1000, 1001), PageCount(9)), None);
         assert_eq!(
-            book.add(RegionId(1), range(1, 4), PageCount(9)),
+            book.add(RegionId(1), range(1000, 1001), PageCount(99)),
+            None
+        );
+        assert_eq!(
+            book.add(RegionId(1), range(1, 4), PageCount(99)),
             Some(PageCount(0))
         );
         assert_eq!(book.ranges.len(), RANGES - 1);
+    }
+
+    /// Who told the core read the book, let go of it, and told; a second one that came between was undone by the first.
+    /// The core counted pages in a book that was empty, or none in one that was full, until somebody changed it again.
+    #[test]
+    fn the_core_never_hears_of_an_older_book_than_it_knows() {
+        let kept = Kept::new();
+        let changes: [fn(&mut Book); 2] = [
+            |book| assert!(book.add(RegionId(1), range(0, 16), PageCount(16)).is_some()),
+            |book| assert_eq!(book.take_range_at(0), range(0, 16)),
+        ];
+        let read = changes.map(|change| {
+            let mut book = kept.lock();
+            change(&mut book);
+            book.told()
+        });
+        for order in [[0, 1], [1, 0]] {
+            let mut told = *kept.told();
+            for at in order {
+                told.hear(read[at]);
+            }
+            assert_eq!(told.pages, PageCount::ZERO, "{order:?}");
+        }
+    }
+
+    /// Two that asked for room before either had told the core of what it took had the same room twice.
+    #[test]
+    fn the_same_room_is_not_had_twice() {
+        let mut book = Kept::new().book.into_inner().unwrap();
+        let (most, order) = (PageCount(16), OrderPolicy::Fixed(Order::ZERO));
+        assert!(book.add(RegionId(1), range(0, 12), most).is_some());
+        assert!(book.add(RegionId(2), range(32, 40), most).is_none());
+        assert!(!book.add_whole((RegionId(3), range(64, 72)), order, most));
+        assert!(book.add_whole((RegionId(3), range(64, 68)), order, most));
+        assert_eq!(book.pages(), most);
     }
 }

@@ -8,7 +8,8 @@
 //! - what its own variables point to (name service state, for one), found by scanning its writable segments for
 //!   pointers into the space, as a conservative garbage collector does;
 //! - the stack around the stack pointer and the thread's table of thread-local blocks, if they are in the space;
-//! - the second levels of thread-specific data, which `malloc` keeps out of the space.
+//! - the second levels of thread-specific data, and all that the dynamic linker allocates (what it knows of libraries,
+//!   tables and blocks of thread-local storage), which `malloc` keeps out of the space.
 //!
 //! Handlers run in reverse order of registration before the fork and in order in the child. Ours are registered before
 //! anybody else's, jemalloc's included, so they are the innermost: nothing of others runs between them and the fork.
@@ -21,8 +22,8 @@ use crate::signals::Blocked;
 use crate::stack_switch::on_safe_stack;
 use crate::vma::{self, Kind, PAGE};
 use crate::{
-    descriptors, exit, init, internal_alloc, mremap, raw, record, report, space, stack_switch,
-    threads,
+    descriptors, exit, init, internal_alloc, linker, mremap, raw, record, report, space,
+    stack_switch, threads,
 };
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_int, c_void};
@@ -111,7 +112,7 @@ fn find_streams() -> Option<Streams> {
     }
 }
 
-/// The writable segments of the C library and the dynamic linker.
+/// The writable segments of the C library and the dynamic linker. Notes where the latter's code lies.
 fn find_segments() -> Vec<(usize, usize)> {
     unsafe extern "C" fn visit(
         object: *mut libc::dl_phdr_info,
@@ -132,6 +133,11 @@ fn find_segments() -> Vec<(usize, usize)> {
         for n in 0..usize::from(object.dlpi_phnum) {
             // SAFETY: the object has this many headers.
             let header = unsafe { &*object.dlpi_phdr.add(n) };
+            let is_code = header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_X != 0;
+            if is_code && file.starts_with(b"ld-linux") {
+                let start = object.dlpi_addr as usize + header.p_vaddr as usize;
+                linker::set(start, start + header.p_memsz as usize);
+            }
             if header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_W != 0 {
                 let start = object.dlpi_addr as usize + header.p_vaddr as usize;
                 found.push((start, start + header.p_memsz as usize));

@@ -7,7 +7,7 @@
 //! | concern | file |
 //! | --- | --- |
 //! | start, phases | `init`, `settings` |
-//! | allocation: whose a block is, the exports, jemalloc's hooks and what it keeps, our own allocator | `owner`, `malloc`, `realloc`, `mallocx`, `jemalloc`, `decay`, `internal_alloc` |
+//! | allocation: whose a block is, the exports, jemalloc's hooks and what it keeps, our own allocator | `owner`, `malloc`, `realloc`, `mallocx`, `jemalloc`, `decay`, `internal_alloc`, `linker` |
 //! | mappings: the account, and each call | `vma`, `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `process_madvise`, `brk` |
 //! | pages that the kernel would refer to: pipes, sockets | `references` |
 //! | processes and threads | `fork`, `threads`, `exit`, `report` |
@@ -32,6 +32,7 @@ mod fork;
 mod init;
 mod internal_alloc;
 mod jemalloc;
+mod linker;
 mod lock;
 mod madvise;
 mod malloc;

@@ -3,10 +3,16 @@
 //! Each is a choice between two allocators: jemalloc for the program, the internal one for whoever must not have
 //! managed memory (see [`crate::internal_alloc`]). Both the choice at allocation and the one at `free` are a few loads
 //! and compares.
+//!
+//! Among those who must not is the dynamic linker, which is known by the address that it calls from. It keeps there
+//! what describes the loaded libraries, and each thread's table of thread-local blocks; making a thread reads and
+//! writes all of these. The child of a fork makes threads before anybody serves its faults, and must find them there.
+//! So `malloc`, `calloc` and `realloc` begin with one instruction that reads where the call came from.
 
 use crate::owner::{Owner, of};
 use crate::threads::{internal_block, wants_internal};
-use crate::{decay, internal_alloc, raw, realloc};
+use crate::{decay, internal_alloc, linker, raw, realloc};
+use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use rustix::io::Errno;
@@ -25,8 +31,16 @@ const KEY_LEVEL: (usize, usize) = (32, 16);
 /// # Safety
 /// As there.
 #[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(naked)]
 pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
-    if wants_internal() {
+    #[cfg(target_arch = "x86_64")]
+    naked_asm!("mov rsi, [rsp]", "jmp {}", sym malloc_for);
+    #[cfg(target_arch = "aarch64")]
+    naked_asm!("mov x1, x30", "b {}", sym malloc_for);
+}
+
+unsafe extern "C" fn malloc_for(size: usize, caller: usize) -> *mut c_void {
+    if wants_internal() || linker::contains(caller) {
         return internal_block(size, NATURAL);
     }
     if realloc::is_large(size) {
@@ -41,8 +55,16 @@ pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
 /// # Safety
 /// As there.
 #[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(naked)]
 pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
-    if wants_internal() || (count, size) == KEY_LEVEL {
+    #[cfg(target_arch = "x86_64")]
+    naked_asm!("mov rdx, [rsp]", "jmp {}", sym calloc_for);
+    #[cfg(target_arch = "aarch64")]
+    naked_asm!("mov x2, x30", "b {}", sym calloc_for);
+}
+
+unsafe extern "C" fn calloc_for(count: usize, size: usize, caller: usize) -> *mut c_void {
+    if wants_internal() || (count, size) == KEY_LEVEL || linker::contains(caller) {
         let block = count
             .checked_mul(size)
             .map_or(null_mut(), internal_alloc::allocate_zeroed);
@@ -83,10 +105,18 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
 /// # Safety
 /// As there.
 #[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(naked)]
 pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
+    #[cfg(target_arch = "x86_64")]
+    naked_asm!("mov rdx, [rsp]", "jmp {}", sym realloc_for);
+    #[cfg(target_arch = "aarch64")]
+    naked_asm!("mov x2, x30", "b {}", sym realloc_for);
+}
+
+unsafe extern "C" fn realloc_for(block: *mut c_void, size: usize, caller: usize) -> *mut c_void {
     if block.is_null() {
         // SAFETY: any size may be asked for.
-        return unsafe { malloc(size) };
+        return unsafe { malloc_for(size, caller) };
     }
     if of(block, "realloc") == Owner::Program {
         decay::follow();
@@ -97,8 +127,13 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void
         // SAFETY: jemalloc gave it, and the program gives it back.
         return unsafe { je::realloc(block, size) };
     }
+    let allocate = |size| match linker::contains(caller) {
+        true => internal_block(size, NATURAL),
+        // SAFETY: any size may be asked for.
+        false => unsafe { memalign(NATURAL, size) },
+    };
     // SAFETY: as the caller promised for an internal block.
-    unsafe { move_internal(block, size, NATURAL) }
+    unsafe { move_to(block, size, allocate) }
 }
 
 /// Gives a block of the internal allocator another size, and from then on the owner that a new block would have.
@@ -106,6 +141,15 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void
 /// # Safety
 /// The internal allocator owns the live block.
 pub unsafe fn move_internal(block: *mut c_void, size: usize, align: usize) -> *mut c_void {
+    // SAFETY: as the caller promised; `align` is a power of two.
+    unsafe { move_to(block, size, |size| memalign(align, size)) }
+}
+
+unsafe fn move_to(
+    block: *mut c_void,
+    size: usize,
+    allocate: impl FnOnce(usize) -> *mut c_void,
+) -> *mut c_void {
     if size == 0 {
         // SAFETY: the program gives it back.
         unsafe { internal_alloc::release(block.cast()) };
@@ -113,8 +157,7 @@ pub unsafe fn move_internal(block: *mut c_void, size: usize, align: usize) -> *m
     }
     // SAFETY: the block is live.
     let old = unsafe { internal_alloc::size_of_block(block.cast()) };
-    // SAFETY: `align` is a power of two.
-    let new = unsafe { memalign(align, size) };
+    let new = allocate(size);
     if !new.is_null() {
         // SAFETY: both blocks have this many bytes and are not the same.
         unsafe {

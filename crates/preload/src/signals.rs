@@ -3,8 +3,15 @@
 //! A signal handler is the program's code and may touch managed memory. Were it to run while the interrupted thread
 //! holds the VMA lock, the internal allocator's lock or one of the space's, its page fault could need that very lock,
 //! or a thread that waits for it: a deadlock that shows once a month. So all signals are blocked for the time.
+//!
+//! All but the two that the C library keeps for itself. By one it cancels threads, by the other it has every thread
+//! change its user and group with the caller of `setuid`, and waits until each has. A thread of ours that was made with
+//! that signal blocked never would: su, nginx and every daemon that gives its rights up hung there.
 
 use crate::raw;
+
+/// The C library's own: cancellation (32), and the change of user and group in all threads (33).
+const OF_C_LIBRARY: u64 = 0b11 << 31;
 
 /// Signals are blocked while this lives.
 pub struct Blocked {
@@ -13,7 +20,7 @@ pub struct Blocked {
 
 impl Blocked {
     pub fn new() -> Self {
-        let all = u64::MAX;
+        let all = !OF_C_LIBRARY;
         let mut before = 0u64;
         set(&all, Some(&mut before));
         Self { before }

@@ -187,20 +187,23 @@ impl Driver {
         let quiet = SignalsBlocked::new();
         self.wait_for_jobs();
         let housekeeping = self.housekeeping.lock();
+        // What cannot be brought in is not in a region, or lost: touching it in the child fails as it would here. It
+        // keeps nothing else from being brought in.
+        let mut hopeless = Vec::new();
         let (gate, core, frees) = loop {
             let (gate, core, frees) = self.close_at_rest();
             debug_assert!(core.is_quiet(), "a command is out, and nobody is inside");
-            let in_memory = |page| is_mapped(core.page_state(page));
-            let pages = resident.iter().flat_map(|range| range.pages());
-            let Some(absent) = pages.into_iter().find(|&page| !in_memory(page)) else {
+            let wanted =
+                |page: &PageIndex| !is_mapped(core.page_state(*page)) && !hopeless.contains(page);
+            let mut pages = resident.iter().flat_map(|range| range.pages());
+            let Some(absent) = pages.find(wanted) else {
                 break (gate, core, frees);
             };
             drop(frees);
             drop(core);
             drop(gate);
-            // What cannot be brought in is not in a region, or lost: touching it in the child fails as it would here.
             if self.populate(PageRange::new(absent, PageCount(1))).is_err() {
-                break self.close_at_rest();
+                hopeless.push(absent);
             }
         };
         self.mmu.before_fork();
@@ -246,6 +249,9 @@ impl Hold<'_> {
 
     /// Goes on in the child. The reclaim thread and the fault handler are new.
     ///
+    /// Everything is let go once the account is found right, before the other threads are made: from then on the
+    /// handler serves faults, and whatever the C library touches when it makes a thread must not wait for this one.
+    ///
     /// # Errors
     /// The child must not touch managed memory.
     pub(crate) fn child(mut self) -> Result<(), ForkError> {
@@ -261,12 +267,25 @@ impl Hold<'_> {
         driver.mmu.after_fork_in_child()?;
         driver.check_untorn(&self.core)?;
         driver.inherit(&self.core);
-        self.frees.forget_workers();
+        let Hold {
+            core,
+            frees,
+            _gate,
+            _housekeeping,
+            child_number,
+            _quiet,
+            ..
+        } = self;
+        frees.forget_workers();
+        let refault_cost = core.refault_cost();
+        drop(core);
+        drop(_gate);
+        drop(_housekeeping);
         driver
-            .start_housekeeping(self.core.refault_cost())
+            .start_housekeeping(refault_cost)
             .map_err(ForkError::Thread)?;
         driver.start_freeing().map_err(ForkError::Thread)?;
-        if self.child_number.is_none() {
+        if child_number.is_none() {
             report::line(format_args!(
                 "too many children at once: the store's file keeps what it would free until they end"
             ));

@@ -7,8 +7,8 @@
 //! 1. Before the fork the caller quiets everything and lets arena, pool and the huge pages' slots be inherited (they
 //!    are not, otherwise: a child made behind our back dies at its first touch, where it would read wrong data).
 //! 2. The parent forbids it again.
-//! 3. The child makes a descriptor, a page map and a process handle of its own, closes the inherited ones, registers
-//!    arena and pool, and starts its own delivery.
+//! 3. The child makes a descriptor, a page map and a process handle of its own, closes the inherited ones, starts its
+//!    own delivery, and registers arena and pool.
 //!
 //! Parent and child share pages until one writes, and a shared page cannot be moved. Installing copies then, and taking
 //! out makes the page the process's own first.
@@ -51,10 +51,14 @@ impl Uffd {
         self.uffd.replace(Some(uffd));
         self.pagemap.replace(Some(open_pagemap()?));
         self.pidfd.replace(open_pidfd());
+        // The thread that serves comes first. Were memory registered before, and the C library touched an absent page
+        // of it while it makes that thread, the child would wait for ever, without a word. So it reads zeros, which
+        // the caller finds in the page tables and says.
+        self.attach_again_in_child()?;
         self.register_pool()?;
         self.register_pieces(self.arena.base(), self.arena.len())?;
         self.inherit(false);
-        self.attach_again_in_child()
+        Ok(())
     }
 
     /// Registers the frame pool with the present descriptor.

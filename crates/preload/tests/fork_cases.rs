@@ -103,3 +103,13 @@ fn a_child_gives_up_its_rights() {
 fn a_child_finds_what_the_linker_knows_of_plug_ins() {
     is_right("fork_with_plugins", true);
 }
+
+/// The kernel must have `/dev/userfaultfd` (Linux 6.1), the one right that can be kept.
+#[test]
+fn a_daemon_forks_workers_after_it_gave_root_up() {
+    if Path::new("/dev/userfaultfd").exists() {
+        is_right("fork_after_setuid", false);
+    } else {
+        println!("skipped: no /dev/userfaultfd");
+    }
+}

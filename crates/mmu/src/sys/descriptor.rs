@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 
 use linux_raw_sys::general::UFFD_USER_MODE_ONLY;
-use rustix::fd::{FromRawFd, OwnedFd, RawFd};
+use rustix::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
@@ -31,17 +31,21 @@ pub(crate) fn open_by(source: Source) -> Result<OwnedFd, Errno> {
             // SAFETY: as above.
             unsafe { rustix::mm::userfaultfd(flags) }
         }
-        Source::Device => {
-            let device = openat(
-                CWD,
-                c"/dev/userfaultfd",
-                OFlags::RDWR | OFlags::CLOEXEC,
-                Mode::empty(),
-            )?;
-            // SAFETY: USERFAULTFD_IOC_NEW takes flags by value and makes a new descriptor.
-            unsafe { ioctl(&device, New(plain.bits() as usize)) }
-        }
+        Source::Device => by_device(open_device()?.as_fd()),
     }
+}
+
+/// Opens the device that makes descriptors.
+pub(crate) fn open_device() -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    openat(CWD, c"/dev/userfaultfd", flags, Mode::empty())
+}
+
+/// A descriptor for the calling process, whoever opened the device.
+pub(crate) fn by_device(device: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let flags = UserfaultfdFlags::CLOEXEC.bits() as usize;
+    // SAFETY: USERFAULTFD_IOC_NEW takes flags by value and makes a new descriptor.
+    unsafe { ioctl(device, New(flags)) }
 }
 
 /// Opens a descriptor by the best way that works. `whole`: faults inside system calls must be served too.

@@ -9,6 +9,7 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::{Errno, pread};
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
+use rustix::process::DumpableBehavior;
 
 use millpond_core::PAGE_SIZE;
 
@@ -21,13 +22,29 @@ const SCAN_THERE: u64 = (1 << 3) | (1 << 4);
 const SCAN_HUGE: u64 = 1 << 6;
 
 /// Opens this process's page map. A descriptor keeps speaking of the process that opened it: a child needs its own.
+///
+/// After a change of user the files of a process in `/proc` are root's, as its memory may hold what the new user should
+/// not see, and a child inherits that. A process may always say that it is its user's again (`PR_SET_DUMPABLE`), so
+/// that is said for the time of this call. Where the kernel had "root only" (2), which nobody can set, "nobody" (0)
+/// stands afterwards.
 pub(crate) fn open() -> Result<OwnedFd, Errno> {
-    openat(
-        CWD,
-        c"/proc/self/pagemap",
-        OFlags::RDONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
+    let again = || {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        openat(CWD, c"/proc/self/pagemap", flags, Mode::empty())
+    };
+    match again() {
+        Err(Errno::ACCESS) => {
+            set_dumpable(DumpableBehavior::Dumpable)?;
+            let opened = again();
+            set_dumpable(DumpableBehavior::NotDumpable)?;
+            opened
+        }
+        opened => opened,
+    }
+}
+
+fn set_dumpable(behavior: DumpableBehavior) -> Result<(), Errno> {
+    rustix::process::set_dumpable_behavior(behavior)
 }
 
 /// Whether the page at `addr` is there. `None` when the page map cannot be read.

@@ -47,7 +47,7 @@ impl Uffd {
     pub fn after_fork_in_child(&self) -> Result<(), MmuError> {
         self.pool.forget_leases();
         self.bounce.forget_buffers();
-        let (uffd, _) = open_uffd(self.delivery, self.can_move)?;
+        let (uffd, _) = open_uffd(self.delivery, self.device.get(), self.can_move)?;
         self.uffd.replace(Some(uffd));
         self.pagemap.replace(Some(open_pagemap()?));
         self.pidfd.replace(open_pidfd());

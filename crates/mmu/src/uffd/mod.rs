@@ -51,7 +51,7 @@ use crate::error::MmuError;
 use crate::pool::Pool;
 use crate::reservation::Reservation;
 use crate::staging::Staging;
-use crate::sys::{FdCell, ioctl, mempolicy, pagemap};
+use crate::sys::{FdCell, descriptor, ioctl, mempolicy, pagemap};
 use open::{Features, open_pagemap, open_pidfd, open_uffd, supported_features};
 use parts::Parts;
 use zeros::Zeros;
@@ -100,6 +100,8 @@ pub struct Uffd {
     uffd: FdCell,
     pagemap: FdCell,
     pidfd: FdCell,
+    /// Kept for children that may not open it any more; a child that is served by SIGBUS needs no rights.
+    device: FdCell,
     delivery: Delivery,
     can_move: bool,
     features: Features,
@@ -124,7 +126,12 @@ impl Uffd {
                 pages: config.arena,
             });
         }
-        let has_move = supported_features(config.delivery)? & u64::from(UFFD_FEATURE_MOVE) != 0;
+        let device = FdCell::new(match config.delivery {
+            Delivery::Handler => descriptor::open_device().ok(),
+            Delivery::InThread => None,
+        });
+        let has_move =
+            supported_features(config.delivery, device.get())? & u64::from(UFFD_FEATURE_MOVE) != 0;
         if config.take_out == TakeOutMethod::Move && !has_move {
             let way_out = "use Linux 6.8 or later, or the method Auto or Copy";
             return Err(MmuError::MissingFeature {
@@ -133,7 +140,7 @@ impl Uffd {
             });
         }
         let can_move = has_move && config.take_out != TakeOutMethod::Copy;
-        let (uffd, features) = open_uffd(config.delivery, can_move)?;
+        let (uffd, features) = open_uffd(config.delivery, device.get(), can_move)?;
         let arena = Reservation::new("arena", config.arena.bytes() as usize)?;
         let uffd = Self {
             parts: Parts::new(&arena),
@@ -149,6 +156,7 @@ impl Uffd {
             uffd: FdCell::new(Some(uffd)),
             pagemap: FdCell::new(Some(open_pagemap()?)),
             pidfd: FdCell::new(open_pidfd()),
+            device,
             delivery: config.delivery,
             can_move,
             features,
@@ -302,7 +310,7 @@ impl Uffd {
     /// The descriptors that its operations need, for threads with a descriptor table of their own.
     #[must_use]
     pub fn descriptors(&self) -> Vec<i32> {
-        let cells = [&self.uffd, &self.pagemap, &self.pidfd];
+        let cells = [&self.uffd, &self.pagemap, &self.pidfd, &self.device];
         cells
             .iter()
             .filter_map(|cell| cell.get())

@@ -6,7 +6,7 @@ use linux_raw_sys::general::{
     UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_POISON, UFFD_FEATURE_SIGBUS,
     UFFD_FEATURE_THREAD_ID,
 };
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::capabilities::GRANT_UFFD;
 use crate::delivery::Delivery;
@@ -14,8 +14,11 @@ use crate::error::MmuError;
 use crate::sys::{advise, descriptor, ioctl, pagemap};
 
 /// What the kernel's userfaultfd can do, asked on a descriptor of its own: one can be asked only once.
-pub(super) fn supported_features(delivery: Delivery) -> Result<u64, MmuError> {
-    let fd = open_descriptor(delivery)?;
+pub(super) fn supported_features(
+    delivery: Delivery,
+    device: Option<BorrowedFd<'_>>,
+) -> Result<u64, MmuError> {
+    let fd = open_descriptor(delivery, device)?;
     ioctl::api(fd.as_fd(), 0).map_err(|errno| MmuError::NoUserfaultfd {
         errno,
         way_out: GRANT_UFFD,
@@ -36,9 +39,10 @@ pub(super) struct Features {
 /// A descriptor with the features that the delivery needs.
 pub(super) fn open_uffd(
     delivery: Delivery,
+    device: Option<BorrowedFd<'_>>,
     can_move: bool,
 ) -> Result<(OwnedFd, Features), MmuError> {
-    let has = supported_features(delivery)?;
+    let has = supported_features(delivery, device)?;
     let bit = u64::from;
     let mut wanted = has & (bit(UFFD_FEATURE_EXACT_ADDRESS) | bit(UFFD_FEATURE_THREAD_ID));
     let need = |flag: u32, feature, way_out| {
@@ -78,7 +82,7 @@ pub(super) fn open_uffd(
             wanted |= extra;
         }
     }
-    let fd = open_descriptor(delivery)?;
+    let fd = open_descriptor(delivery, device)?;
     ioctl::api(fd.as_fd(), wanted).map_err(|errno| MmuError::NoUserfaultfd {
         errno,
         way_out: GRANT_UFFD,
@@ -86,9 +90,18 @@ pub(super) fn open_uffd(
     Ok((fd, features))
 }
 
-fn open_descriptor(delivery: Delivery) -> Result<OwnedFd, MmuError> {
+/// `device` was opened when this process, or the one that it comes from, could open it, and still makes descriptors
+/// after the rights to that were given up.
+fn open_descriptor(
+    delivery: Delivery,
+    device: Option<BorrowedFd<'_>>,
+) -> Result<OwnedFd, MmuError> {
     descriptor::open(delivery == Delivery::Handler)
         .map(|(fd, _)| fd)
+        .or_else(|errno| match device {
+            Some(device) => descriptor::by_device(device),
+            None => Err(errno),
+        })
         .map_err(|errno| MmuError::NoUserfaultfd {
             errno,
             way_out: GRANT_UFFD,

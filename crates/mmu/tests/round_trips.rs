@@ -224,28 +224,79 @@ fn contents_cross_protections_and_an_unmapped_page_takes_the_folio_back() {
     assert!(uffd.install(frame, at).is_ok());
 }
 
+/// Memory that was made read-only could not be moved and filled the budget for good; a program that protected more than
+/// the budget and read it never ended. It leaves by a copy now. A folio across a border does not: the core splits it.
 #[test]
-fn a_read_only_folio_is_immovable_and_keeps_its_contents() {
+fn a_folio_that_is_not_writable_leaves_and_one_across_a_border_stays() {
     if !usable(Delivery::Handler, TakeOutMethod::Move) {
         return;
     }
     let tiny = Tiny::new(Delivery::Handler, TakeOutMethod::Move, 1, 2);
-    tiny.counter(0, 0).store(42, Relaxed);
-    tiny.settle(0);
-    let at = tiny.uffd.addr_of(PageIndex(0)).cast();
-    // The whole folio, then a part of it.
-    for len in [4 * 4096, 4096] {
+    let protect = |len: usize, protection| {
+        let at = tiny.uffd.addr_of(PageIndex(0)).cast();
         // SAFETY: the pages are in the arena, and only this thread uses them.
-        unsafe { libc::mprotect(at, 4 * 4096, libc::PROT_READ | libc::PROT_WRITE) };
-        // SAFETY: as above.
-        assert_eq!(unsafe { libc::mprotect(at, len, libc::PROT_READ) }, 0);
+        assert_eq!(unsafe { libc::mprotect(at, len, protection) }, 0);
+    };
+    let (closed, open) = (libc::PROT_NONE, libc::PROT_READ | libc::PROT_WRITE);
+    tiny.counter(0, 0).store(42, Relaxed);
+    for protection in [libc::PROT_READ, closed] {
+        tiny.counter(0, 3 * 512).store(7, Relaxed);
+        tiny.settle(0);
+        protect(4 * 4096, protection);
+        assert!(tiny.evict(0));
+        assert_eq!(present(&tiny.uffd, tiny.range(0)), 0);
+        tiny.uffd.read_frame(tiny.frame(0), &mut |bytes| {
+            assert_eq!((bytes[0], bytes[3 * 4096]), (42, 7));
+        });
+        protect(4 * 4096, open);
+        assert_eq!(tiny.counter(0, 0).load(Relaxed), 42);
+        // Nothing of the write protection is left.
+        tiny.counter(0, 3 * 512).store(8, Relaxed);
+        tiny.settle(0);
+        protect(4096, protection);
         assert_eq!(
             tiny.uffd.take_out(tiny.range(0), tiny.frame(0)),
             Err(TakeOutError::Immovable)
         );
-        assert_eq!(tiny.counter(0, 0).load(Relaxed), 42);
         assert_eq!(present(&tiny.uffd, tiny.range(0)), 4);
+        protect(4096, open);
+        assert_eq!(tiny.counter(0, 0).load(Relaxed), 42);
     }
+    tiny.end();
+}
+
+/// The copy must not lose a write that comes when the program opens the memory at the wrong moment. A thread makes the
+/// page writable, counts, and closes it again, while another takes it out all the time.
+#[test]
+fn a_page_that_is_opened_while_it_is_taken_out_loses_no_write() {
+    if !usable(Delivery::Handler, TakeOutMethod::Move) {
+        return;
+    }
+    const ROUNDS: u64 = 3000;
+    let tiny = Tiny::new(Delivery::Handler, TakeOutMethod::Move, 1, 0);
+    tiny.counter(0, 0).store(0, Relaxed);
+    let writing = std::sync::atomic::AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let at = tiny.uffd.addr_of(PageIndex(0)).cast();
+            for round in 0..ROUNDS {
+                // SAFETY: the page is in the arena, and only this thread uses it.
+                unsafe { libc::mprotect(at, 4096, libc::PROT_READ | libc::PROT_WRITE) };
+                assert_eq!(tiny.counter(0, 0).fetch_add(1, Relaxed), round);
+                let protection = [libc::PROT_READ, libc::PROT_NONE][round as usize % 2];
+                // SAFETY: as above.
+                unsafe { libc::mprotect(at, 4096, protection) };
+            }
+            writing.store(false, Relaxed);
+        });
+        while writing.load(Relaxed) {
+            tiny.evict(0);
+        }
+    });
+    let at = tiny.uffd.addr_of(PageIndex(0)).cast();
+    // SAFETY: the page is in the arena, and only this thread uses it.
+    unsafe { libc::mprotect(at, 4096, libc::PROT_READ) };
+    assert_eq!(tiny.counter(0, 0).load(Relaxed), ROUNDS);
     tiny.end();
 }
 

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use millpond_core::PAGE_SIZE;
 
 use super::Uffd;
-use super::open::{open_pagemap, open_pidfd, open_uffd};
+use super::open::{open_mem, open_pagemap, open_pidfd, open_uffd};
 use crate::error::MmuError;
 use crate::report;
 use crate::staging::Staging;
@@ -50,6 +50,7 @@ impl Uffd {
         let (uffd, _) = open_uffd(self.delivery, self.device.get(), self.can_move)?;
         self.uffd.replace(Some(uffd));
         self.pagemap.replace(Some(open_pagemap()?));
+        self.mem.replace(open_mem());
         self.pidfd.replace(open_pidfd());
         // The thread that serves comes first. Were memory registered before, and the C library touched an absent page
         // of it while it makes that thread, the child would wait for ever, without a word. So it reads zeros, which

@@ -14,6 +14,7 @@
 //! | before_fork … after_fork | nothing else runs: the caller is quiet | the same |
 
 mod blank;
+mod closed;
 mod copy;
 mod cost;
 mod fork;
@@ -52,7 +53,7 @@ use crate::pool::Pool;
 use crate::reservation::Reservation;
 use crate::staging::Staging;
 use crate::sys::{FdCell, descriptor, ioctl, mempolicy, pagemap};
-use open::{Features, open_pagemap, open_pidfd, open_uffd, supported_features};
+use open::{Features, open_mem, open_pagemap, open_pidfd, open_uffd, supported_features};
 use parts::Parts;
 use zeros::Zeros;
 
@@ -99,6 +100,8 @@ pub struct Uffd {
     staging: Option<Staging>,
     uffd: FdCell,
     pagemap: FdCell,
+    /// `/proc/self/mem`, for pages that the program may not read.
+    mem: FdCell,
     pidfd: FdCell,
     /// Kept for children that may not open it any more; a child that is served by SIGBUS needs no rights.
     device: FdCell,
@@ -155,6 +158,7 @@ impl Uffd {
             },
             uffd: FdCell::new(Some(uffd)),
             pagemap: FdCell::new(Some(open_pagemap()?)),
+            mem: FdCell::new(open_mem()),
             pidfd: FdCell::new(open_pidfd()),
             device,
             delivery: config.delivery,
@@ -310,7 +314,13 @@ impl Uffd {
     /// The descriptors that its operations need, for threads with a descriptor table of their own.
     #[must_use]
     pub fn descriptors(&self) -> Vec<i32> {
-        let cells = [&self.uffd, &self.pagemap, &self.pidfd, &self.device];
+        let cells = [
+            &self.uffd,
+            &self.pagemap,
+            &self.mem,
+            &self.pidfd,
+            &self.device,
+        ];
         cells
             .iter()
             .filter_map(|cell| cell.get())

@@ -119,6 +119,13 @@ pub(super) fn open_pagemap() -> Result<OwnedFd, MmuError> {
     })
 }
 
+/// This process's memory, to be read where the program may not. Without it such memory stays where it is.
+pub(super) fn open_mem() -> Option<OwnedFd> {
+    use rustix::fs::{CWD, Mode, OFlags, openat};
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    openat(CWD, c"/proc/self/mem", flags, Mode::empty()).ok()
+}
+
 /// A descriptor of this process for vectored advice, if the kernel takes it.
 pub(super) fn open_pidfd() -> Option<OwnedFd> {
     use rustix::process::{PidfdFlags, getpid, pidfd_open};

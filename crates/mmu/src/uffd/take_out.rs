@@ -6,7 +6,8 @@
 //! - EBUSY: a forked child shares the page, or a device holds it. Writing to the page breaks the sharing, so
 //!   the kernel is asked to do as if it were written (`MADV_POPULATE_WRITE`); what is still busy then is
 //!   pinned, and is put back: [`TakeOutError::Busy`].
-//! - EINVAL: not writable, locked, or crossing mappings: [`TakeOutError::Immovable`].
+//! - EINVAL: not writable, locked, or crossing mappings. What is merely not writable is copied (`closed.rs`); the rest
+//!   is [`TakeOutError::Immovable`].
 //! - ENOENT: a page of the source is missing. The core never asks for such a folio, but the program can unmap
 //!   memory at any time. A missing page is captured as zeros, which is what it would read as.
 //!
@@ -143,11 +144,11 @@ impl Uffd {
                 }
                 Some(errno) => {
                     self.put_back(src, dst, done);
-                    return Err(if errno == Errno::BUSY {
-                        TakeOutError::Busy
-                    } else {
-                        TakeOutError::Immovable
-                    });
+                    return match errno {
+                        Errno::BUSY => Err(TakeOutError::Busy),
+                        Errno::INVAL => self.capture_closed(src, dst, len),
+                        _ => Err(TakeOutError::Immovable),
+                    };
                 }
             }
         }

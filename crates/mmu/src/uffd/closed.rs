@@ -1,0 +1,102 @@
+//! Capturing pages that the program may not write, or may not even read.
+//!
+//! A collector makes its pages read-only to learn of writes; others close what they keep. `UFFDIO_MOVE` takes nothing
+//! out of a mapping that is not writable, so such pages would fill the budget for good. Opening the mapping for the
+//! time of a move would let a write through that must be SIGSEGV, and would undo what another thread makes of the
+//! protection meanwhile. So the protection stays, and the page is copied:
+//!
+//! 1. The range is registered for write protection too, and its pages are marked. Until now nobody could write, and
+//!    from here on the mark outlives `mprotect`, also one that was made past us: a writer whose mapping is opened
+//!    faults at the mark and waits for the completion. A write before the mark is in what is copied.
+//! 2. The bytes are read through `/proc/self/mem`, which reads what the program itself may not.
+//! 3. The page is dropped, the mark with it, and the range is registered as before: a mapping that was cut out for this
+//!    joins its neighbours again.
+//!
+//! What goes wrong: memory that is locked, a folio across a border, a kernel without write protection or one that
+//! forbids reading in that way (`proc_mem.force_override`) is [`TakeOutError::Immovable`] as before. A lock that comes
+//! between the steps makes the drop fail; the pages that had gone by then are put back from the copy.
+//!
+//! *What it does not see*: a device, or the kernel for another thread, that still writes into a page which the program
+//! has made read-only since. A reference for reading does no harm: it keeps the old page and its bytes.
+
+use core::ffi::c_void;
+
+use rustix::io::pread;
+use rustix::mm::{Advice, madvise};
+
+use millpond_core::{PAGE_SIZE, TakeOutError};
+
+use super::Uffd;
+use crate::report;
+use crate::sys::{ioctl, remap};
+
+impl Uffd {
+    /// Captures `len` bytes at `src`, of which nothing can be moved, into the leased hole `dst`: all or nothing.
+    pub(super) fn capture_closed(
+        &self,
+        src: usize,
+        dst: usize,
+        len: usize,
+    ) -> Result<(), TakeOutError> {
+        let may = self.features.protect && remap::is_mapped_unlocked(src, len);
+        if !may || !self.is_one_mapping(src, len) {
+            return Err(TakeOutError::Immovable);
+        }
+        // Phase 1: from here on a writer waits, whatever becomes of the protection.
+        if ioctl::register(self.fd(), src, len, true).is_err() {
+            return Err(TakeOutError::Immovable);
+        }
+        let captured = match ioctl::write_protect(self.fd(), src, len, true) {
+            Ok(()) => self.copy_and_drop(src, dst, len),
+            Err(_) => Err(TakeOutError::Immovable),
+        };
+        if captured.is_err() {
+            let _ = ioctl::write_protect(self.fd(), src, len, false);
+        }
+        // Joins the mapping with its neighbours. Without this nothing is lost: the range is watched all the same.
+        let _ = ioctl::register(self.fd(), src, len, false);
+        captured
+    }
+
+    fn copy_and_drop(&self, src: usize, dst: usize, len: usize) -> Result<(), TakeOutError> {
+        // Phase 2: a page that is not there reads as zeros, and must not be read: it would be a fault of our own.
+        self.populate(dst, len);
+        for offset in (0..len).step_by(PAGE_SIZE) {
+            if self.is_there(src + offset) && !self.read_closed(src + offset, dst + offset) {
+                self.drop_pages(dst, len);
+                return Err(TakeOutError::Immovable);
+            }
+        }
+        // Phase 3.
+        // SAFETY: the folio is in flight, its bytes are in the frame, and nobody has been able to write since.
+        if unsafe { madvise(src as *mut c_void, len, Advice::LinuxDontNeed) }.is_ok() {
+            return Ok(());
+        }
+        let back = self.copy_around(src, dst, len);
+        if back.is_err() && !self.is_there(src) {
+            report::line(format_args!(
+                "the pages at {src:#x} were unmapped while they were taken out"
+            ));
+        }
+        self.drop_pages(dst, len);
+        Err(TakeOutError::Immovable)
+    }
+
+    /// Reads one page that is there into a populated page of a frame.
+    fn read_closed(&self, from: usize, to: usize) -> bool {
+        let Some(mem) = self.mem.get() else {
+            return false;
+        };
+        // SAFETY: the page is a part of a leased, populated frame, which nobody else sees.
+        let page = unsafe { core::slice::from_raw_parts_mut(to as *mut u8, PAGE_SIZE) };
+        pread(mem, page, from as u64) == Ok(PAGE_SIZE)
+    }
+
+    /// Whether the range is a part of one mapping. Behind the arena's last page nothing need be mapped, so a range that
+    /// ends there is looked at without it.
+    fn is_one_mapping(&self, src: usize, len: usize) -> bool {
+        let last = src + len == self.arena.base() + self.arena.len();
+        let len = if last { len - PAGE_SIZE } else { len };
+        len == 0 || remap::one_mapping(src, len) == len
+    }
+}

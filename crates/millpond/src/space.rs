@@ -8,6 +8,7 @@
 use crate::builder::{OnStoreFull, StoreKind};
 use crate::driver::free::Freed;
 pub use crate::driver::record::Recording;
+use crate::driver::operate::PinRefusal;
 use crate::driver::remap::RemapRefusal;
 use crate::driver::snapshot::Named;
 use crate::driver::{Driver, fork};
@@ -324,6 +325,25 @@ impl Space {
         self.driver()
             .operate(range, |range| Event::Pin { range })
             .map_err(errno)
+    }
+
+    /// Brings the pages in and keeps them until [`Space::unpin`].
+    ///
+    /// # Errors
+    /// As [`Space::pin_forever`], and `ENOMEM` when less than a quarter of the budget would be left for the rest.
+    pub fn pin(&self, addr: usize, len: usize) -> Result<(), Errno> {
+        let range = self.inside(addr, len)?;
+        self.driver().pin(range).map_err(|refusal| match refusal {
+            PinRefusal::NoRoom(_) => Errno::NOMEM,
+            PinRefusal::Core(refusal) => errno(refusal),
+        })
+    }
+
+    /// Ends a [`Space::pin`] of pages that are all pinned.
+    pub fn unpin(&self, addr: usize, len: usize) {
+        if let Ok(range) = self.inside(addr, len) {
+            let _ = self.driver().operate(range, |range| Event::Unpin { range });
+        }
     }
 
     /// The pages leave memory now.

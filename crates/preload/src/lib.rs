@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | start, phases | `init`, `settings` |
 //! | allocation: whose a block is, the exports, jemalloc's hooks and what it keeps, our own allocator | `owner`, `malloc`, `realloc`, `mallocx`, `jemalloc`, `decay`, `internal_alloc`, `linker` |
-//! | mappings: the account, and each call | `vma`, `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `process_madvise`, `brk` |
+//! | mappings: the account, and each call | `vma`, `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `process_madvise`, `brk`, `mlock` |
 //! | pages that the kernel would refer to: pipes, sockets | `references` |
 //! | processes and threads | `fork`, `threads`, `exit`, `report` |
 //! | what makes locks safe here | `lock`, `signals`, `stack_switch`, `raw` |
@@ -37,6 +37,7 @@ mod lock;
 mod madvise;
 mod malloc;
 mod mallocx;
+mod mlock;
 mod mmap;
 mod mprotect;
 mod mremap;

@@ -235,7 +235,7 @@ impl Vmas {
             return Ok(());
         };
         let locked = if treatment.takes_away() {
-            vma::locked::first(&range)
+            self.first_locked(&range)
         } else {
             None
         };

@@ -5,8 +5,10 @@
 //! for the very thread that faulted. All threads that are created while the manager starts up, or by one of its
 //! threads, are its own; they are known by their thread pointer, and `malloc` gives them unmanaged memory.
 //!
-//! A program may give a thread a stack from `malloc`. The kernel writes to a thread's stack and control block by itself
-//! (at its end, for one), so these pages are made resident for good.
+//! A program may give a thread a stack from `malloc`. Its thread control block and static thread-local storage, at the
+//! top, are read by code that holds the manager's locks, where a fault would wait for the very thread that faulted. So
+//! these pages are made resident for good. The rest of the stack comes and goes like any other memory: whoever takes a
+//! lock has left it (`stack_switch.rs`), and the kernel's own accesses are served.
 
 use crate::{init, internal_alloc, raw, signals, space};
 use core::ffi::{c_int, c_void};
@@ -117,6 +119,26 @@ pub unsafe extern "C" fn pthread_create(
     unsafe { real()(thread, attributes, start, argument) }
 }
 
+/// Bytes that the C library takes off a stack's top at most, for control block and static thread-local storage.
+fn static_storage() -> usize {
+    type Info = unsafe extern "C" fn(*mut usize, *mut usize);
+    static BYTES: AtomicUsize = AtomicUsize::new(0);
+    let known = BYTES.load(Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let (mut size, mut align) = (64 << 10, 4096);
+    // SAFETY: the name is a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_get_tls_static_info".as_ptr()) };
+    if !found.is_null() {
+        // SAFETY: the C library's function of this name has this type, and writes the two results.
+        unsafe { core::mem::transmute::<*mut c_void, Info>(found)(&mut size, &mut align) };
+    }
+    let bytes = size + align + 4096;
+    BYTES.store(bytes, Relaxed);
+    bytes
+}
+
 unsafe fn pin_stack(attributes: *const libc::pthread_attr_t) {
     let mut base = core::ptr::null_mut();
     let mut len = 0;
@@ -128,9 +150,10 @@ unsafe fn pin_stack(attributes: *const libc::pthread_attr_t) {
     if len == 0 || !space::contains(base) || !space::contains(end - 1) {
         return;
     }
-    let start = base & !(4096 - 1);
     let end = end.next_multiple_of(4096);
-    // The result is advice to us only: an unpinned stack works too, as the kernel's own accesses are served.
+    let top = (end - static_storage()) & !(4096 - 1);
+    let start = top.max(base & !(4096 - 1));
+    // There is nothing better to do when it fails: the thread may run for long without a fault in these pages.
     let _ = crate::vma::locked(move |vmas| vmas.pin(start..end));
 }
 

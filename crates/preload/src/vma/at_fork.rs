@@ -9,6 +9,8 @@ use rustix::io::Errno;
 impl Vmas {
     /// In a new child, whose space serves it already. Answers why that failed, if it did.
     pub fn become_a_child(&mut self) -> Option<Errno> {
+        // Locks are not inherited.
+        self.unlock_managed(&self.map.bounds());
         for piece in self.map.pieces(self.map.bounds()) {
             let Some(Kind::Managed {
                 prot,

@@ -1,11 +1,12 @@
 //! Memory that the program locked (`mlock`).
 //!
-//! Locking is the kernel's: it brings the pages in, and the space finds that it cannot take them out. Nobody here keeps
-//! account of it, as there are more ways to lock than functions to watch (`mlockall` for what is mapped later, the
-//! system call itself). But locked memory may not be discarded, so the kernel is asked: `msync(MS_INVALIDATE)` looks at
-//! mappings only, does nothing to anonymous ones, and answers `EBUSY` when one of them is locked.
+//! What is locked by the C library's functions ([`crate::mlock`]) is pinned in the space, once however often it is
+//! locked, and kept account of here. Locking by the bare system call is the kernel's: it brings the pages in, and the
+//! space finds that it cannot take them out. Locked memory of either kind may not be discarded, so the kernel is asked
+//! too: `msync(MS_INVALIDATE)` looks at mappings only, does nothing to anonymous ones, and answers `EBUSY` when one of
+//! them is locked.
 
-use super::{PAGE, Range};
+use super::{PAGE, Range, Vmas};
 use crate::raw;
 use rustix::io::Errno;
 
@@ -51,4 +52,47 @@ pub fn unlock(range: &Range) -> bool {
         let _ = unsafe { raw::syscall(libc::SYS_munlock, [range.start, range.len(), 0, 0, 0, 0]) };
     }
     was_locked
+}
+
+impl Vmas {
+    /// The first page of `range`, of which all is managed memory, that is locked in either way.
+    pub fn first_locked(&self, range: &Range) -> Option<usize> {
+        let ours = self.mlocked.parts(range.clone()).into_iter();
+        let ours = ours
+            .filter(|part| part.1)
+            .map(|(part, _)| part.start)
+            .next();
+        first(&(range.start..ours.unwrap_or(range.end))).or(ours)
+    }
+
+    /// Brings opened pages in and keeps them until they are unlocked. `ENOMEM` when the budget has no room for it, with
+    /// nothing locked that was not before. It goes piece by piece: a long range at once would push its own beginning
+    /// out before its end is in.
+    pub fn lock_managed(&mut self, range: Range) -> Result<(), Errno> {
+        const PIECE: usize = 16 * PAGE;
+        let parts = self.mlocked.parts(range).into_iter();
+        let new: Vec<Range> = parts.filter(|part| !part.1).map(|part| part.0).collect();
+        for part in &new {
+            for start in part.clone().step_by(PIECE) {
+                let piece = start..part.end.min(start + PIECE);
+                if let Err(error) = self.space.pin(piece.start, piece.len()) {
+                    new.iter().for_each(|part| drop(self.unlock_managed(part)));
+                    return Err(error);
+                }
+                self.mlocked.add(piece);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets go of what is locked in `range`; answers it.
+    pub fn unlock_managed(&mut self, range: &Range) -> Vec<Range> {
+        let parts = self.mlocked.parts(range.clone()).into_iter();
+        let locked: Vec<Range> = parts.filter(|part| part.1).map(|part| part.0).collect();
+        for part in &locked {
+            self.space.unpin(part.start, part.len());
+        }
+        self.mlocked.remove(range);
+        locked
+    }
 }

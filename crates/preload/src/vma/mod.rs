@@ -79,6 +79,8 @@ pub struct Vmas {
     pub heap: crate::brk::Heap,
     /// What stays in memory for good.
     pinned: ranges::Ranges,
+    /// What the program locked (`locked.rs`).
+    mlocked: ranges::Ranges,
     /// What was moved here by its tables. The kernel's mapping there came from elsewhere and never joins its
     /// neighbours, so it is replaced when the program gives the addresses back.
     pub moved: ranges::Ranges,
@@ -106,6 +108,7 @@ pub fn begin(space: &'static Space) {
         map,
         heap: crate::brk::Heap::default(),
         pinned: ranges::Ranges::default(),
+        mlocked: ranges::Ranges::default(),
         moved: ranges::Ranges::default(),
         space,
     };

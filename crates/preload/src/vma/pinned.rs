@@ -1,6 +1,6 @@
 //! Memory that stays resident for good, and how it is given back all the same.
 //!
-//! Stacks that a program brought for its threads are pinned ([`crate::threads`]). The space refuses to forget pinned
+//! The tops of stacks that a program brought for its threads are pinned ([`crate::threads`]). The space refuses to forget pinned
 //! pages, but the program may unmap its stack when the thread is gone, or discard it, and must find zeros at the next
 //! use of the addresses. As the pages are in memory, zeroing them here by hand cannot fault.
 
@@ -22,7 +22,8 @@ impl Vmas {
     }
 
     /// Makes opened pages with protection `prot` read as zeros.
-    pub fn discard(&self, range: Range, prot: i32) -> Result<(), Errno> {
+    pub fn discard(&mut self, range: Range, prot: i32) -> Result<(), Errno> {
+        let locked = self.unlock_managed(&range);
         for (part, pinned) in self.pinned.parts(range) {
             if pinned {
                 self.zero(&part)?;
@@ -31,7 +32,10 @@ impl Vmas {
                 self.space.discard(part.start, part.len())?;
             }
         }
-        Ok(())
+        // What was locked stays so, by `MADV_DONTNEED_LOCKED`.
+        locked
+            .into_iter()
+            .try_for_each(|part| self.lock_managed(part))
     }
 
     /// Makes opened pages read as zeros or as before, which is the kernel's promise about `MADV_FREE`.
@@ -53,6 +57,7 @@ impl Vmas {
     /// Forgets opened pages and takes access away.
     pub fn close(&mut self, range: Range) -> Result<(), Errno> {
         super::locked::unlock(&range);
+        self.unlock_managed(&range);
         for (part, pinned) in self.pinned.parts(range) {
             if pinned {
                 self.zero(&part)?;

@@ -1,8 +1,8 @@
 //! `mlock` and its relatives: managed memory is kept in memory by the manager, and not by the kernel.
 //!
 //! A lock of the kernel's on managed memory would fill the budget with pages that cannot leave, and a program that
-//! locked more than the budget never ended. So the manager brings the pages in and pins them, as far as that leaves a
-//! quarter of the budget to everything else; what is more than that is `ENOMEM`, as with too low a limit. Locks do not
+//! locked more than the budget never ended. So the manager brings the pages in and pins them, up to half of
+//! the budget; what is more than that is `ENOMEM`, as with too low a limit. Locks do not
 //! nest, and unmapping unlocks (`vma/locked.rs`). Memory that is not managed is the kernel's to lock.
 //!
 //! `mlockall` must never reach the kernel: it would touch every page of arena and pool, also those that hold nothing. It

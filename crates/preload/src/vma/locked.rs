@@ -72,6 +72,13 @@ impl Vmas {
         const PIECE: usize = 16 * PAGE;
         let parts = self.mlocked.parts(range).into_iter();
         let new: Vec<Range> = parts.filter(|part| !part.1).map(|part| part.0).collect();
+        let bounds = self.mlocked.parts(self.map.bounds()).into_iter();
+        let before: usize = bounds.filter(|part| part.1).map(|part| part.0.len()).sum();
+        let more: usize = new.iter().map(Range::len).sum();
+        // The other half is for the program's other memory, for tables and for what is on its way.
+        if (before + more) as u64 > self.space.snapshot().ram / 2 {
+            return Err(Errno::NOMEM);
+        }
         for part in &new {
             for start in part.clone().step_by(PIECE) {
                 let piece = start..part.end.min(start + PIECE);

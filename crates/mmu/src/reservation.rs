@@ -173,6 +173,18 @@ impl Reservation {
         unsafe { madvise(self.base as *mut c_void, self.len, advice) }
     }
 
+    /// Whether a core dump has what is in the part. Without access there is nothing to be had, but the kernel dumps a
+    /// mapping as a whole once a part of it held something.
+    pub(crate) fn dump(&self, start: usize, len: usize, dump: bool) -> Result<(), Errno> {
+        let advice = if dump {
+            Advice::LinuxDoDump
+        } else {
+            Advice::LinuxDontDump
+        };
+        // SAFETY: the advice changes what a core dump has, not memory.
+        unsafe { madvise(start as *mut c_void, len, advice) }
+    }
+
     fn advise_new(&self, start: usize, len: usize) -> Result<(), Errno> {
         // SAFETY: the advice changes which page sizes the kernel picks, not contents.
         match unsafe { madvise(start as *mut c_void, len, Advice::LinuxNoHugepage) } {

@@ -4,7 +4,7 @@
 //! number), before jemalloc's own. Until it has ended, allocations come from the internal allocator.
 
 use crate::settings::{self, Settings, Store, strings};
-use crate::{descriptors, exit, fork, jemalloc, raw, record, report, space, vma};
+use crate::{descriptors, dlopen, exit, fork, jemalloc, raw, record, report, space, vma};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU8, Ordering::*};
 use millpond::space::SpaceOptions;
@@ -63,10 +63,12 @@ static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_c
 extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
     // SAFETY: the dynamic linker passes the environment block to constructors.
     let settings = Settings::parse(unsafe { strings(environment) });
-    let result = settings.and_then(|settings| match settings.ram {
-        Some(ram) => start(&settings, ram),
-        None => start_passive(),
-    });
+    let result = dlopen::find()
+        .and(settings)
+        .and_then(|settings| match settings.ram {
+            Some(ram) => start(&settings, ram),
+            None => start_passive(),
+        });
     if let Err(error) = result {
         exit::fail(&format!("millpond: {error}"));
     }

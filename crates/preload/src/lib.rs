@@ -10,6 +10,7 @@
 //! | allocation: whose a block is, the exports, jemalloc's hooks and what it keeps, our own allocator | `owner`, `malloc`, `realloc`, `mallocx`, `jemalloc`, `decay`, `internal_alloc`, `linker` |
 //! | mappings: the account, and each call | `vma`, `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `process_madvise`, `brk`, `mlock` |
 //! | pages that the kernel would refer to: pipes, sockets | `references` |
+//! | libraries that are loaded later | `dlopen` |
 //! | processes and threads | `fork`, `threads`, `exit`, `report` |
 //! | what makes locks safe here | `lock`, `signals`, `stack_switch`, `raw` |
 //!
@@ -27,6 +28,7 @@
 mod brk;
 mod decay;
 mod descriptors;
+mod dlopen;
 mod exit;
 mod fork;
 mod init;

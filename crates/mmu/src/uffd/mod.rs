@@ -17,6 +17,7 @@ mod blank;
 mod closed;
 mod copy;
 mod cost;
+mod dump;
 mod fork;
 mod hand_over;
 mod huge;
@@ -168,6 +169,7 @@ impl Uffd {
             surprised: AtomicBool::new(false),
             attached: Mutex::new(None),
         };
+        uffd.leave_out_of_dumps();
         uffd.register_pool()?;
         uffd.register_arena(uffd.arena.base(), uffd.arena.len())?;
         Ok(uffd)
@@ -276,6 +278,7 @@ impl Uffd {
                 bytes: len,
                 errno,
             })?;
+        self.choose_dump(start, len, false);
         self.register_arena(start, len)
     }
 
@@ -395,7 +398,9 @@ impl Uffd {
         let (start, len) = self.span(range)?;
         self.arena
             .protect(start, len, readable)
-            .map_err(|errno| MmuError::Protect { range, errno })
+            .map_err(|errno| MmuError::Protect { range, errno })?;
+        self.choose_dump(start, len, readable);
+        Ok(())
     }
 }
 

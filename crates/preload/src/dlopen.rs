@@ -1,0 +1,104 @@
+//! `dlopen` and `dlmopen` without `RTLD_DEEPBIND`.
+//!
+//! A library that is loaded with that flag looks its symbols up in itself and in the libraries that it needs before it
+//! looks where everybody else does. The C library is one of those, so its `malloc` and `free` become the C library's
+//! own, and ours see half of the traffic: such a library frees blocks that it was given by the program, which the C
+//! library does not know, and the process is aborted for it (PHP loads its extensions so). No address tells the C
+//! library better, and it cannot be told which blocks are whose. So the flag is taken away, as address sanitizers and
+//! other allocators that are preloaded have it: the program then loads its libraries as it would without the flag, and
+//! all of the process has one `malloc`. What is lost is what the flag is for, namely that a library which brings a
+//! symbol of its own prefers it to one of the same name in the program.
+//!
+//! `dlopen` looks at the address that it returns to: the caller's search path (`$ORIGIN`, `DT_RUNPATH`) and its
+//! namespace are used. A wrapper in Rust would make this library the caller. So each export here is a few instructions
+//! that clear the flag in its register and jump: the real function finds the stack as the program left it.
+//!
+//! In a namespace of its own (`dlmopen`) a library gets a C library of its own as well, whose memory is the kernel's;
+//! nothing of it may be freed outside with or without us.
+
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_char, c_int, c_long, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// The functions that are jumped to. Written before anything else of this library runs.
+static REAL_DLOPEN: AtomicUsize = AtomicUsize::new(0);
+static REAL_DLMOPEN: AtomicUsize = AtomicUsize::new(0);
+
+const DEEPBIND: c_int = libc::RTLD_DEEPBIND;
+
+/// Looks the real functions up. No library's constructor runs before ours, so nobody can have called one yet.
+///
+/// # Errors
+/// A line for the user.
+pub fn find() -> Result<(), String> {
+    for (name, place) in [(c"dlopen", &REAL_DLOPEN), (c"dlmopen", &REAL_DLMOPEN)] {
+        place.store(next(name)?, Relaxed);
+    }
+    Ok(())
+}
+
+fn next(name: &CStr) -> Result<usize, String> {
+    // SAFETY: the name is a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
+    match found {
+        0 => Err(format!(
+            "no {} in this process: it needs glibc",
+            name.to_string_lossy()
+        )),
+        found => Ok(found),
+    }
+}
+
+/// As `dlopen` of the C library, without `RTLD_DEEPBIND`.
+///
+/// # Safety
+/// As there.
+#[unsafe(naked)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn dlopen(_file: *const c_char, _flags: c_int) -> *mut c_void {
+    #[cfg(target_arch = "x86_64")]
+    naked_asm!(
+        "and esi, {keep}",
+        "jmp qword ptr [rip + {real}]",
+        keep = const !DEEPBIND,
+        real = sym REAL_DLOPEN,
+    );
+    #[cfg(target_arch = "aarch64")]
+    naked_asm!(
+        "and w1, w1, {keep}",
+        "adrp x16, {real}",
+        "ldr x16, [x16, :lo12:{real}]",
+        "br x16",
+        keep = const !DEEPBIND,
+        real = sym REAL_DLOPEN,
+    );
+}
+
+/// As `dlmopen` of the C library, without `RTLD_DEEPBIND`.
+///
+/// # Safety
+/// As there.
+#[unsafe(naked)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn dlmopen(
+    _space: c_long,
+    _file: *const c_char,
+    _flags: c_int,
+) -> *mut c_void {
+    #[cfg(target_arch = "x86_64")]
+    naked_asm!(
+        "and edx, {keep}",
+        "jmp qword ptr [rip + {real}]",
+        keep = const !DEEPBIND,
+        real = sym REAL_DLMOPEN,
+    );
+    #[cfg(target_arch = "aarch64")]
+    naked_asm!(
+        "and w2, w2, {keep}",
+        "adrp x16, {real}",
+        "ldr x16, [x16, :lo12:{real}]",
+        "br x16",
+        keep = const !DEEPBIND,
+        real = sym REAL_DLMOPEN,
+    );
+}

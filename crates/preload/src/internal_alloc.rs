@@ -46,6 +46,8 @@ unsafe impl dlmalloc::Allocator for Range {
             return (null_mut(), 0, 0);
         }
         RANGE_USED.store(start + size, Relaxed);
+        // SAFETY: advice about our own mapping, which changes what a core dump has.
+        let _ = unsafe { raw::madvise(start, size, libc::MADV_DODUMP) };
         (start as *mut u8, size, 0)
     }
 
@@ -80,6 +82,8 @@ fn reserve() -> bool {
         if let Ok(base) = raw::map_anonymous(len) {
             // SAFETY: advice about our own new mapping. Huge pages would make a small program look like a big one.
             let _ = unsafe { raw::madvise(base, len, libc::MADV_NOHUGEPAGE) };
+            // SAFETY: as above. A core dump has of the range what was handed out.
+            let _ = unsafe { raw::madvise(base, len, libc::MADV_DONTDUMP) };
             RANGE_USED.store(base, Relaxed);
             RANGE_END.store(base + len, Relaxed);
             RANGE_BASE.store(base, Release);
@@ -114,6 +118,17 @@ impl Internal {
     }
 }
 
+/// A mapping for one block. It holds the manager's tables, which are long, nearly empty and nothing of the program's, so
+/// a core dump does without.
+fn map_direct(len: usize) -> *mut u8 {
+    let Ok(block) = raw::map_anonymous(len) else {
+        return null_mut();
+    };
+    // SAFETY: advice about our own new mapping, which changes what a core dump has.
+    let _ = unsafe { raw::madvise(block, len, libc::MADV_DONTDUMP) };
+    block as *mut u8
+}
+
 fn is_direct(layout: Layout) -> bool {
     layout.size() >= DIRECT && layout.align() <= PAGE
 }
@@ -122,7 +137,7 @@ fn is_direct(layout: Layout) -> bool {
 unsafe impl GlobalAlloc for Internal {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if is_direct(layout) {
-            return raw::map_anonymous(layout.size()).map_or(null_mut(), |at| at as *mut u8);
+            return map_direct(layout.size());
         }
         // SAFETY: dlmalloc takes any size and any power of two.
         self.with(|heap| unsafe { heap.malloc(layout.size(), layout.align()) })

@@ -7,8 +7,8 @@
 //! | concern | file |
 //! | --- | --- |
 //! | start, phases | `init`, `settings` |
-//! | allocation: whose a block is, the exports, jemalloc's hooks and what it keeps, our own allocator | `owner`, `malloc`, `realloc`, `mallocx`, `jemalloc`, `decay`, `internal_alloc`, `linker` |
-//! | mappings: the account, and each call | `vma`, `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `process_madvise`, `brk`, `mlock` |
+//! | allocation: whose a block is, the exports, jemalloc's hooks and what it keeps, our own allocator | `owner`, `malloc`, `realloc`, `mallocx`, `jemalloc`, `decay`, `internal_alloc`, `linker`, `mallinfo` |
+//! | mappings: the account, and each call | `vma`, `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `process_madvise`, `brk`, `mlock`, `ask` |
 //! | pages that the kernel would refer to: pipes, sockets | `references` |
 //! | libraries that are loaded later | `dlopen` |
 //! | processes and threads | `fork`, `threads`, `exit`, `report` |
@@ -25,6 +25,7 @@
     )
 )]
 
+mod ask;
 mod brk;
 mod decay;
 mod descriptors;
@@ -37,6 +38,7 @@ mod jemalloc;
 mod linker;
 mod lock;
 mod madvise;
+mod mallinfo;
 mod malloc;
 mod mallocx;
 mod mlock;

@@ -1,7 +1,12 @@
 //! `mmap`: private anonymous memory comes from the space, everything else from the kernel.
 //!
-//! What the space cannot give, the kernel gives: executable, locked, growing, huge-page and 32-bit memory, files and
+//! What the space cannot give, the kernel gives: executable, locked, huge-page and 32-bit memory, files and
 //! shared memory pass through as they are. Bad arguments pass through too, so that the error is the kernel's own.
+//!
+//! A growing mapping (`MAP_GROWSDOWN`) at a fixed place in the space cannot be the kernel's: the kernel grows it into
+//! addresses where nothing is mapped, and our reservation is there. So it is managed memory that has grown already, as
+//! far as the addresses below are free and at most as far as a stack does: nobody but a question about the mapping tells
+//! the difference, and what is not touched costs nothing.
 //!
 //! The one difficult case is `MAP_FIXED` over the space: the program may put a file on top of memory that it got from
 //! us (loaders and shared-memory runtimes reserve first and map pieces later). The kernel's rule is that nothing is
@@ -15,6 +20,9 @@ use libc::{
     MAP_PRIVATE, MAP_STACK, MAP_TYPE, PROT_READ, PROT_WRITE,
 };
 use rustix::io::Errno;
+
+/// How far a growing mapping may grow: what a stack may by default.
+const GROWTH: usize = 8 << 20;
 
 /// Below this, an address is asked for because it must be low.
 const LOW: usize = 1 << 32;
@@ -52,10 +60,19 @@ impl Request {
 
     /// Whether the space can give what is asked for.
     fn is_ours(self) -> bool {
+        self.is_ours_but_for(0)
+    }
+
+    /// A growing mapping that the space can give otherwise.
+    fn grows(self) -> bool {
+        self.flags & MAP_GROWSDOWN != 0 && self.is_ours_but_for(MAP_GROWSDOWN | MAP_STACK)
+    }
+
+    fn is_ours_but_for(self, allowed: i32) -> bool {
         let excluded = MAP_STACK | MAP_GROWSDOWN | MAP_HUGETLB | MAP_LOCKED | MAP_32BIT;
         self.flags & MAP_TYPE == MAP_PRIVATE
             && self.flags & MAP_ANONYMOUS != 0
-            && self.flags & excluded == 0
+            && self.flags & excluded & !allowed == 0
             && self.prot & !(PROT_READ | PROT_WRITE) == 0
     }
 
@@ -120,6 +137,11 @@ impl Vmas {
         if request.flags & MAP_FIXED_NOREPLACE != 0 && !self.map.is_free(&inside) {
             return Err(Errno::EXIST);
         }
+        if request.grows() && inside == range {
+            self.clear(inside.clone())?;
+            self.place(self.grown(inside), request.prot)?;
+            return Ok(range.start);
+        }
         if !request.is_ours() {
             return self.put_foreign(request, range, inside);
         }
@@ -147,6 +169,20 @@ impl Vmas {
         self.clear(inside.clone())?;
         self.place(inside, request.prot)?;
         Ok(range.start)
+    }
+
+    /// The range with the free addresses below it that it may grow into. The lowest page stays free, as a guard.
+    fn grown(&self, range: Range) -> Range {
+        let lowest = range
+            .start
+            .saturating_sub(GROWTH)
+            .max(self.map.bounds().start);
+        let pieces = self.map.pieces(lowest..range.start);
+        let start = match pieces.last() {
+            Some(gap) if gap.kind.is_none() => (gap.range.start + PAGE).min(range.start),
+            _ => range.start,
+        };
+        start..range.end
     }
 
     fn put_foreign(

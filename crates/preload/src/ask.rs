@@ -1,0 +1,62 @@
+//! `msync` and `mincore`: questions about mappings, answered for what the program has unmapped.
+//!
+//! Programs ask by them whether an address is mapped at all (unwinders and collectors do before they read). Addresses of
+//! the space that the program has given back are still a mapping to the kernel, so it would say yes, and the program
+//! would read where it must not. So the account is asked first, and a hole in it is `ENOMEM` as the kernel has it.
+//! Everything else is the kernel's answer: of `mincore`, pages that are out are not in memory.
+
+use crate::vma::{self, PAGE};
+use crate::{raw, space};
+use core::ffi::{c_int, c_uchar, c_void};
+use rustix::io::Errno;
+
+/// Whether a part of the range lies in the space and is nobody's.
+fn has_hole(addr: usize, len: usize) -> bool {
+    let end = len
+        .checked_next_multiple_of(PAGE)
+        .and_then(|len| addr.checked_add(len));
+    let Some(end) = end.filter(|_| len > 0 && addr.is_multiple_of(PAGE)) else {
+        return false;
+    };
+    if !space::overlaps(addr, end - addr) {
+        return false;
+    }
+    let hole = vma::locked(move |vmas| {
+        let (_, inside, _) = vmas.split(&(addr..end));
+        let mut at = inside.start;
+        while at < inside.end {
+            let piece = vmas.map.first_piece(at..inside.end);
+            if piece.kind.is_none() {
+                return true;
+            }
+            at = piece.range.end;
+        }
+        false
+    });
+    hole == Some(true)
+}
+
+/// As `msync` of the C library. What comes before a hole is synchronised, as by the kernel.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn msync(addr: *mut c_void, len: usize, flags: c_int) -> c_int {
+    let result = raw::msync(addr as usize, len, flags);
+    let hole = result.is_ok() && has_hole(addr as usize, len);
+    crate::c_result(if hole { Err(Errno::NOMEM) } else { result })
+}
+
+/// As `mincore` of the C library.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn mincore(addr: *mut c_void, len: usize, vector: *mut c_uchar) -> c_int {
+    if has_hole(addr as usize, len) {
+        return crate::c_result(Err(Errno::NOMEM));
+    }
+    let args = [addr as usize, len, vector as usize, 0, 0, 0];
+    // SAFETY: the kernel writes to the vector, which the caller promises.
+    crate::c_result(unsafe { raw::syscall(libc::SYS_mincore, args) }.map(drop))
+}

@@ -1,0 +1,20 @@
+/* A library that is loaded with RTLD_DEEPBIND frees what the program allocated, and the other way round. PHP loads its extensions so, and
+ * died at its start: in such a library `free` was the C library's. The library is this program's own file, made anew, and found by the
+ * caller's $ORIGIN: a wrapper that calls dlopen would have another one. */
+#define _GNU_SOURCE
+#include "check.h"
+#include <dlfcn.h>
+
+int main(int count, char **names) {
+    CHECK(count == 2);
+    for (int own_lookup = 0; own_lookup < 2; own_lookup++) {
+        void *library = dlopen(own_lookup ? "extension.so" : names[1], RTLD_NOW | RTLD_DEEPBIND);
+        CHECK(library);
+        void (*take)(void *) = (void (*)(void *))dlsym(library, "take");
+        void *(*give)(void) = (void *(*)(void))dlsym(library, "give");
+        CHECK(take && give);
+        free(give());
+        take(malloc(100));
+    }
+    return 0;
+}

@@ -119,6 +119,7 @@ pub fn variables(args: &RunArgs, library: &Path, board: &Path) -> Vec<(&'static 
         ("MILLPOND_ON_STORE_FULL", args.on_store_full.word().into()),
         ("MILLPOND_LAZY_PURGE", args.lazy_purge.word().into()),
         ("MILLPOND_BOARD", board.into()),
+        ("GODEBUG", go_settings(std::env::var_os("GODEBUG"))),
     ];
     if args.encrypt {
         variables.push(("MILLPOND_ENCRYPT", "on".into()));
@@ -138,9 +139,41 @@ fn preload_list(library: &Path, present: Option<OsString>) -> OsString {
     list
 }
 
+/// Go's runtime gives pages back by the system call itself, which no library sees: of managed memory the pages that are
+/// out came back as they had been, and its collector found pointers that nobody had written. By this setting it says
+/// `MADV_FREE`, after which old contents are right.
+fn go_settings(present: Option<OsString>) -> OsString {
+    const NAME: &str = "madvdontneed=";
+    let mut settings = present.unwrap_or_default();
+    let is_set = settings
+        .to_string_lossy()
+        .split(',')
+        .any(|setting| setting.starts_with(NAME));
+    if !is_set {
+        if !settings.is_empty() {
+            settings.push(",");
+        }
+        settings.push(NAME);
+        settings.push("0");
+    }
+    settings
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_go_program_keeps_its_settings_and_frees_lazily() {
+        assert_eq!(go_settings(None), "madvdontneed=0");
+        assert_eq!(go_settings(Some("".into())), "madvdontneed=0");
+        assert_eq!(
+            go_settings(Some("gctrace=1".into())),
+            "gctrace=1,madvdontneed=0"
+        );
+        let chosen = "madvdontneed=1,gctrace=1";
+        assert_eq!(go_settings(Some(chosen.into())), chosen);
+    }
 
     #[test]
     fn the_library_comes_before_what_was_preloaded_already() {

@@ -1,6 +1,7 @@
 //! `msync` and `mincore`: questions about mappings, answered for what the program has unmapped.
 //!
-//! Programs ask by them whether an address is mapped at all (unwinders and collectors do before they read). Addresses of
+//! Programs ask by them whether an address is mapped at all (unwinders and collectors do before they read). Addresses
+//! of
 //! the space that the program has given back are still a mapping to the kernel, so it would say yes, and the program
 //! would read where it must not. So the account is asked first, and a hole in it is `ENOMEM` as the kernel has it.
 //! Everything else is the kernel's answer: of `mincore`, pages that are out are not in memory.

@@ -118,7 +118,8 @@ impl Internal {
     }
 }
 
-/// A mapping for one block. It holds the manager's tables, which are long, nearly empty and nothing of the program's, so
+/// A mapping for one block. It holds the manager's tables, which are long, nearly empty and nothing of the program's,
+/// so
 /// a core dump does without.
 fn map_direct(len: usize) -> *mut u8 {
     let Ok(block) = raw::map_anonymous(len) else {

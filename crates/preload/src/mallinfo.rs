@@ -1,7 +1,8 @@
 //! `mallinfo` and `mallinfo2`: how much the program has allocated, by jemalloc's count.
 //!
 //! Programs print these figures, or wait until one of them is small. Those of the C library's own `malloc` would be 0,
-//! as nobody uses it. What has no meaning in jemalloc (bins, the block at the top) is 0 here. jemalloc sums its counters
+//! as nobody uses it. What has no meaning in jemalloc (bins, the block at the top) is 0 here. jemalloc sums its
+//! counters
 //! up when it is told to, which takes its locks, as an allocation may.
 
 use crate::init;

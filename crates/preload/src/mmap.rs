@@ -5,7 +5,8 @@
 //!
 //! A growing mapping (`MAP_GROWSDOWN`) at a fixed place in the space cannot be the kernel's: the kernel grows it into
 //! addresses where nothing is mapped, and our reservation is there. So it is managed memory that has grown already, as
-//! far as the addresses below are free and at most as far as a stack does: nobody but a question about the mapping tells
+//! far as the addresses below are free and at most as far as a stack does: nobody but a question about the mapping
+//! tells
 //! the difference, and what is not touched costs nothing.
 //!
 //! The one difficult case is `MAP_FIXED` over the space: the program may put a file on top of memory that it got from

@@ -1,6 +1,7 @@
 //! Core dumps of a whole program in managed memory: what it has in memory, and nothing else.
 //!
-//! The kernel dumps a private mapping from end to end once any part of it held a page, and goes through it page by page.
+//! The kernel dumps a private mapping from end to end once any part of it held a page, and goes through it page by
+//! page.
 //! Parts of the arena are opened and closed, and what is closed joins the reservation around it: so after the first
 //! `munmap` all of the reservation was dumped, hundreds of GiB by its length, and a process took 11 s to die. Frames of
 //! the pool are copies of what the program has or had, with no addresses of its own. So both are left out of dumps, and

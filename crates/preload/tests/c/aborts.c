@@ -1,5 +1,5 @@
-/* Dies with a core. All of the reservation was in it, 327 GiB by its length, and dying took 11 s. With an argument it unmaps something first,
- * by which the closed memory became a part of the reservation that the kernel dumps. */
+/* Dies with a core. All of the reservation was in it, 327 GiB by its length, and dying took 11 s. With an argument it
+ * unmaps something first, by which the closed memory became a part of the reservation that the kernel dumps. */
 #define _GNU_SOURCE
 #include "check.h"
 

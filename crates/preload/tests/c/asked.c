@@ -1,5 +1,5 @@
-/* Questions and figures as the C library and the kernel answer them. msync and mincore said that unmapped addresses are mapped, mallinfo2 said
- * that nothing is allocated, and aligned_alloc refused an alignment that glibc serves. */
+/* Questions and figures as the C library and the kernel answer them. msync and mincore said that unmapped addresses
+ * are mapped, mallinfo2 said that nothing is allocated, and aligned_alloc refused an alignment that glibc serves. */
 #define _GNU_SOURCE
 #include "check.h"
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* A growing mapping at a fixed place where something was before: it died by SIGSEGV at the second page below, as our reservation lay where it
- * was to grow to. What lies below it is not run over. */
+/* A growing mapping at a fixed place where something was before: it died by SIGSEGV at the second page below, as our
+ * reservation lay where it was to grow to. What lies below it is not run over. */
 #define _GNU_SOURCE
 #include "check.h"
 

@@ -14,8 +14,11 @@ pub const SLOTS: usize = 512;
 /// Bytes of a program's name that are kept.
 pub const NAME_BYTES: usize = 64;
 
+/// Bytes of last words that are kept.
+const LAST_WORDS: usize = 512;
+
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"MillBord");
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 
 /// Rounds to wait for a writer. A writer needs a microsecond; one that was killed never ends.
 const PATIENCE: u32 = 100_000;
@@ -29,12 +32,48 @@ pub(crate) struct Page {
     /// Who made it.
     pub(crate) owner: AtomicU32,
     name: Name,
+    /// Why the first process stopped that the library could not go on in.
+    last_words: LastWords,
     pub(crate) slots: [Slot; SLOTS],
 }
 
 /// Text of up to [`NAME_BYTES`] bytes, zeros behind it.
 #[derive(Debug)]
 pub(crate) struct Name([AtomicU64; NAME_BYTES / 8]);
+
+/// A line that is written once, and read when its writer is dead.
+#[derive(Debug)]
+struct LastWords {
+    /// Whoever changes this from zero writes the line.
+    writer: AtomicU32,
+    /// Zero until the line is complete.
+    len: AtomicU32,
+    line: [AtomicU64; LAST_WORDS / 8],
+}
+
+impl LastWords {
+    fn set(&self, pid: u32, line: &[u8]) {
+        let claim = self.writer.compare_exchange(0, pid, Acquire, Relaxed);
+        if claim.is_err() || line.is_empty() {
+            return;
+        }
+        for (word, chunk) in self.line.iter().zip(line.chunks(8)) {
+            let mut bytes = [0; 8];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            word.store(u64::from_ne_bytes(bytes), Relaxed);
+        }
+        self.len.store(line.len().min(LAST_WORDS) as u32, Release);
+    }
+
+    fn get(&self) -> Option<(u32, String)> {
+        // Any process of the user's may have written any number there.
+        let len = (self.len.load(Acquire) as usize).min(LAST_WORDS);
+        let words = self.line.iter();
+        let bytes: Vec<u8> = words.flat_map(|w| w.load(Relaxed).to_ne_bytes()).collect();
+        let line = String::from_utf8_lossy(&bytes[..len]).into_owned();
+        (len > 0).then(|| (self.writer.load(Relaxed), line))
+    }
+}
 
 impl Name {
     pub(crate) fn set(&self, name: &str) {
@@ -67,6 +106,14 @@ impl Page {
 
     pub(crate) fn name(&self) -> String {
         self.name.get()
+    }
+
+    pub(crate) fn set_last_words(&self, pid: u32, line: &[u8]) {
+        self.last_words.set(pid, line);
+    }
+
+    pub(crate) fn last_words(&self) -> Option<(u32, String)> {
+        self.last_words.get()
     }
 }
 

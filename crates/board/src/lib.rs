@@ -241,6 +241,18 @@ impl Board {
         self.take(pid, name, 0)
     }
 
+    /// Keeps the line that says why the process `pid` stops, if it is the first to. Calls no allocator and waits for
+    /// nobody, so that it may be called where everything else has failed.
+    pub fn set_last_words(&self, pid: u32, line: &[u8]) {
+        self.page.set_last_words(pid, line);
+    }
+
+    /// The process that was the first to stop because the library could not go on, and its line.
+    #[must_use]
+    pub fn last_words(&self) -> Option<(u32, String)> {
+        self.page.last_words()
+    }
+
     fn number_of(&self, slot: &Slot) -> usize {
         let first = self.page.slots.as_ptr() as usize;
         (slot as *const Slot as usize - first) / size_of::<Slot>()
@@ -315,6 +327,12 @@ impl SlotWriter {
     /// publishes at the same moment; answers `false`, with nothing written, when that one does not end.
     pub fn publish(&self, state: State, fields: &Fields) -> bool {
         self.slot.write(state, fields, now_ns())
+    }
+
+    /// Says that the process stops because the library cannot go on, and leaves its counters as they were: this waits
+    /// for no other writer.
+    pub fn fail(&self) {
+        self.slot.state.store(State::Failed as u32, Relaxed);
     }
 
     /// Gives the slot back, for whoever claims the next one.

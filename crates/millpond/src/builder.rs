@@ -371,6 +371,7 @@ impl ManagerBuilder {
     /// # Errors
     /// What is wrong with the settings, or what the system refused.
     pub fn build(self) -> Result<Manager, BuildError> {
+        millpond_mmu::panics::hook();
         let (driver, order) = self.driver()?;
         Ok(Manager::new(Arc::new(Pond::start(driver, false)?), order))
     }

@@ -4,13 +4,24 @@
 //! Service threads have a descriptor table of their own (see [`isolate`](crate::isolate_descriptors)), in which there
 //! is no standard error. They borrow the process's for the moment, as the same open file: one opened anew by its name
 //! would have an offset of its own, and in a plain file whoever writes next would write over the line.
+//!
+//! *Last words.* A program may have closed its standard error, or a reader may have left it, or never read. A copy of
+//! the descriptor that is kept for good would hold a pipe of the program's open for its reader. So the line that says
+//! why the process stops goes to a [keeper](set_keeper) first, which under `run` is memory that the supervisor has
+//! as well; standard error gets it if it takes it within half a second.
+//!
+//! *The end* is SIGABRT, with its default action whatever the program had set: a handler of the program's may touch
+//! memory that nobody serves any more. `abort` of the C library would call it.
 
 use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
-use rustix::fd::BorrowedFd;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
 const STDERR: i32 = 2;
+const PREFIX: &str = "millpond: ";
 
 struct Line {
     bytes: [u8; 512],
@@ -27,29 +38,124 @@ impl Write for Line {
     }
 }
 
-/// Writes `millpond: ` and the message as one line to standard error. What does not fit in 512 bytes is cut.
-/// Failures to write are ignored.
-pub fn line(message: fmt::Arguments<'_>) {
-    let mut line = Line {
-        bytes: [0; 512],
-        len: 0,
-    };
-    let _ = line.write_str("millpond: ");
-    let _ = line.write_fmt(message);
-    line.bytes[line.len] = b'\n';
-    let text = &line.bytes[..=line.len];
-    // SAFETY: descriptor 2 is only borrowed for this call; when it is closed the kernel answers EBADF.
-    let own = unsafe { BorrowedFd::borrow_raw(STDERR) };
-    if rustix::io::write(own, text).is_err()
-        && let Ok(process) = pidfd_open(getpid(), PidfdFlags::empty())
-        && let Ok(theirs) = pidfd_getfd(process, STDERR, PidfdGetfdFlags::empty())
-    {
-        let _ = rustix::io::write(theirs, text);
+impl Line {
+    fn new(message: fmt::Arguments<'_>) -> Self {
+        let mut line = Self {
+            bytes: [0; 512],
+            len: 0,
+        };
+        let _ = line.write_str(PREFIX);
+        let _ = line.write_fmt(message);
+        // One line, whatever the message has.
+        for byte in &mut line.bytes[..line.len] {
+            if byte.is_ascii_control() {
+                *byte = b' ';
+            }
+        }
+        line.bytes[line.len] = b'\n';
+        line
+    }
+
+    fn text(&self) -> &[u8] {
+        &self.bytes[..=self.len]
     }
 }
 
-/// Says what is wrong and stops the process at once: for states in which going on would lose data silently.
-pub(crate) fn stop(message: fmt::Arguments<'_>) -> ! {
-    line(message);
-    std::process::abort()
+/// Writes `millpond: ` and the message as one line to standard error. What does not fit in 512 bytes is cut.
+/// Failures to write are ignored.
+pub fn line(message: fmt::Arguments<'_>) {
+    let line = Line::new(message);
+    to_stderr(|stderr| rustix::io::write(stderr, line.text()).is_ok());
+}
+
+/// Tries the calling thread's standard error, then the process's.
+fn to_stderr(write: impl Fn(BorrowedFd<'_>) -> bool) {
+    // SAFETY: descriptor 2 is only borrowed for this call; when it is closed the kernel answers EBADF.
+    let own = unsafe { BorrowedFd::borrow_raw(STDERR) };
+    if !write(own)
+        && let Ok(process) = pidfd_open(getpid(), PidfdFlags::empty())
+        && let Ok(theirs) = pidfd_getfd(process, STDERR, PidfdGetfdFlags::empty())
+    {
+        write(theirs.as_fd());
+    }
+}
+
+/// Who keeps last words, as a pointer to a `fn(&[u8])`; null when there is nobody.
+static KEEPER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Has the line that says why the process stops given to `keep`, without its prefix and its line end. It is called on
+/// any thread and in signal handlers.
+pub fn set_keeper(keep: fn(&[u8])) {
+    KEEPER.store(keep as *mut (), Ordering::Release);
+}
+
+/// Says what is wrong and stops the process at once: for states in which going on would lose data silently, or hang.
+pub fn stop(message: fmt::Arguments<'_>) -> ! {
+    // Neither a handler of the program's nor a SIGPIPE comes before the end.
+    mask(libc::SIG_BLOCK, u64::MAX);
+    let line = Line::new(message);
+    let keeper = KEEPER.load(Ordering::Acquire);
+    if !keeper.is_null() {
+        // SAFETY: only `set_keeper` writes it, and what it writes is a function of this type.
+        let keep = unsafe { core::mem::transmute::<*mut (), fn(&[u8])>(keeper) };
+        keep(&line.bytes[PREFIX.len()..line.len]);
+    }
+    to_stderr(|stderr| {
+        let patience = Timespec {
+            tv_sec: 0,
+            tv_nsec: 500_000_000,
+        };
+        let mut asked = [PollFd::new(&stderr, PollFlags::OUT)];
+        let ready = poll(&mut asked, Some(&patience)).is_ok_and(|ready| ready > 0);
+        let is_open = !asked[0].revents().contains(PollFlags::NVAL);
+        // A pipe that is full stays so: the line is not worth the wait, and another descriptor of it is as full.
+        is_open && (!ready || rustix::io::write(stderr, line.text()).is_ok())
+    });
+    abort()
+}
+
+/// Ends the process by SIGABRT, without any code of the program's.
+pub fn abort() -> ! {
+    // What the kernel takes for a `sigaction`, of zeros: the default action, no flags, an empty mask.
+    let default = [0u64; 4];
+    // SAFETY: the kernel reads the action, which is as long as its own structure and lives here.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigaction,
+            libc::SIGABRT,
+            default.as_ptr(),
+            core::ptr::null_mut::<u64>(),
+            size_of::<u64>(),
+        )
+    };
+    let (process, thread) = (getpid(), rustix::thread::gettid());
+    // SAFETY: sends a signal to this very thread.
+    unsafe {
+        libc::syscall(
+            libc::SYS_tgkill,
+            process.as_raw_nonzero().get(),
+            thread.as_raw_nonzero().get(),
+            libc::SIGABRT,
+        )
+    };
+    mask(libc::SIG_UNBLOCK, 1 << (libc::SIGABRT - 1));
+    // Where signals cannot be sent (a seccomp filter), the status that a shell gives for SIGABRT.
+    loop {
+        // SAFETY: ends the process.
+        unsafe { libc::syscall(libc::SYS_exit_group, 128 + libc::SIGABRT) };
+    }
+}
+
+/// Changes which signals the calling thread takes: bit N - 1 is signal N, as the kernel has it.
+fn mask(how: i32, signals: u64) {
+    // SAFETY: the kernel reads eight bytes that live here; the mask is the calling thread's own.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            how,
+            &raw const signals,
+            core::ptr::null_mut::<u64>(),
+            size_of::<u64>(),
+        )
+    };
 }

@@ -61,6 +61,8 @@ pub fn starting<R>(work: impl FnOnce() -> R) -> R {
 static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = construct;
 
 extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
+    // This library has a standard library to itself, so that whatever panics in it is ours.
+    millpond_mmu::panics::hook_all();
     // SAFETY: the dynamic linker passes the environment block to constructors.
     let settings = Settings::parse(unsafe { strings(environment) });
     let result = dlopen::find()

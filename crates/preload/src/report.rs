@@ -89,6 +89,15 @@ pub fn begin(path: &Path, name: &str) {
             since_ns: now_ns(),
             before: Fields::default(),
         });
+        millpond_mmu::report::set_keeper(keep_last_words);
+    }
+}
+
+/// The supervisor says them when the program has ended, also when its standard error is closed.
+fn keep_last_words(line: &[u8]) {
+    if let Some(reporter) = reporter() {
+        reporter.board.set_last_words(own_pid() as u32, line);
+        reporter.slot.fail();
     }
 }
 

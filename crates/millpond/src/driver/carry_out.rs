@@ -382,15 +382,14 @@ impl Driver {
         };
         match self.on_store_full {
             OnStoreFull::Exceed if first => report::line(format_args!(
-                "the store {what} ({error:?}): nothing is lost, the budget is exceeded from here on; \
+                "the store {what} ({error:?}): what it does not take stays in RAM, above the budget; \
                  give a larger store or a larger budget"
             )),
             OnStoreFull::Exceed => {}
             OnStoreFull::Abort => {
-                report::line(format_args!(
+                report::stop(format_args!(
                     "the store {what} ({error:?}): stopping, as asked; give a larger store or a larger budget"
                 ));
-                std::process::abort();
             }
         }
     }

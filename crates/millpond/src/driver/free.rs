@@ -26,6 +26,7 @@ use millpond_core::limits::DISCARD_WALK;
 use millpond_core::{
     Commands, GIGABYTE_PAGES, GroupId, LEAF_PAGES, PAGE_SIZE, PageCount, PageRange, Refusal, Reply,
 };
+use millpond_mmu::panics::Ours;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard, PoisonError};
@@ -465,7 +466,10 @@ impl Driver {
     ) -> std::io::Result<JoinHandle<()>> {
         let driver = Arc::clone(self);
         let thread = std::thread::Builder::new().name("millpond-free".into());
-        thread.spawn(move || life(&driver))
+        thread.spawn(move || {
+            let _ours = Ours::enter();
+            life(&driver);
+        })
     }
 
     /// Starts the workers of a space, the only ones that it will have, and waits until they need nothing of the

@@ -9,6 +9,7 @@ use super::store_share::StoreShare;
 use super::{Background, Driver, ahead};
 use millpond_core::{Commands, Event, GroupId, PageCount};
 use millpond_mmu::Delivery;
+use millpond_mmu::panics::Ours;
 use rustix::thread::futex;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
@@ -43,6 +44,7 @@ impl Driver {
         let thread = std::thread::Builder::new()
             .name("millpond-reclaim".into())
             .spawn(move || {
+                let _ours = Ours::enter();
                 driver.isolate();
                 thread_ready.wait();
                 driver.keep_house(refault_cost);

@@ -34,8 +34,8 @@ pub(crate) enum Rank {
     Figures = 4,
 }
 
-/// A mutex with a place in the order of locks. A panic while it is held does not poison it: the core's own
-/// assertions stop the program.
+/// A mutex with a place in the order of locks. A panic while it is held ends the process: what it guards is half
+/// changed, and whoever came next would wait for what never happens.
 #[derive(Debug)]
 pub(crate) struct Ranked<T> {
     rank: Rank,
@@ -119,6 +119,9 @@ impl<T> Drop for Held<'_, T> {
     fn drop(&mut self) {
         if self.guard.take().is_some() {
             witness::released(self.lock.rank);
+            if self.lock.mutex.is_poisoned() {
+                millpond_mmu::panics::stop_unwinding();
+            }
         }
     }
 }

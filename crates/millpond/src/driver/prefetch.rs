@@ -12,6 +12,7 @@ use super::Driver;
 use super::fault::Patience;
 use crate::signals::SignalsBlocked;
 use millpond_core::{Access, Advice, Event, LEAF_PAGES, PageCount, PageIndex, PageRange};
+use millpond_mmu::panics::Ours;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -99,6 +100,7 @@ pub(crate) fn ask(driver: &Arc<Driver>, range: PageRange) -> Result<(), Prefetch
         let started = std::thread::Builder::new()
             .name("millpond-fetch".into())
             .spawn(move || {
+                let _ours = Ours::enter();
                 while let Some(range) = worker.prefetcher.next() {
                     worker.fetch(range);
                     worker.prefetcher.let_go();
@@ -154,7 +156,7 @@ impl Driver {
             state.thread.take()
         };
         if let Some(thread) = thread {
-            // A panic there has been reported by the thread itself.
+            // A panic there has ended the process.
             let _ = thread.join();
         }
     }

@@ -17,6 +17,7 @@ use crate::group::Group;
 use crate::manager::{Manager, Pond};
 use millpond_core::GroupId;
 use millpond_core::shrink::{DEFAULT_SEEKS, Owed, priority};
+use millpond_mmu::panics::{Ours, Outside};
 use rustix::thread::futex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -202,7 +203,10 @@ impl Driver {
             let driver = Arc::clone(self);
             let started = std::thread::Builder::new()
                 .name("millpond-shrink".into())
-                .spawn(move || driver.keep_shrinking())?;
+                .spawn(move || {
+                    let _ours = Ours::enter();
+                    driver.keep_shrinking();
+                })?;
             *thread = Some(started);
         }
         Ok(())
@@ -260,6 +264,7 @@ impl Driver {
             return;
         };
         let called = catch_unwind(AssertUnwindSafe(|| {
+            let _theirs = Outside::enter();
             let freeable = (live.count)() as u64;
             let mut round = live.owed.begin(freeable, priority, DEFAULT_SEEKS);
             while let Some(objects) = round.next() {

@@ -27,6 +27,7 @@ use millpond_core::{Access, PAGE_SHIFT, PAGE_SIZE, PageIndex};
 use super::follow::{Follower, SOON};
 use super::{FaultSink, Resolution};
 use crate::error::MmuError;
+use crate::panics::Ours;
 use crate::report;
 use crate::sys::{advise, ioctl, poison};
 
@@ -72,6 +73,7 @@ impl Handler {
         let thread = std::thread::Builder::new()
             .name("millpond-fault".into())
             .spawn(move || {
+                let _ours = Ours::enter();
                 sink.handler_started();
                 thread_ready.wait();
                 serve(served, &*sink, &stopped);
@@ -96,9 +98,8 @@ impl Handler {
         self.stop.store(true, Ordering::Release);
         // SAFETY: the bell is a page of the pool, readable; the touch ends when the handler maps it.
         unsafe { core::ptr::read_volatile(bell as *const u8) };
-        if self.thread.join().is_err() {
-            report::line(format_args!("the fault handler thread had panicked"));
-        }
+        // A panic there has ended the process.
+        let _ = self.thread.join();
         // SAFETY: the bell holds nothing, and must be empty for the next stop.
         unsafe {
             advise::discard(

@@ -31,6 +31,7 @@ use millpond_core::{Access, PAGE_SHIFT, PageIndex};
 
 use super::{FaultSink, Resolution};
 use crate::error::MmuError;
+use crate::panics::Ours;
 use crate::report;
 use crate::uffd::skip;
 
@@ -152,6 +153,7 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut
         return;
     }
     let resolution = if code == libc::BUS_ADRERR {
+        let _ours = Ours::enter();
         resolve(addr, access(context))
     } else {
         None

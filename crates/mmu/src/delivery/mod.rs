@@ -91,6 +91,7 @@ enum By {
 /// the child, too ([`Uffd::after_fork_in_child`]), attaches again after this.
 pub fn forget_deliveries_in_child() {
     in_thread::forget_all();
+    crate::panics::forget_others_in_child();
 }
 
 impl Uffd {

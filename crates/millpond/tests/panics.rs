@@ -1,0 +1,53 @@
+//! A panic on the thread that keeps house ends the process: nobody would make room any more, and the program's next
+//! fault beyond its budget would wait for ever. The test runs itself once more as the child that panics.
+
+use millpond::space::{Space, SpaceOptions};
+use millpond::{BuildError, OnStoreFull, Order, StoreKind};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use std::time::Duration;
+
+const WAY: &str = "MILLPOND_TEST_PANIC";
+
+fn options() -> SpaceOptions {
+    SpaceOptions {
+        ram: 24 << 20,
+        store: StoreKind::compressed_ram(),
+        on_store_full: OnStoreFull::Exceed,
+        encrypt: false,
+        order: Order::ZERO.into(),
+        address_space: 4 << 30,
+        on_tick: Some(|| panic!("the tick lost count")),
+        recording: None,
+    }
+}
+
+#[test]
+fn on_the_thread_that_keeps_house() {
+    if std::env::var_os(WAY).is_some() {
+        millpond_mmu::panics::hook();
+        match Space::create(options()) {
+            Ok(_) => std::thread::sleep(Duration::from_secs(20)),
+            Err(BuildError::Memory(error)) => println!("skipped: {error}"),
+            Err(error) => panic!("{error}"),
+        }
+        return;
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "on_the_thread_that_keeps_house", "--nocapture"])
+        .env(WAY, "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    if String::from_utf8_lossy(&output.stdout).contains("skipped: ") {
+        println!("skipped: no userfaultfd for faults of the kernel");
+        return;
+    }
+    assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{text}");
+    let line = text.lines().find(|line| line.starts_with("millpond: "));
+    let line = line.unwrap_or_default();
+    assert!(
+        line.contains("the tick lost count") && line.contains("panics.rs:"),
+        "{text}"
+    );
+}

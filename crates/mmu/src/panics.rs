@@ -1,0 +1,153 @@
+//! A panic of ours ends the process.
+//!
+//! A thread of ours that panics unwinds and is gone, and nobody tells those who wait for it: a fault that nobody
+//! resolves is a program that hangs for ever, without a word. A panic in the middle of a fault, on the program's own
+//! thread, leaves a page in flight that nobody lands, which is the same hang for the next who touches it. So neither
+//! may unwind: one line with the message and its place, and SIGABRT.
+//!
+//! *Whose panic it is.* In a Rust program that uses the library, its own panics are its own, and so are those that a
+//! bad argument of a call of ours raises. Ours are those of the threads that we started and of a fault that is being
+//! resolved; these are [marked](Ours). The marks are a static table of thread pointers and not thread-local: in a
+//! library that is loaded late, the first use of a thread-local allocates, and a signal handler may not.
+//!
+//! *Why a hook.* The standard library's own hook reads the environment and takes the lock of standard error, which
+//! may be held by the very thread that waits for the fault: it would wait for itself before anything unwinds, and a
+//! guard that acts on unwinding would never act. [`hook`] therefore stands before the hook that was there, ends the
+//! process for a marked thread, and hands every other panic on as it came. A program that sets a hook of its own later
+//! takes ours away; then the guards, which act when a marked thread unwinds, are what is left. The library of `run`
+//! has a standard library to itself, in which every panic is ours ([`hook_all`]).
+
+use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::panic::PanicHookInfo;
+use std::sync::Once;
+
+use crate::report;
+
+/// Threads that can be marked at once. One that finds no room is not marked, and stops when it unwinds.
+const MARKS: usize = 256;
+/// Set in a mark while code of the program's runs on a thread of ours. Thread pointers are even.
+const OUTSIDE: usize = 1;
+
+static MARKED: [AtomicUsize; MARKS] = [const { AtomicUsize::new(0) }; MARKS];
+
+/// The calling thread is ours, or does our work, while the value lives: a panic meanwhile ends the process.
+#[derive(Debug)]
+pub struct Ours {
+    mark: Option<&'static AtomicUsize>,
+    /// A destructor that runs while the program's own panic unwinds may fault, which is no panic of ours.
+    unwinding_before: bool,
+}
+
+/// A callback of the program's runs on a thread of ours while the value lives: its panics are its own.
+#[derive(Debug)]
+pub struct Outside(Option<&'static AtomicUsize>);
+
+fn me() -> usize {
+    // SAFETY: takes nothing and changes nothing; it reads the thread pointer.
+    unsafe { libc::pthread_self() as usize }
+}
+
+impl Ours {
+    /// Marks the calling thread. Takes no lock and allocates nothing: signal handlers may call it.
+    #[must_use]
+    pub fn enter() -> Self {
+        let me = me();
+        // Pointers of threads differ by the size of their stacks, and by little else.
+        let first = (me >> 12) ^ (me >> 6);
+        let is_free = |mark: &&AtomicUsize| {
+            mark.load(SeqCst) == 0 && mark.compare_exchange(0, me, SeqCst, SeqCst).is_ok()
+        };
+        let mut marks = (0..MARKS).map(|n| &MARKED[first.wrapping_add(n) % MARKS]);
+        Self {
+            mark: marks.find(is_free),
+            unwinding_before: std::thread::panicking(),
+        }
+    }
+}
+
+impl Drop for Ours {
+    fn drop(&mut self) {
+        if std::thread::panicking() && !self.unwinding_before {
+            stop_unwinding();
+        }
+        if let Some(mark) = self.mark {
+            mark.store(0, SeqCst);
+        }
+    }
+}
+
+impl Outside {
+    /// Takes the calling thread's mark off, if it has one.
+    #[must_use]
+    pub fn enter() -> Self {
+        let me = me();
+        let mark = MARKED.iter().find(|mark| mark.load(SeqCst) == me);
+        if let Some(mark) = mark {
+            mark.store(me | OUTSIDE, SeqCst);
+        }
+        Self(mark)
+    }
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        if let Some(mark) = self.0 {
+            mark.fetch_and(!OUTSIDE, SeqCst);
+        }
+    }
+}
+
+/// In a new child: threads that were marked do not exist there, and new ones may get their pointers.
+pub(crate) fn forget_others_in_child() {
+    let me = me();
+    for mark in MARKED
+        .iter()
+        .filter(|mark| mark.load(SeqCst) & !OUTSIDE != me)
+    {
+        mark.store(0, SeqCst);
+    }
+}
+
+/// Ends the process because a panic of ours has begun to unwind: whoever was told of the panic has said what it was.
+#[cold]
+pub fn stop_unwinding() -> ! {
+    report::stop(format_args!(
+        "a panic inside Millpond, which is a bug in it: stopped"
+    ))
+}
+
+/// Has panics of marked threads end the process, and hands all others on to the hook that is there. Once is enough.
+pub fn hook() {
+    static HOOKED: Once = Once::new();
+    // A thread that is panicking may not change the hook; the next manager does.
+    if std::thread::panicking() {
+        return;
+    }
+    HOOKED.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let me = me();
+            if MARKED.iter().any(|mark| mark.load(SeqCst) == me) {
+                stop(info);
+            }
+            before(info);
+        }));
+    });
+}
+
+/// Has every panic end the process: for a library whose copy of the standard library nobody else uses.
+pub fn hook_all() {
+    std::panic::set_hook(Box::new(|info| stop(info)));
+}
+
+fn stop(info: &PanicHookInfo<'_>) -> ! {
+    let message = info.payload_as_str().unwrap_or("no message");
+    match info.location() {
+        Some(place) => report::stop(format_args!(
+            "a bug in Millpond at {}:{}: {message}: stopped",
+            place.file(),
+            place.line()
+        )),
+        None => report::stop(format_args!("a bug in Millpond: {message}: stopped")),
+    }
+}

@@ -1,0 +1,182 @@
+//! A panic of ours ends the process by SIGABRT, with its message and its place in one line.
+//!
+//! The story: the fault handler thread panicked ("the driver lost count"), and the program hung for ever without a
+//! word, as the thread's own descriptor table has no standard error and nobody was left to resolve faults. Each test
+//! runs itself once more as a child, which panics in one way; a child that hangs is killed and fails the test.
+
+mod common;
+
+use common::config;
+use millpond_core::{Access, PageCount, PageIndex, PageRange};
+use millpond_mmu::panics::{self, Ours, Outside};
+use millpond_mmu::{Delivery, FaultSink, Resolution, TakeOutMethod, Uffd, isolate_descriptors};
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::panic::catch_unwind;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const WAY: &str = "MILLPOND_TEST_PANIC";
+
+/// Runs the test `child` in a process of its own, which panics in the way that is named.
+fn child(way: &str) -> (ExitStatus, String) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "panics_as_it_is_told", "--nocapture"])
+        .env(WAY, way)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if Instant::now() > end {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("{way}: hangs");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let mut text = String::new();
+    child.stderr.unwrap().read_to_string(&mut text).unwrap();
+    (status, text)
+}
+
+fn has_ended_the_process(way: &str, message: &str) {
+    let (status, text) = child(way);
+    assert_eq!(status.signal(), Some(libc::SIGABRT), "{way}: {text}");
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("millpond: "))
+        .collect();
+    assert_eq!(lines.len(), 1, "{way}: {text}");
+    assert!(lines[0].contains(message), "{way}: {text}");
+    assert!(lines[0].contains("panics.rs:"), "{way}: {text}");
+}
+
+/// Resolves no fault.
+struct Broken {
+    private_descriptors: bool,
+}
+
+impl FaultSink for Broken {
+    fn handler_started(&self) {
+        if self.private_descriptors {
+            // All that the arena works with, and no standard error.
+            isolate_descriptors(&mut (3..2048).collect::<Vec<i32>>());
+        }
+    }
+
+    fn fault(&self, page: PageIndex, _: Access) -> Resolution {
+        let states = [0u8; 3];
+        panic!("lost count at {page:?} {}", states[page.0 as usize % 3]);
+    }
+}
+
+/// A fault that panics. The program holds the lock of standard error, which the standard library's hook waits for.
+fn fault(delivery: Delivery) {
+    let uffd = Uffd::new(config(delivery, TakeOutMethod::Copy, 1)).unwrap();
+    uffd.open(PageRange::new(PageIndex(0), PageCount(512)))
+        .unwrap();
+    panics::hook();
+    let private_descriptors = delivery == Delivery::Handler;
+    uffd.attach(Arc::new(Broken {
+        private_descriptors,
+    }))
+    .unwrap();
+    let _held = std::io::stderr().lock();
+    // SAFETY: the page is in the arena, which is open.
+    unsafe { core::ptr::read_volatile(uffd.addr_of(PageIndex(1)) as *const u8) };
+}
+
+#[test]
+fn panics_as_it_is_told() {
+    let Ok(way) = std::env::var(WAY) else { return };
+    match way.as_str() {
+        "handler" => fault(Delivery::Handler),
+        "in-thread" => fault(Delivery::InThread),
+        "index" => {
+            panics::hook();
+            let _ours = Ours::enter();
+            let none: Vec<u8> = Vec::new();
+            std::hint::black_box(none[std::hint::black_box(3)]);
+        }
+        "expect" => {
+            panics::hook_all();
+            let none: Option<u8> = std::hint::black_box(None);
+            none.expect("it was there");
+        }
+        "handled" => {
+            extern "C" fn never(_: i32) {
+                loop {
+                    std::thread::sleep(Duration::from_secs(1));
+                }
+            }
+            // SAFETY: the handler does nothing but sleep.
+            unsafe { libc::signal(libc::SIGABRT, never as *const () as usize) };
+            panics::hook();
+            let _ours = Ours::enter();
+            panic!("with a handler that never returns");
+        }
+        "replaced" => {
+            panics::hook();
+            std::panic::set_hook(Box::new(|_| {}));
+            let _ = catch_unwind(|| {
+                let _ours = Ours::enter();
+                panic!("nobody is told");
+            });
+        }
+        "own" => {
+            panics::hook();
+            let _ours = Ours::enter();
+            let callback = catch_unwind(|| {
+                let _theirs = Outside::enter();
+                panic!("the callback's own");
+            });
+            assert!(callback.is_err());
+            drop(_ours);
+            assert!(catch_unwind(|| panic!("the program's own")).is_err());
+        }
+        other => unreachable!("{other}"),
+    }
+}
+
+#[test]
+fn in_a_fault_by_either_delivery() {
+    for (way, delivery) in [
+        ("handler", Delivery::Handler),
+        ("in-thread", Delivery::InThread),
+    ] {
+        if common::usable(delivery, TakeOutMethod::Copy) {
+            has_ended_the_process(way, "lost count at PageIndex(1)");
+        }
+    }
+}
+
+#[test]
+fn by_an_index_and_by_a_failed_expect() {
+    has_ended_the_process("index", "index out of bounds");
+    has_ended_the_process("expect", "it was there");
+}
+
+#[test]
+fn although_the_program_handles_sigabrt() {
+    has_ended_the_process("handled", "never returns");
+}
+
+#[test]
+fn although_the_program_has_replaced_the_hook() {
+    let (status, text) = child("replaced");
+    assert_eq!(status.signal(), Some(libc::SIGABRT), "{text}");
+    assert!(text.contains("millpond: a panic inside Millpond"), "{text}");
+}
+
+#[test]
+fn panics_of_the_program_and_of_its_callbacks_are_its_own() {
+    let (status, text) = child("own");
+    assert!(status.success(), "{status}: {text}");
+    assert!(!text.contains("millpond: "), "{text}");
+}

@@ -73,6 +73,25 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
+    /// What the parser lets through. A word that it does not know is the program's name to it, also one that begins as
+    /// options do: it takes all that follows as it is.
+    fn check(&self) -> Result<(), RunError> {
+        let program = &self.command[0];
+        // Directly behind `--` it is a name, whatever it begins with.
+        let is_named = std::env::args_os()
+            .rev()
+            .nth(self.command.len())
+            .is_some_and(|before| before == "--");
+        if program.as_encoded_bytes().starts_with(b"-") && !is_named {
+            let option = program.to_string_lossy().into_owned();
+            return Err(RunError::NoOption { option });
+        }
+        if self.encrypt && self.store == StoreChoice::Zram {
+            return Err(RunError::NothingToEncrypt);
+        }
+        Ok(())
+    }
+
     /// A run whose pages are to be seen one by one: folios of order 0, and what is freed is given back at once.
     #[must_use]
     pub fn for_recording(ram: u64, command: Vec<OsString>) -> Self {
@@ -198,6 +217,11 @@ impl ReportChoice {
                 "the name of the report's file is empty; choose text, json, none or a file"
                     .to_owned(),
             ),
+            // A mistyped word would leave a file of that name behind, and no report on the terminal.
+            word if !word.contains(['/', '.']) => Err(format!(
+                "`{word}` is no form of the report; choose text, json or none, or name a file with a `/` or a `.` in \
+                 it, as ./{word} or {word}.json"
+            )),
             path => Ok(Self::File(path.into())),
         }
     }
@@ -215,6 +239,20 @@ pub enum RunError {
     /// The kernel does not let this user manage memory.
     #[error("{0}\n(`millpond doctor` shows all that was found)")]
     Permission(#[from] doctor::Missing),
+    /// An option before the program that is none.
+    #[error(
+        "{option} is no option of `millpond run`; see `millpond run --help`, and put options of the program behind its name"
+    )]
+    NoOption {
+        /// As it was given.
+        option: String,
+    },
+    /// Encryption is for files.
+    #[error(
+        "--encrypt with --store zram would encrypt nothing, as compressed RAM is never written out: leave --encrypt \
+         out, or choose --store file or --store auto"
+    )]
+    NothingToEncrypt,
     /// The directory of `--store file:PATH` is not there.
     #[error(
         "the store's directory {0} does not exist; create it, or choose another with --store file:PATH"
@@ -246,6 +284,7 @@ impl RunError {
             Self::Resolve(error) => error.exit_code(),
             Self::Exec { error, .. } if error.kind() == io::ErrorKind::NotFound => 127,
             Self::Exec { .. } => 126,
+            Self::NoOption { .. } | Self::NothingToEncrypt => 2,
             _ => 125,
         }
     }
@@ -272,6 +311,10 @@ pub fn run(args: &RunArgs) -> Result<u8, RunError> {
         &slots,
     );
     print_report(&args.report, report_file, &report);
+    if let Some((pid, line)) = shared.board.last_words() {
+        // Said here, as the program may have closed its standard error.
+        let _ = writeln!(io::stderr(), "millpond: process {pid}: {line}");
+    }
     Ok(end_like(&outcome))
 }
 
@@ -287,6 +330,7 @@ impl Program {
     /// # Errors
     /// The first of them that is.
     pub fn find(args: &RunArgs) -> Result<Self, RunError> {
+        args.check()?;
         let file = resolve::resolve(&args.command[0], std::env::var_os("PATH").as_deref())?;
         let library = env::find_library()?;
         doctor::require_for_run()?;

@@ -112,9 +112,10 @@ enum millpond_flag {
 struct millpond_options {
     size_t size;            /* of this structure */
     uint64_t ram;           /* the budget: at least 16 MiB */
-    const char *store;      /* "zram" (compressed RAM; if null), "auto" (then a file), "file", "file:PATH", "none" */
-    uint64_t store_max;     /* most bytes that "zram" or "file" may take; 0: by itself */
-    const char *order;      /* folios of 2^order pages: "0" to "9" ("4" if null), "adaptive", "adaptive:9" */
+    const char *store;      /* "zram" (compressed RAM), "auto" (then a file), "file", "file:PATH", "none"; null: "auto",
+                               or "zram" and a line on standard error where no file can be made */
+    uint64_t store_max;     /* most bytes that "zram" (also if store is null) or "file" may take; 0: by itself */
+    const char *order;      /* folios of 2^order pages: "0" to "9", "adaptive" (if null), "adaptive:9" */
     const char *delivery;   /* "in-thread" (if null) or "handler": who resolves faults */
     uint64_t address_space; /* addresses to reserve; 0: 16 times the budget, at least 64 GiB */
     uint64_t lazyfree_max;  /* most bytes that stay in RAM after they were lazily freed; 0: no limit of their own */

@@ -66,21 +66,20 @@ impl Options {
                 text(self.publish, "the name")?,
             ]
         };
-        let mut builder = Manager::builder()
-            .ram(self.ram)
-            .store(store_kind(
-                store.unwrap_or("zram"),
-                (self.store_max > 0).then_some(self.store_max),
-            )?)
-            .delivery(match delivery {
-                None | Some("in-thread") => Delivery::InThread,
-                Some("handler") => Delivery::Handler,
-                Some(other) => {
-                    return Err(Failure::invalid(format!(
-                        "`{other}` is no delivery of faults; choose in-thread or handler"
-                    )));
-                }
-            });
+        let mut builder = Manager::builder().ram(self.ram).delivery(match delivery {
+            None | Some("in-thread") => Delivery::InThread,
+            Some("handler") => Delivery::Handler,
+            Some(other) => {
+                return Err(Failure::invalid(format!(
+                    "`{other}` is no delivery of faults; choose in-thread or handler"
+                )));
+            }
+        });
+        let store_max = (self.store_max > 0).then_some(self.store_max);
+        // A limit alone is for compressed RAM: the default store takes none.
+        if let Some(store) = store.or(store_max.map(|_| "zram")) {
+            builder = builder.store(store_kind(store, store_max)?);
+        }
         if let Some(order) = order {
             builder = builder.order(order_policy(order)?);
         }

@@ -22,6 +22,8 @@ fn once(bytes: usize, order: Order, half_stored: bool) -> Result<[f64; 2], Box<d
         false => bytes as u64 + bytes as u64 / 8 + (64 << 20),
     };
     let manager = Manager::builder()
+        .store(millpond::StoreKind::compressed_ram())
+        .order(millpond::Order::new(4).unwrap())
         .ram(ram)
         .store_outside_budget(true)
         .build()?;

@@ -6,7 +6,11 @@ use millpond::{GroupLimits, Manager, Region};
 use std::sync::{Arc, Mutex};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let manager = Manager::builder().ram(64 << 20).build()?;
+    let manager = Manager::builder()
+        .store(millpond::StoreKind::compressed_ram())
+        .order(millpond::Order::new(4).unwrap())
+        .ram(64 << 20)
+        .build()?;
     let queries = manager.group(&manager.root(), "queries", GroupLimits::new().max(32 << 20))?;
     let results = Arc::new(Mutex::new(LruCache::<u64, [u8; 256]>::unbounded()));
     for key in 0..100_000 {

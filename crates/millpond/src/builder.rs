@@ -151,7 +151,8 @@ fn temporary_directory() -> PathBuf {
 #[must_use = "call .build() for a manager"]
 pub struct ManagerBuilder {
     ram: Option<u64>,
-    store: StoreKind,
+    /// None where it was not asked for: [`Auto`](StoreKind::Auto), which may do without its file.
+    store: Option<StoreKind>,
     delivery: Delivery,
     take_out: TakeOutMethod,
     address_space: Option<u64>,
@@ -173,11 +174,11 @@ impl Default for ManagerBuilder {
     fn default() -> Self {
         Self {
             ram: None,
-            store: StoreKind::compressed_ram(),
+            store: None,
             delivery: Delivery::InThread,
             take_out: TakeOutMethod::Auto,
             address_space: None,
-            order: OrderPolicy::Fixed(Order::new(4).expect("4 is an order")),
+            order: OrderPolicy::Adaptive { max: Order::MAX },
             on_store_full: OnStoreFull::Exceed,
             encrypt: false,
             charge: Charge::FramesAndStore,
@@ -201,9 +202,11 @@ impl ManagerBuilder {
         self
     }
 
-    /// Where what does not fit goes. Compressed RAM unless told otherwise.
+    /// Where what does not fit goes. [`StoreKind::Auto`] unless told otherwise, so that the budget holds for data that
+    /// does not compress too. Where no file can be made and no store was asked for, it is compressed RAM alone, and one
+    /// line on standard error says so; a store that was asked for is had or `build` fails.
     pub fn store(mut self, store: StoreKind) -> Self {
-        self.store = store;
+        self.store = Some(store);
         self
     }
 
@@ -227,7 +230,8 @@ impl ManagerBuilder {
     }
 
     /// Orders of the folios of regions that do not say: 2^order pages are brought in and taken out together.
-    /// 4 (64 KiB) by default.
+    /// Adaptive, up to the largest, by default: 2 MiB where memory is filled in order, single pages where it is touched
+    /// at random.
     pub fn order(mut self, order: impl Into<OrderPolicy>) -> Self {
         self.order = order.into();
         self
@@ -387,6 +391,8 @@ impl ManagerBuilder {
             .unwrap_or_else(|| ram.saturating_mul(16).max(64 << 30));
         let arena = whole_leaves(space).ok_or(BuildError::BadAddressSpace { bytes: space })?;
         let usual = Config::new(arena, limit);
+        let usual_store = StoreKind::Auto { directory: None };
+        let kind = self.store.as_ref().unwrap_or(&usual_store);
         let nodes = self.nodes()?;
         let pages =
             |bytes: u64| PageCount((bytes / PAGE_SIZE as u64).try_into().unwrap_or(u32::MAX));
@@ -395,8 +401,8 @@ impl ManagerBuilder {
             lazyfree_max: self.lazyfree_max.map_or(usual.lazyfree_max, pages),
             limbo_share: self
                 .limbo_share
-                .unwrap_or_else(|| self.store.limbo_share(usual.limbo_share)),
-            refault_cost: self.store.refault_cost(),
+                .unwrap_or_else(|| kind.limbo_share(usual.limbo_share)),
+            refault_cost: kind.refault_cost(),
             workingset: self.workingset,
             nodes: nodes.len().max(1) as u8,
             ..usual
@@ -423,7 +429,7 @@ impl ManagerBuilder {
         let parts = Parts {
             mmu,
             nodes,
-            store: self.store.open(ram, self.charge, self.encrypt)?,
+            store: self.open_store(kind, ram)?,
             delivery: self.delivery,
             ram,
             charge: self.charge,
@@ -445,6 +451,20 @@ impl ManagerBuilder {
             recording: self.recording,
         };
         Ok((Arc::new(Driver::new(core, parts)), self.order))
+    }
+
+    /// A machine without a disk to write to is no reason not to start, unless a file was asked for.
+    fn open_store(&self, kind: &StoreKind, ram: u64) -> Result<Box<dyn Store>, StoreError> {
+        match kind.open(ram, self.charge, self.encrypt) {
+            Err(error) if self.store.is_none() => {
+                eprintln!(
+                    "millpond: what does not fit goes to compressed RAM alone, and data that does not compress will \
+                     exceed the budget: {error}; set TMPDIR to a directory on a disk"
+                );
+                StoreKind::compressed_ram().open(ram, self.charge, self.encrypt)
+            }
+            opened => opened,
+        }
     }
 }
 

@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 const RAM: usize = 512 * MIB;
 
 fn manager() -> Manager {
-    let settings = Manager::builder().ram(RAM as u64);
+    let settings = Manager::builder()
+        .store(millpond::StoreKind::compressed_ram())
+        .order(millpond::Order::new(4).unwrap())
+        .ram(RAM as u64);
     settings.store(StoreKind::compressed_ram()).build().unwrap()
 }
 

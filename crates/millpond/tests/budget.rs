@@ -12,6 +12,7 @@ fn resident_memory_stays_within_the_budget_seen_from_outside() {
     const RAM: usize = 32 * MIB;
     if std::env::var_os(CHILD).is_some() {
         let manager = millpond::Manager::builder()
+            .order(millpond::Order::new(4).unwrap())
             .ram(RAM as u64)
             .store(StoreKind::file())
             .build()
@@ -91,6 +92,8 @@ fn resident_memory_stays_within_the_budget_seen_from_outside() {
 fn tables_that_grow_with_a_quick_fill_come_off_the_budget() {
     let ram = 64 << 20;
     let manager = millpond::Manager::builder()
+        .store(millpond::StoreKind::compressed_ram())
+        .order(millpond::Order::new(4).unwrap())
         .ram(ram)
         .store_outside_budget(true)
         .build()

@@ -17,6 +17,7 @@ const FILLED: usize = THREADS;
 
 fn half() -> Manager {
     let manager = Manager::builder()
+        .order(millpond::Order::new(4).unwrap())
         .ram((PAGES * PAGE / 2) as u64)
         .store(StoreKind::compressed_ram())
         .store_outside_budget(true)

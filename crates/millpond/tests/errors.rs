@@ -8,15 +8,28 @@ use millpond::{AdviseError, BuildError, DiscardError, Manager, PinError, RegionE
 #[test]
 fn budgets_that_cannot_work_are_refused() {
     assert!(matches!(
-        Manager::builder().build(),
+        Manager::builder()
+            .store(millpond::StoreKind::compressed_ram())
+            .order(millpond::Order::new(4).unwrap())
+            .build(),
         Err(BuildError::NoBudget)
     ));
     for ram in [0, 1, (16 << 20) - 1] {
-        let error = Manager::builder().ram(ram).build().unwrap_err();
+        let error = Manager::builder()
+            .store(millpond::StoreKind::compressed_ram())
+            .order(millpond::Order::new(4).unwrap())
+            .ram(ram)
+            .build()
+            .unwrap_err();
         assert!(matches!(error, BuildError::BudgetTooSmall { ram: named } if named == ram));
         assert!(error.to_string().contains(&ram.to_string()), "{error}");
     }
-    let error = Manager::builder().ram(u64::MAX).build().unwrap_err();
+    let error = Manager::builder()
+        .store(millpond::StoreKind::compressed_ram())
+        .order(millpond::Order::new(4).unwrap())
+        .ram(u64::MAX)
+        .build()
+        .unwrap_err();
     assert!(
         matches!(error, BuildError::BudgetTooLarge { ram: u64::MAX }),
         "{error}"

@@ -40,7 +40,12 @@ fn in_a_child(what: impl FnOnce()) -> i32 {
 }
 
 fn manager(delivery: Delivery) -> Option<Manager> {
-    let built = Manager::builder().ram(16 << 20).delivery(delivery).build();
+    let built = Manager::builder()
+        .store(millpond::StoreKind::compressed_ram())
+        .order(millpond::Order::new(4).unwrap())
+        .ram(16 << 20)
+        .delivery(delivery)
+        .build();
     built
         .inspect_err(|error| println!("skipped {delivery:?}: {error}"))
         .ok()
@@ -91,7 +96,12 @@ fn a_child_may_have_a_manager_of_its_own() {
     let mut region = manager.region(32 * MIB).unwrap();
     region.as_mut_slice().fill(7);
     let status = in_a_child(|| {
-        let own = Manager::builder().ram(16 << 20).build().unwrap();
+        let own = Manager::builder()
+            .store(millpond::StoreKind::compressed_ram())
+            .order(millpond::Order::new(4).unwrap())
+            .ram(16 << 20)
+            .build()
+            .unwrap();
         let mut region = own.region(32 * MIB).unwrap();
         region.as_mut_slice().fill(9);
         assert!(region.as_slice().iter().all(|&byte| byte == 9));

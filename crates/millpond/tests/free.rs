@@ -72,7 +72,12 @@ fn freed_with(manager: &Manager, tuning: FreeTuning) -> FreeStats {
 }
 
 fn for_tuning() -> Manager {
-    Manager::builder().ram(128 << 20).build().unwrap()
+    Manager::builder()
+        .store(millpond::StoreKind::compressed_ram())
+        .order(millpond::Order::new(4).unwrap())
+        .ram(128 << 20)
+        .build()
+        .unwrap()
 }
 
 fn worker_threads() -> usize {
@@ -150,7 +155,12 @@ fn the_threshold_can_be_changed_while_it_runs() {
 /// seemed to work in the background (seen in a test of spaces, one run of thirty).
 #[test]
 fn what_a_worker_gives_to_the_pool_is_its_work() {
-    let manager = Manager::builder().ram(24 << 20).build().unwrap();
+    let manager = Manager::builder()
+        .store(millpond::StoreKind::compressed_ram())
+        .order(millpond::Order::new(4).unwrap())
+        .ram(24 << 20)
+        .build()
+        .unwrap();
     manager.set_free_tuning(FreeTuning {
         workers: 1,
         batch_pages: 0,
@@ -208,7 +218,12 @@ fn the_budget_holds_while_memory_is_freed_in_the_background() {
     common::alone(
         "the_budget_holds_while_memory_is_freed_in_the_background",
         || {
-            let manager = Manager::builder().ram(64 << 20).build().unwrap();
+            let manager = Manager::builder()
+                .store(millpond::StoreKind::compressed_ram())
+                .order(millpond::Order::new(4).unwrap())
+                .ram(64 << 20)
+                .build()
+                .unwrap();
             let before = status(std::process::id(), "VmRSS:");
             let over = AtomicBool::new(false);
             let done = AtomicBool::new(false);
@@ -237,6 +252,8 @@ fn the_budget_holds_while_memory_is_freed_in_the_background() {
 fn what_is_discarded_serves_the_next_faults_and_goes_back_when_nobody_asks() {
     for (delivery, method) in ways() {
         let manager = Manager::builder()
+            .store(millpond::StoreKind::compressed_ram())
+            .order(millpond::Order::new(4).unwrap())
             .ram(64 << 20)
             .delivery(delivery)
             .take_out(method)
@@ -278,7 +295,12 @@ fn a_snapshot_outlives_its_source_that_is_freed_in_the_background() {
 /// A large free is done in pieces, between which others get what they need.
 #[test]
 fn others_go_on_while_a_large_region_is_freed() {
-    let manager = Manager::builder().ram(768 << 20).build().unwrap();
+    let manager = Manager::builder()
+        .store(millpond::StoreKind::compressed_ram())
+        .order(millpond::Order::new(4).unwrap())
+        .ram(768 << 20)
+        .build()
+        .unwrap();
     let mut region = manager.region(512 * MIB).unwrap();
     for page in region.as_mut_slice().chunks_mut(PAGE) {
         page[0] = 1;
@@ -354,6 +376,8 @@ fn a_lower_budget_is_given_back_in_batches() {
 fn lazily_freed_memory_beyond_its_cap_is_given_back_in_batches() {
     for (delivery, method) in ways() {
         let manager = Manager::builder()
+            .store(millpond::StoreKind::compressed_ram())
+            .order(millpond::Order::new(4).unwrap())
             .ram(64 << 20)
             .lazyfree_max(8 << 20)
             .delivery(delivery)

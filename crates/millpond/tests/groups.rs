@@ -18,7 +18,12 @@ fn region_of(manager: &Manager, group: &Group, len: usize) -> Region {
 #[test]
 fn max_is_kept_by_the_groups_own_faults() {
     for folio in [0, 4, 9] {
-        let manager = Manager::builder().ram(128 << 20).build().unwrap();
+        let manager = Manager::builder()
+            .store(millpond::StoreKind::compressed_ram())
+            .order(millpond::Order::new(4).unwrap())
+            .ram(128 << 20)
+            .build()
+            .unwrap();
         let boxed = group(&manager, "boxed", GroupLimits::new().max(8 << 20));
         let mut other = manager.region(16 * MIB).unwrap();
         fill(&mut other, 0..16 * MIB, 1);
@@ -42,7 +47,12 @@ fn max_is_kept_by_the_groups_own_faults() {
 /// A thread that works above high reclaims before each fault: the group stays near it, far below its max.
 #[test]
 fn high_is_worked_against() {
-    let manager = Manager::builder().ram(128 << 20).build().unwrap();
+    let manager = Manager::builder()
+        .store(millpond::StoreKind::compressed_ram())
+        .order(millpond::Order::new(4).unwrap())
+        .ram(128 << 20)
+        .build()
+        .unwrap();
     let group = group(&manager, "tame", GroupLimits::new().high(8 << 20));
     let mut region = region_of(&manager, &group, 32 * MIB);
     fill(&mut region, 0..32 * MIB, 3);

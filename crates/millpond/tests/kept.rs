@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const SIZE: usize = 8 * MIB;
 
 fn manager(n: u8) -> Manager {
-    let builder = Manager::builder().ram(64 << 20).order(order(n));
+    let builder = Manager::builder()
+        .store(millpond::StoreKind::compressed_ram())
+        .ram(64 << 20)
+        .order(order(n));
     builder.build().unwrap()
 }
 

@@ -19,6 +19,7 @@ const HOT: usize = 256;
 /// A third of the region's size.
 fn third() -> ManagerBuilder {
     Manager::builder()
+        .order(millpond::Order::new(4).unwrap())
         .ram(32 << 20)
         .store(StoreKind::compressed_ram())
         .delivery(Delivery::InThread)

@@ -8,7 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 fn manager(delivery: Delivery) -> Option<Manager> {
-    let builder = Manager::builder().ram(16 << 20).order(Order::ZERO);
+    let builder = Manager::builder()
+        .store(millpond::StoreKind::compressed_ram())
+        .ram(16 << 20)
+        .order(Order::ZERO);
     let built = builder.delivery(delivery).build();
     built
         .inspect_err(|error| println!("skipped {delivery:?}: {error}"))

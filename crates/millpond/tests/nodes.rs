@@ -16,10 +16,17 @@ fn policy_at(addr: usize) -> Option<String> {
 #[test]
 fn as_many_nodes_as_can_be() {
     for nodes in [0, 17] {
-        let refused = Manager::builder().ram(16 << 20).fake_nodes(nodes).build();
+        let refused = Manager::builder()
+            .store(millpond::StoreKind::compressed_ram())
+            .order(millpond::Order::new(4).unwrap())
+            .ram(16 << 20)
+            .fake_nodes(nodes)
+            .build();
         assert!(matches!(refused, Err(BuildError::BadNodes { nodes: n }) if n == nodes));
     }
     Manager::builder()
+        .store(millpond::StoreKind::compressed_ram())
+        .order(millpond::Order::new(4).unwrap())
         .ram(16 << 20)
         .fake_nodes(16)
         .build()
@@ -67,6 +74,8 @@ fn memory_on_several_nodes_shares_one_budget() {
 #[test]
 fn the_kernel_knows_where_memory_is_wanted() {
     let manager = Manager::builder()
+        .store(millpond::StoreKind::compressed_ram())
+        .order(millpond::Order::new(4).unwrap())
         .ram(16 << 20)
         .fake_nodes(2)
         .build()
@@ -81,7 +90,12 @@ fn the_kernel_knows_where_memory_is_wanted() {
     let placed = maps.lines().filter(|line| line.contains(" prefer"));
     assert!(placed.count() >= 2, "the pool is placed, too");
     drop(region);
-    let plain = Manager::builder().ram(16 << 20).build().unwrap();
+    let plain = Manager::builder()
+        .store(millpond::StoreKind::compressed_ram())
+        .order(millpond::Order::new(4).unwrap())
+        .ram(16 << 20)
+        .build()
+        .unwrap();
     let region = plain.region(1 << 20).unwrap();
     let nodes = millpond_nodes();
     let policy = policy_at(region.as_ptr() as usize).unwrap();

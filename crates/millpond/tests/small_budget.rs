@@ -13,9 +13,21 @@ fn resident() -> usize {
 #[test]
 fn addresses_that_nobody_touches_take_no_tables() {
     // What the first manager of a process loads and keeps is not its own.
-    drop(millpond::Manager::builder().ram(16 << 20).build().unwrap());
+    drop(
+        millpond::Manager::builder()
+            .store(millpond::StoreKind::compressed_ram())
+            .order(millpond::Order::new(4).unwrap())
+            .ram(16 << 20)
+            .build()
+            .unwrap(),
+    );
     let before = resident();
-    let manager = millpond::Manager::builder().ram(16 << 20).build().unwrap();
+    let manager = millpond::Manager::builder()
+        .store(millpond::StoreKind::compressed_ram())
+        .order(millpond::Order::new(4).unwrap())
+        .ram(16 << 20)
+        .build()
+        .unwrap();
     let taken = resident() - before;
     let reported = manager.stats().metadata_bytes;
     assert!(reported < 512 << 10, "{reported} bytes reported");

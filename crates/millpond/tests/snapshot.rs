@@ -189,7 +189,12 @@ fn snapshots_that_come_and_go_leave_no_chain_behind() {
 
 #[test]
 fn a_pinned_page_refuses() {
-    let manager = Manager::builder().ram(16 << 20).build().unwrap();
+    let manager = Manager::builder()
+        .store(millpond::StoreKind::compressed_ram())
+        .order(millpond::Order::new(4).unwrap())
+        .ram(16 << 20)
+        .build()
+        .unwrap();
     let mut region = manager.region(MIB).unwrap();
     fill(&mut region, 1);
     std::mem::forget(region.pin(3 * PAGE..4 * PAGE).unwrap());
@@ -201,6 +206,8 @@ fn a_pinned_page_refuses() {
 #[test]
 fn without_address_space_nothing_changes() {
     let manager = Manager::builder()
+        .store(millpond::StoreKind::compressed_ram())
+        .order(millpond::Order::new(4).unwrap())
         .ram(16 << 20)
         .address_space(64 << 20)
         .build()

@@ -17,6 +17,7 @@ const PAGES: usize = 96 * MIB / PAGE;
 fn filled(delivery: Delivery) -> (Manager, Region) {
     let directory = Some(std::env::temp_dir());
     let builder = Manager::builder()
+        .order(millpond::Order::new(4).unwrap())
         .ram(RAM as u64)
         .store(StoreKind::Auto { directory })
         .delivery(delivery);

@@ -20,6 +20,7 @@ const TURNS: usize = 8;
 #[test]
 fn another_working_set_stays_beside_a_scan() {
     let manager = Manager::builder()
+        .order(millpond::Order::new(4).unwrap())
         .ram(64 << 20)
         .store(StoreKind::compressed_ram())
         .store_outside_budget(true)

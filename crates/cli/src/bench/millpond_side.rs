@@ -36,6 +36,7 @@ pub fn settings(ram: u64) -> ManagerBuilder {
 
 fn settings_at(place: &Place, ram: u64) -> ManagerBuilder {
     Manager::builder()
+        .order(millpond::Order::new(4).unwrap())
         .ram(ram)
         .store(place.store())
         .encrypt(place.encrypt)

@@ -6,7 +6,11 @@ pub const MIB: usize = 1 << 20;
 
 /// A manager that publishes, with twice its budget filled and read back several times.
 pub fn busy(name: &str) -> Option<(Manager, Region)> {
-    let builder = Manager::builder().ram(16 << 20).publish(name);
+    let builder = Manager::builder()
+        .store(millpond::StoreKind::compressed_ram())
+        .order(millpond::Order::new(4).unwrap())
+        .ram(16 << 20)
+        .publish(name);
     let manager = match builder.store(StoreKind::compressed_ram()).build() {
         Ok(manager) => manager,
         Err(error) => {

@@ -584,7 +584,12 @@ mod tests {
     fn the_end_of_a_manager_gives_back_in_batches_what_is_queued() {
         // Not to be kept for the next region of that length.
         let order = Order::new(5).expect("128 KiB");
-        let manager = Manager::builder().ram(128 << 20).build().unwrap();
+        let manager = Manager::builder()
+            .store(crate::StoreKind::compressed_ram())
+            .order(crate::Order::new(4).unwrap())
+            .ram(128 << 20)
+            .build()
+            .unwrap();
         let driver = Arc::clone(manager.pond().driver());
         let mut region = manager.region_with(112 << 20, order).unwrap();
         region.as_mut_slice().fill(7);

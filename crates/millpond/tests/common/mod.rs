@@ -60,6 +60,7 @@ pub fn ways() -> Vec<(Delivery, TakeOutMethod)> {
 /// A manager of 16 MiB with compressed RAM outside the budget.
 pub fn small() -> ManagerBuilder {
     Manager::builder()
+        .order(millpond::Order::new(4).unwrap())
         .ram(16 << 20)
         .store(StoreKind::compressed_ram())
         .store_outside_budget(true)

@@ -7,8 +7,8 @@
 
 use crate::builder::{OnStoreFull, StoreKind};
 use crate::driver::free::Freed;
-pub use crate::driver::record::Recording;
 use crate::driver::operate::PinRefusal;
+pub use crate::driver::record::Recording;
 use crate::driver::remap::RemapRefusal;
 use crate::driver::snapshot::Named;
 use crate::driver::{Driver, fork};

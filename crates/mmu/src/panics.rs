@@ -141,7 +141,12 @@ pub fn hook_all() {
 }
 
 fn stop(info: &PanicHookInfo<'_>) -> ! {
-    let message = info.payload_as_str().unwrap_or("no message");
+    let payload = info.payload();
+    let message = payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
     match info.location() {
         Some(place) => report::stop(format_args!(
             "a bug in Millpond at {}:{}: {message}: stopped",

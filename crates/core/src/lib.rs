@@ -38,7 +38,7 @@ pub mod volatile;
 pub mod workingset;
 
 pub use addr::*;
-pub use check::PageState;
+pub use check::{PageState, Standing};
 pub use command::{Command, Commands, CopyFrom};
 pub use config::{Config, ConfigError, PoolLayout};
 pub use event::*;
@@ -47,6 +47,7 @@ pub use folio::FolioId;
 pub use group::{GroupEvents, GroupId, GroupLimits, GroupStat, NodeId};
 pub use leaf_pages::LeafPages;
 pub use machine::Core;
+pub use ops::stuck::Excess;
 pub use order::{BadOrderPolicy, OrderPolicy};
 pub use port::*;
 pub use region::{Kind, RegionId};

@@ -59,6 +59,8 @@ pub const SINGLE_PLACES: u32 = 4;
 pub const SINGLE_PLACES_MOST: u32 = 1 << 23;
 /// Pages of frames that are kept for the next faults at most (256 MiB), however much goes round.
 pub const POOL_MARK: u32 = 64 << 10;
+/// Folios of each lruvec that could not move and that get another chance with a tick.
+pub const LOOK_AGAIN: usize = 32;
 /// Folios that wait to be split because a part of them was freed; more are split at once.
 pub const DEFERRED_SPLITS: usize = 4096;
 /// Folios of this order and above are large: capturing one interrupts the other processors once for 256 KiB and more.

@@ -202,6 +202,8 @@ pub(crate) struct Lruvec {
     pub(crate) taking_out: u32,
     /// Lazily freed pages that are in limbo.
     pub(crate) lazy_limbo: u32,
+    /// Take-outs that the kernel has refused since something last left; see `ops/stuck.rs`.
+    pub(crate) refusals: u32,
     /// How far reclaim on behalf of the group at each depth above it has put it forward; see `group.rs`.
     pub(crate) clocks: [u64; MAX_GROUP_DEPTH],
     pub(crate) workingset: Workingset,
@@ -217,6 +219,7 @@ impl Lruvec {
             balance: Balance::default(),
             taking_out: 0,
             lazy_limbo: 0,
+            refusals: 0,
             clocks: [0; MAX_GROUP_DEPTH],
             workingset: Workingset::new(),
         }
@@ -283,6 +286,11 @@ impl Lruvec {
     /// The oldest of what was lazily freed, which is anonymous and watched by nobody.
     pub(crate) fn oldest_lazyfree(&self) -> Option<FolioId> {
         self.list(ListName::LazyFree, ANON, UNWATCHED).oldest()
+    }
+
+    /// The oldest of what has to stay.
+    pub(crate) fn oldest_unevictable(&self) -> Option<FolioId> {
+        self.list(ListName::Unevictable, ANON, UNWATCHED).oldest()
     }
 
     /// A folio that no other of its list is younger than, of the lists of this name.
@@ -431,6 +439,17 @@ impl Lruvecs {
     pub(crate) fn make_oldest(&mut self, folios: &mut Folios, id: FolioId) {
         let name = self.remove(folios, id);
         self.add_old(folios, id, name);
+    }
+
+    /// Moves a folio to the young end of the list that it is on.
+    pub(crate) fn make_youngest(&mut self, folios: &mut Folios, id: FolioId) {
+        let name = self.remove(folios, id);
+        self.add(folios, id, name);
+    }
+
+    /// The numbers of all lruvecs.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = VecId> + use<> {
+        (0..self.vecs.len() as u32).map(VecId)
     }
 
     /// Pages on all lists together.

@@ -28,6 +28,7 @@ use crate::ops::lazy_free::Recount;
 use crate::ops::leaf_out::Leaving;
 use crate::ops::left_behind::LeftBehind;
 use crate::ops::reclaim::Spared;
+use crate::ops::stuck::Excess;
 use crate::order::{OrderPolicy, Trends};
 use crate::region::{Kind, Regions};
 use crate::shadow::ShadowLayout;
@@ -93,6 +94,8 @@ pub struct Core {
     pub(crate) zeros: u32,
     /// Pins in force, so that operations need not look for them when there are none.
     pub(crate) pins: u32,
+    /// What held memory when the limit was last exceeded for want of anything that leaves.
+    pub(crate) excess: Excess,
     /// The store was full or failed: nothing new is given to it until [`Event::RetryStore`].
     pub(crate) store_blocked: bool,
     pub(crate) stat: VmStat,
@@ -151,6 +154,7 @@ impl Core {
             held: 0,
             zeros: 0,
             pins: 0,
+            excess: Excess::default(),
             store_blocked: false,
             stat: VmStat::default(),
         })

@@ -37,7 +37,8 @@ pub(crate) struct Pond {
     pub(crate) names: Names,
     /// Whose it is; `None` where children are served.
     process: Option<Process>,
-    housekeeping: Option<JoinHandle<()>>,
+    /// Those that keep house, and that watch.
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Pond {
@@ -49,11 +50,12 @@ impl Pond {
         let housekeeping = driver
             .start_housekeeping(refault_cost)
             .map_err(BuildError::Thread)?;
+        let watch = driver.start_watching().map_err(BuildError::Thread)?;
         Ok(Self {
             driver: ManuallyDrop::new(driver),
             names: Names::default(),
             process: (!children).then(Process::this),
-            housekeeping: Some(housekeeping),
+            threads: vec![housekeeping, watch],
         })
     }
 
@@ -84,15 +86,16 @@ impl Pond {
 impl Drop for Pond {
     fn drop(&mut self) {
         if !self.is_ours() {
-            // The thread is not here, and its handle may not be given up.
-            std::mem::forget(self.housekeeping.take());
+            // The threads are not here, and their handles may not be given up.
+            std::mem::forget(std::mem::take(&mut self.threads));
             return;
         }
         self.driver.stop_shrinking();
         self.driver.stop_prefetching();
         self.driver.stop_freeing();
         self.driver.stop_housekeeping();
-        if let Some(thread) = self.housekeeping.take() {
+        self.driver.stop_watching();
+        for thread in self.threads.drain(..) {
             // A panic there has been reported by the thread itself.
             let _ = thread.join();
         }

@@ -447,6 +447,9 @@ impl World {
             self.actors[i].blocked = Blocked::OnAny;
         } else if by == Reclaimer::Background {
             self.actors[i].blocked = Blocked::Until(self.step + 100);
+        } else {
+            // Nothing was done, and nothing is under way: a single page is asked for next, as the driver comes to.
+            self.actors[i].split = true;
         }
         Ok(())
     }

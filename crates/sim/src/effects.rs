@@ -88,7 +88,7 @@ impl World {
                 self.installed(at, result, frame.is_some())
             }
             Command::TakeOut { at, frame, .. } => {
-                let busy = self.inject(self.profile.busy, "busy");
+                let busy = self.held || self.inject(self.profile.busy, "busy");
                 match self.mmu.take_out(at, frame, busy)? {
                     Ok(()) => Outcome::TakenOut,
                     Err(TakeOutError::Busy) => Outcome::TakeOutBusy,
@@ -96,7 +96,7 @@ impl World {
                 }
             }
             Command::TakeOutLeaf { at, frame } => {
-                let busy = self.inject(self.profile.busy, "busy");
+                let busy = self.held || self.inject(self.profile.busy, "busy");
                 match self.mmu.take_out_leaf(at, frame, leaf, busy)? {
                     Ok(()) => Outcome::TakenOut,
                     Err(_) => Outcome::TakeOutBusy,
@@ -127,7 +127,7 @@ impl World {
                 if !self.mmu.is_blank(at, true)? {
                     return Ok(Some(Outcome::Written));
                 }
-                let busy = self.inject(self.profile.busy, "busy");
+                let busy = self.held || self.inject(self.profile.busy, "busy");
                 match self.mmu.take_out(at, frame, busy)? {
                     Ok(()) if self.mmu.frame_is_blank(frame)? => Outcome::TakenOutBlank,
                     Ok(()) => Outcome::TakenOut,

@@ -249,6 +249,10 @@ impl World {
         self.over_limit = stats.over_limit;
         if over > 0 {
             self.expect_nothing_freed()?;
+            let waits = stats.nr_limbo > 0 && !self.core.store_blocked();
+            if waits {
+                breach!("a fault was served above the limit, while limbo could be saved");
+            }
             self.allowance = self.allowance.max(memory + in_flight) + 512 * over;
         }
         if memory > self.allowance + in_flight {

@@ -147,7 +147,7 @@ pub const INJECTED: [&str; 10] = [
     "no place to drop",
 ];
 /// Every answer of a call that more than the core has a part in.
-pub const ANSWERS: [&str; 17] = [
+pub const ANSWERS: [&str; 18] = [
     "free refused",
     "mark refused",
     "survived",
@@ -165,6 +165,7 @@ pub const ANSWERS: [&str; 17] = [
     "left behind by copies, gathered",
     "in pieces, gathered",
     "a leaf was put out for a stream",
+    "all memory was held",
 ];
 
 /// The name of an event's variant.

@@ -18,6 +18,7 @@ use crate::actor::{
 };
 use crate::profile::Options;
 use crate::report::{Check, Coverage, Failure, Log, breach};
+use crate::rng::Rng;
 use crate::snapshot::SnapshotStage;
 use crate::store::Weather;
 use crate::world::{SimRegion, World};
@@ -267,12 +268,16 @@ impl World {
 
     fn come_to_rest(&mut self) -> Check {
         self.calm = true;
+        let is_held = Rng::new(self.rng.clone().word() ^ 5).chance(200);
         if self.rng.chance(300) {
             self.withstand_a_siege()?;
         }
         self.store.weather = Weather::default();
         self.store.capacity = u64::MAX;
         self.expect(Event::RetryStore, Reply::Done)?;
+        if is_held {
+            self.withstand_a_hold()?;
+        }
         self.until_rest("the work of the threads")?;
         self.merge_what_was_left()?;
         self.unmark_everything()?;
@@ -297,6 +302,17 @@ impl World {
         self.read_everything()?;
         self.siege = false;
         Ok(())
+    }
+
+    /// The kernel holds whatever is mapped, and nothing can be taken out: what threads have begun ends nonetheless, above
+    /// the limit, and every page can be read. When it lets go, all is as before.
+    fn withstand_a_hold(&mut self) -> Check {
+        (self.siege, self.held) = (true, true);
+        self.until_rest("the work of the threads while all is held")?;
+        self.read_everything()?;
+        (self.siege, self.held) = (false, false);
+        Coverage::count(&mut self.coverage.answers, "all memory was held");
+        self.tick_core()
     }
 
     /// With a healthy store the background gets what it wants.

@@ -102,6 +102,8 @@ pub struct World {
     pub calm: bool,
     /// The store takes nothing and will not for a while; protections stay.
     pub siege: bool,
+    /// The kernel holds all pages: nothing can be taken out.
+    pub held: bool,
     /// Where several threads work at once.
     pub hot: PageRange,
     /// Background reclaim is between its marks.
@@ -177,6 +179,7 @@ impl World {
             limit: u64::from(config.limit.0),
             calm: false,
             siege: false,
+            held: false,
             hot: PageRange::default(),
             reclaiming: false,
             stamp: 0,

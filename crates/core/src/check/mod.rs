@@ -9,6 +9,7 @@ use crate::addr::PageIndex;
 use crate::folio::{FolioId, State};
 use crate::leaf::Entry;
 use crate::machine::Core;
+use core::fmt;
 
 /// What a page is, seen from outside.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +33,42 @@ pub enum PageState {
     Inherited,
     /// Lost.
     Poisoned,
+}
+
+/// What the core knows of a fault that waits. It prints as one line.
+#[derive(Clone, Copy, Debug)]
+pub struct Standing {
+    page: PageState,
+    leaves: bool,
+    folio: Option<(State, u8)>,
+    flights: u32,
+    available: u32,
+    limbo: u64,
+    mapped: u64,
+    unevictable: u64,
+    refused: u32,
+    store_blocked: bool,
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the page is {:?}", self.page)?;
+        if let Some((state, order)) = self.folio {
+            write!(f, ", its folio of order {order} {state:?}")?;
+        }
+        if self.leaves {
+            write!(f, ", its leaf on its way out")?;
+        }
+        write!(
+            f,
+            "; {} commands are out; pages: {} available, {} mapped, {} in limbo, {} unevictable; {} refused",
+            self.flights, self.available, self.mapped, self.limbo, self.unevictable, self.refused
+        )?;
+        match self.store_blocked {
+            true => write!(f, "; the store takes nothing"),
+            false => Ok(()),
+        }
+    }
 }
 
 macro_rules! ensure {
@@ -65,6 +102,25 @@ impl Core {
                 State::Limbo => PageState::Limbo,
                 _ => PageState::InFlight,
             },
+        }
+    }
+
+    /// What a fault at `page` waits for, in words, for whoever looks at a program that hangs.
+    #[must_use]
+    pub fn standing(&self, page: PageIndex) -> Standing {
+        let folio = self.folio_of(page).map(|id| *self.folios.get(id));
+        let stats = self.stats();
+        Standing {
+            page: self.page_state(page),
+            leaves: self.is_leaving(page),
+            folio: folio.map(|folio| (folio.state, folio.order.get())),
+            flights: self.flights,
+            available: self.available().0,
+            limbo: stats.nr_limbo,
+            mapped: stats.nr_mapped,
+            unevictable: stats.nr_unevictable,
+            refused: self.refused_folios(),
+            store_blocked: self.store_blocked,
         }
     }
 

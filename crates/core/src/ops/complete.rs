@@ -35,8 +35,14 @@ impl Core {
                 self.folios.get_mut(id).state = State::Limbo;
                 self.list(id, ListName::Limbo);
             }
-            (State::TakingOut, Outcome::TakenOut) => self.taken_out(id, out),
-            (State::TakingOut, Outcome::TakenOutBlank) => self.taken_out_blank(id),
+            (State::TakingOut, Outcome::TakenOut) => {
+                self.has_left(id);
+                self.taken_out(id, out);
+            }
+            (State::TakingOut, Outcome::TakenOutBlank) => {
+                self.has_left(id);
+                self.taken_out_blank(id);
+            }
             (State::TakingOut, Outcome::Written) => self.not_blank(id),
             (State::Clearing, Outcome::Cleared) => self.cleared(id),
             (State::Looking, Outcome::Blank) => self.looked_at(id, true),
@@ -48,8 +54,7 @@ impl Core {
                 self.zap(id, out);
             }
             (State::TakingOut, Outcome::TakeOutBusy) => {
-                self.stat.takeout_busy += 1;
-                self.stays(id, ListName::Active);
+                self.is_busy(id);
             }
             (State::TakingOut, Outcome::TakeOutImmovable) => self.immovable(id, out),
             (State::Saving, outcome) if folio.is_in_file() => {

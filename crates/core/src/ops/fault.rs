@@ -11,7 +11,8 @@
 //! 3. the same after giving spare frames of other orders back: a few by commands of the fault's own, many for a large
 //!    folio, by whoever faults ([`Reply::Scattered`]);
 //! 4. none: the caller reclaims and asks again. A store that takes nothing makes reclaim pointless once nothing lazily
-//!    freed is left; then the limit is exceeded and counted, because the alternatives are to lose data or to hang.
+//!    freed is left, and so does memory of which nothing can leave ([`stuck`](super::stuck)); then the limit is exceeded
+//!    and counted, because the alternatives are to lose data or to hang.
 
 use crate::addr::PageCount;
 use crate::addr::{Frame, Order, PageIndex, PageRange};
@@ -530,7 +531,8 @@ impl Core {
                 return short;
             }
             // Nothing but reclaim in the group itself makes room there, and a store that takes nothing ends that.
-            let served = self.store_blocked && self.groups.get(full).lazy == 0;
+            let stuck = order == Order::ZERO && self.nothing_leaves(full);
+            let served = (self.store_blocked || stuck) && self.groups.get(full).lazy == 0;
             self.groups.count_max(group, pages, served);
             if !served {
                 self.count(full, |stat| stat.allocstall += 1);
@@ -555,11 +557,15 @@ impl Core {
         }
         match missing(self) {
             0 => Memory::Fresh,
-            _ if self.store_blocked
+            _ if (self.store_blocked
+                || order == Order::ZERO && self.nothing_leaves(GroupId::ROOT))
                 && self.lru.total(ListName::LazyFree) == 0
                 && self.deferred.is_empty() =>
             {
                 self.stat.over_limit += 1;
+                if !self.store_blocked {
+                    self.note_excess();
+                }
                 Memory::Fresh
             }
             short => {

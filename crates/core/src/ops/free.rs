@@ -215,6 +215,7 @@ impl Core {
     /// Some time has passed: what is spare beyond the new mark is to be [collected](Core::gather_spare).
     pub(crate) fn tick(&mut self) -> Reply {
         self.demand.tick();
+        self.look_again();
         Reply::Done
     }
 

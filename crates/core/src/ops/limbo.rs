@@ -248,7 +248,7 @@ impl Core {
         let mut last = None;
         // What is watched is not due yet: it is looked at.
         let are_due = parts != [WATCHED];
-        while out.len() < 2 * RECLAIM_BATCH {
+        while out.len() < 2 * RECLAIM_BATCH && !self.lru.get(vec).is_stuck() {
             let Some(id) = self.next_for_limbo(vec, parts) else {
                 break;
             };

@@ -23,4 +23,5 @@ mod refault;
 mod remap;
 mod snapshot;
 mod split;
+pub(crate) mod stuck;
 mod walk;

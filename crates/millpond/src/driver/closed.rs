@@ -33,9 +33,15 @@ impl Driver {
     }
 
     /// Goes inside for a fault. `None` when it is left to be woken by whoever opens the gate.
-    pub(super) fn enter_for_fault(&self) -> Option<Passage<RwLockReadGuard<'_, ()>>> {
+    pub(super) fn enter_for_fault(
+        &self,
+        page: PageIndex,
+    ) -> Option<Passage<RwLockReadGuard<'_, ()>>> {
         if self.delivery == Delivery::InThread {
-            return Some(self.gate.enter());
+            return self.gate.try_enter().or_else(|| {
+                let _waiting = self.watchdog.waits(page);
+                Some(self.gate.enter())
+            });
         }
         self.gate.try_enter().or_else(|| {
             self.deferred.store(true, SeqCst);

@@ -74,7 +74,7 @@ impl FaultSink for Driver {
 
     fn fault(&self, page: PageIndex, access: Access) -> Resolution {
         let started = Instant::now();
-        let Some(_inside) = self.enter_for_fault() else {
+        let Some(_inside) = self.enter_for_fault(page) else {
             return Resolution::Asleep;
         };
         let patience = match self.delivery {
@@ -128,7 +128,13 @@ impl Driver {
         let mut max_order = most;
         let mut throttled = 0;
         let mut stalled = None;
+        let mut waiting = None;
+        let mut rounds = 0;
         loop {
+            if rounds > 0 {
+                waiting.get_or_insert_with(|| self.watchdog.waits(page));
+            }
+            rounds += 1;
             let mut core = self.lock();
             // Above its high a group pays before it gets more, not after: that could take away what was just brought
             // in.
@@ -194,6 +200,12 @@ impl Driver {
                         self.kick();
                     }
                     commands.iter().filter_map(path_of).for_each(&mut went);
+                    if commands
+                        .iter()
+                        .any(|command| path_of(command) == Some(FaultPath::Load))
+                    {
+                        waiting.get_or_insert_with(|| self.watchdog.waits(page));
+                    }
                     let installed = self.carry_out(&mut commands);
                     if room {
                         self.ask_ahead();
@@ -221,7 +233,10 @@ impl Driver {
                     self.carry_out(&mut commands);
                     max_order = most;
                 }
-                Reply::Wait { .. } if patience == Patience::Leave => return Ok(Resolution::Asleep),
+                Reply::Wait { .. } if patience == Patience::Leave => {
+                    self.watchdog.sleeps(page);
+                    return Ok(Resolution::Asleep);
+                }
                 // Nobody wakes who sleeps at this page because of another one, so the handler waits as well.
                 Reply::Wait { .. } | Reply::WaitForBase { .. } => {
                     went(FaultPath::Waited);

@@ -284,6 +284,7 @@ impl Hold<'_> {
         driver
             .start_housekeeping(refault_cost)
             .map_err(ForkError::Thread)?;
+        driver.start_watching().map_err(ForkError::Thread)?;
         driver.start_freeing().map_err(ForkError::Thread)?;
         if child_number.is_none() {
             report::line(format_args!(

@@ -182,6 +182,7 @@ impl Driver {
             self.lock().handle(Event::Tick, &mut Commands::new());
             self.give_spare_frames_back();
             self.adjust_limit();
+            self.say_excess();
             self.children.collect(&*self.store);
             self.tick_stalls();
             self.store.stay_awake(self.one_thread_faults());

@@ -69,6 +69,21 @@ impl<T> Ranked<T> {
         }
     }
 
+    /// Takes the lock if nobody has it.
+    pub(crate) fn try_lock(&self) -> Option<Held<'_, T>> {
+        let guard = match self.mutex.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        witness::before(self.rank);
+        witness::taken(self.rank);
+        Some(Held {
+            guard: Some(guard),
+            lock: self,
+        })
+    }
+
     /// Tries until it is taken or [`SPIN`] has passed.
     fn try_for_a_while(&self) -> Option<MutexGuard<'_, T>> {
         let mut begun = None;

@@ -10,6 +10,7 @@
 mod ahead;
 mod carry_out;
 mod closed;
+mod excess;
 mod fault;
 pub(crate) mod fork;
 pub(crate) mod free;
@@ -35,6 +36,7 @@ pub(crate) mod stall;
 mod store_share;
 mod turns;
 mod vanished;
+mod watchdog;
 
 pub use lazy_free::Contents;
 
@@ -148,6 +150,10 @@ pub(crate) struct Driver {
     reclaim_ns: AtomicU64,
     direct_ns: AtomicU64,
     store_failures: AtomicU64,
+    /// Faults above the limit, when that was last looked at; see [`excess`].
+    excess: AtomicU64,
+    excess_said: AtomicBool,
+    pub(crate) watchdog: watchdog::Watchdog,
     children: fork::Children,
     stalls: stall::Stalls,
     pub(crate) prefetcher: prefetch::Prefetcher,
@@ -203,6 +209,9 @@ impl Driver {
             reclaim_ns: AtomicU64::new(0),
             direct_ns: AtomicU64::new(0),
             store_failures: AtomicU64::new(0),
+            excess: AtomicU64::new(0),
+            excess_said: AtomicBool::new(false),
+            watchdog: watchdog::Watchdog::new(),
             children: fork::Children::new(),
             stalls: stall::Stalls::new(),
             prefetcher: prefetch::Prefetcher::default(),

@@ -1,0 +1,128 @@
+//! What cannot leave, leaves the rest alone.
+//!
+//! A take-out can be refused for reasons that user space does not see: a device reads into the page, io_uring has it
+//! registered, `process_vm_readv` holds a thousand of them while it waits for the very fault that reclaims. Such a
+//! folio is *busy*. Nobody says when it is not any more, so it has to be tried again, and the question is when.
+//!
+//! *Who is next.* A busy folio is in use, so its age is now. It goes behind all that may still leave, and comes round
+//! again when these have been tried. Before, it kept its age: what a stream had left behind was older than anything
+//! else, was busy, and was the next victim for ever, while the rest of memory stayed untouched.
+//!
+//! *When to give up.* Each lruvec counts the refusals since something last left. When these are as many as it has
+//! mapped folios, all were asked: reclaim gives no more commands, and if limbo is empty, too, a fault is served above
+//! the limit and counted, by a single page. The alternatives are to hang and to lose data. The count begins anew with
+//! whatever leaves, and with each tick (100 ms), as nobody tells when a page is free again.
+//!
+//! *What the mapping does not let go* ([`TakeOutImmovable`](crate::Outcome::TakeOutImmovable)) waits on the unevictable
+//! list. The program says when it changes protections, but other things hold memory in place, too (a lock by a system
+//! call that nobody intercepts). So each tick a few of these get another chance, oldest first.
+//!
+//! When the guess is wrong (something was freed by the kernel a moment ago), memory is above the limit for a tick.
+
+use crate::addr::PageCount;
+use crate::folio::{FolioId, ListName};
+use crate::group::GroupId;
+use crate::limits::LOOK_AGAIN;
+use crate::lru::{Lruvec, VecId};
+use crate::machine::Core;
+
+/// Why nothing could leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Excess {
+    /// Pinned, locked, or in a mapping that does not let them move.
+    pub stays: PageCount,
+    /// Refused by the kernel, which held them for itself.
+    pub refused: PageCount,
+}
+
+impl Lruvec {
+    /// Mapped folios that reclaim may ask for.
+    fn asked(&self) -> u32 {
+        let lists = [ListName::Active, ListName::Inactive];
+        lists
+            .into_iter()
+            .flat_map(|name| self.lists(name))
+            .map(|list| list.folios())
+            .sum()
+    }
+
+    /// Whether all mapped folios were asked for, and refused, since something left.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.refusals >= self.asked()
+    }
+}
+
+impl Core {
+    /// The kernel holds a page of a folio that was to be taken out: it is in use, and stays.
+    pub(crate) fn is_busy(&mut self, id: FolioId) {
+        self.stat.takeout_busy += 1;
+        let lists = self.lruvec_of(id);
+        lists.refusals = lists.refusals.saturating_add(1);
+        let age = lists.workingset.tick();
+        self.folios.get_mut(id).age = age;
+        self.stays(id, ListName::Active);
+    }
+
+    /// Something has left the program's memory: what was busy may be asked for again.
+    pub(crate) fn has_left(&mut self, id: FolioId) {
+        self.lruvec_of(id).refusals = 0;
+    }
+
+    /// Whether nothing of `scope`, and what is below it, can leave memory now: nothing is under way, limbo is empty, and
+    /// whatever is mapped was asked for and refused, or must stay.
+    pub(crate) fn nothing_leaves(&self, scope: GroupId) -> bool {
+        if !self.is_quiet() || scope == GroupId::ROOT && self.limbo > 0 {
+            return false;
+        }
+        let below = |vec: VecId| self.groups.is_below(self.lru.group(vec), scope);
+        let mut vecs = self.lru.iter().filter(|&(vec, _)| below(vec));
+        vecs.all(|(vec, lists)| {
+            let group = self.groups.get(self.lru.group(vec));
+            group.limbo == 0 && lists.is_stuck()
+        })
+    }
+
+    /// A fault is served above the limit, as nothing leaves: what holds the memory then is remembered.
+    pub(crate) fn note_excess(&mut self) {
+        let mapped = [ListName::Active, ListName::Inactive].map(|name| self.lru.total(name));
+        self.excess = Excess {
+            stays: PageCount(self.lru.total(ListName::Unevictable)),
+            refused: PageCount(mapped.into_iter().sum()),
+        };
+    }
+
+    /// What held the memory when a fault was last served above the limit because nothing could leave.
+    #[must_use]
+    pub fn excess(&self) -> Excess {
+        self.excess
+    }
+
+    /// Some time has passed: what was refused may be asked for again.
+    pub(crate) fn look_again(&mut self) {
+        for vec in self.lru.ids() {
+            self.lru.get_mut(vec).refusals = 0;
+            for _ in 0..LOOK_AGAIN {
+                let Some(id) = self.lru.get(vec).oldest_unevictable() else {
+                    break;
+                };
+                self.lru.make_youngest(&mut self.folios, id);
+                let folio = self.folios.get_mut(id);
+                if folio.pins == 0 && std::mem::take(&mut folio.immovable) {
+                    self.unlist(id);
+                    let age = self.lruvec_of(id).workingset.now();
+                    self.folios.get_mut(id).age = age;
+                    self.list(id, ListName::Inactive);
+                }
+            }
+        }
+    }
+
+    /// Folios that reclaim would take and that the kernel does not let go, as far as is known.
+    #[must_use]
+    pub fn refused_folios(&self) -> u32 {
+        self.lru
+            .iter()
+            .map(|(_, lists)| lists.refusals.min(lists.asked()))
+            .sum()
+    }
+}

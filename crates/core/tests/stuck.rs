@@ -1,0 +1,166 @@
+//! What cannot leave, leaves the rest alone: decision by decision.
+//!
+//! Programs that read their own memory by `process_vm_readv`, or by direct I/O, or had registered it with io_uring, hung
+//! under `millpond run`: a page that the kernel held was the next victim again and again, and when all that reclaim
+//! asked for was held, a fault asked for ever.
+
+mod common;
+
+use common::{Bench, Driven};
+use millpond_core::limits::{MIN_LIMIT_PAGES, RECLAIM_BATCH};
+use millpond_core::{
+    Access, Command, Config, Core, Event, FolioId, LEAF_PAGES, Order, Outcome, PageCount,
+    PageIndex, PageRange, Reclaimer, RegionId, Reply,
+};
+use std::collections::HashSet;
+
+const ORDER: u8 = 5;
+const FOLIOS: u32 = MIN_LIMIT_PAGES >> ORDER;
+
+fn fault(bench: &mut Bench, page: PageIndex, max_order: Order) -> (Reply, Vec<Command>) {
+    bench.send(Event::Fault {
+        page,
+        access: Access::Write,
+        max_order,
+    })
+}
+
+/// A core whose memory is full, and a region of which nothing is in memory.
+fn full() -> (Bench, PageRange, (RegionId, PageRange)) {
+    full_of(Bench::new())
+}
+
+fn full_of(mut bench: Bench) -> (Bench, PageRange, (RegionId, PageRange)) {
+    let (_, range) = bench.create(MIN_LIMIT_PAGES, ORDER);
+    for n in 0..FOLIOS {
+        // Some have come with the window of one before.
+        let (_, commands) = fault(&mut bench, range.start.plus(n << ORDER), Order::MAX);
+        bench.work(commands);
+    }
+    assert_eq!(bench.0.stats().nr_mapped, u64::from(MIN_LIMIT_PAGES));
+    let more = bench.create(512, 0);
+    (bench, range, more)
+}
+
+/// One batch of reclaim, each take-out of which is answered so. Answers whose take-outs there were.
+fn reclaim(bench: &mut Bench, answer: Outcome) -> Vec<FolioId> {
+    let (pages, by) = (PageCount(64), Reclaimer::Direct);
+    let (reply, commands) = bench.send(Event::Reclaim { pages, by });
+    assert_eq!(reply, Reply::Done);
+    let mut asked = Vec::new();
+    for command in commands {
+        let Command::TakeOut { folio, .. } = command else {
+            bench.work(vec![command]);
+            continue;
+        };
+        asked.push(folio);
+        let more = bench.tell(folio, answer);
+        bench.work(more);
+    }
+    asked
+}
+
+/// Asks until nothing more is asked for. Answers who was, in this order.
+fn reclaim_all(bench: &mut Bench, answer: Outcome) -> Vec<FolioId> {
+    let mut all = Vec::new();
+    loop {
+        let asked = reclaim(bench, answer);
+        if asked.is_empty() {
+            return all;
+        }
+        all.extend(asked);
+        assert!(
+            all.len() <= 2 * FOLIOS as usize + 2 * RECLAIM_BATCH,
+            "reclaim asks for ever"
+        );
+    }
+}
+
+#[test]
+fn a_busy_folio_goes_behind_all_that_may_still_leave() {
+    // Nobody is watched, who would be looked at before its time.
+    let config = Config::new(PageCount(32 * LEAF_PAGES), PageCount(MIN_LIMIT_PAGES));
+    let core = Core::new(Config {
+        workingset: false,
+        ..config
+    });
+    let (mut bench, ..) = full_of(Bench(core.unwrap()));
+    let busy: HashSet<_> = reclaim(&mut bench, Outcome::TakeOutBusy)
+        .into_iter()
+        .collect();
+    assert!(!busy.is_empty());
+    let mut left = HashSet::new();
+    while left.len() + busy.len() < FOLIOS as usize {
+        for folio in reclaim(&mut bench, Outcome::TakenOut) {
+            assert!(
+                !busy.contains(&folio),
+                "{folio:?} is asked for again before others were"
+            );
+            left.insert(folio);
+        }
+    }
+}
+
+#[test]
+fn when_all_is_busy_a_single_page_is_served_above_the_limit_until_something_changes() {
+    let (mut bench, _, (_, more)) = full();
+    let (reply, _) = fault(&mut bench, more.start, Order::MAX);
+    assert!(matches!(reply, Reply::Reclaim { .. }), "{reply:?}");
+    let asked = reclaim_all(&mut bench, Outcome::TakeOutBusy);
+    let each: HashSet<_> = asked.iter().collect();
+    assert_eq!(each.len(), FOLIOS as usize, "each was asked for");
+
+    let (reply, commands) = fault(&mut bench, more.start, Order::ZERO);
+    assert_eq!(reply, Reply::Done);
+    bench.work(commands);
+    assert_eq!(bench.0.stats().over_limit, 1);
+    assert_eq!(bench.0.excess().refused, PageCount(MIN_LIMIT_PAGES));
+
+    // The page that came in has not been refused, and can leave for the next one. Time passes, and all may.
+    assert_eq!(bench.send(Event::Tick).0, Reply::Done);
+    let (reply, _) = fault(&mut bench, more.start.plus(1), Order::ZERO);
+    assert!(matches!(reply, Reply::Reclaim { .. }), "{reply:?}");
+    assert!(!reclaim(&mut bench, Outcome::TakenOut).is_empty());
+}
+
+#[test]
+fn pinned_memory_is_not_waited_for() {
+    let (mut bench, range, (_, more)) = full();
+    assert_eq!(bench.send(Event::Pin { range }).0, Reply::Done);
+    assert!(reclaim(&mut bench, Outcome::TakenOut).is_empty());
+    let (reply, commands) = fault(&mut bench, more.start, Order::ZERO);
+    assert_eq!(reply, Reply::Done);
+    bench.work(commands);
+    assert_eq!(bench.0.excess().stays, PageCount(MIN_LIMIT_PAGES));
+    assert_eq!(bench.send(Event::Unpin { range }).0, Reply::Done);
+    let (reply, _) = fault(&mut bench, more.start.plus(1), Order::ZERO);
+    assert!(matches!(reply, Reply::Reclaim { .. }), "{reply:?}");
+}
+
+/// What somebody else gives back is waited for.
+#[test]
+fn nothing_is_served_above_the_limit_while_a_command_is_out() {
+    let (mut bench, range, (_, more)) = full();
+    let (pages, by) = (PageCount(64), Reclaimer::Direct);
+    let (_, commands) = bench.send(Event::Reclaim { pages, by });
+    assert!(!commands.is_empty());
+    let rest: Vec<_> = reclaim_all(&mut bench, Outcome::TakeOutBusy);
+    assert!(rest.len() < FOLIOS as usize + 1, "{}", range.len.0);
+    let (reply, _) = fault(&mut bench, more.start, Order::ZERO);
+    assert!(matches!(reply, Reply::Reclaim { .. }), "{reply:?}");
+    bench.work(commands);
+}
+
+#[test]
+fn what_could_not_move_gets_another_chance_with_a_tick() {
+    let mut bench = Bench::new();
+    let (_, range) = bench.create(1, 0);
+    let (_, commands) = fault(&mut bench, range.start, Order::MAX);
+    bench.work(commands);
+    assert_eq!(reclaim(&mut bench, Outcome::TakeOutImmovable).len(), 1);
+    assert_eq!(bench.0.stats().nr_unevictable, 1);
+    assert!(reclaim(&mut bench, Outcome::TakenOut).is_empty());
+    assert_eq!(bench.send(Event::Tick).0, Reply::Done);
+    assert_eq!(bench.0.stats().nr_unevictable, 0);
+    assert_eq!(reclaim(&mut bench, Outcome::TakenOut).len(), 1);
+}

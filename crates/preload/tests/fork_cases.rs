@@ -1,115 +1,41 @@
 //! Children of programs under the library that once hung, or died without need.
 //!
-//! As in `programs.rs`: C programs at a third of the memory that they touch, which need a C compiler and userfaultfd;
-//! without either the tests say so and pass. Each program's source tells its story.
+//! Each program's source tells its story.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
-use std::time::Duration;
+mod common;
 
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let test = std::env::current_exe().unwrap();
-        let profile = test.parent().unwrap().parent().unwrap();
-        // As a part of the workspace, as `./test` has done already: by itself its dependencies would have other
-        // features.
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--workspace", "--target-dir"]);
-        cargo.arg(profile.parent().unwrap());
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
-        assert!(
-            cargo.status().unwrap().success(),
-            "the library does not build"
-        );
-        profile.join("libmillpond_preload.so")
-    })
-}
-
-/// Runs the program under the library to its end, which must come; a whole process group ends with it.
-fn run(program: &Path, arguments: &[&str]) -> Output {
-    use std::os::unix::process::CommandExt;
-    let child = Command::new(program)
-        .args(arguments)
-        .env("LD_PRELOAD", library())
-        .env("MILLPOND_RAM", "33554432")
-        .process_group(0)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let group = rustix::process::Pid::from_child(&child);
-    let (sender, receiver) = std::sync::mpsc::channel();
-    let reader = std::thread::spawn(move || sender.send(child.wait_with_output()));
-    let Ok(output) = receiver.recv_timeout(PATIENCE) else {
-        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-        panic!("{} hangs", program.display());
-    };
-    reader.join().unwrap().unwrap();
-    output.unwrap()
-}
-
-fn is_possible() -> bool {
-    if Command::new("cc").arg("--version").output().is_err() {
-        println!("skipped: no C compiler (cc)");
-        return false;
-    }
-    let output = run(Path::new("/bin/true"), &[]);
-    if output.status.code() == Some(125) {
-        println!("skipped: {}", String::from_utf8_lossy(&output.stderr));
-        return false;
-    }
-    assert!(output.status.success(), "{output:?}");
-    true
-}
-
-/// The program ends well and says nothing. It may write to the directory that it gets when it asks for one.
-fn is_right(name: &str, wants_directory: bool) {
-    if !is_possible() {
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let program = directory.path().join(name);
-    let source = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c")).join(name);
-    let compiled = Command::new("cc")
-        .args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
-        .arg(&program)
-        .arg(source.with_extension("c"))
-        .status()
-        .unwrap();
-    assert!(compiled.success(), "{name}.c does not compile");
-    let place = directory.path().to_str().unwrap();
-    let arguments = if wants_directory {
-        vec![place]
-    } else {
-        Vec::new()
-    };
-    let output = run(&program, &arguments);
-    assert!(output.status.success(), "{output:?}");
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
-}
+use common::{compile, is_possible, is_right, preloaded, printed};
+use std::path::Path;
 
 #[test]
 fn a_child_gives_up_its_rights() {
-    is_right("fork_then_setuid", false);
+    is_right("fork_then_setuid", &[]);
 }
 
 #[test]
 fn a_child_finds_what_the_linker_knows_of_plug_ins() {
-    is_right("fork_with_plugins", true);
+    if !is_possible() {
+        return;
+    }
+    // It writes its plug-ins to the directory that it is given.
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = preloaded(&compile("fork_with_plugins", directory.path(), &[]));
+    command.arg(directory.path());
+    printed(command);
 }
 
 /// The kernel must have `/dev/userfaultfd` (Linux 6.1), the one right that can be kept.
 #[test]
 fn a_daemon_forks_workers_after_it_gave_root_up() {
     if Path::new("/dev/userfaultfd").exists() {
-        is_right("fork_after_setuid", false);
+        is_right("fork_after_setuid", &[]);
     } else {
         println!("skipped: no /dev/userfaultfd");
     }
+}
+
+/// There was no descriptor for the child's store.
+#[test]
+fn a_server_forks_with_nearly_all_descriptors_open() {
+    is_right("fork_full_descriptors", &[]);
 }

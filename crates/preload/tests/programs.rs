@@ -1,164 +1,26 @@
 //! Small C programs under the library, at a third of the memory that they touch.
 //!
 //! Each is one way in which memory that only seems to be there could show: to system calls, to children, to handlers.
-//! They need a C compiler, and userfaultfd with faults from the kernel handed over (root, or access to
-//! `/dev/userfaultfd`); without either the tests say so and pass.
 
+mod common;
+
+use common::{
+    are_equal, bare, compile, finish, has_compiler, is_possible, is_right, preloaded, printed,
+    prints_the_same, seconds, tables,
+};
 use millpond_board::{Board, Field};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::OnceLock;
-use std::time::Duration;
-
-const RAM: &str = "33554432";
-const PATIENCE: Duration = Duration::from_secs(120);
-
-fn source() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c"))
-}
-
-/// The directory of this profile in the target directory; this test is in its `deps`.
-fn profile_directory() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    test.parent().unwrap().parent().unwrap().to_owned()
-}
-
-/// The library, built now, as no dependency of a test can be a shared library.
-fn library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let directory = profile_directory();
-        let mut cargo = Command::new(env!("CARGO"));
-        // As a part of the workspace, as `./test` has done already: by itself its dependencies would have other
-        // features.
-        cargo.args(["build", "--quiet", "--workspace", "--target-dir"]);
-        cargo.arg(directory.parent().unwrap());
-        if directory.ends_with("release") {
-            cargo.arg("--release");
-        }
-        assert!(
-            cargo.status().unwrap().success(),
-            "the library does not build"
-        );
-        directory.join("libmillpond_preload.so")
-    })
-}
-
-fn has_compiler() -> bool {
-    Command::new("cc").arg("--version").output().is_ok()
-}
-
-/// Whether programs can be run under the library here; says why not.
-fn is_possible() -> bool {
-    if !has_compiler() {
-        println!("skipped: no C compiler (cc)");
-        return false;
-    }
-    let output = run(Path::new("/bin/true"), &[], true);
-    if output.status.code() == Some(125) {
-        println!(
-            "skipped: {}",
-            String::from_utf8_lossy(&output.stderr).trim_end()
-        );
-        return false;
-    }
-    assert!(output.status.success(), "{output:?}");
-    true
-}
-
-fn compile(name: &str, directory: &Path) -> PathBuf {
-    let program = directory.join(name);
-    let status = Command::new("cc")
-        .args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
-        .arg(&program)
-        .arg(source().join(name).with_extension("c"))
-        .status()
-        .unwrap();
-    assert!(status.success(), "{name}.c does not compile");
-    program
-}
-
-fn run(program: &Path, arguments: &[&str], preloaded: bool) -> Output {
-    let mut command = Command::new(program);
-    command.args(arguments).env_remove("LD_PRELOAD");
-    if preloaded {
-        command
-            .env("LD_PRELOAD", library())
-            .env("MILLPOND_RAM", RAM);
-    }
-    finish(command)
-}
-
-/// Runs a command to its end, which must come.
-fn finish(mut command: Command) -> Output {
-    let program = PathBuf::from(command.get_program());
-    command
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped());
-    let child = command.spawn().unwrap();
-    let pid = rustix::process::Pid::from_child(&child);
-    let (sender, receiver) = std::sync::mpsc::channel();
-    // Read from the start: a program that prints more than a pipe holds would wait for a reader.
-    let reader = std::thread::spawn(move || sender.send(child.wait_with_output()));
-    let Ok(output) = receiver.recv_timeout(PATIENCE) else {
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        panic!("{} hangs", program.display());
-    };
-    reader.join().unwrap().unwrap();
-    output.unwrap()
-}
-
-fn is_right(name: &str, arguments: &[&str]) {
-    if !is_possible() {
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let program = compile(name, directory.path());
-    let output = run(&program, arguments, true);
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{:?}: {complaint}", output.status);
-    assert_eq!(complaint, "");
-}
-
-/// What a program prints under the library and without it.
-fn tables(name: &str) -> Option<[String; 2]> {
-    if !is_possible() {
-        return None;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let program = compile(name, directory.path());
-    Some([true, false].map(|preloaded| {
-        let output = run(&program, &[], preloaded);
-        assert!(output.status.success(), "{output:?}");
-        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
-        String::from_utf8(output.stdout).unwrap()
-    }))
-}
-
-/// Compares line by line, as a table has hundreds.
-fn are_equal(ours: &str, kernel: &str) {
-    let differences: Vec<_> = ours
-        .lines()
-        .zip(kernel.lines())
-        .filter(|(ours, kernel)| ours != kernel)
-        .map(|(ours, kernel)| format!("here   {ours}\nkernel {kernel}"))
-        .collect();
-    assert!(differences.is_empty(), "{}", differences.join("\n"));
-    assert_eq!(ours.lines().count(), kernel.lines().count());
-}
+use std::path::Path;
 
 #[test]
 fn calls_answer_as_the_kernel_does() {
-    if let Some([ours, kernel]) = tables("errno_table") {
-        are_equal(&ours, &kernel);
-    }
+    prints_the_same("errno_table", &[]);
 }
 
 /// Every advice about every kind of memory. Found by it: unknown advice about a hole said `ENOMEM`; locked memory
 /// was discarded; populating across a hole said `EINVAL`; `MADV_DONTFORK` and `MADV_WIPEONFORK` were refused.
 #[test]
 fn advice_is_answered_as_the_kernel_does() {
-    let Some([ours, kernel]) = tables("advise_table") else {
+    let Some([ours, kernel]) = tables("advise_table", &[]) else {
         return;
     };
     // Guards are not to be had. Kernels before 6.13 have none either, and say so in these words.
@@ -184,16 +46,12 @@ fn advice_is_answered_as_the_kernel_does() {
 /// kernel, and with it a piece of the space; shrinking and moving across areas was refused.
 #[test]
 fn mremap_answers_as_the_kernel_does() {
-    if let Some([ours, kernel]) = tables("mremap_table") {
-        are_equal(&ours, &kernel);
-    }
+    prints_the_same("mremap_table", &[]);
 }
 
 #[test]
 fn process_madvise_answers_as_the_kernel_does() {
-    if let Some([ours, kernel]) = tables("process_advise_table") {
-        are_equal(&ours, &kernel);
-    }
+    prints_the_same("process_advise_table", &[]);
 }
 
 /// Memory that the allocator gave back, and what the report says of it.
@@ -203,18 +61,15 @@ fn freed_memory_is_kept_until_it_is_wanted() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let program = compile("lazy_malloc", directory.path());
+    let program = compile("lazy_malloc", directory.path(), &[]);
     // 16 KiB, the largest folio that is cleared in place, and one that is not.
     for (order, lazy) in [("2", "on"), ("4", "on"), ("5", "on"), ("2", "off")] {
         let (board, file) = Board::create("lazy_malloc").unwrap();
-        let mut command = Command::new(&program);
-        command
-            .env("LD_PRELOAD", library())
-            .env("MILLPOND_RAM", RAM);
+        let mut command = preloaded(&program);
         command
             .env("MILLPOND_LAZY_PURGE", lazy)
-            .env("MILLPOND_ORDER", order);
-        command.env("MILLPOND_BOARD", millpond_board::path_of(&file));
+            .env("MILLPOND_ORDER", order)
+            .env("MILLPOND_BOARD", millpond_board::path_of(&file));
         let output = finish(command);
         let complaint = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "order {order}, {lazy}: {output:?}");
@@ -308,11 +163,6 @@ fn a_signal_handler_touches_memory_that_is_not_there() {
     is_right("signal_handler", &[]);
 }
 
-/// How long a race lasts.
-fn seconds() -> String {
-    std::env::var("MILLPOND_STRESS_SECS").unwrap_or_else(|_| "3".to_owned())
-}
-
 #[test]
 fn four_threads_map_and_allocate_at_once() {
     is_right("racing_maps", &[&seconds()]);
@@ -333,6 +183,25 @@ fn what_was_dropped_by_a_bare_system_call_can_be_touched() {
     is_right("raw_dontneed", &[]);
 }
 
+/// A runtime's own system call gives back pages among others that it uses.
+#[test]
+fn what_is_written_beside_pages_given_back_by_a_bare_system_call_stays() {
+    is_right("raw_given_back", &[]);
+}
+
+/// Hundreds of thousands of faults in random order: slow, and over at some time.
+#[test]
+fn a_structure_larger_than_the_budget_is_walked_in_random_order() {
+    if !is_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("random_cycle", directory.path(), &[]);
+    let mut command = preloaded(&program);
+    command.env("MILLPOND_RAM", (16 << 20).to_string());
+    assert_eq!(printed(command), printed(bare(&program)));
+}
+
 #[test]
 fn areas_move_while_threads_touch_them() {
     is_right("racing_moves", &[&seconds()]);
@@ -350,18 +219,15 @@ fn given_up(ram: u64, arguments: &[&str], lazy: &str) -> Option<[u64; 4]> {
         return None;
     }
     let directory = tempfile::tempdir().unwrap();
-    let program = compile("unmap_large", directory.path());
+    let program = compile("unmap_large", directory.path(), &[]);
     let (board, file) = Board::create("unmap_large").unwrap();
-    let mut command = Command::new(&program);
+    let mut command = preloaded(&program);
     command
         .args(arguments)
-        .env("LD_PRELOAD", library())
         .env("MILLPOND_RAM", ram.to_string())
         .env("MILLPOND_LAZY_PURGE", lazy)
         .env("MILLPOND_BOARD", millpond_board::path_of(&file));
-    let output = finish(command);
-    assert!(output.status.success(), "{output:?}");
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    printed(command);
     let seen = board.slots().next().unwrap().fields;
     let names = [
         Field::FreeBatches,
@@ -425,27 +291,22 @@ fn a_small_munmap_is_no_work_for_workers() {
 #[test]
 fn without_a_budget_the_program_runs_and_is_told() {
     if !has_compiler() {
-        println!("skipped: no C compiler (cc)");
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let program = compile("errno_table", directory.path());
-    let output = Command::new(program)
-        .env("LD_PRELOAD", library())
-        .env_remove("MILLPOND_RAM")
-        .output();
-    let output = output.unwrap();
+    let program = compile("errno_table", directory.path(), &[]);
+    let mut command = preloaded(&program);
+    command.env_remove("MILLPOND_RAM");
+    let output = finish(command);
     assert!(output.status.success(), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("MILLPOND_RAM is not set"));
 }
 
 #[test]
 fn a_bad_setting_is_named() {
-    let output = Command::new("/bin/true")
-        .env("LD_PRELOAD", library())
-        .env("MILLPOND_RAM", "64M")
-        .output()
-        .unwrap();
+    let mut command = preloaded(Path::new("/bin/true"));
+    command.env("MILLPOND_RAM", "64M");
+    let output = finish(command);
     assert_eq!(output.status.code(), Some(125));
     assert!(String::from_utf8_lossy(&output.stderr).contains("MILLPOND_RAM=64M"));
 }

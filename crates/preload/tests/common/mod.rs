@@ -1,0 +1,173 @@
+//! What the tests of C programs under the library share: a program is compiled, run with the library and without it, and
+//! ended when it does not end by itself.
+//!
+//! They need a C compiler, and userfaultfd with faults from the kernel handed over (root, or access to
+//! `/dev/userfaultfd`); without either the tests say so and pass. The sources are in `tests/c`.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// The budget of a program, in bytes: a third of what most of them touch.
+pub const RAM: &str = "33554432";
+/// How long a program may take. None takes a tenth of it on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The library, built now, as no dependency of a test can be a shared library.
+pub fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        // The directory of this profile in the target directory; a test is in its `deps`.
+        let test = std::env::current_exe().unwrap();
+        let profile = test.parent().unwrap().parent().unwrap();
+        let mut cargo = Command::new(env!("CARGO"));
+        // As a part of the workspace, as `./test` has done already: by itself its dependencies would have other
+        // features.
+        cargo.args(["build", "--quiet", "--workspace", "--target-dir"]);
+        cargo.arg(profile.parent().unwrap());
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        let built = cargo.status().unwrap();
+        assert!(built.success(), "the library does not build");
+        profile.join("libmillpond_preload.so")
+    })
+}
+
+/// Whether there is a C compiler; says so if not.
+pub fn has_compiler() -> bool {
+    let is_there = Command::new("cc").arg("--version").output().is_ok();
+    if !is_there {
+        println!("skipped: no C compiler (cc)");
+    }
+    is_there
+}
+
+/// Whether programs can be compiled, and run under the library, here; says why not.
+pub fn is_possible() -> bool {
+    if !has_compiler() {
+        return false;
+    }
+    let output = finish(preloaded(Path::new("/bin/true")));
+    if output.status.code() == Some(125) {
+        let reason = String::from_utf8_lossy(&output.stderr);
+        println!("skipped: {}", reason.trim_end());
+        return false;
+    }
+    assert!(output.status.success(), "{output:?}");
+    true
+}
+
+/// Compiles `c/NAME.c`. The compiler takes the C library's functions for calls like any other, so that none is left out.
+pub fn compile(name: &str, directory: &Path, more: &[&str]) -> PathBuf {
+    let source = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c"));
+    let program = directory.join(name);
+    let status = Command::new("cc")
+        .args(["-O1", "-Wall", "-Wextra", "-Werror", "-fno-builtin"])
+        .args(["-pthread", "-o"])
+        .arg(&program)
+        .arg(source.join(name).with_extension("c"))
+        .args(more)
+        .status()
+        .unwrap();
+    assert!(status.success(), "{name}.c does not compile");
+    program
+}
+
+/// A command without the library, whatever the tests themselves run under.
+pub fn bare(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env_remove("LD_PRELOAD");
+    command
+}
+
+/// A command under the library, with the budget of [`RAM`].
+pub fn preloaded(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command
+        .env("LD_PRELOAD", library())
+        .env("MILLPOND_RAM", RAM);
+    command
+}
+
+/// Runs a command to its end, which must come. If it does not, its children end with it: one of them may be what hangs,
+/// and holds the pipes open.
+pub fn finish(mut command: Command) -> Output {
+    let program = PathBuf::from(command.get_program());
+    command
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let group = rustix::process::Pid::from_child(&child);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    // Read from the start: a program that prints more than a pipe holds would wait for a reader.
+    let reader = std::thread::spawn(move || sender.send(child.wait_with_output()));
+    let Ok(output) = receiver.recv_timeout(PATIENCE) else {
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        panic!("{} hangs", program.display());
+    };
+    reader.join().unwrap().unwrap();
+    output.unwrap()
+}
+
+/// What a command prints that ends well and has nothing to complain of.
+pub fn printed(command: Command) -> String {
+    let output = finish(command);
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{:?}: {complaint}", output.status);
+    assert_eq!(complaint, "");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The program ends well under the library, and has nothing to complain of.
+pub fn is_right(name: &str, arguments: &[&str]) {
+    if !is_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = preloaded(&compile(name, directory.path(), &[]));
+    command.args(arguments);
+    printed(command);
+}
+
+/// What the program prints under the library, and without it.
+pub fn tables(name: &str, arguments: &[&str]) -> Option<[String; 2]> {
+    if !is_possible() {
+        return None;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(name, directory.path(), &[]);
+    Some([preloaded(&program), bare(&program)].map(|mut command| {
+        command.args(arguments);
+        printed(command)
+    }))
+}
+
+/// Compares line by line, as a table has hundreds.
+pub fn are_equal(ours: &str, kernel: &str) {
+    let differences: Vec<_> = ours
+        .lines()
+        .zip(kernel.lines())
+        .filter(|(ours, kernel)| ours != kernel)
+        .map(|(ours, kernel)| format!("here   {ours}\nkernel {kernel}"))
+        .collect();
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+    assert_eq!(ours.lines().count(), kernel.lines().count());
+}
+
+/// The program ends well under the library and without it, and prints the same.
+pub fn prints_the_same(name: &str, arguments: &[&str]) {
+    if let Some([ours, kernel]) = tables(name, arguments) {
+        are_equal(&ours, &kernel);
+    }
+}
+
+/// How long a race lasts, in seconds.
+pub fn seconds() -> String {
+    std::env::var("MILLPOND_STRESS_SECS").unwrap_or_else(|_| "3".to_owned())
+}

@@ -1,0 +1,73 @@
+/* Memory is locked: a little of it, 10 MiB, more than the budget, and all. The kernel's lock touched every page, and
+ * what it had touched could not leave: a program that locked most of the budget or more never ended. With mlockall, the
+ * kernel touched what belongs to nobody in our own mappings, and the process was stopped.
+ *
+ * A lock is done, or refused for want of memory. What is locked stays in memory. In either case the memory holds what was
+ * written to it, and other memory can be used beside it. */
+#include "check.h"
+#include "words.h"
+#include <fcntl.h>
+
+/* Refused as without us where the limit on locked memory is low, or the right to lock is missing. */
+static int was_refused(int result) {
+    CHECK(result == 0 || errno == ENOMEM || errno == EAGAIN || errno == EPERM);
+    return result != 0;
+}
+
+/* Bit 63 of a page's entry says that the page is in memory. */
+static int is_in_memory(const char *at, size_t len) {
+    int file = open("/proc/self/pagemap", O_RDONLY);
+    CHECK(file >= 0);
+    size_t present = 0;
+    for (size_t page = 0; page < len / PAGE; page++) {
+        uint64_t entry;
+        CHECK(pread(file, &entry, 8, ((uintptr_t)at / PAGE + page) * 8) == 8);
+        present += entry >> 63;
+    }
+    CHECK(close(file) == 0);
+    return present == len / PAGE;
+}
+
+static void lock(size_t len, int must_fit) {
+    char *at = map(len);
+    put_words(at, len / 2, 5);
+    press();
+    int refused = was_refused(mlock(at, len));
+    /* Whoever may lock may lock a little. */
+    if (must_fit && refused) CHECK(errno == EPERM || errno == EAGAIN);
+    put_words(at + len / 2, len / 2, 6);
+    press();
+    if (!refused) CHECK(is_in_memory(at, len));
+    CHECK(wrong_words(at, len / 2, 5) == 0);
+    CHECK(wrong_words(at + len / 2, len / 2, 6) == 0);
+    CHECK(munlock(at, len) == 0);
+    press();
+    CHECK(wrong_words(at, len / 2, 5) == 0);
+    CHECK(munmap(at, len) == 0);
+    printf("%zu MiB are locked or refused\n", len / MIB);
+}
+
+static void lock_all(int flags) {
+    char *before = map(8 * MIB);
+    put_words(before, 8 * MIB, 7);
+    was_refused(mlockall(flags));
+    char *after = map(8 * MIB);
+    put_words(after, 8 * MIB, 8);
+    press();
+    CHECK(wrong_words(before, 8 * MIB, 7) == 0);
+    CHECK(wrong_words(after, 8 * MIB, 8) == 0);
+    CHECK(munlockall() == 0);
+    CHECK(munmap(before, 8 * MIB) == 0 && munmap(after, 8 * MIB) == 0);
+    printf("all with %d are locked or refused\n", flags);
+}
+
+int main(void) {
+    lock(4 * MIB, 1);
+    lock(10 * MIB, 0);
+    lock(48 * MIB, 0);
+    /* What the locks before took is given back. */
+    lock(4 * MIB, 1);
+    lock_all(MCL_CURRENT);
+    lock_all(MCL_CURRENT | MCL_FUTURE);
+    return 0;
+}

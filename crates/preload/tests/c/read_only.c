@@ -1,0 +1,25 @@
+/* Memory is filled, made read-only and read. Nothing read-only could be moved out, so as soon as the budget was full
+ * of it no fault could be served: the program never ended and said nothing. */
+#include "check.h"
+
+int main(void) {
+    const size_t len = 64 * MIB;
+    unsigned char *at = (unsigned char *)map(len);
+    for (size_t i = 0; i < len; i++) at[i] = i * 2654435761u >> 13;
+    CHECK(mprotect(at, len, PROT_READ) == 0);
+    unsigned sum = 0;
+    for (int round = 0; round < 2; round++)
+        for (size_t i = 0; i < len; i++) sum += at[i];
+    printf("read only %u\n", sum);
+
+    /* Writable again, and a part of it out of reach meanwhile: what was written is still there. */
+    CHECK(mprotect(at + 8 * MIB, 48 * MIB, PROT_NONE) == 0);
+    press();
+    CHECK(mprotect(at, len, PROT_READ | PROT_WRITE) == 0);
+    for (size_t i = 0; i < len; i++) CHECK(at[i] == (unsigned char)(i * 2654435761u >> 13));
+    for (size_t i = 0; i < len; i += PAGE) at[i] = 1;
+    sum = 0;
+    for (size_t i = 0; i < len; i++) sum += at[i];
+    printf("written %u\n", sum);
+    return 0;
+}

@@ -1,0 +1,31 @@
+//! Memory that cannot be moved as it lies, because it is protected, locked or a stack in use, where there is more of it
+//! than the budget holds.
+//!
+//! Each program once waited for ever for a place that no other memory could give. What they print must be what they
+//! print without the library.
+
+mod common;
+
+use common::prints_the_same;
+
+#[test]
+fn memory_that_became_read_only_leaves_and_comes_back() {
+    prints_the_same("read_only", &[]);
+}
+
+/// A collector's heap: each page that is written faults once a round, and no page besides.
+#[test]
+fn a_write_barrier_counts_each_page_once() {
+    prints_the_same("write_barrier", &[]);
+}
+
+/// Little, most of the budget, more than the budget, everything.
+#[test]
+fn memory_is_locked_or_the_lock_is_refused() {
+    prints_the_same("locked", &[]);
+}
+
+#[test]
+fn stacks_of_the_programs_own_are_let_go_when_their_threads_end() {
+    prints_the_same("own_stacks", &[]);
+}

@@ -40,6 +40,8 @@ pub struct Carry {
     /// What the new place becomes.
     pub kind: Kind,
     pub keep_source: bool,
+    /// The parts of `from` that the program had locked. They are not while this is under way.
+    pub locked: Vec<Range>,
 }
 
 /// Contents on their way.
@@ -213,6 +215,7 @@ impl Vmas {
             to,
             kind,
             keep_source,
+            locked: parts,
         } = carry;
         let Kind::Managed { prot, .. } = kind else {
             return Ok(());
@@ -225,6 +228,7 @@ impl Vmas {
             // What cannot be locked is there all the same.
             let _ = locked::lock(&to);
         }
+        self.lock_again(&parts, &from, &to);
         if let Some(aside) = source {
             self.space.return_aside(aside);
             return Ok(());

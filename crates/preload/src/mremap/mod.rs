@@ -18,7 +18,7 @@ mod foreign;
 
 use crate::lock::RawLock;
 use crate::signals::Blocked;
-use crate::vma::{self, Kind, PAGE, Range, Vmas, locked};
+use crate::vma::{self, Kind, PAGE, Range, Vmas};
 use crate::{raw, space};
 use copy::{Carry, Underway};
 use core::ffi::{c_int, c_void};
@@ -207,7 +207,7 @@ impl Vmas {
             Some(kind)
                 if first.range.end >= kept.end
                     && request.new_len < request.old_len
-                    && !is_partly_locked(kind, &kept) =>
+                    && !self.is_several(kind, &kept) =>
             {
                 self.clear(kept.end..old.end)?;
                 self.remap(Request {
@@ -215,7 +215,7 @@ impl Vmas {
                     ..request
                 })
             }
-            Some(kind) if first.range.end >= old.end && !is_partly_locked(kind, &old) => {
+            Some(kind) if first.range.end >= old.end && !self.is_several(kind, &old) => {
                 self.remap_managed(request, kind)
             }
             _ if request.has(MREMAP_FIXED)
@@ -249,9 +249,9 @@ impl Vmas {
     }
 
     fn remap_managed(&mut self, request: Request, kind: Kind) -> Result<Next, Errno> {
-        let Kind::Managed { opened, .. } = kind else {
+        if !matches!(kind, Kind::Managed { .. }) {
             return Err(Errno::FAULT);
-        };
+        }
         let old = request.old_range();
         if request.stays() && self.grow_in_place(request, kind)? {
             return Ok(Next::Done(old.start));
@@ -274,18 +274,40 @@ impl Vmas {
                 .ok_or(Errno::NOMEM)?;
             start..start + request.new_len
         };
-        let carry = Carry {
+        let locked = self.unlock_managed(&old);
+        self.carry(Carry {
+            locked,
             from: old,
             to: target,
             kind,
             keep_source: request.has(MREMAP_DONTUNMAP),
+        })
+    }
+
+    /// Moves tables, or prepares that contents are copied. What was locked is locked again where it has come to, or
+    /// where it has stayed.
+    fn carry(&mut self, carry: Carry) -> Result<Next, Errno> {
+        let Carry {
+            from, to, locked, ..
+        } = carry.clone();
+        let is_opened = matches!(carry.kind, Kind::Managed { opened: true, .. });
+        let tried = match is_opened.then(|| self.move_tables(&carry)) {
+            Some(Ok(true)) => {
+                self.lock_again(&locked, &from, &to);
+                return Ok(Next::Done(to.start));
+            }
+            Some(Err(error)) => Err(error),
+            _ => self.prepare_copy(carry),
         };
-        let place = carry.to.start;
-        if opened && self.move_tables(&carry)? {
-            return Ok(Next::Done(place));
+        if tried.is_err() {
+            self.lock_again(&locked, &from, &from);
         }
-        let copies = self.prepare_copy(carry)?.into_iter().collect();
-        Ok(Next::Copy(copies, place))
+        Ok(Next::Copy(tried?.into_iter().collect(), to.start))
+    }
+
+    /// Whether the kernel sees several areas where we see one, because a part of it is locked.
+    fn is_several(&self, kind: Kind, range: &Range) -> bool {
+        matches!(kind, Kind::Managed { opened: true, .. }) && self.is_partly_locked(range)
     }
 
     /// Grows an area where it is, if nothing is in the way.
@@ -307,10 +329,9 @@ impl Vmas {
         };
         self.place_as(range.clone(), prot, opened)?;
         self.map.insert(range.clone(), kind);
-        if opened && locked::first(&(old.end - PAGE..old.end)).is_some() {
-            return locked::lock(&range).inspect_err(|_| {
-                let _ = self.clear(range);
-            });
+        if opened && let Err(error) = self.lock_like(range.clone(), old.end - PAGE..old.end) {
+            let _ = self.clear(range);
+            return Err(error);
         }
         Ok(())
     }
@@ -368,12 +389,6 @@ impl Vmas {
         }
         Ok(true)
     }
-}
-
-/// Whether the kernel sees several areas where we see one, because a part of it is locked.
-fn is_partly_locked(kind: Kind, range: &Range) -> bool {
-    matches!(kind, Kind::Managed { opened: true, .. })
-        && locked::first(range).is_some_and(|page| page > range.start)
 }
 
 /// As `mremap` of the C library, where the last argument is optional.

@@ -92,6 +92,43 @@ impl Vmas {
         Ok(())
     }
 
+    /// Whether the kernel would see several areas in `range`, of which all is managed memory, because a part of it is
+    /// locked.
+    pub fn is_partly_locked(&self, range: &Range) -> bool {
+        self.mlocked.parts(range.clone()).len() > 1
+            || first(range).is_some_and(|page| page > range.start)
+    }
+
+    /// Locks `range`, which an area grew by, if the `last` page before it is locked.
+    pub fn lock_like(&mut self, range: Range, last: Range) -> Result<(), Errno> {
+        if first(&last).is_some() {
+            return lock(&range);
+        }
+        match self.mlocked.parts(last).first() {
+            Some((_, true)) => self.lock_managed(range),
+            _ => Ok(()),
+        }
+    }
+
+    /// Locks at `to`, where an area went, the parts that were locked while it was at `from`, and what it grew by if its
+    /// end was. What cannot be locked is there all the same.
+    pub fn lock_again(&mut self, parts: &[Range], from: &Range, to: &Range) {
+        for part in parts {
+            let start = to.start + (part.start - from.start);
+            let end = match part.end == from.end {
+                true => to.end,
+                false => to.start + (part.end - from.start),
+            };
+            let (before, inside, after) = self.split(&(start..end));
+            let _ = self.lock_managed(inside);
+            for outside in [before, after] {
+                if !outside.is_empty() {
+                    let _ = lock(&outside);
+                }
+            }
+        }
+    }
+
     /// Lets go of what is locked in `range`; answers it.
     pub fn unlock_managed(&mut self, range: &Range) -> Vec<Range> {
         let parts = self.mlocked.parts(range.clone()).into_iter();

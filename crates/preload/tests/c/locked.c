@@ -3,7 +3,8 @@
  * kernel touched what belongs to nobody in our own mappings, and the process was stopped.
  *
  * A lock is done, or refused for want of memory. What is locked stays in memory. In either case the memory holds what was
- * written to it, and other memory can be used beside it. */
+ * written to it, and other memory can be used beside it. A lock goes where mremap moves the memory; once it stayed behind,
+ * with the address, and the memory left. */
 #include "check.h"
 #include "words.h"
 #include <fcntl.h>
@@ -47,6 +48,33 @@ static void lock(size_t len, int must_fit) {
     printf("%zu MiB are locked or refused\n", len / MIB);
 }
 
+/* Moved by its tables, moved to where each page has to be copied, and grown. */
+static void lock_and_move(void) {
+    const size_t len = 2 * MIB;
+    char *at = map(len), *places = map(16 * MIB);
+    put_words(at, len, 5);
+    int refused = was_refused(mlock(at, len));
+    for (int n = 0; n < 2; n++) {
+        char *to = places + n * 4 * MIB + (n ? 5 * PAGE : 0);
+        at = mremap(at, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, to);
+        CHECK(at == to);
+        press();
+        if (!refused) CHECK(is_in_memory(at, len));
+        CHECK(wrong_words(at, len, 5) == 0);
+    }
+    at = mremap(at, len, len + MIB, MREMAP_MAYMOVE);
+    CHECK(at != MAP_FAILED || (errno == EAGAIN && refused));
+    if (at != MAP_FAILED) {
+        put_words(at + len, MIB, 6);
+        press();
+        if (!refused) CHECK(is_in_memory(at, len + MIB));
+        CHECK(wrong_words(at, len, 5) == 0 && wrong_words(at + len, MIB, 6) == 0);
+        CHECK(munmap(at, len + MIB) == 0);
+    }
+    CHECK(munmap(places, 16 * MIB) == 0);
+    printf("what is locked has moved\n");
+}
+
 static void lock_all(int flags) {
     char *before = map(8 * MIB);
     put_words(before, 8 * MIB, 7);
@@ -65,6 +93,7 @@ int main(void) {
     lock(4 * MIB, 1);
     lock(10 * MIB, 0);
     lock(48 * MIB, 0);
+    lock_and_move();
     /* What the locks before took is given back. */
     lock(4 * MIB, 1);
     lock_all(MCL_CURRENT);

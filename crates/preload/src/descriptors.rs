@@ -6,6 +6,11 @@
 //! they have no other table than the program's. So for `close` and its relatives our numbers do not exist: closing one
 //! fails with `EBADF`, a range leaves them out, and nothing can be duplicated onto one. What a program does by raw
 //! system calls is beyond this; then its next discard that needs a descriptor stops the process with a line.
+//!
+//! For a fork the parent opens a pipe, and the child a store and a fault handler of its own before it can let go of its
+//! parent's; and a server may fork with every descriptor in use. So some are kept in reserve, name nothing of use, are
+//! closed for a fork and taken anew when it is done. A program that has few descriptors to begin with has fewer in
+//! reserve, or none; then its child ends with a line where it would have needed them.
 
 use crate::raw;
 use core::ffi::{c_int, c_uint};
@@ -19,12 +24,20 @@ const NONE: i32 = -1;
 
 static OURS: [AtomicI32; MOST] = [const { AtomicI32::new(NONE) }; MOST];
 
+/// What a child opens before it closes what it got, what its parent opens for it, and some more.
+const IN_RESERVE: usize = 16;
+/// The reserve is out of the way of programs that count the low ones, as the space's own are.
+const HIGH: usize = 512;
+
+static RESERVE: [AtomicI32; IN_RESERVE] = [const { AtomicI32::new(NONE) }; IN_RESERVE];
+
 /// From now on these are the space's.
 pub fn learn(space: &Space) {
     forget();
     for (place, fd) in OURS.iter().zip(space.descriptors()) {
         place.store(fd, Relaxed);
     }
+    keep_reserve();
 }
 
 /// Nothing is protected: the space is about to close its own.
@@ -34,15 +47,57 @@ pub fn forget() {
     }
 }
 
+/// Takes descriptors for the next fork, as far as there are any.
+pub fn keep_reserve() {
+    // An object of its own, which holds on to no file, directory or other process.
+    let flags = libc::EFD_CLOEXEC as usize;
+    let Ok(first) = call(libc::SYS_eventfd2, [0, flags, 0]) else {
+        return;
+    };
+    let empty = RESERVE.iter().filter(|place| place.load(Relaxed) == NONE);
+    for place in empty {
+        let duplicate = [first, libc::F_DUPFD_CLOEXEC as usize, HIGH];
+        if let Ok(fd) = call(libc::SYS_fcntl, duplicate) {
+            place.store(fd as i32, Relaxed);
+        }
+    }
+    let _ = call(libc::SYS_close, [first, 0, 0]);
+}
+
+/// Closes the reserve, for a fork to have its descriptors.
+pub fn lend_reserve() {
+    for place in &RESERVE {
+        let fd = place.swap(NONE, Relaxed);
+        if fd != NONE {
+            let _ = call(libc::SYS_close, [fd as usize, 0, 0]);
+        }
+    }
+}
+
+fn all_of_ours() -> impl Iterator<Item = i32> {
+    let places = OURS.iter().chain(&RESERVE);
+    places
+        .map(|place| place.load(Relaxed))
+        .filter(|&fd| fd >= 0)
+}
+
 fn is_ours(fd: c_int) -> bool {
-    fd >= 0 && OURS.iter().any(|place| place.load(Relaxed) == fd)
+    all_of_ours().any(|ours| ours == fd)
+}
+
+/// Whether the program may not have this number. It may have one of the reserve, which is smaller from then on.
+fn is_taken(fd: c_int) -> bool {
+    for place in &RESERVE {
+        if fd >= 0 && place.compare_exchange(fd, NONE, Relaxed, Relaxed).is_ok() {
+            return false;
+        }
+    }
+    is_ours(fd)
 }
 
 /// The lowest of ours in `first..=last`.
 fn next_ours(first: u32, last: u32) -> Option<u32> {
-    let all = OURS
-        .iter()
-        .filter_map(|place| u32::try_from(place.load(Relaxed)).ok());
+    let all = all_of_ours().map(|fd| fd as u32);
     all.filter(|fd| (first..=last).contains(fd)).min()
 }
 
@@ -86,7 +141,7 @@ pub extern "C" fn closefrom(first: c_int) {
 /// As `dup2` of the C library.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
-    if is_ours(new) {
+    if is_taken(new) {
         return answer(Err(Errno::BUSY));
     }
     if old == new {
@@ -101,7 +156,7 @@ pub extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
 /// As `dup3` of the C library.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
-    if is_ours(new) {
+    if is_taken(new) {
         return answer(Err(Errno::BUSY));
     }
     answer(call(
@@ -147,6 +202,10 @@ mod tests {
         assert_eq!(next_ours(601, u32::MAX), Some(602));
         assert_eq!(next_ours(604, u32::MAX), None);
         assert!(is_ours(603) && !is_ours(601) && !is_ours(NONE));
+        RESERVE[3].store(700, Relaxed);
+        assert_eq!(next_ours(604, u32::MAX), Some(700));
+        assert!(is_ours(700) && !is_taken(700), "given to the program");
+        assert!(!is_ours(700) && is_taken(600));
         forget();
         assert_eq!(next_ours(0, u32::MAX), None);
     }

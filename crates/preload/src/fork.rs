@@ -255,6 +255,7 @@ fn prepare_on_safe_stack(stack: usize) {
     needed.add(tls_table().saturating_sub(PAGE / 2), TLS_TABLE + PAGE / 2);
     // SAFETY: the VMA lock is held.
     let ranges = unsafe { vma::held_for_fork(|vmas| needed.mapped(&vmas.map)) };
+    descriptors::lend_reserve();
     if let Some(space) = space::get() {
         space.before_fork(&ranges);
     }
@@ -279,6 +280,7 @@ extern "C" fn in_parent() {
         on_safe_stack(move || {
             internal_alloc::unlock_after_fork();
             space.after_fork_in_parent();
+            descriptors::keep_reserve();
             release(true);
         });
     }

@@ -39,3 +39,8 @@ fn a_daemon_forks_workers_after_it_gave_root_up() {
 fn a_server_forks_with_nearly_all_descriptors_open() {
     is_right("fork_full_descriptors", &[]);
 }
+
+#[test]
+fn a_server_forks_without_a_descriptor_left() {
+    is_right("fork_full_descriptors", &["all"]);
+}

@@ -1,5 +1,5 @@
-/* A server has as many descriptors open as it may, and forks. The child died: there was no descriptor for its store. It
- * must find its memory, and be able to close what it got. */
+/* A server has as many descriptors open as it may, and forks. The child died: there was no descriptor for its
+ * store. It must find its memory, and be able to close what it got. */
 #include "check.h"
 #include "words.h"
 #include <fcntl.h>

@@ -1,10 +1,10 @@
-/* Memory is locked: a little of it, 10 MiB, more than the budget, and all. The kernel's lock touched every page, and
- * what it had touched could not leave: a program that locked most of the budget or more never ended. With mlockall, the
- * kernel touched what belongs to nobody in our own mappings, and the process was stopped.
+/* Memory is locked: a little of it, 10 MiB, more than the budget, and all. The kernel's lock touched every page,
+ * and what it had touched could not leave: a program that locked most of the budget or more never ended. With
+ * mlockall, the kernel touched what belongs to nobody in our own mappings, and the process was stopped.
  *
- * A lock is done, or refused for want of memory. What is locked stays in memory. In either case the memory holds what was
- * written to it, and other memory can be used beside it. A lock goes where mremap moves the memory; once it stayed behind,
- * with the address, and the memory left. */
+ * A lock is done, or refused for want of memory. What is locked stays in memory. In either case the memory holds
+ * what was written to it, and other memory can be used beside it. A lock goes where mremap moves the memory; once
+ * it stayed behind, with the address, and the memory left. */
 #include "check.h"
 #include "words.h"
 #include <fcntl.h>

@@ -1,5 +1,6 @@
-/* A runtime gives pages back by the system call itself, as Go's does, in no order, and writes all of a page before it
- * reads it again. No library sees that call; what was written must be there, whichever pages around it were given back. */
+/* A runtime gives pages back by the system call itself, as Go's does, in no order, and writes all of a page before
+ * it reads it again. No library sees that call; what was written must be there, whichever pages around it were
+ * given back. */
 #include "check.h"
 #include "words.h"
 #include <sys/syscall.h>

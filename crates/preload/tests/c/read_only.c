@@ -1,5 +1,5 @@
-/* Memory is filled, made read-only and read. Nothing read-only could be moved out, so as soon as the budget was full
- * of it no fault could be served: the program never ended and said nothing. */
+/* Memory is filled, made read-only and read. Nothing read-only could be moved out, so as soon as the budget was
+ * full of it no fault could be served: the program never ended and said nothing. */
 #include "check.h"
 
 int main(void) {

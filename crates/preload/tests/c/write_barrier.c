@@ -1,6 +1,6 @@
-/* A collector finds out by mprotect and SIGSEGV which pages were written since it looked last. Each page that is written
- * counts once in each round, also when it was not in memory; and a heap that is read-only as a whole is more than the
- * budget holds. Nothing read-only could be moved out, and the program never ended. */
+/* A collector finds out by mprotect and SIGSEGV which pages were written since it looked last. Each page that is
+ * written counts once in each round, also when it was not in memory; and a heap that is read-only as a whole is
+ * more than the budget holds. Nothing read-only could be moved out, and the program never ended. */
 #include "check.h"
 #include "words.h"
 #include <signal.h>

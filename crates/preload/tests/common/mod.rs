@@ -1,5 +1,5 @@
-//! What the tests of C programs under the library share: a program is compiled, run with the library and without it, and
-//! ended when it does not end by itself.
+//! What the tests of C programs under the library share: a program is compiled, run with the library and without it,
+//! and ended when it does not end by itself.
 //!
 //! They need a C compiler, and userfaultfd with faults from the kernel handed over (root, or access to
 //! `/dev/userfaultfd`); without either the tests say so and pass. The sources are in `tests/c`.
@@ -61,7 +61,8 @@ pub fn is_possible() -> bool {
     true
 }
 
-/// Compiles `c/NAME.c`. The compiler takes the C library's functions for calls like any other, so that none is left out.
+/// Compiles `c/NAME.c`. The compiler takes the C library's functions for calls like any other, so that none is left
+/// out.
 pub fn compile(name: &str, directory: &Path, more: &[&str]) -> PathBuf {
     let source = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c"));
     let program = directory.join(name);

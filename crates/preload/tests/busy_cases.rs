@@ -1,0 +1,34 @@
+//! Memory that the kernel holds on to for a while, nearly as much as the budget: the rest of the program goes on, and
+//! so does the call.
+//!
+//! What could not be moved was tried again at once, and never anything else: no fault was served any more.
+
+mod common;
+
+use common::{compile, is_possible, is_right, preloaded, printed, prints_the_same};
+
+#[test]
+fn a_process_reads_its_own_memory_by_the_mebibyte() {
+    is_right("vm_readv", &[]);
+}
+
+#[test]
+fn a_process_reads_half_of_its_budget_in_pieces() {
+    is_right("vm_readv", &["16"]);
+}
+
+#[test]
+fn as_much_as_the_budget_is_written_and_read_directly() {
+    if !is_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = preloaded(&compile("direct_io", directory.path(), &[]));
+    command.arg(directory.path());
+    printed(command);
+}
+
+#[test]
+fn a_buffer_that_the_kernel_keeps_leaves_the_rest_its_room() {
+    prints_the_same("registered_buffers", &[]);
+}

@@ -1,0 +1,45 @@
+/* A process reads its own memory as a debugger would, a part or all of it by a call. The kernel holds on to the
+ * pages of a call until it is done, and needs the next ones meanwhile. What it held was taken for the next victim
+ * again and again, while everything else stayed: neither the call nor the program ever went on. */
+#include "check.h"
+#include "words.h"
+#include <sys/uio.h>
+
+static void read_own(char *from, char *to, size_t len) {
+    struct iovec local = {to, len}, remote = {from, len};
+    CHECK(process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == (ssize_t)len);
+}
+
+/* 64 MiB, of which each is read into the same buffer. */
+static void by_the_mebibyte(void) {
+    char *at = map(64 * MIB), *seen = malloc(MIB);
+    CHECK(seen != NULL);
+    put_words(at, 64 * MIB, 9);
+    for (size_t n = 0; n < 64; n++) {
+        read_own(at + n * MIB, seen, MIB);
+        CHECK(memcmp(at + n * MIB, seen, MIB) == 0);
+        CHECK(wrong_words(seen, MIB, 9 + n * (MIB / 8)) == 0);
+    }
+    free(seen);
+    CHECK(munmap(at, 64 * MIB) == 0);
+}
+
+/* 16 MiB to 16 MiB in so many calls: with the budget of 32 MiB all of it is busy at some time. */
+static void in_pieces(size_t pieces) {
+    const size_t len = 16 * MIB, piece = len / pieces;
+    char *from = map(len), *to = map(len);
+    for (int round = 0; round < 3; round++) {
+        put_words(from, len, 100 * round);
+        for (size_t n = 0; n < pieces; n++) read_own(from + n * piece, to + n * piece, piece);
+        CHECK(wrong_words(to, len, 100 * round) == 0);
+    }
+    CHECK(munmap(from, len) == 0 && munmap(to, len) == 0);
+}
+
+int main(int count, char **arguments) {
+    if (count > 1)
+        in_pieces(strtoul(arguments[1], NULL, 10));
+    else
+        by_the_mebibyte();
+    return 0;
+}

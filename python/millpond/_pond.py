@@ -43,6 +43,14 @@ from ._size import Size, parse
 _BACKGROUND = {"auto": 0, "always": BACKGROUND_ALWAYS, "never": BACKGROUND_NEVER}
 
 
+def _way_out(delivery: str, refusal: str) -> str:
+    ways = "`millpond doctor` says what this machine allows, and what grants the rest"
+    if delivery == "handler" and "userfaultfd is refused" in refusal:
+        # The kernel gives every user what this needs; only a sandbox may refuse that as well.
+        return f'{ways}; delivery="in-thread" needs no grant (help(millpond.Pond) says its price)'
+    return ways
+
+
 class Pond(Making):
     """Memory under one budget.
 
@@ -115,10 +123,7 @@ class Pond(Making):
         except Refused as refused:
             if "millpond doctor" in str(refused):
                 raise
-            raise Refused(
-                f"{refused}; `millpond doctor` says what this machine allows, and the command that "
-                "grants the rest"
-            ) from None
+            raise Refused(f"{refused}; {_way_out(delivery, str(refused))}") from None
         self._handle = Handle(pointer, library().millpond_close, "pond", at_exit=True)
         # A shrinker's object often has no other reference: it lives as long as it is registered.
         self._shrinkers: set[Shrinker] = set()

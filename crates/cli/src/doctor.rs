@@ -4,12 +4,13 @@
 //! program, so the two never disagree.
 
 use crate::machine::Machine;
+use crate::print;
 use crate::run::env;
 use clap::Args;
 use millpond_mmu::{Capabilities, Capability, capabilities};
 use serde::Serialize;
 use std::fmt;
-use std::io::{self, Write};
+use std::io;
 
 /// `millpond doctor`'s arguments.
 #[derive(Args, Debug)]
@@ -28,11 +29,11 @@ pub struct DoctorError(#[from] io::Error);
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Missing {
     /// The system call and the device are both refused.
-    #[error("userfaultfd is refused ({found}); grant it with: {grant}")]
+    #[error("userfaultfd is refused ({found}): {grant}")]
     Userfaultfd {
         /// What the kernel answered.
         found: String,
-        /// The command.
+        /// What helps here.
         grant: &'static str,
     },
     /// There is no way to take a page out atomically.
@@ -94,20 +95,19 @@ pub fn doctor(args: &DoctorArgs) -> Result<u8, DoctorError> {
         machine: Machine::look(),
         preload_library: library.ok().map(|path| path.to_string_lossy().into_owned()),
     };
-    let mut stdout = io::stdout().lock();
-    if args.json {
-        serde_json::to_writer_pretty(&mut stdout, &findings).map_err(io::Error::from)?;
-        writeln!(stdout)?;
+    let text = if args.json {
+        serde_json::to_string_pretty(&findings).map_err(io::Error::from)? + "\n"
     } else {
-        write!(stdout, "{findings}")?;
-    }
+        findings.to_string()
+    };
+    print::all(text.as_bytes())?;
     Ok(u8::from(!findings.run_works))
 }
 
 /// Whether the kernel lets `millpond run` work here.
 ///
 /// # Errors
-/// What is missing, with the command that grants it.
+/// What is missing, with what grants it here.
 pub fn require_for_run() -> Result<(), Missing> {
     enough(capabilities())
 }
@@ -117,9 +117,7 @@ fn enough(found: &Capabilities) -> Result<(), Missing> {
         let asked = found.list.iter().find(|one| one.name == "userfaultfd");
         return Err(Missing::Userfaultfd {
             found: asked.map_or_else(String::new, |one| one.detail.clone()),
-            grant: asked
-                .and_then(|one| one.grant)
-                .unwrap_or("sudo sysctl vm.unprivileged_userfaultfd=1"),
+            grant: asked.and_then(|one| one.grant).unwrap_or_default(),
         });
     }
     if found.has("UFFDIO_MOVE") || found.has("write protection") {

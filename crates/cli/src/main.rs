@@ -8,6 +8,7 @@ mod figures;
 mod machine;
 mod metrics;
 mod numbers;
+mod print;
 mod record;
 mod replay;
 mod run;
@@ -57,15 +58,13 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {
             let text = error.to_string();
-            eprint!(
-                "millpond: {}",
-                text.strip_prefix("error: ").unwrap_or(&text)
-            );
+            let text = text.strip_prefix("error: ").unwrap_or(&text);
+            print::say(format_args!("{}", text.trim_end()));
             return ExitCode::from(2);
         }
         Err(help) => {
-            print!("{help}");
-            return ExitCode::SUCCESS;
+            let printed = print::all(help.to_string().as_bytes());
+            return finish(printed.map(|()| 0), |_| 1);
         }
     };
     match cli.command {
@@ -87,7 +86,7 @@ fn finish<E: Error>(result: Result<u8, E>, exit_code: impl Fn(&E) -> u8) -> Exit
     match result {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            eprintln!("millpond: {error}");
+            print::say(format_args!("{error}"));
             ExitCode::from(exit_code(&error))
         }
     }

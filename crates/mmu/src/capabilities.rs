@@ -10,15 +10,12 @@ use linux_raw_sys::general::{
     UFFD_FEATURE_POISON, UFFD_FEATURE_SIGBUS, UFFD_FEATURE_THREAD_ID,
 };
 use rustix::fd::AsFd;
-use rustix::io::Errno;
 
 use crate::delivery::may_be_preferred;
 use crate::staging::{self, Offer};
 use crate::sys::descriptor::{self, Source};
 use crate::sys::{advise, ioctl, pagemap};
-
-pub(crate) const GRANT_UFFD: &str = "grant it with `sudo sysctl vm.unprivileged_userfaultfd=1`, \
-                                     or with `sudo chmod 0666 /dev/userfaultfd` (Linux 6.1 or later)";
+use crate::way_out;
 
 /// One thing that a kernel can do.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,7 +28,7 @@ pub struct Capability {
     pub detail: String,
     /// What Millpond does without it, and what that costs.
     pub cost_if_missing: &'static str,
-    /// The one command that grants it, when there is one.
+    /// What grants it here, when something does: a command, or what to do first.
     pub grant: Option<&'static str>,
 }
 
@@ -79,11 +76,7 @@ fn probe() -> Vec<Capability> {
                 }
             },
             cost_if_missing: "`millpond run` and handler delivery do not work at all",
-            grant: Some(if device == Some(Errno::ACCESS) {
-                "sudo chmod 0666 /dev/userfaultfd"
-            } else {
-                "sudo sysctl vm.unprivileged_userfaultfd=1"
-            }),
+            grant: (!whole).then(way_out::of_refused_userfaultfd),
         },
         user_mode(whole),
     ];
@@ -107,10 +100,7 @@ fn user_mode(whole: bool) -> Capability {
             Some(errno) => format!("system call: {errno}"),
         },
         cost_if_missing: "in-thread delivery does not work either",
-        grant: Some(
-            "run outside the sandbox (a seccomp profile, as Docker's, forbids userfaultfd): \
-                     docker run --security-opt seccomp=unconfined",
-        ),
+        grant: refused.map(|_| way_out::of_refused_userfaultfd()),
     }
 }
 

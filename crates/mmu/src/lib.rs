@@ -26,6 +26,7 @@ mod reservation;
 mod staging;
 mod sys;
 mod uffd;
+mod way_out;
 
 pub use affinity::Affinity;
 pub use capabilities::{Capabilities, Capability, capabilities};

@@ -156,14 +156,26 @@ fn create(settings: &Settings, ram: u64) -> Result<&'static space::Space, String
         // A container without a disk to write to is no reason not to start: compressed RAM needs none.
         Err(BuildError::Store(error)) if settings.store == Store::Auto => {
             raw::complain(&format!(
-                "no file for what compressed RAM does not hold: {error}"
+                "millpond: no file for what compressed RAM does not hold: {error}\n"
             ));
             let store = StoreKind::compressed_ram();
             space::Space::create(SpaceOptions { store, ..options })
         }
         created => created,
     };
-    created.map_err(|error| format!("{error}; `millpond doctor` says what this machine lacks"))
+    created.map_err(|error| match is_of_the_machine(&error) {
+        true => format!("{error}; `millpond doctor` says what this machine lacks"),
+        false => error.to_string(),
+    })
+}
+
+/// Whether the machine, or what it lets this user do, is what a start has failed by: then `millpond doctor` has more.
+fn is_of_the_machine(error: &BuildError) -> bool {
+    use millpond_mmu::MmuError::{MissingFeature, NoUserfaultfd};
+    matches!(
+        error,
+        BuildError::Memory(NoUserfaultfd { .. } | MissingFeature { .. })
+    )
 }
 
 /// Each process of a tree needs a file of its own, so a path that is no directory says only where that is to be.
@@ -176,5 +188,27 @@ fn directory_of(path: &Path) -> PathBuf {
         path.into()
     } else {
         parent().unwrap_or(Path::new(".")).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory that was not there, and a limit on addresses, were once followed by a word about the machine.
+    #[test]
+    fn a_failed_start_names_the_doctor_where_the_machine_lacks_something() {
+        let lacking = millpond_mmu::MmuError::MissingFeature {
+            feature: "write protection",
+            way_out: "use Linux 5.7 or later",
+        };
+        assert!(is_of_the_machine(&BuildError::Memory(lacking)));
+        let too_many = millpond_mmu::MmuError::Reserve {
+            what: "arena",
+            bytes: 1 << 40,
+            errno: rustix::io::Errno::NOMEM,
+        };
+        assert!(!is_of_the_machine(&BuildError::Memory(too_many)));
+        assert!(!is_of_the_machine(&BuildError::NoBudget));
     }
 }

@@ -197,7 +197,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Err(error) = self.restore() {
-            eprintln!("millpond: {}", BenchError::PutBack(error));
+            crate::print::say(format_args!("{}", BenchError::PutBack(error)));
         }
     }
 }

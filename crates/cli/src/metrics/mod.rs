@@ -12,9 +12,10 @@
 mod exposition;
 mod serve;
 
+use crate::print;
 use clap::Args;
 use millpond_board::watch::Watch;
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 
 /// `millpond metrics`' arguments.
@@ -48,9 +49,7 @@ pub enum MetricsError {
 pub fn metrics(args: &MetricsArgs) -> Result<u8, MetricsError> {
     match args.listen {
         Some(address) => serve::serve(address)?,
-        None => io::stdout()
-            .lock()
-            .write_all(exposition::of_all(&mut Watch::default()).as_bytes())?,
+        None => print::all(exposition::of_all(&mut Watch::default()).as_bytes())?,
     }
     Ok(0)
 }

@@ -1,6 +1,7 @@
 //! Serving metrics over HTTP: one request after the other, since answering one takes a millisecond.
 
 use super::{MetricsError, exposition};
+use crate::print;
 use millpond_board::watch::Watch;
 use std::net::SocketAddr;
 use tiny_http::{Header, Method, Request, Response, Server};
@@ -16,10 +17,8 @@ pub fn serve(address: SocketAddr) -> Result<(), MetricsError> {
         reason: error.to_string(),
     })?;
     // Port 0 means any, so the one that it became is said.
-    eprintln!(
-        "millpond: serving metrics at http://{}/metrics",
-        server.server_addr()
-    );
+    let here = server.server_addr();
+    print::say(format_args!("serving metrics at http://{here}/metrics"));
     let mut watch = Watch::default();
     for request in server.incoming_requests() {
         answer(request, &mut watch);

@@ -15,6 +15,7 @@
 
 mod streams;
 
+use crate::print;
 use crate::run::{self, Program, RunArgs, RunError, env::SharedBoard};
 use crate::size;
 use clap::Args;
@@ -133,15 +134,15 @@ pub fn record(args: &RecordArgs) -> Result<u8, RecordError> {
         say(stream, args.window);
     }
     if dropped > 0 {
-        eprintln!(
-            "millpond: {dropped} other processes or programs did not outgrow the window, and have no trace"
-        );
+        print::say(format_args!(
+            "{dropped} other processes or programs did not outgrow the window, and have no trace"
+        ));
     }
     if tapes.refused() > 0 {
-        eprintln!(
-            "millpond: {} processes were not recorded: {TAPES} at a time are",
+        print::say(format_args!(
+            "{} processes were not recorded: {TAPES} at a time are",
             tapes.refused()
-        );
+        ));
     }
     if recorded.is_empty() {
         return Err(RecordError::Nothing);
@@ -178,15 +179,15 @@ fn say(stream: &Recorded, window: u32) {
         lost,
     } = stream;
     let bytes = std::fs::metadata(path).map_or(0, |file| file.len());
-    eprintln!(
-        "millpond: {}: {entries} entries into a window of {window} pages by {name} (process {pid}), {}",
+    print::say(format_args!(
+        "{}: {entries} entries into a window of {window} pages by {name} (process {pid}), {}",
         path.display(),
         size::Human(bytes)
-    );
+    ));
     if *lost > 0 {
-        eprintln!(
-            "millpond: {}: {lost} entries are missing: the disk was too slow; record to another one",
+        print::say(format_args!(
+            "{}: {lost} entries are missing: the disk was too slow; record to another one",
             path.display()
-        );
+        ));
     }
 }

@@ -9,6 +9,7 @@ mod check;
 mod report;
 mod sizes;
 
+use crate::print;
 use check::check_curves;
 use clap::Args;
 use millpond_replay::core_policy::CoreError;
@@ -18,7 +19,7 @@ use millpond_replay::trace::Trace;
 use millpond_replay::{OpenError, open};
 use report::ReplayReport;
 use sizes::{RamSize, RamSizeError};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -101,10 +102,7 @@ pub fn replay(args: &ReplayArgs) -> Result<u8, ReplayError> {
     } else {
         report.to_string()
     };
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(ReplayError::Print)?;
+    print::all(text.as_bytes()).map_err(ReplayError::Print)?;
     Ok(0)
 }
 

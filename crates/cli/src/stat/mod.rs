@@ -18,6 +18,7 @@ mod table;
 
 use crate::curve;
 use crate::figures::{self, Figures, Sample, is_alive, kind};
+use crate::print;
 use clap::Args;
 use millpond_board::list::{Found, list};
 use millpond_board::{BoardError, SlotSnapshot, View};
@@ -121,7 +122,7 @@ fn print_list(as_json: bool) -> Result<(), StatError> {
         let view = match view {
             Ok(view) => view,
             Err(error) => {
-                eprintln!("millpond: {}: {error}", path.display());
+                print::say(format_args!("{}: {error}", path.display()));
                 continue;
             }
         };
@@ -134,9 +135,9 @@ fn print_list(as_json: bool) -> Result<(), StatError> {
         }
     }
     if none {
-        eprintln!(
-            "millpond: this user sees no `millpond run`, and no program whose manager was built with `.publish(name)`"
-        );
+        print::say(format_args!(
+            "this user sees no `millpond run`, and no program whose manager was built with `.publish(name)`"
+        ));
     } else if !as_json {
         write!(stdout, "{listing}")?;
     }

@@ -7,11 +7,12 @@ use linux_raw_sys::general::{
     UFFD_FEATURE_THREAD_ID,
 };
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
 
-use crate::capabilities::GRANT_UFFD;
 use crate::delivery::Delivery;
 use crate::error::MmuError;
 use crate::sys::{advise, descriptor, ioctl, pagemap};
+use crate::way_out;
 
 /// What the kernel's userfaultfd can do, asked on a descriptor of its own: one can be asked only once.
 pub(super) fn supported_features(
@@ -21,7 +22,7 @@ pub(super) fn supported_features(
     let fd = open_descriptor(delivery, device)?;
     ioctl::api(fd.as_fd(), 0).map_err(|errno| MmuError::NoUserfaultfd {
         errno,
-        way_out: GRANT_UFFD,
+        way_out: way_out::of_refused_userfaultfd(),
     })
 }
 
@@ -85,7 +86,7 @@ pub(super) fn open_uffd(
     let fd = open_descriptor(delivery, device)?;
     ioctl::api(fd.as_fd(), wanted).map_err(|errno| MmuError::NoUserfaultfd {
         errno,
-        way_out: GRANT_UFFD,
+        way_out: way_out::of_refused_userfaultfd(),
     })?;
     Ok((fd, features))
 }
@@ -104,19 +105,35 @@ fn open_descriptor(
         })
         .map_err(|errno| MmuError::NoUserfaultfd {
             errno,
-            way_out: GRANT_UFFD,
+            way_out: way_out::of_refused_userfaultfd(),
         })
 }
 
 pub(super) fn open_pagemap() -> Result<OwnedFd, MmuError> {
-    pagemap::open().map_err(|errno| {
-        let way_out = "mount /proc, and raise `ulimit -n` when the error is EMFILE";
-        MmuError::Open {
-            what: "/proc/self/pagemap",
-            errno,
-            way_out,
-        }
+    pagemap::open().map_err(|errno| MmuError::Open {
+        what: "/proc/self/pagemap",
+        errno,
+        way_out: pagemap_way_out(errno, is_dumpable()),
     })
+}
+
+/// After a change of user, or by its own wish, a process is not dumpable, and its files in `/proc` are root's.
+fn is_dumpable() -> bool {
+    use rustix::process::{DumpableBehavior, dumpable_behavior};
+    dumpable_behavior().is_ok_and(|state| state == DumpableBehavior::Dumpable)
+}
+
+fn pagemap_way_out(errno: Errno, is_dumpable: bool) -> &'static str {
+    match errno {
+        Errno::MFILE => "raise `ulimit -n`",
+        Errno::NFILE => "raise the sysctl fs.file-max",
+        Errno::ACCESS | Errno::PERM if !is_dumpable => {
+            "this process is not dumpable, as after a change of user, so that its files in /proc are root's: \
+             call prctl(PR_SET_DUMPABLE, 1) after the change"
+        }
+        Errno::ACCESS | Errno::PERM => "let this process read its own files in /proc",
+        _ => "mount /proc",
+    }
 }
 
 /// This process's memory, to be read where the program may not. Without it such memory stays where it is.
@@ -131,4 +148,23 @@ pub(super) fn open_pidfd() -> Option<OwnedFd> {
     use rustix::process::{PidfdFlags, getpid, pidfd_open};
     let fd = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
     advise::has_vectors(fd.as_fd()).then_some(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_page_map_is_told_of_with_its_cause() {
+        for (errno, is_dumpable, part) in [
+            (Errno::ACCESS, false, "not dumpable"),
+            (Errno::PERM, false, "PR_SET_DUMPABLE"),
+            (Errno::ACCESS, true, "its own files"),
+            (Errno::MFILE, false, "ulimit -n"),
+            (Errno::NOENT, false, "mount /proc"),
+        ] {
+            let text = pagemap_way_out(errno, is_dumpable);
+            assert!(text.contains(part), "{errno}: {text}");
+        }
+    }
 }

@@ -8,6 +8,7 @@
 //! Exit statuses of its own follow `env` and `nice`: 127 program not found, 126 found but cannot run (or cannot
 //! run under a budget), 125 Millpond itself cannot do its part, 2 bad arguments.
 
+mod beside;
 mod elf;
 pub mod env;
 mod report;
@@ -42,7 +43,7 @@ pub struct RunArgs {
     /// PATH, or beside the name PATH), or first the one, then the other (auto)
     #[arg(long, value_name = "auto|zram|file[:PATH]", default_value = "auto", value_parser = StoreChoice::parse)]
     store: StoreChoice,
-    /// The report at the end: text or JSON on standard error, none, or JSON into a file
+    /// The report at the end: text or JSON on standard error, none, or JSON into a file, whose name has a `/` or a `.`
     #[arg(long, value_name = "text|json|none|FILE", default_value = "text", value_parser = ReportChoice::parse)]
     report: ReportChoice,
     /// What to do when the store can take nothing more

@@ -4,6 +4,7 @@
 //! several do not fall together and percentiles cannot be added: the peak is the highest, the latencies are of
 //! the process with the most faults. The JSON form carries each process too, so that nothing has to be guessed.
 
+use super::beside::Beside;
 use super::supervise::Outcome;
 use crate::curve;
 use crate::numbers::{Thousands, Time};
@@ -75,6 +76,14 @@ pub struct Report {
     /// Highest resident set of one process: the higher of the kernel's own mark for the program and of what processes
     /// published. Not what was sampled: pages that move while their owner is looked at are seen twice.
     peak_resident_bytes: u64,
+    /// By how much the peak is over the budget.
+    over_budget_bytes: u64,
+    /// What held it there, as far as is known; null when it is not over.
+    over_budget_held_by: Option<&'static str>,
+    /// Code, static variables, stacks and mapped files of the process that had most of them: they stay in RAM.
+    own_bytes: u64,
+    /// What they left of the budget for memory that can be taken out.
+    own_left_bytes: u64,
     /// Highest `Rss` of the program's first process in `/proc/PID/smaps_rollup`, looked at ten times a second.
     sampled_rss_bytes: u64,
     /// `ru_maxrss` of the program and of the children that it waited for, those without the library included.
@@ -143,6 +152,8 @@ impl Report {
             .map(|slot| slot.fields.get(Field::PeakRss))
             .max()
             .unwrap_or(0);
+        let peak = published.max(outcome.kernel_max_rss);
+        let beside = Beside::of(slots);
         let plot = curve::of(slots.iter());
         let stored = total(Field::StoreStoredPeak);
         let ratio = total(Field::StoreLogicalPeak) as f64 / stored as f64;
@@ -154,7 +165,11 @@ impl Report {
             wall_ns: nanos(outcome.wall),
             cpu_ns: nanos(outcome.cpu),
             budget_bytes: ram,
-            peak_resident_bytes: published.max(outcome.kernel_max_rss),
+            peak_resident_bytes: peak,
+            over_budget_bytes: peak.saturating_sub(ram),
+            over_budget_held_by: (peak > ram).then(|| beside.held(slots, ram, peak, published)),
+            own_bytes: beside.own,
+            own_left_bytes: beside.left,
             sampled_rss_bytes: outcome.sampled_rss,
             kernel_max_rss_bytes: outcome.kernel_max_rss,
             store,
@@ -191,6 +206,26 @@ impl Report {
 
     fn sum(&self, field: Field) -> u64 {
         number(&self.sums, field)
+    }
+
+    /// A line where what cannot be taken out has most of the budget: the program is slow for no other reason then.
+    fn write_own_part(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let beside = Beside {
+            own: self.own_bytes,
+            left: self.own_left_bytes,
+        };
+        if !beside.is_most_of(self.budget_bytes) {
+            return Ok(());
+        }
+        writeln!(
+            f,
+            "  trouble         the program's own code and data stay in RAM and take {} of the budget; {} were left for \
+             the rest: try --ram {}M",
+            Human(beside.own),
+            Human(beside.left),
+            // As much again, in whole MiB.
+            (2 * beside.own).div_ceil(1 << 20),
+        )
     }
 
     /// The ways that faults went, each with its 99th percentile; empty when there were none.
@@ -268,13 +303,22 @@ impl fmt::Display for Report {
             0 | 1 => (1, ""),
             count => (count, ", the largest process"),
         };
-        writeln!(
+        write!(
             f,
             "  peak resident   {peak} of a budget of {budget} ({percent:.0} %){of_one}"
         )?;
+        if let Some(held) = self.over_budget_held_by {
+            write!(f, "; {} over it: {held}", Human(self.over_budget_bytes))?;
+        }
+        writeln!(f)?;
+        self.write_own_part(f)?;
         writeln!(f, "  processes       {processes}")?;
-        writeln!(f, "  touched         {}", Human(self.sum(Field::Touched)))?;
-        writeln!(f, "  folios          order {}", self.order)?;
+        let touched = Human(self.sum(Field::Touched));
+        writeln!(
+            f,
+            "  touched         {touched}, in folios of order {}",
+            self.order
+        )?;
         let (minor, major) = (self.sum(Field::MinorFaults), self.sum(Field::MajorFaults));
         writeln!(
             f,
@@ -512,6 +556,33 @@ mod tests {
             text.starts_with("millpond: work: killed by signal 9 after 2.50 s"),
             "{text}"
         );
+    }
+
+    /// `rustc` under 64 MiB worked with the 2 MiB that its own code had left, and thrashed without a word.
+    #[test]
+    fn a_budget_that_the_programs_own_code_takes_is_told_of() {
+        let compiler = slots(&[&[
+            (Field::Budget, 64 << 20),
+            (Field::PeakRss, 70 << 20),
+            (Field::Rss, 66 << 20),
+            (Field::NrMapped, 512),
+            (Field::NrLimit, 512),
+        ]]);
+        let told = report("zram", "2", 0, &compiler);
+        let text = told.to_string();
+        let json: Value = serde_json::from_str(&told.to_json()).unwrap();
+        assert_eq!(json["over_budget_bytes"], 6 << 20);
+        assert_eq!(
+            (&json["own_bytes"], &json["own_left_bytes"]),
+            (&(64 << 20).into(), &(2 << 20).into())
+        );
+        let over = "(109 %); 6 MiB over it: the program's own code and data, which stay\n";
+        assert!(text.contains(over), "{text}");
+        let line = "take 64 MiB of the budget; 2 MiB were left for the rest: try --ram 128M\n";
+        assert!(text.contains(line), "{text}");
+        let within = report("zram", "2", 0, &slots(&[&[(Field::Rss, 20 << 20)]]));
+        assert!(!within.to_string().contains("over it"), "{within}");
+        assert!(!within.to_string().contains("trouble"), "{within}");
     }
 
     #[test]

@@ -1,0 +1,140 @@
+//! What stood beside managed memory, and why a run went over its budget.
+//!
+//! The budget is for the whole process, but only memory that the program asked for can be taken out. Its code, its
+//! static variables, its stacks and the files that it maps stay, and come off first. A compiler with 60 MiB of code in
+//! a budget of 64 MiB works with the 2 MiB that are always left, thrashes, and nothing in the counts of faults says
+//! why. So the report says how much that part was, and the budget that it asks for.
+//!
+//! The figures are those of the process's end, or of a tenth of a second before it when it was killed. Code that was
+//! used once stays counted, so that the part grows and hardly shrinks; where a program unmapped a large file before its
+//! end, the part is said too small.
+
+use millpond_board::{Field, SlotSnapshot, State};
+
+const PAGE: u64 = 4096;
+/// Managed memory gets this much whatever else there is (the driver's governor).
+const LEAST_LEFT: u64 = 2 << 20;
+/// Marks of the kernel's and what processes published differ by this much at most, in one process.
+const NOISE: u64 = 1 << 20;
+
+/// The process with the largest part beside managed memory.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Beside {
+    /// Its own code and data: resident, and neither managed nor Millpond's.
+    pub own: u64,
+    /// What was left of the budget for managed memory.
+    pub left: u64,
+}
+
+impl Beside {
+    /// Looks through all that reported. A process that became another program has given up what it had.
+    #[must_use]
+    pub fn of(slots: &[SlotSnapshot]) -> Self {
+        let stayed = slots.iter().filter(|slot| slot.state != State::Execed);
+        stayed
+            .map(of_one)
+            .max_by_key(|one| one.own)
+            .unwrap_or_default()
+    }
+
+    /// Whether it has more than half of the budget.
+    #[must_use]
+    pub fn is_most_of(&self, budget: u64) -> bool {
+        self.own > budget / 2
+    }
+
+    /// Why a peak was over the budget, as far as is known. `peak` is the kernel's mark, `published` the processes'.
+    #[must_use]
+    pub fn held(
+        &self,
+        slots: &[SlotSnapshot],
+        budget: u64,
+        peak: u64,
+        published: u64,
+    ) -> &'static str {
+        let total = |field| slots.iter().map(|slot| slot.fields.get(field)).sum::<u64>();
+        let pinned = slots
+            .iter()
+            .map(|slot| slot.fields.get(Field::NrUnevictable) * PAGE);
+        if self.own + LEAST_LEFT > budget {
+            "the program's own code and data, which stay"
+        } else if total(Field::StoreFailed) + total(Field::OverLimit) > 0 {
+            "the store was full, or failed"
+        } else if pinned.max().unwrap_or(0) > budget / 2 {
+            "pinned or locked pages, which stay"
+        } else if peak > published + NOISE {
+            "a process that does not load the library, or one before it did"
+        } else {
+            "what was in flight, or grew, between two looks"
+        }
+    }
+}
+
+fn of_one(slot: &SlotSnapshot) -> Beside {
+    let get = |field| slot.fields.get(field);
+    let frames = get(Field::NrMapped) + get(Field::NrLimbo) + get(Field::NrFreeFrames);
+    let ours = frames * PAGE + get(Field::StoreRam) + get(Field::Metadata);
+    let own = get(Field::Rss).saturating_sub(ours);
+    // The limit is from the last look, before which a short program may have loaded most of its code.
+    let rest = get(Field::Budget).saturating_sub(own).max(LEAST_LEFT);
+    Beside {
+        own,
+        left: rest.min(get(Field::NrLimit) * PAGE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millpond_board::{Board, Fields};
+
+    const BUDGET: u64 = 64 << 20;
+
+    fn slots(all: &[(State, &[(Field, u64)])]) -> Vec<SlotSnapshot> {
+        let (board, _file) = Board::create("work").unwrap();
+        for (pid, (state, values)) in (1..).zip(all) {
+            let mut fields = Fields::default();
+            for &(field, value) in *values {
+                fields.set(field, value);
+            }
+            assert!(board.claim(pid, "work").unwrap().publish(*state, &fields));
+        }
+        board.slots().collect()
+    }
+
+    #[test]
+    fn what_is_managed_or_ours_is_not_the_programs_own() {
+        let compiler = [
+            (Field::Budget, BUDGET),
+            (Field::Rss, 66 << 20),
+            (Field::NrMapped, 256),
+            (Field::NrLimbo, 128),
+            (Field::NrFreeFrames, 128),
+            (Field::StoreRam, 1 << 20),
+            (Field::Metadata, 1 << 20),
+            (Field::NrLimit, 4096),
+        ];
+        let shell = [(Field::Rss, 50 << 20)];
+        let all = slots(&[(State::Execed, &shell), (State::Exited, &compiler)]);
+        let beside = Beside::of(&all);
+        assert_eq!((beside.own, beside.left), (62 << 20, 2 << 20));
+        assert!(beside.is_most_of(BUDGET) && !beside.is_most_of(BUDGET * 2));
+        assert_eq!(Beside::of(&[]), Beside::default());
+    }
+
+    #[test]
+    fn what_held_a_run_over_its_budget() {
+        let peak = 70 << 20;
+        let held = |values: &[(Field, u64)], published| {
+            let all = slots(&[(State::Exited, values)]);
+            Beside::of(&all).held(&all, BUDGET, peak, published)
+        };
+        assert!(held(&[], 20 << 20).contains("does not load the library"));
+        assert!(held(&[(Field::OverLimit, 1)], peak).contains("store"));
+        assert!(held(&[(Field::StoreFailed, 1)], peak).contains("store"));
+        assert!(held(&[(Field::Rss, 63 << 20)], peak).contains("code and data"));
+        let locked = [(Field::NrUnevictable, (60 << 20) / PAGE)];
+        assert!(held(&locked, peak).contains("locked"));
+        assert!(held(&[], peak).contains("in flight"));
+    }
+}

@@ -149,9 +149,14 @@ impl<T> Drop for Held<'_, T> {
 #[derive(Debug)]
 pub(crate) struct Gate(RwLock<()>);
 
-/// The thread is inside, or the gate is closed, while the value lives.
+/// The thread is inside, or the gate is closed, while the value lives. A panic meanwhile ends the process, also with no
+/// lock held: between two of them a folio is in flight, and whoever touched it next would wait for ever.
 #[derive(Debug)]
-pub(crate) struct Passage<G>(Option<G>);
+pub(crate) struct Passage<G> {
+    guard: Option<G>,
+    /// A destructor that works on memory while the program's own panic unwinds is no panic of ours.
+    unwinding_before: bool,
+}
 
 impl Gate {
     pub(crate) const fn new() -> Self {
@@ -163,7 +168,7 @@ impl Gate {
         witness::before(Rank::Gate);
         let guard = self.0.read().unwrap_or_else(PoisonError::into_inner);
         witness::taken(Rank::Gate);
-        Passage(Some(guard))
+        Passage::new(guard)
     }
 
     /// Goes inside unless the gate is closed or somebody waits to close it.
@@ -175,7 +180,7 @@ impl Gate {
         };
         witness::before(Rank::Gate);
         witness::taken(Rank::Gate);
-        Some(Passage(Some(guard)))
+        Some(Passage::new(guard))
     }
 
     /// Waits until all have left, and lets nobody in.
@@ -183,13 +188,25 @@ impl Gate {
         witness::before(Rank::Gate);
         let guard = self.0.write().unwrap_or_else(PoisonError::into_inner);
         witness::taken(Rank::Gate);
-        Passage(Some(guard))
+        Passage::new(guard)
+    }
+}
+
+impl<G> Passage<G> {
+    fn new(guard: G) -> Self {
+        Self {
+            guard: Some(guard),
+            unwinding_before: std::thread::panicking(),
+        }
     }
 }
 
 impl<G> Drop for Passage<G> {
     fn drop(&mut self) {
-        self.0 = None;
+        if std::thread::panicking() && !self.unwinding_before {
+            millpond_mmu::panics::stop_unwinding();
+        }
+        self.guard = None;
         witness::released(Rank::Gate);
     }
 }
@@ -287,6 +304,49 @@ mod tests {
         let (low, high) = (Ranked::new(Rank::Core, 1), Ranked::new(Rank::Figures, 2));
         let low = low.lock();
         assert_eq!(*low + *high.lock(), 3);
+    }
+
+    const INSIDE: &str = "MILLPOND_TEST_PANIC_INSIDE";
+
+    /// Enters the gate when it goes, as a region does that ends.
+    struct Entering<'a>(&'a Gate);
+
+    impl Drop for Entering<'_> {
+        fn drop(&mut self) {
+            let _inside = self.0.enter();
+        }
+    }
+
+    /// A panic on the program's own thread, inside the gate and with no lock held, once unwound and left a folio in
+    /// flight: the next who touched it waited for ever. The test runs itself once more as the child that panics. A
+    /// panic of the program's own, whose unwinding goes through the gate, goes on as ever.
+    #[test]
+    fn a_panic_inside_the_gate_ends_the_process() {
+        use std::os::unix::process::ExitStatusExt;
+        let gate = Gate::new();
+        let of_the_programs = std::panic::catch_unwind(|| {
+            let _entering = Entering(&gate);
+            panic!("the program's own");
+        });
+        assert!(of_the_programs.is_err());
+        if std::env::var_os(INSIDE).is_some() {
+            let unwound = std::panic::catch_unwind(|| {
+                let _inside = gate.enter();
+                panic!("lost count inside");
+            });
+            println!("went on: {unwound:?}");
+            return;
+        }
+        let name = "driver::lock::tests::a_panic_inside_the_gate_ends_the_process";
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(INSIDE, "1")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{text}");
+        assert!(text.contains("lost count inside"), "{text}");
+        assert!(text.contains("millpond: a panic inside Millpond"), "{text}");
     }
 
     /// A child of a fork once took the core's lock that it held already, and waited for ever.

@@ -9,10 +9,16 @@
 //! top, are read by code that holds the manager's locks, where a fault would wait for the very thread that faulted. So
 //! these pages are made resident for good. The rest of the stack comes and goes like any other memory: whoever takes a
 //! lock has left it (`stack_switch.rs`), and the kernel's own accesses are served.
+//!
+//! A program may end its first thread by `pthread_exit`; the last of its threads to end then ends the process with
+//! status 0. The C library counts threads for that, ours among them, which never end: the process would stay for ever,
+//! deaf to SIGTERM too, as ours block all signals. So each of ours takes itself off the C library's count when it
+//! begins, and puts itself back on when it returns. Where the count is not to be found such a process stays. So does
+//! one whose last thread ends by the bare system call, which the C library does not hear of; nor do we.
 
 use crate::{init, internal_alloc, raw, signals, space};
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 
 /// Threads of its own that the manager may have.
 const MAX_SERVICE: usize = 16;
@@ -63,9 +69,29 @@ extern "C" fn begin(beginning: *mut c_void) -> *mut c_void {
     // SAFETY: the creating thread keeps the value until `registered` is set.
     let (start, argument) = unsafe { ((*beginning).start, (*beginning).argument) };
     register();
+    let counted = counted();
+    let is_last = counted.is_some_and(|count| count.fetch_sub(1, AcqRel) == 1);
     // SAFETY: as above; it is not used after this.
     unsafe { (*beginning).registered.store(1, Release) };
-    start(argument)
+    if is_last {
+        // The program's last thread ended while this one, made by another of ours, was still counted.
+        // SAFETY: what the C library does when its count comes to nothing.
+        unsafe { libc::exit(0) };
+    }
+    let result = start(argument);
+    if let Some(count) = counted {
+        count.fetch_add(1, AcqRel);
+    }
+    result
+}
+
+/// The C library's count of threads that are not to outlive the program.
+fn counted() -> Option<&'static AtomicU32> {
+    // SAFETY: the name is a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"__nptl_nthreads".as_ptr()) };
+    // SAFETY: the C library's variable of this name is an unsigned int that stays, and that it changes by atomic
+    // operations alone once there are several threads.
+    unsafe { found.cast::<AtomicU32>().as_ref() }
 }
 
 /// The address of the next `pthread_create` in the search order, looked up once.

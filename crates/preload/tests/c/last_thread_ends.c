@@ -1,0 +1,60 @@
+/* The first thread hands over to others and ends by pthread_exit; the last thread that ends, ends the process.
+ *
+ * Found: the process stayed for ever, and was deaf to SIGTERM. The C library counts the threads that are left, and the
+ * library's own were among them; these never end, and block all signals. With an argument the same for a program that
+ * has one thread only ("alone"), and for a child of a fork ("child"), which has threads of the library's anew.
+ *
+ * What is registered with atexit runs in the last thread, as it does without the library.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define BYTES (24u << 20)
+
+static void *work(void *number)
+{
+	unsigned char value = (unsigned char)(long)number;
+	unsigned char *bytes = malloc(BYTES);
+	size_t i;
+
+	if (!bytes)
+		_exit(2);
+	memset(bytes, value, BYTES);
+	for (i = 0; i < BYTES; i++)
+		if (bytes[i] != value)
+			_exit(3);
+	free(bytes);
+	return NULL;
+}
+
+static void end(void)
+{
+	puts("ended");
+}
+
+int main(int count, char **arguments)
+{
+	const char *form = count > 1 ? arguments[1] : "";
+	pthread_t thread;
+	long i;
+
+	if (!strcmp(form, "child")) {
+		pid_t child = fork();
+		int status;
+
+		if (child) {
+			if (child < 0 || waitpid(child, &status, 0) != child)
+				return 4;
+			return status ? 5 : 0;
+		}
+	}
+	atexit(end);
+	for (i = 1; i < 4 && strcmp(form, "alone"); i++)
+		if (pthread_create(&thread, NULL, work, (void *)i))
+			return 6;
+	pthread_exit(NULL);
+}

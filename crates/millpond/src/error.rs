@@ -1,6 +1,7 @@
 //! Errors, one type an operation. Each message names the value and the way out.
 
 use millpond_core::limits::{MIN_GROUP_MAX, MIN_LIMIT_PAGES};
+use rustix::io::Errno;
 use thiserror::Error;
 
 /// Smallest budget, in bytes.
@@ -524,7 +525,7 @@ pub enum ForkError {
     #[error("cannot manage memory in the child process: {0}")]
     Memory(#[from] millpond_mmu::MmuError),
     /// The store could not be set up in the child.
-    #[error("cannot open a store for the child process (errno {0})")]
+    #[error("cannot open a store for the child process ({}){}", Errno::from_raw_os_error(*.0), child_way_out(*.0))]
     Store(i32),
     /// A page was touched between fork and set-up that was not in memory: it would read as zeros.
     #[error(
@@ -537,4 +538,18 @@ pub enum ForkError {
     /// A thread could not be started.
     #[error("cannot start the reclaim thread in the child process: {0}")]
     Thread(std::io::Error),
+}
+
+/// What to do when the child of a fork gets no store, by the number of the error.
+fn child_way_out(error: i32) -> &'static str {
+    match Errno::from_raw_os_error(error) {
+        Errno::MFILE | Errno::NFILE => {
+            ": raise `ulimit -n`, or close what the program does not need before it forks"
+        }
+        Errno::NOMEM => {
+            ": Millpond reserves more addresses than it uses; raise `ulimit -v` and `ulimit -d`, or set them before \
+             `millpond run` starts, which then reserves less"
+        }
+        _ => "",
+    }
 }

@@ -25,7 +25,7 @@
 //! | `purge_lazy` | lazily freed | refused |
 //! | `purge_forced` | lazily freed as zeros ([`Space::lazy_free_zeroed`](millpond::space::Space::lazy_free_zeroed)) | discarded |
 //! | `decommit` | refused | refused |
-//! | `commit` | nothing to do | nothing to do |
+//! | `commit` | made accessible | made accessible |
 //! | `dalloc` of a long extent | given up | given up |
 //! | `dalloc` | refused | refused |
 //!
@@ -33,7 +33,9 @@
 //! cleared where it is, so that using it again is no fault; it is zeros from then on and satisfies both purges.
 //! jemalloc owns the extent while it purges it, which is what clearing in place asks for. `decommit` would do the same
 //! work as `purge_forced`, and extents of which one is committed and the other is not are never joined: fresh ones are
-//! committed. So it is refused and `commit` is not called.
+//! committed. So it is refused. `commit` is called for extents alone that jemalloc mapped before it had our hooks: where
+//! memory may not be promised twice (`vm.overcommit_memory` of 2, or no word about it because `/proc` or descriptors
+//! are missing) it maps them without access.
 //!
 //! *Long extents* end: their addresses go back to the space, and their frames in the background, as after a `munmap`.
 //! Clearing takes 23 ms a GiB, in whichever thread frees something next; giving up takes 0.2 ms. But what is cleared in
@@ -47,7 +49,7 @@
 use crate::decay::{self, CALM_MS};
 use crate::stack_switch::on_safe_stack;
 use crate::vma::{self, PAGE};
-use crate::{realloc, space};
+use crate::{mprotect, realloc, space};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_uint, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -77,7 +79,7 @@ static HOOKS: je::extent_hooks_t = je::extent_hooks_s {
     alloc: Some(alloc),
     dalloc: Some(dalloc),
     destroy: Some(destroy),
-    commit: Some(accept),
+    commit: Some(commit),
     decommit: Some(refuse),
     purge_lazy: Some(purge_lazy),
     purge_forced: Some(purge_forced),
@@ -232,15 +234,16 @@ unsafe extern "C" fn destroy(
     let _ = vma::locked(move |vmas| vmas.clear(start..start + size));
 }
 
-unsafe extern "C" fn accept(
+unsafe extern "C" fn commit(
     _: *mut je::extent_hooks_t,
-    _: *mut c_void,
+    at: *mut c_void,
     _: usize,
-    _: usize,
-    _: usize,
+    offset: usize,
+    len: usize,
     _: c_uint,
 ) -> bool {
-    false
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    mprotect::protect(at as usize + offset, len, prot, None).is_err()
 }
 
 unsafe extern "C" fn refuse(

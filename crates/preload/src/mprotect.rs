@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 const PROTECTIONS: i32 = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
 
-fn protect(addr: usize, len: usize, prot: i32, key: Option<i32>) -> Result<(), Errno> {
+pub fn protect(addr: usize, len: usize, prot: i32, key: Option<i32>) -> Result<(), Errno> {
     let end = len
         .checked_next_multiple_of(PAGE)
         .and_then(|len| addr.checked_add(len));

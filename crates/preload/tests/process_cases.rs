@@ -103,3 +103,48 @@ fn the_only_thread_ends_the_process() {
 fn the_last_thread_of_a_child_ends_it() {
     is_right("last_thread_ends", &["child"], "ended\n");
 }
+
+#[test]
+fn a_full_table_of_descriptors_keeps_no_child_from_going_on() {
+    is_right("fork_with_full_table", &[], "");
+}
+
+/// What a shell's `ulimit` does to the programs that it starts: each works, or ends with a status and with whole lines
+/// that say whose they are.
+///
+/// Found: with eight descriptors every program ended by SIGSEGV. jemalloc could not ask how memory may be promised, so
+/// it had mapped some without access before it had our hooks, and what those did about that was nothing. A line of
+/// ours had no name and no end, and one advised to grant userfaultfd where descriptors were missing.
+#[test]
+fn limits_end_a_program_with_a_line_or_not_at_all() {
+    if !is_possible() {
+        return;
+    }
+    for limit in [
+        "-n 5",
+        "-n 6",
+        "-n 8",
+        "-n 10",
+        "-n 12",
+        "-n 20",
+        "-d 300000",
+        "-v 300000",
+        "-v 2000000",
+    ] {
+        let script = format!("ulimit {limit}; echo $(/bin/echo in); /bin/true; echo $?");
+        let output = run(Path::new("/bin/bash"), &["-c", &script]);
+        let (out, err) = (
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        assert!(output.status.success(), "{limit}: {output:?}");
+        let status: i32 = out.lines().last().unwrap().parse().unwrap();
+        assert!([0, 71, 125].contains(&status), "{limit}: {output:?}");
+        assert!(err.is_empty() || err.ends_with('\n'), "{limit}: {err}");
+        for line in err.lines() {
+            let is_ours = line.starts_with("millpond: ");
+            assert!(is_ours || line.starts_with("/bin/bash: "), "{limit}: {err}");
+            assert!(!line.contains("sysctl"), "{limit}: {err}");
+        }
+    }
+}

@@ -105,7 +105,11 @@ fn open_descriptor(
         })
         .map_err(|errno| MmuError::NoUserfaultfd {
             errno,
-            way_out: way_out::of_refused_userfaultfd(),
+            // Rights are not what is missing where the table of descriptors is full.
+            way_out: match errno {
+                Errno::MFILE | Errno::NFILE => "raise `ulimit -n`",
+                _ => way_out::of_refused_userfaultfd(),
+            },
         })
 }
 

@@ -61,8 +61,9 @@ class Pond(Making):
     (8000000.0, True)
 
     ram: the budget, at least 16 MiB; in bytes or as "512M", as all sizes are.
-    store: where what does not fit goes: "auto" (compressed RAM, then a file), "zram" (compressed
-        RAM), "file", "file:PATH", "none".
+    store: where what does not fit goes: "auto" (compressed RAM, then a file; where none can be made
+        in TMPDIR a line says so and it is "zram"), "zram" (compressed RAM), "file", "file:PATH",
+        "none".
     store_max: most bytes that "zram" or "file" may take; 0: by itself.
     order: folios of 2^order pages, "0" to "9", or "adaptive", or "adaptive:9" with a largest.
     delivery: who resolves faults: "handler", a thread of the pond's; or "in-thread", the thread

@@ -112,8 +112,8 @@ enum millpond_flag {
 struct millpond_options {
     size_t size;            /* of this structure */
     uint64_t ram;           /* the budget: at least 16 MiB */
-    const char *store;      /* "zram" (compressed RAM), "auto" (then a file), "file", "file:PATH", "none"; null: "auto",
-                               or "zram" and a line on standard error where no file can be made */
+    const char *store;      /* "zram" (compressed RAM), "auto" (then a file), "file", "file:PATH", "none"; null: "auto".
+                               "auto" is "zram", and a line on standard error, where no file can be made in TMPDIR */
     uint64_t store_max;     /* most bytes that "zram" (also if store is null) or "file" may take; 0: by itself */
     const char *order;      /* folios of 2^order pages: "0" to "9", "adaptive" (if null), "adaptive:9" */
     const char *delivery;   /* "in-thread" (if null) or "handler": who resolves faults */

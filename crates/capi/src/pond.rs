@@ -76,9 +76,12 @@ impl Options {
             }
         });
         let store_max = (self.store_max > 0).then_some(self.store_max);
-        // A limit alone is for compressed RAM: the default store takes none.
-        if let Some(store) = store.or(store_max.map(|_| "zram")) {
-            builder = builder.store(store_kind(store, store_max)?);
+        match (store, store_max) {
+            // Unsaid or by its name, the default store may do without its file.
+            (None | Some("auto"), None) => {}
+            // A limit alone is for compressed RAM: the default store takes none.
+            (None, limit) => builder = builder.store(store_kind("zram", limit)?),
+            (Some(store), limit) => builder = builder.store(store_kind(store, limit)?),
         }
         if let Some(order) = order {
             builder = builder.order(order_policy(order)?);
@@ -139,7 +142,6 @@ fn store_kind(name: &str, max_bytes: Option<u64>) -> Result<StoreKind, Failure> 
                 "the store `{name}` takes no .store_max: leave it 0, or choose zram or file"
             )));
         }
-        "auto" => StoreKind::Auto { directory: None },
         "none" => StoreKind::None,
         _ => {
             return Err(Failure::invalid(format!(

@@ -61,9 +61,20 @@ fn compile(compiler: &str, source: &Path, program: &Path, libraries: &[String]) 
 
 /// Compiles a program in C, runs it, and says what it wrote. `None` where that cannot be done here.
 fn run(source: &str) -> Option<String> {
+    let output = run_with(source, &[], None)?;
+    Some(succeeded(&output, source))
+}
+
+/// The same with arguments and a directory for temporary files, however it ends.
+fn run_with(source: &str, arguments: &[&str], temporary: Option<&Path>) -> Option<Output> {
     let prefix = prefix()?;
     let source = Path::new(HERE).join(source);
-    let program = prefix.join(source.file_stem().unwrap());
+    let mut name = source.file_stem().unwrap().to_owned();
+    name.push(arguments.join("-"));
+    if temporary.is_some() {
+        name.push("-elsewhere");
+    }
+    let program = prefix.join(name);
     compile(
         "cc",
         &source,
@@ -71,14 +82,18 @@ fn run(source: &str) -> Option<String> {
         &pkg_config(prefix, &["--cflags", "--libs"]),
     );
     let mut command = Command::new(program);
+    command.args(arguments);
     command.env("LD_LIBRARY_PATH", prefix.join("lib"));
+    if let Some(directory) = temporary {
+        command.env("TMPDIR", directory);
+    }
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() && said.contains("millpond doctor") {
         println!("skipped: {}", said.trim_end());
         return None;
     }
-    Some(succeeded(&output, &source.display().to_string()))
+    Some(output)
 }
 
 #[test]
@@ -94,6 +109,35 @@ fn what_is_wrong_is_refused() {
 #[test]
 fn a_forked_child_has_none_of_it() {
     run("tests/c/forked.c");
+}
+
+#[test]
+fn random_numbers_stay_within_a_budget_of_which_nothing_else_was_said() {
+    run("tests/c/default_budget.c");
+}
+
+/// Unsaid and by its name, the default store does without a file that cannot be made, and one line says so.
+#[test]
+fn without_a_place_for_a_file_it_is_compressed_ram_and_one_line() {
+    let scratch = tempfile::tempdir().unwrap();
+    let missing = scratch.path().join("missing");
+    for arguments in [&[][..], &["auto"]] {
+        let Some(output) = run_with("tests/c/no_file.c", arguments, Some(&missing)) else {
+            return;
+        };
+        succeeded(&output, "no_file.c");
+        let said = String::from_utf8_lossy(&output.stderr);
+        let lines: Vec<_> = said.lines().collect();
+        let [line] = lines[..] else {
+            panic!("not one line: {said}");
+        };
+        assert!(line.contains("compressed RAM alone"), "{line}");
+        assert!(line.contains(missing.to_str().unwrap()), "{line}");
+        assert!(
+            line.contains("set TMPDIR to a directory on a disk"),
+            "{line}"
+        );
+    }
 }
 
 #[test]

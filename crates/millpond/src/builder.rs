@@ -110,11 +110,11 @@ impl StoreKind {
                 max_bytes,
                 force_tmpfs,
             } => {
-                let path = path.clone().unwrap_or_else(temporary_directory);
-                let location = if path.is_dir() {
-                    Location::Directory(path)
-                } else {
-                    Location::File(path)
+                let location = match path.clone() {
+                    // Where it does not exist, a file by the directory's own name is not what was asked for.
+                    None => Location::Directory(temporary_directory()),
+                    Some(path) if path.is_dir() => Location::Directory(path),
+                    Some(path) => Location::File(path),
                 };
                 let config = FileStoreConfig {
                     location,

@@ -1,0 +1,127 @@
+//! The budget by default.
+//!
+//! Found by trying: with a budget and nothing else said, 512 MiB of random numbers in 64 MiB had 517 MiB resident. The
+//! store was compressed RAM alone, random numbers do not compress, and a full store exceeds the budget. The default is
+//! compressed RAM and then a file, in the directory for temporary files; where none can be made there, one line says
+//! that it is compressed RAM alone.
+
+mod common;
+
+use common::{MIB, Rng, alone, status};
+use millpond::{Manager, StoreKind};
+use std::path::Path;
+use std::process::{Command, Output};
+
+const RAM: usize = 32 * MIB;
+const DATA: usize = 160 * MIB;
+/// What the process takes beside managed memory: its code as it is first run, and the kernel's count of resident pages,
+/// which each processor adds to in batches.
+const SLACK: usize = 4 * MIB;
+
+/// Resident memory that came since `before`.
+fn resident_since(before: u64) -> usize {
+    status(std::process::id(), "VmRSS:").saturating_sub(before) as usize
+}
+
+#[test]
+fn random_numbers_stay_within_a_budget_of_which_nothing_else_was_said() {
+    let name = "random_numbers_stay_within_a_budget_of_which_nothing_else_was_said";
+    alone(name, || {
+        let before = status(std::process::id(), "VmRSS:");
+        let manager = Manager::builder().ram(RAM as u64).build().unwrap();
+        let mut region = manager.region(DATA).unwrap();
+        let mut most = 0;
+        let mut rng = Rng(0x28);
+        for piece in region.as_mut_slice().chunks_mut(MIB) {
+            for word in piece.chunks_exact_mut(8) {
+                word.copy_from_slice(&rng.next().to_le_bytes());
+            }
+            most = most.max(resident_since(before));
+        }
+        let mut rng = Rng(0x28);
+        for (number, piece) in region.as_slice().chunks(MIB).enumerate() {
+            let mut words = piece.chunks_exact(8);
+            assert!(
+                words.all(|word| word == rng.next().to_le_bytes()),
+                "MiB {number} is wrong"
+            );
+            most = most.max(resident_since(before));
+        }
+        let peak = manager.stats().peak_bytes as usize;
+        println!("resident {most}, peak {peak} of {RAM}");
+        assert!(most <= RAM + SLACK, "{most} resident of {RAM}");
+        assert!(peak <= RAM + SLACK, "a peak of {peak} of {RAM}");
+        assert!(most > RAM / 2, "only {most} of {RAM} were used");
+    });
+}
+
+/// Runs the test with this name in a process whose directory for temporary files is this one.
+fn with_temporary(directory: &Path, test: &str) -> Output {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env("MILLPOND_TEST_ALONE", "1")
+        .env("TMPDIR", directory)
+        .output()
+        .unwrap()
+}
+
+fn is_child() -> bool {
+    std::env::var_os("MILLPOND_TEST_ALONE").is_some()
+}
+
+/// A manager for which no store was asked does without a file that cannot be made, says so in one line that names the
+/// directory and what to do, and keeps what it is given.
+#[test]
+fn without_a_place_for_a_file_it_is_compressed_ram_and_one_line() {
+    if is_child() {
+        let manager = Manager::builder().ram(RAM as u64).build().unwrap();
+        let mut region = manager.region(2 * RAM).unwrap();
+        common::fill(&mut region, 0..2 * RAM, 7);
+        assert!(common::holds(&region, 0..2 * RAM, 7));
+        let usage = manager.stats().store;
+        assert!(usage.ram_bytes > 0, "{usage:?}");
+        return;
+    }
+    let name = "without_a_place_for_a_file_it_is_compressed_ram_and_one_line";
+    let scratch = tempfile::tempdir().unwrap();
+    // A file can be made in neither, whoever asks: one is not there, the other is no directory.
+    let file = scratch.path().join("file");
+    std::fs::write(&file, b"").unwrap();
+    for directory in [scratch.path().join("missing"), file.join("below")] {
+        let run = with_temporary(&directory, name);
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.success(), "{said}");
+        let lines: Vec<_> = said
+            .lines()
+            .filter(|line| line.contains("millpond: "))
+            .collect();
+        let [line] = lines[..] else {
+            panic!("not one line: {said}");
+        };
+        assert!(line.contains("compressed RAM alone"), "{line}");
+        assert!(line.contains(directory.to_str().unwrap()), "{line}");
+        assert!(
+            line.contains("set TMPDIR to a directory on a disk"),
+            "{line}"
+        );
+    }
+}
+
+/// A store that was asked for is had, or there is no manager.
+#[test]
+fn a_file_that_was_asked_for_is_had_or_nothing_is() {
+    if is_child() {
+        for store in [StoreKind::Auto { directory: None }, StoreKind::file()] {
+            let built = Manager::builder().ram(RAM as u64).store(store).build();
+            let error = built.err().expect("there is no directory for its file");
+            assert!(error.to_string().contains("missing"), "{error}");
+        }
+        return;
+    }
+    let name = "a_file_that_was_asked_for_is_had_or_nothing_is";
+    let scratch = tempfile::tempdir().unwrap();
+    let run = with_temporary(&scratch.path().join("missing"), name);
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{said}");
+    assert!(!said.contains("compressed RAM alone"), "{said}");
+}

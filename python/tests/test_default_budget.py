@@ -1,0 +1,67 @@
+"""The budget by default: a pond of which nothing else was said keeps it, whatever the data."""
+
+import tempfile
+import unittest
+from pathlib import Path
+
+from .support import python
+
+RANDOM_NUMBERS = """
+import millpond, numpy as np
+from pathlib import Path
+
+MIB = 1 << 20
+RAM, DATA, SLACK = 32 * MIB, 160 * MIB, 4 * MIB
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+# What numpy needs for one piece is there before the first look at the process's memory.
+def pieces():
+    random = np.random.default_rng(28)
+    for start in range(0, DATA, MIB):
+        yield start, random.integers(0, 256, MIB, dtype=np.uint8)
+
+next(pieces())
+before, most = resident(), 0
+pond = millpond.Pond(RAM)
+data = pond.zeros(DATA, dtype=np.uint8)
+for start, piece in pieces():
+    data[start : start + MIB] = piece
+    most = max(most, resident() - before)
+for start, piece in pieces():
+    assert np.array_equal(data[start : start + MIB], piece), f"what lies at {start} is wrong"
+    most = max(most, resident() - before)
+peak = pond.stats().peak
+print(f"resident {most}, peak {peak} of {RAM}")
+assert RAM // 2 < most <= RAM + SLACK, f"{most} resident of {RAM}"
+assert peak <= RAM + SLACK, f"a peak of {peak} of {RAM}"
+"""
+
+WITHOUT_A_FILE = """
+import millpond, os
+
+os.environ["TMPDIR"] = {directory!r}
+with millpond.Pond("32M"{store}) as pond:
+    data = pond.zeros(64 << 20, dtype="u1")
+    data[:] = 7
+    assert (data == 7).all()
+"""
+
+
+class DefaultBudget(unittest.TestCase):
+    def test_random_numbers_stay_within_it(self):
+        run = python(RANDOM_NUMBERS)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+
+    def test_without_a_place_for_a_file_it_is_compressed_ram_and_one_line(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            missing = str(Path(scratch) / "missing")
+            for store in ["", ', store="auto"']:
+                with self.subTest(store=store):
+                    run = python(WITHOUT_A_FILE.format(directory=missing, store=store))
+                    self.assertEqual(run.returncode, 0, run.stderr)
+                    [line] = run.stderr.splitlines()
+                    self.assertIn("compressed RAM alone", line)
+                    self.assertIn(missing, line)
+                    self.assertIn("set TMPDIR to a directory on a disk", line)

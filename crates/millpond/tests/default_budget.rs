@@ -113,7 +113,7 @@ fn a_file_that_was_asked_for_is_had_or_nothing_is() {
     if is_child() {
         for store in [StoreKind::Auto { directory: None }, StoreKind::file()] {
             let built = Manager::builder().ram(RAM as u64).store(store).build();
-            let error = built.err().expect("there is no directory for its file");
+            let error = built.expect_err("there is no directory for its file");
             assert!(error.to_string().contains("missing"), "{error}");
         }
         return;

@@ -44,8 +44,8 @@ pub struct Config {
     /// curve. Without, folios leave by the order in which they were last seen in use, and limbo keeps to its least
     /// share. It is there so that the price of all this can be measured.
     pub workingset: bool,
-    /// What comes in with one fault takes at most this share of the limit: [`FOLIO_SHARE`] everywhere but in tests, which
-    /// have windows of a whole leaf in a small memory by it.
+    /// What comes in with one fault takes at most this share of the limit: [`FOLIO_SHARE`] everywhere but in tests,
+    /// which have windows of a whole leaf in a small memory by it.
     pub folio_share: u32,
     /// Shadows have at most so many bits, 12 or more; fewer where the entries have no more to spare.
     pub shadow_bits: u8,

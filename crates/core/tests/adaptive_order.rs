@@ -226,10 +226,10 @@ fn several_leaves_end_where_the_region_does_and_pass_over_nothing() {
     assert_eq!([20, 19, 18, 17, 16].map(&mut touch), [1; 5]);
 }
 
-/// scikit-learn's KMeans hung under `millpond run`: pages of a leaf had been touched one by one, a stream came to it with
-/// a window of all the leaf, and all folios of the leaf stopped being watched so that it leaves as a whole. Those that
-/// had been there before were on the list of the watched ones at the time. Later they were taken off the list of the
-/// others, stayed at the old end of their own, and were the next victim again and again while they were in flight.
+/// scikit-learn's KMeans hung under `millpond run`: pages of a leaf had been touched one by one, a stream came to it
+/// with a window of all the leaf, and all folios of the leaf stopped being watched so that it leaves as a whole. Those
+/// that had been there before were on the list of the watched ones at the time. Later they were taken off the list of
+/// the others, stayed at the old end of their own, and were the next victim again and again while they were in flight.
 #[test]
 fn what_was_there_before_a_stream_stays_on_its_list() {
     let mut world = World::adaptive();

@@ -1,8 +1,8 @@
 //! What cannot leave, leaves the rest alone: decision by decision.
 //!
-//! Programs that read their own memory by `process_vm_readv`, or by direct I/O, or had registered it with io_uring, hung
-//! under `millpond run`: a page that the kernel held was the next victim again and again, and when all that reclaim
-//! asked for was held, a fault asked for ever.
+//! Programs that read their own memory by `process_vm_readv`, or by direct I/O, or had registered it with io_uring,
+//! hung under `millpond run`: a page that the kernel held was the next victim again and again, and when all that
+//! reclaim asked for was held, a fault asked for ever.
 
 mod common;
 

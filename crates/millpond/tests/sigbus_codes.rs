@@ -61,9 +61,9 @@ fn ends(code: c_int, handler: libc::sighandler_t) -> c_int {
     }
 }
 
-/// The handler took every code above zero for a fault of ours. Broken memory (BUS_MCEERR_AR) is mapped, so the answer was
-/// "try again", and the thread went on touching it for ever instead of the program learning of it. A code of zero or
-/// below is somebody's `kill`, `tgkill` or `sigqueue`, whatever address stands beside it.
+/// The handler took every code above zero for a fault of ours. Broken memory (BUS_MCEERR_AR) is mapped, so the answer
+/// was "try again", and the thread went on touching it for ever instead of the program learning of it. A code of zero
+/// or below is somebody's `kill`, `tgkill` or `sigqueue`, whatever address stands beside it.
 #[test]
 fn only_an_address_that_is_not_mapped_is_a_fault_of_ours() {
     let others = [

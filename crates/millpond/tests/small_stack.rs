@@ -1,8 +1,8 @@
 //! How much of the faulting thread's stack a fault needs, and that a stack of 64 KiB is enough.
 //!
-//! With in-thread delivery the handler of SIGBUS runs where the program faulted, on its stack. Programs make threads with
-//! small stacks, and what is too deep there ends by SIGSEGV. So each kind of fault is taken here on a stack of 64 KiB with
-//! a closed page below it, painted beforehand: what is not painted any more was used.
+//! With in-thread delivery the handler of SIGBUS runs where the program faulted, on its stack. Programs make threads
+//! with small stacks, and what is too deep there ends by SIGSEGV. So each kind of fault is taken here on a stack of 64
+//! KiB with a closed page below it, painted beforehand: what is not painted any more was used.
 
 mod common;
 

@@ -41,8 +41,8 @@ impl Surroundings {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         Self {
             container: is_container(&fs::read("/proc/1/environ").unwrap_or_default()),
-            // Many programs run under filters that let it pass. For faults in user mode alone the kernel needs no grant,
-            // so that it is the filter that refuses them.
+            // Many programs run under filters that let it pass. For faults in user mode alone the kernel needs no
+            // grant, so that it is the filter that refuses them.
             seccomp: has_filter(&status) && descriptor::open_by(Source::UserModeOnly).is_err(),
             device: Path::new("/dev/userfaultfd").exists(),
         }

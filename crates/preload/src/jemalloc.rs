@@ -33,9 +33,9 @@
 //! cleared where it is, so that using it again is no fault; it is zeros from then on and satisfies both purges.
 //! jemalloc owns the extent while it purges it, which is what clearing in place asks for. `decommit` would do the same
 //! work as `purge_forced`, and extents of which one is committed and the other is not are never joined: fresh ones are
-//! committed. So it is refused. `commit` is called for extents alone that jemalloc mapped before it had our hooks: where
-//! memory may not be promised twice (`vm.overcommit_memory` of 2, or no word about it because `/proc` or descriptors
-//! are missing) it maps them without access.
+//! committed. So it is refused. `commit` is called for extents alone that jemalloc mapped before it had our hooks:
+//! where memory may not be promised twice (`vm.overcommit_memory` of 2, or no word about it because `/proc` or
+//! descriptors are missing) it maps them without access.
 //!
 //! *Long extents* end: their addresses go back to the space, and their frames in the background, as after a `munmap`.
 //! Clearing takes 23 ms a GiB, in whichever thread frees something next; giving up takes 0.2 ms. But what is cleared in

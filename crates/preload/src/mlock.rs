@@ -5,8 +5,8 @@
 //! the budget; what is more than that is `ENOMEM`, as with too low a limit. Locks do not
 //! nest, and unmapping unlocks (`vma/locked.rs`). Memory that is not managed is the kernel's to lock.
 //!
-//! `mlockall` must never reach the kernel: it would touch every page of arena and pool, also those that hold nothing. It
-//! is `ENOMEM`: what is mapped later cannot be promised a place in the budget.
+//! `mlockall` must never reach the kernel: it would touch every page of arena and pool, also those that hold nothing.
+//! It is `ENOMEM`: what is mapped later cannot be promised a place in the budget.
 //!
 //! `MLOCK_ONFAULT` is taken for a lock at once.
 

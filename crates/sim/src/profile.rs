@@ -28,8 +28,8 @@ pub const WITH_LEAVES: u64 = 3 << 24;
 /// either.
 pub const WITH_STREAMS: u64 = 4 << 24;
 
-/// The first seed in whose world a stream's window is a whole leaf, as it is in a budget of 128 MiB and more. The budget
-/// stays small, so that a run is short; what one fault may take of it is more.
+/// The first seed in whose world a stream's window is a whole leaf, as it is in a budget of 128 MiB and more. The
+/// budget stays small, so that a run is short; what one fault may take of it is more.
 pub const WITH_WINDOWS: u64 = 5 << 24;
 
 /// New seeds are drawn below this: as many of each kind.

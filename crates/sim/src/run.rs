@@ -304,8 +304,8 @@ impl World {
         Ok(())
     }
 
-    /// The kernel holds whatever is mapped, and nothing can be taken out: what threads have begun ends nonetheless, above
-    /// the limit, and every page can be read. When it lets go, all is as before.
+    /// The kernel holds whatever is mapped, and nothing can be taken out: what threads have begun ends nonetheless,
+    /// above the limit, and every page can be read. When it lets go, all is as before.
     fn withstand_a_hold(&mut self) -> Check {
         (self.siege, self.held) = (true, true);
         self.until_rest("the work of the threads while all is held")?;

@@ -42,8 +42,8 @@ const WELL: u64 = 4;
 const MORE_RAM: u64 = 2;
 /// Bytes of folios that are moved by one call.
 const AT_ONCE: usize = 1 << 20;
-/// Slots that are looked at by one call, most of which have nothing that must move. The caller is inside the gate, which a
-/// fork, a snapshot or a move of memory waits for.
+/// Slots that are looked at by one call, most of which have nothing that must move. The caller is inside the gate,
+/// which a fork, a snapshot or a move of memory waits for.
 const LOOKED_AT: u32 = 4096;
 /// Folios up to so many bytes come forward. Of larger ones a page is read in a few microseconds, and they would be
 /// taken apart.
@@ -394,8 +394,8 @@ mod tests {
         }
     }
 
-    /// One call looked at every slot there had ever been, inside the gate: a fork, a snapshot or a move of memory waited
-    /// for all of them. What has to move lies behind 20,000 slots that hold nothing in RAM.
+    /// One call looked at every slot there had ever been, inside the gate: a fork, a snapshot or a move of memory
+    /// waited for all of them. What has to move lies behind 20,000 slots that hold nothing in RAM.
     #[test]
     fn one_call_looks_at_so_many_slots_at_most() {
         let directory = tempfile::tempdir().unwrap();

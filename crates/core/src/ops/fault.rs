@@ -11,8 +11,8 @@
 //! 3. the same after giving spare frames of other orders back: a few by commands of the fault's own, many for a large
 //!    folio, by whoever faults ([`Reply::Scattered`]);
 //! 4. none: the caller reclaims and asks again. A store that takes nothing makes reclaim pointless once nothing lazily
-//!    freed is left, and so does memory of which nothing can leave ([`stuck`](super::stuck)); then the limit is exceeded
-//!    and counted, because the alternatives are to lose data or to hang.
+//!    freed is left, and so does memory of which nothing can leave ([`stuck`](super::stuck)); then the limit is
+//!    exceeded and counted, because the alternatives are to lose data or to hang.
 
 use crate::addr::PageCount;
 use crate::addr::{Frame, Order, PageIndex, PageRange};

@@ -68,8 +68,8 @@ impl Core {
         self.lruvec_of(id).refusals = 0;
     }
 
-    /// Whether nothing of `scope`, and what is below it, can leave memory now: nothing is under way, limbo is empty, and
-    /// whatever is mapped was asked for and refused, or must stay.
+    /// Whether nothing of `scope`, and what is below it, can leave memory now: nothing is under way, limbo is empty,
+    /// and whatever is mapped was asked for and refused, or must stay.
     pub(crate) fn nothing_leaves(&self, scope: GroupId) -> bool {
         if !self.is_quiet() || scope == GroupId::ROOT && self.limbo > 0 {
             return false;

@@ -4,9 +4,9 @@
 //! so that a snapshot or a move of memory waits for 2 MiB of it at most. The queue is short: who asks faster than
 //! memory comes in wants the latest. Faults never take its lock.
 //!
-//! *A region that ends* must not have its addresses touched afterwards: pages that came in then would belong to nobody, or
-//! to the region that is made there next. So whoever ends one, or moves it, takes its ranges out of the queue, calls off
-//! the one that is being brought in, and waits until the thread has let go of it: one page at most.
+//! *A region that ends* must not have its addresses touched afterwards: pages that came in then would belong to nobody,
+//! or to the region that is made there next. So whoever ends one, or moves it, takes its ranges out of the queue, calls
+//! off the one that is being brought in, and waits until the thread has let go of it: one page at most.
 
 use super::Driver;
 use super::fault::Patience;

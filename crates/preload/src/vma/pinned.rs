@@ -1,8 +1,8 @@
 //! Memory that stays resident for good, and how it is given back all the same.
 //!
-//! The tops of stacks that a program brought for its threads are pinned ([`crate::threads`]). The space refuses to forget pinned
-//! pages, but the program may unmap its stack when the thread is gone, or discard it, and must find zeros at the next
-//! use of the addresses. As the pages are in memory, zeroing them here by hand cannot fault.
+//! The tops of stacks that a program brought for its threads are pinned ([`crate::threads`]). The space refuses to
+//! forget pinned pages, but the program may unmap its stack when the thread is gone, or discard it, and must find zeros
+//! at the next use of the addresses. As the pages are in memory, zeroing them here by hand cannot fault.
 
 use super::{Range, Vmas};
 use crate::space;

@@ -547,8 +547,7 @@ fn child_way_out(error: i32) -> &'static str {
             ": raise `ulimit -n`, or close what the program does not need before it forks"
         }
         Errno::NOMEM => {
-            ": Millpond reserves more addresses than it uses; raise `ulimit -v` and `ulimit -d`, or set them before \
-             `millpond run` starts, which then reserves less"
+            ": Millpond reserves more addresses than it uses; raise `ulimit -v` and `ulimit -d`"
         }
         _ => "",
     }

@@ -26,6 +26,20 @@ pub fn fail_with(text: &str, status: i32) -> ! {
     raw::exit_group(status)
 }
 
+/// Ends the process where the manager, as it starts, gets no memory for its tables. Rust would abort, as if by a bug,
+/// where a limit of the user's is what is in the way. Allocates nothing.
+#[cold]
+pub fn fail_without_memory(bytes: usize) -> ! {
+    millpond_mmu::report::line(format_args!(
+        "no memory for {bytes} bytes of the manager's own tables: raise `ulimit -d` and `ulimit -v`, or set \
+         vm.overcommit_memory to 0 or 1"
+    ));
+    report::publish(State::Failed);
+    // A process that had a space before it starts one is the child of a fork.
+    let is_child = crate::space::get().is_some();
+    raw::exit_group(if is_child { CANNOT_FORK } else { CANNOT_START })
+}
+
 extern "C" fn at_exit() {
     report::recount();
     report::publish(State::Exited);

@@ -137,11 +137,16 @@ fn is_direct(layout: Layout) -> bool {
 // SAFETY: blocks come from dlmalloc or are mappings of their own, told apart by their layout alone.
 unsafe impl GlobalAlloc for Internal {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if is_direct(layout) {
-            return map_direct(layout.size());
+        let block = if is_direct(layout) {
+            map_direct(layout.size())
+        } else {
+            // SAFETY: dlmalloc takes any size and any power of two.
+            self.with(|heap| unsafe { heap.malloc(layout.size(), layout.align()) })
+        };
+        if block.is_null() && crate::init::is_starting() {
+            crate::exit::fail_without_memory(layout.size());
         }
-        // SAFETY: dlmalloc takes any size and any power of two.
-        self.with(|heap| unsafe { heap.malloc(layout.size(), layout.align()) })
+        block
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {

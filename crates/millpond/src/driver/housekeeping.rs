@@ -28,8 +28,8 @@ const STORE_RETRY: Duration = Duration::from_secs(1);
 
 impl Driver {
     /// Starts the thread, with all signals blocked, and waits until it needs nothing of the program's any more. It
-    /// takes no ranked lock before that. A child of a fork holds none any more when it starts its own: the C library may
-    /// touch absent memory meanwhile. What the core takes a refault to cost, the caller knows.
+    /// takes no ranked lock before that. A child of a fork holds none any more when it starts its own: the C library
+    /// may touch absent memory meanwhile. What the core takes a refault to cost, the caller knows.
     pub(crate) fn start_housekeeping(
         self: &Arc<Self>,
         refault_cost: u32,

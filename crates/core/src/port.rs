@@ -50,7 +50,7 @@ pub struct Brought {
 pub enum TakeOutError {
     /// The kernel holds one of the pages for I/O: later it may go.
     Busy,
-    /// The mapping forbids it: read-only, locked, or of differing protections.
+    /// The mapping forbids it: locked, of differing protections, or not writable where the backend has no other way.
     Immovable,
 }
 

@@ -92,11 +92,10 @@ impl Uffd {
         pread(mem, page, from as u64) == Ok(PAGE_SIZE)
     }
 
-    /// Whether the range is a part of one mapping. Behind the arena's last page nothing need be mapped, so a range that
-    /// ends there is looked at without it.
+    /// Whether the range is a part of one mapping. What lies behind it is asked for that, and behind the arena's last
+    /// page nothing need be mapped: there a single page is one, and more are taken for several and come page by page.
     fn is_one_mapping(&self, src: usize, len: usize) -> bool {
-        let last = src + len == self.arena.base() + self.arena.len();
-        let len = if last { len - PAGE_SIZE } else { len };
-        len == 0 || remap::one_mapping(src, len) == len
+        let ends_arena = src + len == self.arena.base() + self.arena.len();
+        len == PAGE_SIZE || !ends_arena && remap::one_mapping(src, len) == len
     }
 }

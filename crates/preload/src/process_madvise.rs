@@ -13,6 +13,7 @@
 //! only hints; then `/proc` names the process.
 
 use crate::madvise::advise;
+use crate::raw::{Entry, MAX_RANGES};
 use crate::signals::Blocked;
 use crate::stack_switch::on_safe_stack;
 use crate::{raw, space};
@@ -22,18 +23,8 @@ use rustix::io::Errno;
 
 /// No kernel knows it.
 const NO_ADVICE: i32 = -1;
-/// Ranges that the kernel takes in one call (`IOV_MAX`).
-const MAX_RANGES: usize = 1024;
 /// Bytes that the kernel takes in one call (`MAX_RW_COUNT`): the rest of a longer vector is not looked at.
 const MAX_BYTES: usize = i32::MAX as usize & !(crate::vma::PAGE - 1);
-
-/// One entry of a vector, as the C library has it.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Entry {
-    base: usize,
-    len: usize,
-}
 
 /// The arguments of one call.
 #[derive(Clone, Copy)]

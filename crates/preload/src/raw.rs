@@ -8,6 +8,17 @@
 use core::arch::asm;
 use rustix::io::Errno;
 
+/// Ranges that the kernel takes in one call (`IOV_MAX`).
+pub const MAX_RANGES: usize = 1024;
+
+/// One entry of a vector of ranges, as the C library has it.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub struct Entry {
+    pub base: usize,
+    pub len: usize,
+}
+
 /// Makes system call `number`.
 ///
 /// # Safety

@@ -14,14 +14,17 @@ const MIB: u64 = 1 << 20;
 impl Driver {
     /// Looks whether faults were served above the limit though the store takes what it is given.
     pub(super) fn say_excess(&self) {
-        let (over, limit, held) = {
-            let core = self.lock();
-            (core.stats().over_limit, core.limit(), core.excess())
-        };
-        let before = self.excess.swap(over, Relaxed);
-        if before == over || held == Excess::default() || self.excess_said.swap(true, Relaxed) {
+        if self.excess_said.load(Relaxed) {
             return;
         }
+        let (limit, held) = {
+            let core = self.lock();
+            (core.limit(), core.excess())
+        };
+        if held == Excess::default() {
+            return;
+        }
+        self.excess_said.store(true, Relaxed);
         let mib = |pages: PageCount| pages.bytes().div_ceil(MIB);
         report::line(format_args!(
             "memory is above the budget, as nothing more can leave: {} MiB are pinned, locked or cannot be moved, {} MiB \

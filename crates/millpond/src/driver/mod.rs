@@ -150,8 +150,7 @@ pub(crate) struct Driver {
     reclaim_ns: AtomicU64,
     direct_ns: AtomicU64,
     store_failures: AtomicU64,
-    /// Faults above the limit, when that was last looked at; see [`excess`].
-    excess: AtomicU64,
+    /// It was said that memory is above the budget; see [`excess`].
     excess_said: AtomicBool,
     pub(crate) watchdog: watchdog::Watchdog,
     children: fork::Children,
@@ -209,7 +208,6 @@ impl Driver {
             reclaim_ns: AtomicU64::new(0),
             direct_ns: AtomicU64::new(0),
             store_failures: AtomicU64::new(0),
-            excess: AtomicU64::new(0),
             excess_said: AtomicBool::new(false),
             watchdog: watchdog::Watchdog::new(),
             children: fork::Children::new(),

@@ -14,22 +14,13 @@
 //! Out of a pipe `vmsplice` copies by itself, and memory that is not managed stays where it is: the kernel does both.
 
 use super::copy_from_program;
+use crate::raw::{Entry, MAX_RANGES};
 use crate::{raw, space};
 use core::ffi::{c_int, c_uint, c_void};
 use rustix::io::Errno;
 
-/// Ranges that the kernel takes in one call (`IOV_MAX`).
-const MAX_RANGES: usize = 1024;
 /// Ranges that are read at a time: a thread's stack may be small.
 const BLOCK: usize = 32;
-
-/// One entry of a vector, as the C library has it.
-#[derive(Clone, Copy, Default)]
-#[repr(C)]
-struct Entry {
-    base: usize,
-    len: usize,
-}
 
 /// The arguments of one call.
 #[derive(Clone, Copy)]

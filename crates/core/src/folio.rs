@@ -403,6 +403,11 @@ impl Folios {
             .filter(|(_, folio)| folio.state != State::Free)
     }
 
+    /// All numbers of folios are below this.
+    pub(crate) fn made(&self) -> u32 {
+        self.records.len() as u32
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         (self.records.len() * size_of::<Folio>()) as u64
     }

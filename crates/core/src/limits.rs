@@ -59,6 +59,8 @@ pub const SINGLE_PLACES: u32 = 4;
 pub const SINGLE_PLACES_MOST: u32 = 1 << 23;
 /// Pages of frames that are kept for the next faults at most (256 MiB), however much goes round.
 pub const POOL_MARK: u32 = 64 << 10;
+/// Records that one batch of reclaim asks for their slots when the store is full.
+pub const SLOT_SWEEP: u32 = 1024;
 /// Folios of each lruvec that could not move and that get another chance with a tick.
 pub const LOOK_AGAIN: usize = 32;
 /// Folios that wait to be split because a part of them was freed; more are split at once.

@@ -204,6 +204,9 @@ pub(crate) struct Lruvec {
     pub(crate) lazy_limbo: u32,
     /// Take-outs that the kernel has refused since something last left; see `ops/stuck.rs`.
     pub(crate) refusals: u32,
+    /// Folios in limbo that may leave without a write, as far as is known: what a store that takes nothing does not
+    /// keep there.
+    unchanged: u32,
     /// How far reclaim on behalf of the group at each depth above it has put it forward; see `group.rs`.
     pub(crate) clocks: [u64; MAX_GROUP_DEPTH],
     pub(crate) workingset: Workingset,
@@ -220,6 +223,7 @@ impl Lruvec {
             taking_out: 0,
             lazy_limbo: 0,
             refusals: 0,
+            unchanged: 0,
             clocks: [0; MAX_GROUP_DEPTH],
             workingset: Workingset::new(),
         }
@@ -248,6 +252,11 @@ impl Lruvec {
     pub(crate) fn folios(&self) -> u32 {
         let lists = EVICTABLE.iter().flat_map(|&name| self.lists(name));
         lists.map(List::folios).sum()
+    }
+
+    /// Folios in limbo that may leave without a write, as far as is known.
+    pub(crate) fn unchanged(&self) -> u32 {
+        self.unchanged
     }
 
     /// Pages on all of its lists.
@@ -498,6 +507,7 @@ impl Lruvecs {
             if is_evictable(name) {
                 lists.sizes[kind] -= folio.order.pages().0;
             }
+            lists.unchanged -= u32::from(is_unchanged(folio, name));
             lists.list_mut(name, kind, part).remove(folios, id);
         }
         name
@@ -518,14 +528,21 @@ impl Lruvecs {
         let (kind, part) = place_of(folio, name);
         self.totals[name as usize][kind] += folio.order.pages().0;
         let pages = folio.order.pages().0;
+        let unchanged = is_unchanged(folio, name);
         let vec = self.of(folios.get(id));
         let lists = self.get_mut(vec);
         lists.pages += pages;
+        lists.unchanged += u32::from(unchanged);
         if is_evictable(name) {
             lists.sizes[kind] += pages;
         }
         lists.list_mut(name, kind, part)
     }
+}
+
+/// Whether a folio on this list waits in limbo, and may leave without a write.
+fn is_unchanged(folio: &Folio, name: ListName) -> bool {
+    matches!(name, ListName::Limbo | ListName::LimboActive) && !folio.must_be_written()
 }
 
 /// Kind and part of the list of a name. What waits for its turn to be dropped has one order, and what cannot be

@@ -28,6 +28,7 @@ use crate::ops::lazy_free::Recount;
 use crate::ops::leaf_out::Leaving;
 use crate::ops::left_behind::LeftBehind;
 use crate::ops::reclaim::Spared;
+use crate::ops::store_full::StoreRoom;
 use crate::ops::stuck::Excess;
 use crate::order::{OrderPolicy, Trends};
 use crate::region::{Kind, Regions};
@@ -98,6 +99,8 @@ pub struct Core {
     pub(crate) excess: Excess,
     /// The store was full or failed: nothing new is given to it until [`Event::RetryStore`].
     pub(crate) store_blocked: bool,
+    /// What is known of its room.
+    pub(crate) room: StoreRoom,
     pub(crate) stat: VmStat,
 }
 
@@ -156,6 +159,7 @@ impl Core {
             pins: 0,
             excess: Excess::default(),
             store_blocked: false,
+            room: StoreRoom::default(),
             stat: VmStat::default(),
         })
     }
@@ -232,7 +236,7 @@ impl Core {
             }
             Event::Tick => self.tick(),
             Event::RetryStore => {
-                self.store_blocked = false;
+                self.open_store();
                 Reply::Done
             }
         };

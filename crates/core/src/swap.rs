@@ -44,6 +44,8 @@ pub(crate) struct Slots {
     slots: Vec<Slot>,
     first_free: u32,
     in_use: u32,
+    /// Pages of those in use.
+    pages: u32,
 }
 
 impl Slots {
@@ -54,6 +56,7 @@ impl Slots {
             slots: Vec::with_capacity(arena as usize + records as usize),
             first_free: NO_SLOT,
             in_use: 0,
+            pages: 0,
         }
     }
 
@@ -76,6 +79,7 @@ impl Slots {
             return None;
         };
         self.in_use += 1;
+        self.pages += order.pages().0;
         Some(id)
     }
 
@@ -148,6 +152,11 @@ impl Slots {
         self.in_use
     }
 
+    /// Pages of those that are not free.
+    pub(crate) fn pages(&self) -> u32 {
+        self.pages
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         (self.slots.len() * size_of::<Slot>()) as u64
     }
@@ -157,8 +166,10 @@ impl Slots {
         let slot = self.get_mut(id);
         slot.state = SlotState::Free;
         slot.live = next;
+        let pages = slot.order.pages().0;
         self.first_free = id.0;
         self.in_use -= 1;
+        self.pages -= pages;
     }
 
     fn get_mut(&mut self, id: SlotId) -> &mut Slot {

@@ -232,7 +232,8 @@ fn a_folio_in_limbo_comes_back_while_the_store_is_full() {
 /// loaded from a slot. A store that took nothing was still tried for folios with a slot, for they might be unchanged;
 /// each was refused, went back to limbo's old end with its slot, and was the first of the next batch. Reclaim never
 /// answered "nothing to do": comparing and compressing in a loop for as long as the store was full. A full store has
-/// compared, so the slot is stale; now it is given up, which ends the loop and makes room in the store.
+/// compared, so the slot is stale; now it is given up, which ends the loop and makes room in the store. That room is
+/// tried once, by what was refused.
 #[test]
 fn reclaim_rests_when_a_full_store_has_refused_everything() {
     const FOLIOS: u32 = 5;
@@ -252,6 +253,7 @@ fn reclaim_rests_when_a_full_store_has_refused_everything() {
     let mut refused = 0;
     let mut released = 0;
     for _ in 0..10 {
+        let room_came = released;
         for command in bench.reclaim() {
             let Command::Save {
                 folio, previous, ..
@@ -259,7 +261,10 @@ fn reclaim_rests_when_a_full_store_has_refused_everything() {
             else {
                 panic!("{command:?}");
             };
-            assert!(previous.is_some(), "only what might be unchanged is tried");
+            assert!(
+                previous.is_some() || room_came > 0,
+                "only what might be unchanged is tried, or what there may be room for"
+            );
             refused += 1;
             for command in bench.tell(folio, Outcome::StoreFull) {
                 released += u32::from(matches!(command, Command::Release { .. }));
@@ -267,7 +272,7 @@ fn reclaim_rests_when_a_full_store_has_refused_everything() {
             }
         }
     }
-    assert_eq!((refused, released), (FOLIOS, FOLIOS));
+    assert_eq!((refused, released), (2 * FOLIOS, FOLIOS));
     assert_eq!(bench.reclaim(), []);
     assert_eq!(
         bench.0.stats().nr_limbo,

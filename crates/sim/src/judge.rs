@@ -253,6 +253,12 @@ impl World {
             if waits {
                 breach!("a fault was served above the limit, while limbo could be saved");
             }
+            let twice = self.core.held_twice();
+            if self.core.store_full() && stats.nr_limbo > 0 && twice > 0 {
+                breach!(
+                    "a fault was served above the limit, while a full store has {twice} folios that are mapped"
+                );
+            }
             self.allowance = self.allowance.max(memory + in_flight) + 512 * over;
         }
         if memory > self.allowance + in_flight {

@@ -84,6 +84,16 @@ impl Core {
                 "{vec:?} counts {} pages, has {all}",
                 lists.pages()
             );
+            let limbo = [ListName::Limbo, ListName::LimboActive];
+            let may_go = |(_, folio): &(FolioId, &Folio)| {
+                limbo.contains(&folio.list) && !folio.must_be_written() && self.lru.of(folio) == vec
+            };
+            let unchanged = self.folios.iter().filter(may_go).count();
+            ensure!(
+                unchanged == lists.unchanged() as usize,
+                "{vec:?} counts {} folios in limbo that need no write, has {unchanged}",
+                lists.unchanged()
+            );
             for &name in ListName::ALL.iter().skip(1) {
                 for kind in [ANON, FILE] {
                     for part in [UNWATCHED, WATCHED] {

@@ -62,7 +62,7 @@ impl Core {
             }
             (State::Saving, Outcome::Stored) => {
                 let slot = folio.saved_as();
-                self.slots.saved(slot);
+                self.slot_saved(slot);
                 if let Some(previous) = folio.slot() {
                     self.drop_slot_pages(previous, folio.order.pages().0, out);
                 }
@@ -160,6 +160,7 @@ impl Core {
         }
         let list = self.list_of(id);
         self.now_resident(id, list);
+        self.may_keep_slot(id, out);
         self.trim(out);
     }
 
@@ -175,6 +176,7 @@ impl Core {
         });
         let list = self.list_of(id);
         self.now_resident(id, list);
+        self.may_keep_slot(id, out);
         self.trim(out);
     }
 
@@ -299,6 +301,7 @@ impl Core {
         self.frames
             .now_hole(folio.frame.expect("a take-out has a frame"));
         self.now_resident(id, list);
+        self.keeps_slot(id);
     }
 
     /// The mapping forbids a take-out: a large folio may straddle two mappings, and its pages get a chance each. A
@@ -318,20 +321,6 @@ impl Core {
             self.folios.get_mut(id).immovable = true;
             self.list(id, ListName::Unevictable);
         }
-    }
-
-    /// The store took nothing: the folio stays in limbo. A store that is full has compared first, so what it was
-    /// loaded from is stale; giving that up makes room.
-    fn not_saved(&mut self, id: FolioId, folio: &Folio, full: bool, out: &mut Commands) {
-        self.cancel_save(folio);
-        self.store_blocked = true;
-        self.stat.store_failed += 1;
-        if let (true, Some(stale)) = (full, folio.slot()) {
-            self.drop_slot_pages(stale, folio.order.pages().0, out);
-            self.folios.get_mut(id).set_slot(None);
-        }
-        self.folios.get_mut(id).state = State::Limbo;
-        self.list_old(id, ListName::Limbo);
     }
 
     fn cancel_save(&mut self, folio: &Folio) {
@@ -397,6 +386,7 @@ impl Core {
             "{slot:?} was released, but not asked to be"
         );
         self.releasing -= 1;
+        self.room_came();
         Reply::Done
     }
 }

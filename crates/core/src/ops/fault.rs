@@ -532,7 +532,8 @@ impl Core {
             }
             // Nothing but reclaim in the group itself makes room there, and a store that takes nothing ends that.
             let stuck = order == Order::ZERO && self.nothing_leaves(full);
-            let served = (self.store_blocked || stuck) && self.groups.get(full).lazy == 0;
+            let served =
+                self.groups.get(full).lazy == 0 && (stuck || self.store_ends_it(full, out));
             self.groups.count_max(group, pages, served);
             if !served {
                 self.count(full, |stat| stat.allocstall += 1);
@@ -557,10 +558,10 @@ impl Core {
         }
         match missing(self) {
             0 => Memory::Fresh,
-            _ if (self.store_blocked
-                || order == Order::ZERO && self.nothing_leaves(GroupId::ROOT))
-                && self.lru.total(ListName::LazyFree) == 0
-                && self.deferred.is_empty() =>
+            _ if self.lru.total(ListName::LazyFree) == 0
+                && self.deferred.is_empty()
+                && (order == Order::ZERO && self.nothing_leaves(GroupId::ROOT)
+                    || self.store_ends_it(GroupId::ROOT, out)) =>
             {
                 self.stat.over_limit += 1;
                 if !self.store_blocked {

@@ -76,7 +76,7 @@ impl Core {
         let (mut started, mut saves) = (0, 0);
         let mut last = None;
         for _ in 0..RECLAIM_SCAN {
-            if out.len() >= RECLAIM_BATCH {
+            if out.len() >= RECLAIM_BATCH || self.limbo_waits(vec) {
                 break;
             }
             let Some(id) = self.next_evicted(vec) else {
@@ -97,8 +97,7 @@ impl Core {
             self.unlist(id);
             // A store that takes nothing may still hold what has not changed. The rest makes way for the next scan.
             if self.store_blocked && folio.must_be_written() {
-                self.folios.get_mut(id).age = self.lru.get(vec).workingset.now();
-                self.list(id, ListName::Limbo);
+                self.waits(id);
                 continue;
             }
             if !self.evict(id, by, out) {

@@ -23,5 +23,6 @@ mod refault;
 mod remap;
 mod snapshot;
 mod split;
+pub(crate) mod store_full;
 pub(crate) mod stuck;
 mod walk;

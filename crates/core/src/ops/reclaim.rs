@@ -87,6 +87,9 @@ impl Core {
                 break;
             }
         }
+        if self.give_slots_up(out) {
+            return Reply::Done;
+        }
         if scope != GroupId::ROOT {
             self.make_places(pages, by, out);
         }

@@ -1,0 +1,183 @@
+//! A store that is full: what it has is used, before memory goes above the limit.
+//!
+//! A page that came back keeps its slot, so that it can leave again without being written. Memory and the store then
+//! hold it twice. That is a good bargain while the store has room, and what makes a program fail when it has not: of
+//! 111 MiB that went round a store of 99, all ended in memory, as each page that was written to needed a second slot
+//! and found none.
+//!
+//! *What comes in gives its slot up* while the store is close to full. Linux does the same once swap is half full
+//! (`vm_swap_full`, `folio_free_swap`). The core does not know how much a store has, only how much it held when it last
+//! refused: from then on the store is *tight* while it holds more than three quarters of that.
+//!
+//! *What is in memory gives its slot up* when there is nothing else to be done: a sweep over the records, a part in
+//! each batch of reclaim, and none where nothing has kept its slot since the last one.
+//!
+//! *Room opens the store.* While it refuses, nothing new is offered, and what must be written waits in limbo. As soon
+//! as the store has forgotten something, it is asked again; before, it was asked once a second.
+//!
+//! *When to give up.* Each lruvec counts the folios in limbo that may leave without a write. When there are none, and
+//! the sweep has come to its end, a fault is served above the limit.
+//!
+//! When the guess is wrong, and the store is larger than it seemed, what came in is written once more when it goes.
+
+use crate::command::Commands;
+use crate::folio::{Folio, FolioId, ListName, State};
+use crate::group::GroupId;
+use crate::limits::{ANSWER_COMMANDS, SLOT_SWEEP};
+use crate::lru::{Lruvec, VecId};
+use crate::machine::Core;
+use crate::swap::SlotId;
+
+/// What is known of the room in the store.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct StoreRoom {
+    /// Pages that it held when it last had no room; zero if it always had.
+    full_at: u32,
+    /// It takes nothing for want of room.
+    full: bool,
+    /// Something mapped may have a slot that the sweep has not seen.
+    held_twice: bool,
+    /// Records that are still to be asked for their slots, from this one down.
+    sweep: u32,
+}
+
+impl StoreRoom {
+    /// Whether a store that holds `pages` is nearly full.
+    fn is_tight(self, pages: u32) -> bool {
+        self.full_at > 0 && pages > self.full_at / 4 * 3
+    }
+
+    /// It holds `pages` now. One that has taken an eighth more than it had when it refused has grown.
+    fn took(&mut self, pages: u32) {
+        if self.full_at > 0 && pages > self.full_at.saturating_add(self.full_at / 8) {
+            self.full_at = 0;
+        }
+    }
+}
+
+impl Core {
+    /// A slot was filled.
+    pub(crate) fn slot_saved(&mut self, slot: SlotId) {
+        self.slots.saved(slot);
+        self.room.took(self.slots.pages());
+    }
+
+    /// The store took nothing: the folio stays in limbo. A store that is full has compared first, so what it was
+    /// loaded from is stale; giving that up makes room.
+    pub(crate) fn not_saved(&mut self, id: FolioId, folio: &Folio, full: bool, out: &mut Commands) {
+        self.slots.cancel(folio.saved_as());
+        self.stat.store_failed += 1;
+        self.store_blocked = true;
+        self.room.full = full;
+        if full {
+            self.room.full_at = self.slots.pages().max(1);
+        }
+        self.folios.get_mut(id).state = State::Limbo;
+        match folio.slot().filter(|_| full) {
+            Some(stale) => {
+                self.drop_slot_pages(stale, folio.order.pages().0, out);
+                self.folios.get_mut(id).set_slot(None);
+                self.list_old(id, ListName::Limbo);
+            }
+            // Another may fit where this one does not.
+            None => self.waits(id),
+        }
+    }
+
+    /// A folio in limbo, on no list now, that the store does not take. It goes behind all that may still leave.
+    pub(crate) fn waits(&mut self, id: FolioId) {
+        let age = self.lruvec_of(id).workingset.now();
+        self.folios.get_mut(id).age = age;
+        self.list(id, ListName::Limbo);
+    }
+
+    /// Whether limbo of a lruvec has nothing that the store may take.
+    pub(crate) fn limbo_waits(&self, vec: VecId) -> bool {
+        self.store_blocked && self.lru.get(vec).unchanged() == 0
+    }
+
+    /// The store is asked again.
+    pub(crate) fn open_store(&mut self) {
+        self.store_blocked = false;
+        self.room.full = false;
+    }
+
+    /// The store has forgotten something, and may have room for something else.
+    pub(crate) fn room_came(&mut self) {
+        if self.room.full {
+            self.open_store();
+        }
+    }
+
+    /// A folio that is mapped from now on. While the store has hardly any room it is not held twice.
+    pub(crate) fn may_keep_slot(&mut self, id: FolioId, out: &mut Commands) {
+        if self.room.is_tight(self.slots.pages()) {
+            self.give_slot_up(id, out);
+        } else {
+            self.keeps_slot(id);
+        }
+    }
+
+    /// A folio is mapped, and keeps its slot if it has one.
+    pub(crate) fn keeps_slot(&mut self, id: FolioId) {
+        self.room.held_twice |= self.folios.get(id).slot().is_some();
+    }
+
+    fn give_slot_up(&mut self, id: FolioId, out: &mut Commands) -> bool {
+        let folio = *self.folios.get(id);
+        let Some(slot) = folio.slot() else {
+            return false;
+        };
+        self.folios.get_mut(id).set_slot(None);
+        self.drop_slot_pages(slot, folio.order.pages().0, out);
+        true
+    }
+
+    /// Slots of what is mapped are given up, as many as a batch has room for. Whether there were any, or some may be.
+    pub(crate) fn give_slots_up(&mut self, out: &mut Commands) -> bool {
+        if !self.room.full {
+            return false;
+        }
+        if self.room.sweep == 0 && std::mem::take(&mut self.room.held_twice) {
+            self.room.sweep = self.folios.made();
+        }
+        let mut gave = false;
+        for _ in 0..SLOT_SWEEP {
+            if self.room.sweep == 0 || out.room() <= ANSWER_COMMANDS {
+                break;
+            }
+            self.room.sweep -= 1;
+            let id = FolioId(self.room.sweep);
+            let folio = self.folios.get(id);
+            if folio.state == State::Resident && !folio.is_in_file() {
+                gave |= self.give_slot_up(id, out);
+            }
+        }
+        gave || self.room.sweep > 0
+    }
+
+    /// Whether a store that takes nothing leaves no other way than to serve a fault of `scope` above the limit.
+    pub(crate) fn store_ends_it(&mut self, scope: GroupId, out: &mut Commands) -> bool {
+        if !self.store_blocked || self.releasing > 0 {
+            return false;
+        }
+        let below = |vec| self.groups.is_below(self.lru.group(vec), scope);
+        let may_leave = |(vec, lists): (VecId, &Lruvec)| below(vec) && lists.unchanged() > 0;
+        !self.lru.iter().any(may_leave) && !self.give_slots_up(out)
+    }
+
+    /// Mapped folios that have a slot, for checks: none while the store is full and a fault goes above the limit.
+    #[must_use]
+    pub fn held_twice(&self) -> usize {
+        let twice = |folio: &Folio| {
+            folio.state == State::Resident && !folio.is_in_file() && folio.slot().is_some()
+        };
+        self.folios.iter().filter(|(_, folio)| twice(folio)).count()
+    }
+
+    /// Whether the store refused for want of room, and has not been asked since.
+    #[must_use]
+    pub fn store_full(&self) -> bool {
+        self.room.full
+    }
+}

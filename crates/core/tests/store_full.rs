@@ -1,0 +1,188 @@
+//! A full store is used before memory goes above the limit: decision by decision.
+//!
+//! Found by trying: 111 MiB were written to and read in a file system with room for 99, in a budget that would have
+//! held the rest, and all of it ended in memory. What was read kept its slot, what was written to found no second one,
+//! and room that came was noticed once a second.
+
+mod common;
+
+use common::{Driven, NEW};
+use millpond_core::gather::Gather;
+use millpond_core::limits::MIN_LIMIT_PAGES;
+use millpond_core::{
+    Access, Command, Commands, Config, Core, Event, LEAF_PAGES, Order, Outcome, PageCount,
+    PageIndex, PageRange, PageState, Reclaimer, Reply,
+};
+
+/// What comes in has a place of its own, and what leaves is in both for a moment.
+const RESERVE: u32 = 32;
+
+/// A core before a store with room for so many pages. All that is saved was written to since it came in.
+struct Tight {
+    core: Core,
+    room: u32,
+    events: u32,
+}
+
+impl Driven for Tight {
+    fn core(&mut self) -> &mut Core {
+        &mut self.core
+    }
+
+    /// The whole state is checked now and then, as histories are long.
+    fn hold(&mut self, event: Event) -> (Reply, Commands) {
+        let mut out = Commands::new();
+        let reply = self.core.handle(event, &mut out);
+        self.events += 1;
+        if self.events.is_multiple_of(500) {
+            self.core.check().unwrap();
+        }
+        (reply, out)
+    }
+
+    fn give_back(&mut self, gather: &mut Gather) -> Option<PageRange> {
+        let wake = self.core.gathered(gather);
+        gather.clear();
+        wake
+    }
+}
+
+impl Tight {
+    fn new(room: u32) -> Self {
+        let config = Config::new(PageCount(32 * LEAF_PAGES), PageCount(MIN_LIMIT_PAGES));
+        let core = Core::new(config).unwrap();
+        Self {
+            core,
+            room,
+            events: 0,
+        }
+    }
+
+    /// Carries commands out.
+    fn answer(&mut self, commands: Vec<Command>) {
+        for command in commands {
+            let more = match command {
+                Command::Save { folio, .. } => {
+                    let held = self.core.slots_in_use();
+                    // The slot that is being saved to is in use, too.
+                    match held <= self.room {
+                        true => self.tell(folio, Outcome::Stored),
+                        false => self.tell(folio, Outcome::StoreFull),
+                    }
+                }
+                Command::TakeOut { folio, .. } => self.tell(folio, Outcome::TakenOut),
+                Command::Load { folio, .. }
+                | Command::Zero { folio, .. }
+                | Command::Rescue { folio, .. } => self.tell(folio, NEW),
+                other => {
+                    self.work(vec![other]);
+                    continue;
+                }
+            };
+            self.answer(more);
+        }
+    }
+
+    /// Writes to a page, reclaiming as long as that takes.
+    fn write(&mut self, page: PageIndex) {
+        for _ in 0..1000 {
+            let (reply, commands) = self.fault(page);
+            self.answer(commands);
+            let Reply::Reclaim { pages } = reply else {
+                return;
+            };
+            let by = Reclaimer::Direct;
+            let pages = PageCount(pages.0.max(64));
+            let (reply, commands) = self.send(Event::Reclaim { pages, by });
+            assert_eq!(reply, Reply::Done);
+            self.answer(commands);
+        }
+        panic!("{page} is reclaimed for, for ever");
+    }
+
+    fn fault(&mut self, page: PageIndex) -> (Reply, Vec<Command>) {
+        let (access, max_order) = (Access::Write, Order::MAX);
+        self.send(Event::Fault {
+            page,
+            access,
+            max_order,
+        })
+    }
+
+    fn region(&mut self, pages: u32) -> PageRange {
+        self.create(pages, 0).1
+    }
+
+    fn over(&self) -> u64 {
+        self.core.stats().over_limit
+    }
+}
+
+/// Three times round a region that memory and store just hold together.
+#[test]
+fn what_memory_and_store_hold_together_stays_within_the_limit() {
+    let room = MIN_LIMIT_PAGES / 2;
+    let mut tight = Tight::new(room);
+    let pages = MIN_LIMIT_PAGES + room - RESERVE;
+    let range = tight.region(pages);
+    for round in 0..3 {
+        for page in range.pages() {
+            tight.write(page);
+            assert_eq!(tight.over(), 0, "round {round}, {page} of {range}");
+        }
+    }
+    assert!(tight.core.stats().store_failed > 0, "it was never full");
+}
+
+/// Of what neither holds nothing but the rest is above the limit.
+#[test]
+fn what_neither_holds_is_all_that_is_above_the_limit() {
+    let room = MIN_LIMIT_PAGES / 2;
+    let excess = 100;
+    let mut tight = Tight::new(room);
+    let range = tight.region(MIN_LIMIT_PAGES + room + excess);
+    let mut most = 0;
+    for _ in 0..3 {
+        for page in range.pages() {
+            tight.write(page);
+            let stats = tight.core.stats();
+            most = most.max(stats.nr_mapped + stats.nr_limbo);
+        }
+    }
+    let over = most - u64::from(MIN_LIMIT_PAGES);
+    assert!(over >= u64::from(excess), "{over} pages over, of {excess}");
+    assert!(
+        over <= u64::from(excess) + 64,
+        "{over} pages over, of {excess}"
+    );
+    assert_eq!(tight.core.held_twice(), 0);
+}
+
+/// What is mapped and in the store gives its slot up for what is in neither.
+#[test]
+fn slots_of_what_is_mapped_are_given_up_before_the_limit_is_exceeded() {
+    let half = MIN_LIMIT_PAGES / 2;
+    let mut tight = Tight::new(half);
+    let old = tight.region(half - RESERVE);
+    let new = tight.region(MIN_LIMIT_PAGES);
+    for page in old.pages().chain(new.pages()) {
+        tight.write(page);
+    }
+    // The old half comes in with its slots, as far as it fits beside the store's refusals.
+    for page in old.pages() {
+        tight.write(page);
+    }
+    assert_eq!(tight.over(), 0);
+    for page in new.pages() {
+        tight.write(page);
+    }
+    assert_eq!(tight.over(), 0);
+    let swapped = |range: PageRange| {
+        let state = |page| tight.core.page_state(page);
+        range
+            .pages()
+            .filter(|&page| state(page) == PageState::Swapped)
+            .count()
+    };
+    assert!(swapped(old) + swapped(new) > 0);
+}

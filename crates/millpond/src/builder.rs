@@ -168,6 +168,9 @@ pub struct ManagerBuilder {
     publish: Option<String>,
     recording: Option<Recording>,
     fake_nodes: Option<u8>,
+    /// A test's own store.
+    #[cfg(test)]
+    pub(crate) test_store: Option<fn() -> Box<dyn Store>>,
 }
 
 impl Default for ManagerBuilder {
@@ -190,6 +193,8 @@ impl Default for ManagerBuilder {
             publish: None,
             recording: None,
             fake_nodes: None,
+            #[cfg(test)]
+            test_store: None,
         }
     }
 }
@@ -455,6 +460,10 @@ impl ManagerBuilder {
 
     /// A machine without a disk to write to is no reason not to start, unless a file was asked for.
     fn open_store(&self, kind: &StoreKind, ram: u64) -> Result<Box<dyn Store>, StoreError> {
+        #[cfg(test)]
+        if let Some(make) = self.test_store {
+            return Ok(make());
+        }
         match kind.open(ram, self.charge, self.encrypt) {
             Err(error) if self.store.is_none() => {
                 eprintln!(

@@ -207,6 +207,8 @@ pub(crate) struct Lruvec {
     /// Folios in limbo that may leave without a write, as far as is known: what a store that takes nothing does not
     /// keep there.
     unchanged: u32,
+    /// Folios that must stay and are pinned by nobody: time may change that.
+    immovable: u32,
     /// How far reclaim on behalf of the group at each depth above it has put it forward; see `group.rs`.
     pub(crate) clocks: [u64; MAX_GROUP_DEPTH],
     pub(crate) workingset: Workingset,
@@ -224,6 +226,7 @@ impl Lruvec {
             lazy_limbo: 0,
             refusals: 0,
             unchanged: 0,
+            immovable: 0,
             clocks: [0; MAX_GROUP_DEPTH],
             workingset: Workingset::new(),
         }
@@ -257,6 +260,11 @@ impl Lruvec {
     /// Folios in limbo that may leave without a write, as far as is known.
     pub(crate) fn unchanged(&self) -> u32 {
         self.unchanged
+    }
+
+    /// Folios that must stay and are pinned by nobody.
+    pub(crate) fn immovable(&self) -> u32 {
+        self.immovable
     }
 
     /// Pages on all of its lists.
@@ -508,6 +516,7 @@ impl Lruvecs {
                 lists.sizes[kind] -= folio.order.pages().0;
             }
             lists.unchanged -= u32::from(is_unchanged(folio, name));
+            lists.immovable -= u32::from(is_immovable(folio, name));
             lists.list_mut(name, kind, part).remove(folios, id);
         }
         name
@@ -528,11 +537,12 @@ impl Lruvecs {
         let (kind, part) = place_of(folio, name);
         self.totals[name as usize][kind] += folio.order.pages().0;
         let pages = folio.order.pages().0;
-        let unchanged = is_unchanged(folio, name);
+        let (unchanged, immovable) = (is_unchanged(folio, name), is_immovable(folio, name));
         let vec = self.of(folios.get(id));
         let lists = self.get_mut(vec);
         lists.pages += pages;
         lists.unchanged += u32::from(unchanged);
+        lists.immovable += u32::from(immovable);
         if is_evictable(name) {
             lists.sizes[kind] += pages;
         }
@@ -543,6 +553,11 @@ impl Lruvecs {
 /// Whether a folio on this list waits in limbo, and may leave without a write.
 fn is_unchanged(folio: &Folio, name: ListName) -> bool {
     matches!(name, ListName::Limbo | ListName::LimboActive) && !folio.must_be_written()
+}
+
+/// Whether a folio on this list must stay for another reason than a pin.
+fn is_immovable(folio: &Folio, name: ListName) -> bool {
+    name == ListName::Unevictable && folio.pins == 0
 }
 
 /// Kind and part of the list of a name. What waits for its turn to be dropped has one order, and what cannot be

@@ -84,6 +84,15 @@ impl Core {
                 "{vec:?} counts {} pages, has {all}",
                 lists.pages()
             );
+            let waits = |(_, folio): &(FolioId, &Folio)| {
+                folio.list == ListName::Unevictable && folio.pins == 0 && self.lru.of(folio) == vec
+            };
+            let immovable = self.folios.iter().filter(waits).count();
+            ensure!(
+                immovable == lists.immovable() as usize,
+                "{vec:?} counts {} immovable folios, has {immovable}",
+                lists.immovable()
+            );
             let limbo = [ListName::Limbo, ListName::LimboActive];
             let may_go = |(_, folio): &(FolioId, &Folio)| {
                 limbo.contains(&folio.list) && !folio.must_be_written() && self.lru.of(folio) == vec

@@ -102,13 +102,16 @@ impl Core {
         for vec in self.lru.ids() {
             self.lru.get_mut(vec).refusals = 0;
             for _ in 0..LOOK_AGAIN {
+                if self.lru.get(vec).immovable() == 0 {
+                    break;
+                }
                 let Some(id) = self.lru.get(vec).oldest_unevictable() else {
                     break;
                 };
                 self.lru.make_youngest(&mut self.folios, id);
-                let folio = self.folios.get_mut(id);
-                if folio.pins == 0 && std::mem::take(&mut folio.immovable) {
+                if self.folios.get(id).pins == 0 {
                     self.unlist(id);
+                    self.folios.get_mut(id).immovable = false;
                     let age = self.lruvec_of(id).workingset.now();
                     self.folios.get_mut(id).age = age;
                     self.list(id, ListName::Inactive);

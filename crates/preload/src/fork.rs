@@ -22,7 +22,7 @@ use crate::signals::Blocked;
 use crate::stack_switch::on_safe_stack;
 use crate::vma::{self, Kind, PAGE};
 use crate::{
-    descriptors, exit, init, internal_alloc, linker, mremap, raw, record, report, space,
+    descriptors, exit, init, internal_alloc, linker, mremap, raw, record, report, rights, space,
     stack_switch, threads,
 };
 use core::cell::UnsafeCell;
@@ -293,6 +293,7 @@ extern "C" fn in_child() {
 fn child(unlock_streams: bool) {
     let Some(space) = space::get() else { return };
     stack_switch::after_fork_in_child();
+    rights::after_fork_in_child();
     on_safe_stack(move || {
         internal_alloc::unlock_after_fork();
         threads::forget_service();

@@ -4,7 +4,9 @@
 //! number), before jemalloc's own. Until it has ended, allocations come from the internal allocator.
 
 use crate::settings::{self, Settings, Store, strings};
-use crate::{descriptors, dlopen, exit, fork, jemalloc, raw, record, report, space, vma};
+use crate::{
+    descriptors, dlopen, exit, fork, jemalloc, raw, record, report, rights, space, unmanaged, vma,
+};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU8, Ordering::*};
 use millpond::space::SpaceOptions;
@@ -65,28 +67,43 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
     millpond_mmu::panics::hook_all();
     // SAFETY: the dynamic linker passes the environment block to constructors.
     let settings = Settings::parse(unsafe { strings(environment) });
+    rights::find();
     let result = dlopen::find()
         .and(settings)
         .and_then(|settings| match settings.ram {
-            Some(ram) => start(&settings, ram),
-            None => start_passive(),
+            Some(ram) => start(&settings, ram, environment),
+            None => start_passive(
+                "MILLPOND_RAM is not set; running without a budget (use `millpond run`)",
+            ),
         });
     if let Err(error) = result {
         exit::fail(&format!("millpond: {error}"));
     }
 }
 
-fn start_passive() -> Result<(), String> {
-    raw::complain(
-        "millpond: MILLPOND_RAM is not set; running without a budget (use `millpond run`)\n",
-    );
+fn start_passive(why: &str) -> Result<(), String> {
+    raw::complain(&format!("millpond: {why}\n"));
     jemalloc::start(processors(), None)?;
     PHASE.store(PASSIVE, Release);
     Ok(())
 }
 
-fn start(settings: &Settings, ram: u64) -> Result<(), String> {
-    let space = starting(|| create(settings, ram))?;
+fn start(settings: &Settings, ram: u64, environment: *const *const c_char) -> Result<(), String> {
+    let space = match starting(|| create(settings, ram)) {
+        Ok(space) => space,
+        Err(error) if unmanaged::is_below(settings, &error) => {
+            // SAFETY: the block that the dynamic linker passed, in a process of one thread.
+            unsafe { unmanaged::leave_library_out(environment.cast_mut()) };
+            return start_passive(&unmanaged::explanation(&program_name(), &error));
+        }
+        Err(error) if is_of_the_machine(&error) => {
+            return Err(format!(
+                "{error}; `millpond doctor` says what this machine lacks"
+            ));
+        }
+        Err(error) => return Err(error.to_string()),
+    };
+    rights::follow_program();
     space::set(space);
     descriptors::learn(space);
     vma::begin(space);
@@ -126,7 +143,7 @@ fn space_len() -> usize {
     share.clamp(MIN_SPACE, SPACE) & !(vma::LEAF - 1)
 }
 
-fn create(settings: &Settings, ram: u64) -> Result<&'static space::Space, String> {
+fn create(settings: &Settings, ram: u64) -> Result<&'static space::Space, BuildError> {
     let file = |path: Option<PathBuf>| StoreKind::File {
         path,
         max_bytes: None,
@@ -152,7 +169,7 @@ fn create(settings: &Settings, ram: u64) -> Result<&'static space::Space, String
             .as_ref()
             .map(|record| record::recording(record.window)),
     };
-    let created = match space::Space::create(options.clone()) {
+    match space::Space::create(options.clone()) {
         // A container without a disk to write to is no reason not to start: compressed RAM needs none.
         Err(BuildError::Store(error)) if settings.store == Store::Auto => {
             raw::complain(&format!(
@@ -162,11 +179,7 @@ fn create(settings: &Settings, ram: u64) -> Result<&'static space::Space, String
             space::Space::create(SpaceOptions { store, ..options })
         }
         created => created,
-    };
-    created.map_err(|error| match is_of_the_machine(&error) {
-        true => format!("{error}; `millpond doctor` says what this machine lacks"),
-        false => error.to_string(),
-    })
+    }
 }
 
 /// Whether the machine, or what it lets this user do, is what a start has failed by: then `millpond doctor` has more.

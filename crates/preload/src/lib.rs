@@ -6,12 +6,12 @@
 //!
 //! | concern | file |
 //! | --- | --- |
-//! | start, phases | `init`, `settings` |
+//! | start, phases; programs that may not have their memory managed | `init`, `settings`, `unmanaged` |
 //! | allocation: whose a block is, the exports, jemalloc's hooks and what it keeps, our own allocator | `owner`, `malloc`, `realloc`, `mallocx`, `jemalloc`, `decay`, `internal_alloc`, `linker`, `mallinfo` |
 //! | mappings: the account, and each call | `vma`, `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `process_madvise`, `brk`, `mlock`, `ask` |
 //! | pages that the kernel would refer to: pipes, sockets | `references` |
 //! | libraries that are loaded later | `dlopen` |
-//! | processes and threads | `fork`, `threads`, `exit`, `report` |
+//! | processes and threads, their rights | `fork`, `threads`, `rights`, `exit`, `report` |
 //! | what makes locks safe here | `lock`, `signals`, `stack_switch`, `raw` |
 //!
 //! Exported symbols exist in the shared library only; the unit tests are built without them, because a test program
@@ -53,11 +53,13 @@ mod realloc;
 mod record;
 mod references;
 mod report;
+mod rights;
 mod settings;
 mod signals;
 mod space;
 mod stack_switch;
 mod threads;
+mod unmanaged;
 mod vma;
 
 /// Zero, or -1 with `errno` set.

@@ -39,6 +39,11 @@ impl RawLock {
         }
     }
 
+    /// Makes the lock free, in a new child that does not have the thread that may hold it.
+    pub fn reset(&self) {
+        self.0.store(FREE, Release);
+    }
+
     /// Releases the lock. Only the holder may call this, or, in a new child process, the thread that held it when it
     /// was forked.
     pub fn unlock(&self) {

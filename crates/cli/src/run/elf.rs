@@ -3,16 +3,16 @@
 //! Millpond enters a program through `LD_PRELOAD`, which only glibc's dynamic loader reads. A static program has no
 //! loader, musl's loader would load a library built for another libc and crash, a program of another word size gets a
 //! warning and runs without the library, and for a program that gains rights (set-uid, set-gid, capabilities of its
-//! file) the loader ignores the variable. In each of these cases the program would run *without its budget and without
+//! file) the loader ignores the variable; `su` that root starts gains none. In each of these cases the program would run *without its budget and without
 //! a word*. Hence its file is read before it is started.
 
 use object::read::ReadCache;
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, elf};
 use std::ffi::CString;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 #[cfg(target_arch = "x86_64")]
@@ -53,7 +53,8 @@ pub enum Unfit {
     Damaged(&'static str),
     /// Runs with its owner's rights.
     #[error(
-        "it is set-uid, and the loader ignores LD_PRELOAD for such programs; use a copy without that bit (chmod u-s)"
+        "it is set-uid, and the loader ignores LD_PRELOAD for such programs; put `millpond run` behind it (as in `sudo \
+         millpond run`), or use a copy without that bit (chmod u-s)"
     )]
     SetUid,
     /// Runs with its group's rights.
@@ -111,13 +112,11 @@ fn script(line: &[u8]) -> Kind {
 }
 
 fn privileged(path: &Path, file: &File) -> io::Result<Option<Unfit>> {
-    let mode = file.metadata()?.permissions().mode();
-    if mode & libc::S_ISUID != 0 {
-        return Ok(Some(Unfit::SetUid));
-    }
-    // Set-gid without the group's execute bit means mandatory locking, not other rights.
-    if mode & libc::S_ISGID != 0 && mode & libc::S_IXGRP != 0 {
-        return Ok(Some(Unfit::SetGid));
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    let unfit = gains(&file.metadata()?, user.as_raw(), group.as_raw());
+    // Root has them all already.
+    if unfit.is_some() || rustix::process::getuid().is_root() {
+        return Ok(unfit);
     }
     let name = CString::new(path.as_os_str().as_encoded_bytes()).map_err(io::Error::other)?;
     let mut value = [0u8; 64];
@@ -127,6 +126,17 @@ fn privileged(path: &Path, file: &File) -> io::Result<Option<Unfit>> {
             _ => None,
         },
     )
+}
+
+/// What a user gains by the owner or the group of a file.
+fn gains(file: &Metadata, user: u32, group: u32) -> Option<Unfit> {
+    let mode = file.mode();
+    if mode & libc::S_ISUID != 0 && file.uid() != user {
+        return Some(Unfit::SetUid);
+    }
+    // Set-gid without the group's execute bit means mandatory locking, not other rights.
+    let is_set_gid = mode & libc::S_ISGID != 0 && mode & libc::S_IXGRP != 0;
+    (is_set_gid && file.gid() != group).then_some(Unfit::SetGid)
 }
 
 fn header(head: &[u8], file: File) -> Result<(), Unfit> {
@@ -171,5 +181,30 @@ fn glibc_loader(loader: &[u8]) -> Result<(), Unfit> {
         Err(Unfit::ForeignLoader(
             String::from_utf8_lossy(loader).into_owned(),
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// `millpond run su` was refused to root as well, for whom the loader takes the variable.
+    #[test]
+    fn a_file_gives_rights_to_those_who_do_not_have_them() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let seen = |mode: u32, more_users: u32, more_groups: u32| {
+            file.as_file()
+                .set_permissions(PermissionsExt::from_mode(mode))
+                .unwrap();
+            let file = file.as_file().metadata().unwrap();
+            gains(&file, file.uid() + more_users, file.gid() + more_groups)
+        };
+        assert_eq!(seen(0o4755, 1, 0), Some(Unfit::SetUid));
+        assert_eq!(seen(0o4755, 0, 1), None);
+        assert_eq!(seen(0o2755, 0, 1), Some(Unfit::SetGid));
+        assert_eq!(seen(0o2755, 1, 0), None);
+        assert_eq!(seen(0o2745, 1, 1), None);
+        assert_eq!(seen(0o755, 1, 1), None);
     }
 }

@@ -1,0 +1,163 @@
+//! Programs below a run that may not have their memory managed.
+//!
+//! What the user started is refused before it starts when it cannot be managed. What that starts in turn is another
+//! matter: `su`, `runuser`, `setpriv` and daemons become somebody else and then run a program, as whom the kernel
+//! refuses userfaultfd, and `/dev/userfaultfd` is closed. To end such a program would break a script that works without
+//! us. So it runs as it would natively, with one line that says that it has no budget; the programs that *it* starts
+//! could not be managed either, so the library takes itself out of their environment, and they do not say it again.
+//!
+//! Handing the device on to them instead would work, and is not done: whoever was to have fewer rights would get one
+//! that the administrator keeps from him.
+
+use crate::settings::Settings;
+use core::ffi::{CStr, c_char};
+use millpond::BuildError;
+use millpond_board::{Board, BoardError};
+use millpond_mmu::MmuError;
+use rustix::io::Errno;
+
+const VARIABLE: &[u8] = b"LD_PRELOAD=";
+const LIBRARY: &[u8] = b"libmillpond_preload.so";
+
+fn is_refusal(errno: Errno) -> bool {
+    matches!(errno, Errno::PERM | Errno::ACCESS)
+}
+
+/// Whether a start failed for rights that the one who started the run had, and this program does not have.
+pub fn is_below(settings: &Settings, error: &BuildError) -> bool {
+    let Some(board) = &settings.board else {
+        return false;
+    };
+    match error {
+        // The run asked the same of the kernel before it started anything.
+        BuildError::Memory(
+            MmuError::NoUserfaultfd { errno, .. } | MmuError::Open { errno, .. },
+        ) => is_refusal(*errno),
+        // The directory may be one of the other user's, as the board is.
+        BuildError::Store(_) => {
+            matches!(Board::open(board), Err(BoardError::System { errno, .. }) if is_refusal(errno))
+        }
+        _ => false,
+    }
+}
+
+/// The line for the user.
+pub fn explanation(program: &str, error: &BuildError) -> String {
+    let (pid, user) = (
+        rustix::process::getpid().as_raw_nonzero(),
+        rustix::process::geteuid().as_raw(),
+    );
+    format!(
+        "{program} (process {pid}, user {user}) and what it starts run without a budget: {error}"
+    )
+}
+
+/// Takes this library out of the list of those that are to be loaded, in the block that the program and its children
+/// find.
+///
+/// # Safety
+/// `environment` is null or the process's block of variables, which nobody else uses meanwhile.
+pub unsafe fn leave_library_out(environment: *mut *const c_char) {
+    if environment.is_null() {
+        return;
+    }
+    let mut n = 0;
+    loop {
+        // SAFETY: up to the null that ends the block.
+        let place = unsafe { environment.add(n) };
+        // SAFETY: as above.
+        let variable = unsafe { *place };
+        if variable.is_null() {
+            return;
+        }
+        // SAFETY: each entry is a C string.
+        let text = unsafe { CStr::from_ptr(variable) }.to_bytes();
+        let Some(list) = text.strip_prefix(VARIABLE) else {
+            n += 1;
+            continue;
+        };
+        let Some(rest) = without_library(list) else {
+            n += 1;
+            continue;
+        };
+        let kept = list.len() - rest;
+        if rest == 0 {
+            remove(place);
+            continue;
+        }
+        // The name of the variable moves to just before what is left of the list, over the name of the library.
+        // SAFETY: inside the entry, whose bytes are the process's own and writable.
+        let start = unsafe { variable.add(kept).cast_mut() };
+        // SAFETY: as above; the two do not overlap, as the library's name is longer than the variable's.
+        unsafe { core::ptr::copy_nonoverlapping(VARIABLE.as_ptr().cast(), start, VARIABLE.len()) };
+        // SAFETY: as above.
+        unsafe { *place = start };
+        n += 1;
+    }
+}
+
+/// How many bytes of a list are left behind this library, which `millpond run` puts first; `None` when it is not there.
+fn without_library(list: &[u8]) -> Option<usize> {
+    let end = list
+        .iter()
+        .position(|byte| b": ".contains(byte))
+        .unwrap_or(list.len());
+    list[..end]
+        .ends_with(LIBRARY)
+        .then(|| list.len().saturating_sub(end + 1))
+}
+
+/// Moves all entries behind `place` up by one.
+fn remove(mut place: *mut *const c_char) {
+    loop {
+        // SAFETY: the caller's place is in the block, and the null that ends it is the last that is read.
+        let next = unsafe { *place.add(1) };
+        // SAFETY: as above.
+        unsafe { *place = next };
+        if next.is_null() {
+            return;
+        }
+        // SAFETY: as above.
+        place = unsafe { place.add(1) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+
+    fn left(variables: &[&str]) -> Vec<String> {
+        let own: Vec<_> = variables
+            .iter()
+            .map(|text| CString::new(*text).unwrap().into_raw())
+            .collect();
+        let mut block: Vec<*const c_char> = own.iter().map(|text| text.cast_const()).collect();
+        block.push(core::ptr::null());
+        // SAFETY: the block ends with a null, and nobody else has it.
+        unsafe { leave_library_out(block.as_mut_ptr()) };
+        // SAFETY: what is left are parts of the strings, which were never freed.
+        let strings = unsafe { crate::settings::strings(block.as_ptr()) };
+        strings
+            .map(|text| String::from_utf8_lossy(text).into_owned())
+            .collect()
+    }
+
+    #[test]
+    fn only_this_library_goes() {
+        let ours = "LD_PRELOAD=/a path/libmillpond_preload.so";
+        assert_eq!(
+            left(&["A=1", "LD_PRELOAD=/x/libmillpond_preload.so", "B=2"]),
+            ["A=1", "B=2"]
+        );
+        assert_eq!(
+            left(&["LD_PRELOAD=/x/libmillpond_preload.so:b.so c.so"]),
+            ["LD_PRELOAD=b.so c.so"]
+        );
+        assert_eq!(left(&["LD_PRELOAD=other.so"]), ["LD_PRELOAD=other.so"]);
+        assert_eq!(left(&["LD_PRELOAD=/x/libmillpond_preload.so:"]), [""; 0]);
+        // A path that the list cannot name; `millpond run` does not start from there.
+        assert_eq!(left(&[ours]), [ours]);
+        assert_eq!(left(&[]), [""; 0]);
+    }
+}

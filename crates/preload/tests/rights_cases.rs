@@ -1,0 +1,56 @@
+//! Programs under the library that change their user, their group or their capabilities, and what they become.
+//!
+//! As in `fork_cases.rs`: C programs in `tests/c`, whose sources tell their stories.
+
+mod common;
+
+use common::{compile, finish, is_possible, is_right, library, preloaded, seconds};
+use millpond_board::Board;
+
+#[test]
+fn rights_of_one_thread_are_taken_by_all() {
+    is_right("rights_of_one_thread", &[]);
+}
+
+/// Hung two runs of three.
+#[test]
+fn threads_on_managed_stacks_change_their_user() {
+    is_right("racing_rights", &[&seconds()]);
+}
+
+/// As root only, and where the kernel keeps userfaultfd from others.
+#[test]
+fn a_program_that_may_not_be_managed_runs_all_the_same() {
+    if !is_possible() {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root, to give it up");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    // A run has a board, by which the library knows that what it is in was started below one.
+    let (_board, file) = Board::create("test").unwrap();
+    let mut command = preloaded(&compile("becomes_another", directory.path(), &[]));
+    command.args(["/bin/sh", "-c", "echo \"$LD_PRELOAD\"; /bin/echo in"]);
+    command.env("MILLPOND_BOARD", millpond_board::path_of(&file));
+    let output = finish(command);
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    if err.is_empty() {
+        println!("skipped: userfaultfd is everybody's here");
+        assert_eq!(out, format!("{}\nin\n", library().display()));
+        return;
+    }
+    assert_eq!(out, "\nin\n");
+    assert_eq!(err.lines().count(), 1, "said once: {err}");
+    assert!(
+        err.starts_with("millpond: ")
+            && err.contains("user 65534")
+            && err.contains("without a budget"),
+        "{err}"
+    );
+}

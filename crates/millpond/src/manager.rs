@@ -4,6 +4,7 @@ use crate::builder::ManagerBuilder;
 use crate::child::Process;
 use crate::driver::Driver;
 use crate::driver::free::FreeTuning;
+use crate::driver::housekeeping::Others;
 use crate::error::{BuildError, MIN_RAM, RegionError, SetRamError};
 use crate::group::Names;
 use crate::region::Region;
@@ -48,7 +49,7 @@ impl Pond {
         driver.mmu.attach(Arc::clone(&driver) as _)?;
         let refault_cost = driver.lock().refault_cost();
         let housekeeping = driver
-            .start_housekeeping(refault_cost)
+            .start_housekeeping(refault_cost, Others::ByMaker)
             .map_err(BuildError::Thread)?;
         let watch = driver.start_watching().map_err(BuildError::Thread)?;
         Ok(Self {

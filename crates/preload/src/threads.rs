@@ -47,6 +47,9 @@ fn register() {
 /// In a new child: the manager's threads are not there any more.
 pub fn forget_service() {
     SERVICE_COUNT.store(0, Release);
+    for thread in &SERVICE {
+        thread.store(0, Relaxed);
+    }
 }
 
 type Start = extern "C" fn(*mut c_void) -> *mut c_void;
@@ -57,22 +60,19 @@ type PthreadCreate = unsafe extern "C" fn(
     *mut c_void,
 ) -> c_int;
 
-/// What a service thread needs to start; given over in unmanaged memory.
+/// What a service thread needs to start; given over in unmanaged memory, so that its maker need not wait for it. (It
+/// did, awake: a forked child that makes several on a busy machine took ten times as long.)
 struct Beginning {
     start: Start,
     argument: *mut c_void,
-    registered: AtomicUsize,
 }
 
 extern "C" fn begin(beginning: *mut c_void) -> *mut c_void {
-    let beginning = beginning.cast::<Beginning>();
-    // SAFETY: the creating thread keeps the value until `registered` is set.
-    let (start, argument) = unsafe { ((*beginning).start, (*beginning).argument) };
     register();
+    // SAFETY: the creating thread gave the box away. Our own allocator takes it back, as this thread is known now.
+    let Beginning { start, argument } = *unsafe { Box::from_raw(beginning.cast::<Beginning>()) };
     let counted = counted();
     let is_last = counted.is_some_and(|count| count.fetch_sub(1, AcqRel) == 1);
-    // SAFETY: as above; it is not used after this.
-    unsafe { (*beginning).registered.store(1, Release) };
     if is_last {
         // The program's last thread ended while this one, made by another of ours, was still counted.
         // SAFETY: what the C library does when its count comes to nothing.
@@ -122,18 +122,14 @@ pub unsafe extern "C" fn pthread_create(
     argument: *mut c_void,
 ) -> c_int {
     if init::is_starting() || is_service() {
-        let beginning = Beginning {
-            start,
-            argument,
-            registered: AtomicUsize::new(0),
-        };
-        let argument = (&raw const beginning).cast_mut().cast();
+        let beginning = Box::into_raw(Box::new(Beginning { start, argument }));
         // Signals are the program's: its handlers must not run on our threads.
         let _blocked = signals::Blocked::new();
-        // SAFETY: as the caller promised; `beginning` lives until the thread has read it.
-        let result = unsafe { real()(thread, attributes, begin, argument) };
-        while result == 0 && beginning.registered.load(Acquire) == 0 {
-            std::thread::yield_now();
+        // SAFETY: as the caller promised; the box is the thread's.
+        let result = unsafe { real()(thread, attributes, begin, beginning.cast()) };
+        if result != 0 {
+            // SAFETY: there is no thread that took it.
+            drop(unsafe { Box::from_raw(beginning) });
         }
         return result;
     }

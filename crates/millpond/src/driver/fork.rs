@@ -19,6 +19,7 @@
 use super::Driver;
 use super::closed::Closed;
 use super::free::AtRest;
+use super::housekeeping::Others;
 use super::lock::{Held, LocksOf, Rank, Ranked};
 use crate::error::ForkError;
 use crate::signals::SignalsBlocked;
@@ -71,6 +72,24 @@ impl Children {
             next: AtomicU64::new(1),
             alive: Ranked::new(Rank::Figures, [const { None }; MAX_CHILDREN]),
             lifeline: Ranked::new(Rank::Figures, None),
+        }
+    }
+
+    /// Tells the store of children that are gone and of whom the service thread knows nothing yet, so that a program that
+    /// forks one after the other finds a seat for the next.
+    fn collect_young(&self, store: &dyn Store) {
+        let mut gone = [0; MAX_CHILDREN];
+        let mut n = 0;
+        for seat in self.alive.lock().iter_mut() {
+            let Some(child) = seat else { continue };
+            if child.service.is_none() && child.ours.as_ref().is_some_and(hung_up) {
+                gone[n] = child.number;
+                n += 1;
+                *seat = None;
+            }
+        }
+        for number in gone[..n].iter().filter(|&&number| number != 0) {
+            store.child_gone(*number);
         }
     }
 
@@ -183,8 +202,12 @@ impl Driver {
 
     /// Waits until nothing is under way and everything in `resident` is in memory, and holds it so.
     pub(crate) fn before_fork<'a>(self: &'a Arc<Self>, resident: &[PageRange]) -> Hold<'a> {
-        let expected = self.children.expect();
         let quiet = SignalsBlocked::new();
+        {
+            let _inside = self.gate.enter();
+            self.children.collect_young(&*self.store);
+        }
+        let expected = self.children.expect();
         self.wait_for_jobs();
         let housekeeping = self.housekeeping.lock();
         // What cannot be brought in is not in a region, or lost: touching it in the child fails as it would here. It
@@ -249,7 +272,7 @@ impl Hold<'_> {
 
     /// Goes on in the child. The reclaim thread and the fault handler are new.
     ///
-    /// Everything is let go once the account is found right, before the other threads are made: from then on the
+    /// Everything is let go once the account is found right, before the reclaim thread is made: from then on the
     /// handler serves faults, and whatever the C library touches when it makes a thread must not wait for this one.
     ///
     /// # Errors
@@ -282,10 +305,8 @@ impl Hold<'_> {
         drop(_gate);
         drop(_housekeeping);
         driver
-            .start_housekeeping(refault_cost)
+            .start_housekeeping(refault_cost, Others::AtFirstTick)
             .map_err(ForkError::Thread)?;
-        driver.start_watching().map_err(ForkError::Thread)?;
-        driver.start_freeing().map_err(ForkError::Thread)?;
         if child_number.is_none() {
             report::line(format_args!(
                 "too many children at once: the store's file keeps what it would free until they end"

@@ -10,6 +10,7 @@ use super::{Background, Driver, ahead};
 use millpond_core::{Commands, Event, GroupId, PageCount};
 use millpond_mmu::Delivery;
 use millpond_mmu::panics::Ours;
+use millpond_mmu::report;
 use rustix::thread::futex;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
@@ -26,13 +27,26 @@ const TRIM: Duration = Duration::from_millis(20);
 /// How long a store that was full or failing is left alone.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
+/// Who makes the threads that watch for long waits and that free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Others {
+    /// Whoever makes the background thread.
+    ByMaker,
+    /// The background thread.
+    AtFirstTick,
+}
+
 impl Driver {
     /// Starts the thread, with all signals blocked, and waits until it needs nothing of the program's any more. It
     /// takes no ranked lock before that. A child of a fork holds none any more when it starts its own: the C library
     /// may touch absent memory meanwhile. What the core takes a refault to cost, the caller knows.
+    ///
+    /// In the child of a fork the thread makes the others that a process has, at its first tick: most children become
+    /// another program or end before that, and making a thread and waiting for it is most of what a fork takes.
     pub(crate) fn start_housekeeping(
         self: &Arc<Self>,
         refault_cost: u32,
+        others: Others,
     ) -> std::io::Result<JoinHandle<()>> {
         let driver = Arc::clone(self);
         let ready = Arc::new(Barrier::new(2));
@@ -47,7 +61,7 @@ impl Driver {
                 let _ours = Ours::enter();
                 driver.isolate();
                 thread_ready.wait();
-                driver.keep_house(refault_cost);
+                driver.keep_house(refault_cost, others);
             })?;
         ready.wait();
         Ok(thread)
@@ -68,7 +82,7 @@ impl Driver {
         }
     }
 
-    fn keep_house(self: &Arc<Self>, mut refault_cost: RefaultCost) {
+    fn keep_house(self: &Arc<Self>, mut refault_cost: RefaultCost, mut others: Others) {
         let mut last_tick = Instant::now();
         let mut last_retry = Instant::now();
         let mut fruitless = false;
@@ -97,6 +111,9 @@ impl Driver {
                 place.leave(&self.traces);
                 self.share_with_store(&mut store_share);
                 self.tick();
+                if std::mem::replace(&mut others, Others::ByMaker) == Others::AtFirstTick {
+                    self.start_others();
+                }
                 if let Some(sixteenths) = refault_cost.measure(&self.latency) {
                     self.note_store_cost(sixteenths);
                     self.tell(Event::SetRefaultCost { sixteenths });
@@ -106,6 +123,15 @@ impl Driver {
                 last_retry = Instant::now();
                 self.tell(Event::RetryStore);
             }
+        }
+    }
+
+    /// The process goes on without them: the thread that frees gives back itself, and long waits are not named.
+    fn start_others(self: &Arc<Self>) {
+        if let Err(error) = self.start_watching().and_then(|_| self.start_freeing()) {
+            report::line(format_args!(
+                "no thread to free memory in the background, or to watch for long waits ({error}): raise `ulimit -u`"
+            ));
         }
     }
 

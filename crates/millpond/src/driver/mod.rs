@@ -18,7 +18,7 @@ mod freed;
 mod give_back;
 mod governor;
 mod group;
-mod housekeeping;
+pub(crate) mod housekeeping;
 mod kept;
 mod latency;
 mod lazy_free;

@@ -16,6 +16,11 @@
 //! process for a marked thread, and hands every other panic on as it came. A program that sets a hook of its own later
 //! takes ours away; then the guards, which act when a marked thread unwinds, are what is left. The library of `run`
 //! has a standard library to itself, in which every panic is ours ([`hook_all`]).
+//!
+//! *What comes before the hook.* The standard library formats the message first, and allocates for it. Where the
+//! program's allocator waits for the thread that faults, or is interrupted by the fault, the panic is not told, and who
+//! watches for long waits names the fault instead. The library of `run` has an allocator to itself, which a panicking
+//! thread does not wait for (`preload/src/internal_alloc.rs`).
 
 use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::panic::PanicHookInfo;

@@ -109,12 +109,47 @@ static INTERNAL: Internal = Internal {
 };
 
 impl Internal {
-    fn with<R>(&self, work: impl FnOnce(&mut Dlmalloc<Range>) -> R) -> R {
-        self.lock.lock();
+    /// `None` for a thread that panics, when somebody holds the heap for long.
+    fn with<R>(&self, work: impl FnOnce(&mut Dlmalloc<Range>) -> R) -> Option<R> {
+        if !std::thread::panicking() {
+            self.lock.lock();
+        } else if !self.lock.lock_soon() {
+            return None;
+        }
         // SAFETY: the lock is held, and `work` (dlmalloc's own code) does not come back here.
         let result = work(unsafe { &mut *self.heap.get() });
         self.lock.unlock();
-        result
+        Some(result)
+    }
+}
+
+/// What a panicking thread writes its message to when it cannot have the heap. The standard library allocates for the
+/// message before anybody hears of the panic, and whoever holds the heap may wait for the very fault that panicked, or
+/// be the thread itself. The process ends next, and nothing of this is given back.
+struct LastWords(UnsafeCell<[u8; 32 << 10]>);
+
+// SAFETY: each part is handed out once.
+unsafe impl Sync for LastWords {}
+
+static LAST_WORDS: LastWords = LastWords(UnsafeCell::new([0; 32 << 10]));
+static LAST_WORDS_USED: AtomicUsize = AtomicUsize::new(0);
+
+impl LastWords {
+    fn block(&self, layout: Layout) -> *mut u8 {
+        // Room for any alignment that is asked for.
+        let Some(wanted) = layout.size().checked_add(layout.align()) else {
+            return null_mut();
+        };
+        let start = LAST_WORDS_USED.fetch_add(wanted, Relaxed);
+        if start.saturating_add(wanted) > size_of::<Self>() {
+            return null_mut();
+        }
+        let start = self.0.get() as usize + start;
+        start.next_multiple_of(layout.align()) as *mut u8
+    }
+
+    fn owns(&self, block: *mut u8) -> bool {
+        (block as usize).wrapping_sub(self.0.get() as usize) < size_of::<Self>()
     }
 }
 
@@ -142,6 +177,7 @@ unsafe impl GlobalAlloc for Internal {
         } else {
             // SAFETY: dlmalloc takes any size and any power of two.
             self.with(|heap| unsafe { heap.malloc(layout.size(), layout.align()) })
+                .unwrap_or_else(|| LAST_WORDS.block(layout))
         };
         if block.is_null() && crate::init::is_starting() {
             crate::exit::fail_without_memory(layout.size());
@@ -156,16 +192,20 @@ unsafe impl GlobalAlloc for Internal {
         }
         // SAFETY: dlmalloc takes any size and any power of two.
         self.with(|heap| unsafe { heap.calloc(layout.size(), layout.align()) })
+            .unwrap_or_else(|| LAST_WORDS.block(layout))
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        if LAST_WORDS.owns(block) {
+            return;
+        }
         if is_direct(layout) {
             // SAFETY: `alloc` mapped a block of this layout for it alone.
             let _ = unsafe { raw::munmap(block as usize, layout.size()) };
             return;
         }
         // SAFETY: the block is from this heap, by the caller's promise, and was not direct.
-        self.with(|heap| unsafe { heap.free(block, layout.size(), layout.align()) });
+        let _ = self.with(|heap| unsafe { heap.free(block, layout.size(), layout.align()) });
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
@@ -179,10 +219,11 @@ unsafe impl GlobalAlloc for Internal {
                 };
                 moved.map_or(null_mut(), |at| at as *mut u8)
             }
-            (false, false) => {
+            (false, false) if !LAST_WORDS.owns(block) && !std::thread::panicking() => {
                 let (old, align) = (layout.size(), layout.align());
                 // SAFETY: the block is from this heap and has this layout.
                 self.with(|heap| unsafe { heap.realloc(block, old, align, size) })
+                    .unwrap_or(null_mut())
             }
             _ => {
                 // SAFETY: the new block has room for the copied part, and is not the old one.
@@ -213,7 +254,9 @@ pub fn allocate(size: usize, align: usize) -> *mut u8 {
     };
     let _blocked = Blocked::new();
     // SAFETY: any size may be asked for.
-    let start = INTERNAL.with(|heap| unsafe { heap.c_malloc(total) });
+    let start = INTERNAL
+        .with(|heap| unsafe { heap.c_malloc(total) })
+        .unwrap_or(null_mut());
     if start.is_null() {
         return null_mut();
     }
@@ -256,7 +299,7 @@ pub unsafe fn release(block: *mut u8) {
     let start = unsafe { block.cast::<[usize; 2]>().sub(1).read()[0] } as *mut u8;
     let _blocked = Blocked::new();
     // SAFETY: `start` is what dlmalloc gave.
-    INTERNAL.with(|heap| unsafe { heap.c_free(start) });
+    let _ = INTERNAL.with(|heap| unsafe { heap.c_free(start) });
 }
 
 /// Keeps everybody else out until [`unlock_after_fork`], so that a child inherits a heap at rest.
@@ -314,5 +357,41 @@ mod tests {
         let block = vec![0u8; 1 << 30];
         assert!(resident() < before + (64 << 20));
         assert_eq!(block[12_345], 0);
+    }
+
+    /// A panic in the middle of a fault, whose thread or another holds the heap: its message is formatted by the
+    /// standard library, which allocates, and the process hung. The test runs itself once more as the child that panics.
+    #[test]
+    fn a_panic_is_told_while_the_heap_is_held() {
+        use std::os::unix::process::ExitStatusExt;
+        const CHILD: &str = "MILLPOND_TEST_HELD";
+        if std::env::var_os(CHILD).is_some() {
+            millpond_mmu::panics::hook_all();
+            let pages = std::hint::black_box(3);
+            INTERNAL.lock.lock();
+            panic!("lost count of {pages} pages{:1000}", "");
+        }
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "internal_alloc::tests::a_panic_is_told_while_the_heap_is_held",
+            ])
+            .arg("--nocapture")
+            .env(CHILD, "1")
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while child.try_wait().unwrap().is_none() {
+            if std::time::Instant::now() > end {
+                child.kill().unwrap();
+                panic!("the child hangs");
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{text}");
+        assert!(text.contains("lost count of 3 pages"), "{text}");
     }
 }

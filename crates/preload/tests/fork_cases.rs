@@ -44,3 +44,9 @@ fn a_server_forks_with_nearly_all_descriptors_open() {
 fn a_server_forks_without_a_descriptor_left() {
     is_right("fork_full_descriptors", &["all"]);
 }
+
+/// The store's file kept what it would free for children that were gone, and each said so.
+#[test]
+fn children_one_after_the_other_are_not_too_many() {
+    is_right("fork_in_a_loop", &[]);
+}

@@ -499,6 +499,8 @@ impl Driver {
         let _quiet = SignalsBlocked::new();
         let mut turns = Turns::new();
         loop {
+            #[cfg(test)]
+            super::provoke::here(super::provoke::Kind::Freer);
             let mut queue = self.freer.lock();
             let job = loop {
                 let wanted = self.freer.workers.load(Ordering::Relaxed).max(1);

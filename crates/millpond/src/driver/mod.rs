@@ -26,6 +26,8 @@ pub(crate) mod lock;
 pub(crate) mod operate;
 mod place;
 pub(crate) mod prefetch;
+#[cfg(test)]
+mod provoke;
 mod reclaim;
 pub(crate) mod record;
 mod refault_cost;

@@ -102,6 +102,8 @@ pub(crate) fn ask(driver: &Arc<Driver>, range: PageRange) -> Result<(), Prefetch
             .spawn(move || {
                 let _ours = Ours::enter();
                 while let Some(range) = worker.prefetcher.next() {
+                    #[cfg(test)]
+                    super::provoke::here(super::provoke::Kind::Prefetcher);
                     worker.fetch(range);
                     worker.prefetcher.let_go();
                 }

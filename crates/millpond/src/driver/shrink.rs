@@ -242,6 +242,8 @@ impl Driver {
                 return;
             }
             let _ = futex::wait(&self.shrinkers.pokes, futex::Flags::PRIVATE, seen, None);
+            #[cfg(test)]
+            super::provoke::here(super::provoke::Kind::Shrinker);
             let all = lock(&self.shrinkers.all).clone();
             for shrinker in all {
                 self.call(&shrinker);

@@ -149,6 +149,8 @@ impl Driver {
         };
         while self.watchdog.stop.load(SeqCst) == 0 {
             let _ = futex::wait(&self.watchdog.stop, futex::Flags::PRIVATE, 0, Some(&limit));
+            #[cfg(test)]
+            super::provoke::here(super::provoke::Kind::Watchdog);
             let now = self.watchdog.now();
             for slot in &self.watchdog.slots {
                 self.look_at(slot, now);

@@ -1,0 +1,26 @@
+/* 400 children, one after the other, faster than the manager looks for those that are gone. What each has is right. */
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LEN (8u << 20)
+
+int main(void)
+{
+    unsigned *memory = malloc(LEN);
+    for (size_t i = 0; i < LEN / sizeof *memory; i++)
+        memory[i] = i * 2654435761u;
+    for (unsigned child = 0; child < 400; child++) {
+        pid_t pid = fork();
+        if (!pid) {
+            for (size_t i = child; i < LEN / sizeof *memory; i += 65536)
+                if (memory[i] != i * 2654435761u)
+                    _exit(1);
+            _exit(0);
+        }
+        int status;
+        if (waitpid(pid, &status, 0) != pid || status)
+            return 1;
+    }
+    return 0;
+}

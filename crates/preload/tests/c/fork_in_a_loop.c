@@ -8,12 +8,12 @@
 int main(void)
 {
     unsigned *memory = malloc(LEN);
-    for (size_t i = 0; i < LEN / sizeof *memory; i++)
+    for (unsigned i = 0; i < LEN / sizeof *memory; i++)
         memory[i] = i * 2654435761u;
     for (unsigned child = 0; child < 400; child++) {
         pid_t pid = fork();
         if (!pid) {
-            for (size_t i = child; i < LEN / sizeof *memory; i += 65536)
+            for (unsigned i = child; i < LEN / sizeof *memory; i += 65536)
                 if (memory[i] != i * 2654435761u)
                     _exit(1);
             _exit(0);

@@ -15,7 +15,8 @@ array that lies in one, or a view of it. Sizes are bytes, or texts such as "512M
 is a subclass of `Error`.
 
 A forked child has none of its parent's ponds: calls raise `Forked`, inherited arrays can be deleted
-but not read, and the child may open a pond of its own.
+but not read (that ends the child, with a line on standard error), and the child may open a pond of
+its own.
 """
 
 from __future__ import annotations

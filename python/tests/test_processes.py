@@ -2,7 +2,9 @@
 
 import gc
 import multiprocessing
+import os
 import signal
+import tempfile
 import threading
 import unittest
 import warnings
@@ -149,8 +151,37 @@ class Forks(PondCase):
 
     def test_a_touch_ends_the_child(self):
         numbers = self.pond.full(MIB, 7, np.uint8)
-        self.assertIn(in_child(lambda: numbers[0]), (-signal.SIGSEGV, -signal.SIGBUS))
+        with tempfile.TemporaryFile() as said:
+
+            def act():
+                os.dup2(said.fileno(), 2)
+                numbers[0]
+
+            self.assertEqual(in_child(act), -signal.SIGABRT)
+            said.seek(0)
+            self.assertRegex(said.read().decode(), "^millpond: .* before the fork.*\n$")
         self.assertTrue((numbers == 7).all())
+
+    def test_a_pool_of_processes_that_touch_ends(self):
+        # It is multiprocessing.Pool that starts workers anew for ever; each of them says why it ends.
+        ended = python(
+            """
+import concurrent.futures, multiprocessing, warnings, numpy, millpond
+warnings.simplefilter("ignore", DeprecationWarning)
+numbers = millpond.Pond("16M").full(1000, 7.0)
+def total(_):
+    return numbers.sum()
+context = multiprocessing.get_context("fork")
+with concurrent.futures.ProcessPoolExecutor(2, context) as pool:
+    try:
+        list(pool.map(total, range(4)))
+    except concurrent.futures.process.BrokenProcessPool:
+        print("broken")
+assert numbers.sum() == 7000
+"""
+        )
+        self.assertEqual((ended.returncode, ended.stdout), (0, "broken\n"), ended.stderr)
+        self.assertIn("millpond: this process, forked from one that has a manager", ended.stderr)
 
     def test_multiprocessing(self):
         numbers = self.pond.full(MIB, 7, np.uint8)

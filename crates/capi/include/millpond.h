@@ -32,7 +32,7 @@
  *   `.delivery = "handler"` a thread of the pond's resolves faults instead: each takes longer, and none of this is
  *   asked.
  * - A child of fork() has none of the pond: its calls return MILLPOND_FORKED, what it frees stays its parent's, and a
- *   touch of a region ends it. It may open a pond of its own.
+ *   touch of a region ends it by SIGABRT, with a line on standard error. It may open a pond of its own.
  * - If the store cannot give a page back, it is lost, and a touch of it raises SIGBUS; `millpond_region_populate`
  *   finds out without. It never reads as zeros.
  */

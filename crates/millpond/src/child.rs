@@ -5,7 +5,8 @@
 //! managed, and what is asked of a userfaultfd is done to the process that opened it. So a child must not ask.
 //!
 //! Values of the parent's are dropped there without a word, as a garbage collector or the end of a scope may do at any
-//! time: the parent still has what they stand for. Calls panic, since a touch of the memory ends the child, too.
+//! time: the parent still has what they stand for. Calls panic, since a touch of the memory ends the child, too: by
+//! SIGABRT and with a line that says what it was, for which an empty file lies in its place (`mmu/src/orphans.rs`).
 //! Addresses can be asked for: they say nothing about what is there. A manager that the child builds itself is like any
 //! other, and may lie where its parent's did: so the child's faults are nobody's until it has one.
 //!

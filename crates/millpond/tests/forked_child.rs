@@ -8,6 +8,8 @@ mod common;
 
 use common::{MIB, PAGE};
 use millpond::{Delivery, Manager};
+use std::io::{Read, Seek};
+use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What a child did, in its exit status.
@@ -109,4 +111,42 @@ fn a_child_may_have_a_manager_of_its_own() {
     });
     assert_eq!(status, DONE);
     assert!(region.as_slice().iter().all(|&byte| byte == 7));
+}
+
+/// A touch was SIGSEGV without a word. System calls are refused such memory, as before.
+#[test]
+fn a_child_that_touches_is_told_what_it_touched() {
+    for delivery in [Delivery::InThread, Delivery::Handler] {
+        let Some(manager) = manager(delivery) else {
+            continue;
+        };
+        let mut region = manager.region(MIB).unwrap();
+        region.as_mut_slice().fill(7);
+        let mut said = tempfile::tempfile().unwrap();
+        // SAFETY: the child makes system calls, touches the region and ends.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: both descriptors are open, and nobody else's business in the child.
+            unsafe { libc::dup2(said.as_raw_fd(), 2) };
+            let at = region.as_slice().as_ptr();
+            // SAFETY: the kernel finds no memory there, or copies what it finds.
+            let written = unsafe { libc::write(2, at.cast(), 1) };
+            // SAFETY: ends the process, here or by the touch, which is what is tested.
+            unsafe { libc::_exit(i32::from(written == 1 || at.read_volatile() == 7)) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child, and writes to `status`.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        let mut text = String::new();
+        said.rewind().unwrap();
+        said.read_to_string(&mut text).unwrap();
+        let by_abort = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT;
+        assert!(by_abort, "{delivery:?}: {status:#x}, {text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(
+            text.starts_with("millpond: ") && text.contains("before the fork"),
+            "{text}"
+        );
+        assert!(region.as_slice().iter().all(|&byte| byte == 7));
+    }
 }

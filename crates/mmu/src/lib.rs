@@ -19,6 +19,7 @@ pub mod delivery;
 mod error;
 mod isolate;
 mod lease;
+mod orphans;
 pub mod panics;
 mod pool;
 pub mod report;

@@ -1,5 +1,6 @@
 /* A forked child is refused whatever it asks, what it frees stays its parent's, and it may open a pond of its own. */
 #include "check.h"
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,6 +29,27 @@ static int child(millpond *pond, millpond_region *region, millpond_pin *pin, mil
     return 0;
 }
 
+/* A touch was SIGSEGV without a word, and a pool of such children hangs. */
+static void touch(unsigned char *bytes) {
+    char said[1024];
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        dup2(ends[1], 2);
+        _exit(*(volatile unsigned char *)bytes);
+    }
+    close(ends[1]);
+    ssize_t len = read(ends[0], said, sizeof said - 1);
+    close(ends[0]);
+    CHECK(len > 0);
+    said[len] = 0;
+    CHECK(strstr(said, "millpond: ") == said && strstr(said, "before the fork"));
+    int status = -1;
+    CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+
 int main(void) {
     const char *deliveries[] = {"in-thread", "handler"};
     for (int n = 0; n < 2; n++) {
@@ -45,6 +67,7 @@ int main(void) {
             _exit(child(pond, region, pin, group));
         int status = -1;
         CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+        touch(bytes);
         for (size_t at = 0; at < 32 * MIB; at++)
             CHECK(bytes[at] == 7);
         millpond_pin_free(pin);

@@ -32,6 +32,7 @@ use millpond_core::{Access, PAGE_SHIFT, PageIndex};
 
 use super::{FaultSink, Resolution};
 use crate::error::MmuError;
+use crate::orphans;
 use crate::panics::Ours;
 use crate::report;
 use crate::uffd::skip;
@@ -167,7 +168,12 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut
             ));
             pass_on(signal, info, context);
         }
-        None => pass_on(signal, info, context),
+        None => {
+            if code == libc::BUS_ADRERR {
+                orphans::end_at(addr);
+            }
+            pass_on(signal, info, context);
+        }
     }
     // SAFETY: as above.
     unsafe { *errno = saved };
@@ -255,6 +261,16 @@ fn install_handler() -> Result<(), MmuError> {
     let _installing = INSTALLING
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner());
+    install_once()
+}
+
+/// In a new child, which has orphaned memory and one thread. Whoever was installing the handler in the parent is not
+/// there.
+pub(crate) fn handle_orphans() {
+    let _ = install_once();
+}
+
+fn install_once() -> Result<(), MmuError> {
     if INSTALLED.load(SeqCst) {
         return Ok(());
     }

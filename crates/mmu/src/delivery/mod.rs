@@ -14,6 +14,7 @@ pub(crate) mod handler;
 mod in_thread;
 
 pub(crate) use follow::may_be_preferred;
+pub(crate) use in_thread::handle_orphans;
 
 use std::sync::Arc;
 
@@ -87,11 +88,13 @@ enum By {
 }
 
 /// Lets no fault of this process go to a sink of its parent's, in a new child whose addresses may lie where an arena
-/// was that it did not inherit. May be called by a handler of `pthread_atfork`: it stores a few words. Whoever serves
+/// was that it did not inherit. A touch of what it did not inherit ends it with a line.
+/// May be called by a handler of `pthread_atfork`: it stores a few words and makes system calls. Whoever serves
 /// the child, too ([`Uffd::after_fork_in_child`]), attaches again after this.
 pub fn forget_deliveries_in_child() {
     in_thread::forget_all();
     crate::panics::forget_others_in_child();
+    crate::orphans::begin_in_child();
 }
 
 impl Uffd {

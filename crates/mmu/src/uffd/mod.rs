@@ -50,6 +50,7 @@ use crate::bounce::Bounce;
 use crate::delivery::handler::Served;
 use crate::delivery::{Attached, Delivery};
 use crate::error::MmuError;
+use crate::orphans::Known;
 use crate::pool::Pool;
 use crate::reservation::Reservation;
 use crate::staging::Staging;
@@ -106,6 +107,9 @@ pub struct Uffd {
     pidfd: FdCell,
     /// Kept for children that may not open it any more; a child that is served by SIGBUS needs no rights.
     device: FdCell,
+    /// Dropped with the arena, whose place a child should not touch.
+    #[expect(dead_code, reason = "it is there to be dropped")]
+    known: Known,
     delivery: Delivery,
     can_move: bool,
     features: Features,
@@ -148,6 +152,7 @@ impl Uffd {
         let arena = Reservation::new("arena", config.arena.bytes() as usize)?;
         let uffd = Self {
             parts: Parts::new(&arena),
+            known: Known::new(arena.base(), arena.len()),
             arena,
             pool: Pool::new(&config.pool)?,
             zeros: Zeros::new()?,

@@ -1,0 +1,115 @@
+//! Memory that a forked child has not, and a line for the child that touches it.
+//!
+//! An arena is not inherited: a child has nothing that would bring absent pages back. A touch there would be SIGSEGV
+//! without a word, and what people see is a pool of processes that hangs, because its workers die as fast as they are
+//! made. So where an arena was, a new child gets a mapping of an empty file: whoever touches that gets SIGBUS, and our
+//! handler for that says what it was and what to do, and ends the child. It also keeps the place: a manager that the
+//! child builds itself lies elsewhere, so that nobody takes its memory for the parent's.
+//!
+//! A child of a `fork` that was set up again has its arena, and the empty file goes only where nothing is mapped. A
+//! child by the bare system call runs no fork handlers: it gets SIGSEGV.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use rustix::fd::AsFd;
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+
+use crate::delivery::handle_orphans;
+use crate::report;
+
+/// Arenas that are known; a child that touches one that found no room gets SIGSEGV.
+const ARENAS: usize = 64;
+
+struct Place {
+    base: AtomicUsize,
+    len: AtomicUsize,
+    /// An empty file lies there.
+    orphaned: AtomicBool,
+}
+
+static PLACES: [Place; ARENAS] = [const {
+    Place {
+        base: AtomicUsize::new(0),
+        len: AtomicUsize::new(0),
+        orphaned: AtomicBool::new(false),
+    }
+}; ARENAS];
+
+/// An arena is known while the value lives.
+#[derive(Debug)]
+pub(crate) struct Known(Option<&'static AtomicUsize>);
+
+impl Known {
+    /// Notes an arena of this process.
+    pub(crate) fn new(base: usize, len: usize) -> Self {
+        let claim = |place: &&Place| {
+            // The length says that the place is taken, the base that it can be used.
+            let taken = place.len.compare_exchange(0, len, SeqCst, SeqCst).is_ok();
+            if taken {
+                place.base.store(base, SeqCst);
+            }
+            taken
+        };
+        Self(PLACES.iter().find(claim).map(|place| &place.len))
+    }
+}
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        let Some(len) = self.0 else { return };
+        let place = PLACES.iter().find(|place| core::ptr::eq(&place.len, len));
+        // A child does not let go of what it has only the place of.
+        if let Some(place) = place
+            && !place.orphaned.load(SeqCst)
+        {
+            place.base.store(0, SeqCst);
+            place.len.store(0, SeqCst);
+        }
+    }
+}
+
+/// In a new child: an empty file for each arena that it did not inherit. System calls and a few words alone.
+pub(crate) fn begin_in_child() {
+    let known = |place: &&Place| place.base.load(SeqCst) != 0 && !place.orphaned.load(SeqCst);
+    if PLACES.iter().find(known).is_none() {
+        return;
+    }
+    let Ok(empty) = memfd_create(c"millpond-orphan", MemfdFlags::CLOEXEC) else {
+        return;
+    };
+    let mut any = false;
+    for place in PLACES.iter().filter(known) {
+        let (base, len) = (place.base.load(SeqCst), place.len.load(SeqCst));
+        // SAFETY: the mapping goes where nothing is, or nowhere.
+        let mapped = unsafe {
+            mmap(
+                base as *mut c_void,
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::FIXED_NOREPLACE | MapFlags::NORESERVE,
+                empty.as_fd(),
+                0,
+            )
+        };
+        place.orphaned.store(mapped.is_ok(), SeqCst);
+        any |= mapped.is_ok();
+    }
+    if any {
+        handle_orphans();
+    }
+}
+
+/// Ends the process if the address is one that it should not touch. For the handler of SIGBUS.
+pub(crate) fn end_at(addr: usize) {
+    let is_there = |place: &Place| {
+        place.orphaned.load(SeqCst)
+            && addr.wrapping_sub(place.base.load(SeqCst)) < place.len.load(SeqCst)
+    };
+    if PLACES.iter().any(is_there) {
+        report::stop(format_args!(
+            "this process, forked from one that has a manager, touched memory of it at {addr:#x}, which is not \
+             inherited: copy what the child needs before the fork, or start workers by spawn and build a manager there"
+        ));
+    }
+}

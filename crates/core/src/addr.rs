@@ -215,6 +215,27 @@ impl PageRange {
         Self::new(from, PageCount(self.end().0 - from.0))
     }
 
+    /// What is left of the run without `parts`, which are in order and apart.
+    ///
+    /// ```
+    /// use millpond_core::{PageCount, PageIndex, PageRange};
+    /// let run = |start, len| PageRange::new(PageIndex(start), PageCount(len));
+    /// let left = run(10, 10).without(&[run(8, 3), run(14, 2), run(19, 9)]);
+    /// assert!(left.eq([run(11, 3), run(16, 3)]));
+    /// ```
+    pub fn without(self, parts: &[Self]) -> impl Iterator<Item = Self> {
+        let starts = [self.start]
+            .into_iter()
+            .chain(parts.iter().map(|part| part.end()));
+        let ends = parts.iter().map(|part| part.start).chain([self.end()]);
+        let between = starts.zip(ends).filter_map(move |(start, end)| {
+            let (start, end) = (start.max(self.start), end.min(self.end()));
+            let len = end.0.checked_sub(start.0)?;
+            (len > 0).then_some(Self::new(start, PageCount(len)))
+        });
+        between
+    }
+
     /// The shortest run with all pages of both.
     #[must_use]
     pub fn hull(self, other: Self) -> Self {

@@ -2,6 +2,10 @@
 //!
 //! A region starts at a leaf (2 MiB), so that address → region is one array access and no leaf is shared. The
 //! free addresses are a sorted list of runs, first fit; making and dropping regions is not on the fault path.
+//!
+//! A region of 64 GiB or more is not in that array but in a list of a few, which is looked through first: the addresses
+//! of a whole program are one region of a terabyte and more, and its part of the array would be megabytes of memory that
+//! all say the same.
 
 use crate::addr::{LEAF_PAGES, PageCount, PageIndex, PageRange};
 use crate::group::{GroupId, NodeId};
@@ -31,6 +35,8 @@ const PLACE_BITS: u32 = 20;
 const NO_REGION: u32 = 0;
 /// Leaves of 1 GiB.
 const GIGABYTE: u32 = 512;
+/// Leaves of a region that is kept account of as a whole (64 GiB).
+const WIDE: u32 = 64 * GIGABYTE;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Region {
@@ -65,6 +71,8 @@ pub(crate) struct Regions {
     of_files: u32,
     /// Which seat each leaf of the arena belongs to, plus one.
     leaves: Vec<u32>,
+    /// The same for regions that are wide: first leaf, length, seat.
+    wide: Vec<(u32, u32, u32)>,
     /// Free runs of leaves (start, length), sorted, never touching.
     gaps: Vec<(u32, u32)>,
 }
@@ -77,6 +85,7 @@ impl Regions {
             free_seats: Vec::new(),
             of_files: 0,
             leaves: vec![NO_REGION; leaves as usize],
+            wide: Vec::new(),
             gaps: vec![(0, leaves)],
         }
     }
@@ -121,7 +130,7 @@ impl Regions {
                 self.seats.len() as u32 - 1
             }
         };
-        self.leaves[first as usize..(first + want) as usize].fill(seat + 1);
+        self.occupy(first, want, seat);
         self.of_files += u32::from(kind != Kind::Anonymous);
         Some((self.name(seat), range))
     }
@@ -172,9 +181,16 @@ impl Regions {
             let behind = |&(start, len): &(u32, u32)| start == first + old && len >= want - old;
             let gap = self.gaps.iter().position(behind)?;
             self.take(gap, 0, want - old);
-            self.leaves[(first + old) as usize..(first + want) as usize].fill(seat + 1);
-        } else if want < old {
-            self.leaves[(first + want) as usize..(first + old) as usize].fill(NO_REGION);
+        }
+        if want != old && old.max(want) >= WIDE {
+            self.vacate(first, old);
+            self.occupy(first, want, seat);
+        } else if want > old {
+            self.occupy(first + old, want - old, seat);
+        } else {
+            self.vacate(first + want, old - want);
+        }
+        if want < old {
             self.give_back(first + want, old - want);
         }
         let region = self.get_mut(id)?;
@@ -190,13 +206,38 @@ impl Regions {
         let seat = id.0 & ((1 << PLACE_BITS) - 1);
         let first = region.range.start.leaf();
         let len = region.range.len.0.div_ceil(LEAF_PAGES);
-        self.leaves[first as usize..(first + len) as usize].fill(NO_REGION);
+        self.vacate(first, len);
         let entry = &mut self.seats[seat as usize];
         entry.region = None;
         self.of_files -= u32::from(region.kind != Kind::Anonymous);
         entry.generation = (entry.generation + 1) % (1 << (32 - PLACE_BITS));
         self.free_seats.push(seat);
         self.give_back(first, len);
+    }
+
+    /// The leaves are those of the region in `seat`: all that it has, if it is wide.
+    fn occupy(&mut self, first: u32, len: u32, seat: u32) {
+        match len >= WIDE {
+            true => self.wide.push((first, len, seat)),
+            false => self.leaves[first as usize..(first + len) as usize].fill(seat + 1),
+        }
+    }
+
+    /// The leaves, which [`occupy`](Self::occupy) gave to one region, are nobody's.
+    fn vacate(&mut self, first: u32, len: u32) {
+        match len >= WIDE {
+            true => self.wide.retain(|wide| wide.0 != first),
+            false => self.leaves[first as usize..(first + len) as usize].fill(NO_REGION),
+        }
+    }
+
+    /// The seat of the region that the leaf belongs to.
+    fn seat_of(&self, leaf: u32) -> Option<u32> {
+        let within = |&&(first, len, _): &&(u32, u32, u32)| leaf.wrapping_sub(first) < len;
+        match self.wide.iter().find(within) {
+            Some(&(_, _, seat)) => Some(seat),
+            None => self.leaves.get(leaf as usize)?.checked_sub(1),
+        }
     }
 
     pub(crate) fn get(&self, id: RegionId) -> Option<&Region> {
@@ -247,14 +288,14 @@ impl Regions {
 
     /// The region that `page` lies in.
     pub(crate) fn of(&self, page: PageIndex) -> Option<&Region> {
-        let seat = self.leaves.get(page.leaf() as usize)?.checked_sub(1)?;
+        let seat = self.seat_of(page.leaf())?;
         let region = self.seats.get(seat as usize)?.region.as_ref()?;
         region.range.contains(page).then_some(region)
     }
 
     /// The same, to be changed.
     pub(crate) fn of_mut(&mut self, page: PageIndex) -> Option<&mut Region> {
-        let seat = self.leaves.get(page.leaf() as usize)?.checked_sub(1)?;
+        let seat = self.seat_of(page.leaf())?;
         let region = self.seats.get_mut(seat as usize)?.region.as_mut()?;
         region.range.contains(page).then_some(region)
     }
@@ -309,6 +350,36 @@ mod tests {
             regions.remove(id);
         }
         assert_eq!(regions.gaps, [(0, 8)]);
+    }
+
+    #[test]
+    fn a_wide_region_is_found_at_all_its_leaves_whatever_its_length_becomes() {
+        let pages = |leaves| PageCount(leaves * LEAF_PAGES);
+        let mut regions = Regions::new(pages(4 * WIDE));
+        let order = || Order::ZERO.into();
+        let narrow = |regions: &mut Regions| {
+            let made = regions.create(pages(3), order(), Kind::Anonymous, NodeId(0));
+            made.unwrap().0
+        };
+        let before = narrow(&mut regions);
+        let made = regions.create(pages(WIDE), order(), Kind::Anonymous, NodeId(0));
+        let (wide, range) = made.unwrap();
+        let first = range.start.leaf();
+        for want in [WIDE, 2 * WIDE, WIDE - 1, 5, WIDE + 7, WIDE + 6] {
+            regions.resize(wide, pages(want)).unwrap();
+            let found = |leaf: u32| regions.of(PageIndex(leaf * LEAF_PAGES)).map(|of| of.range);
+            let whole = regions.get(wide).unwrap().range;
+            assert_eq!(whole.len, pages(want));
+            for leaf in [first, first + want / 2, first + want - 1] {
+                assert_eq!(found(leaf), Some(whole), "leaf {leaf} of {want}");
+            }
+            assert_eq!(found(first + want), None, "behind {want}");
+            assert_eq!(found(2), regions.get(before).map(|region| region.range));
+        }
+        regions.remove(wide);
+        assert!(regions.of(range.start).is_none() && regions.wide.is_empty());
+        regions.remove(before);
+        assert_eq!(regions.gaps, [(0, 4 * WIDE)]);
     }
 
     #[test]

@@ -156,6 +156,7 @@ pub struct ManagerBuilder {
     delivery: Delivery,
     take_out: TakeOutMethod,
     address_space: Option<u64>,
+    bases: &'static [usize],
     order: OrderPolicy,
     on_store_full: OnStoreFull,
     encrypt: bool,
@@ -181,6 +182,7 @@ impl Default for ManagerBuilder {
             delivery: Delivery::InThread,
             take_out: TakeOutMethod::Auto,
             address_space: None,
+            bases: &[],
             order: OrderPolicy::Adaptive { max: Order::MAX },
             on_store_full: OnStoreFull::Exceed,
             encrypt: false,
@@ -231,6 +233,12 @@ impl ManagerBuilder {
     /// Unused addresses cost nothing; tables for them cost 44 bytes of address space for each 4 KiB.
     pub fn address_space(mut self, bytes: u64) -> Self {
         self.address_space = Some(bytes);
+        self
+    }
+
+    /// Where the addresses should begin, in order of preference.
+    pub(crate) fn bases(mut self, bases: &'static [usize]) -> Self {
+        self.bases = bases;
         self
     }
 
@@ -419,6 +427,7 @@ impl ManagerBuilder {
         })?;
         let mmu = Uffd::new(UffdConfig {
             arena,
+            bases: self.bases,
             pool: config.pool.on_nodes(config.nodes),
             delivery: self.delivery,
             take_out: self.take_out,

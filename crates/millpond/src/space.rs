@@ -28,8 +28,10 @@ use std::sync::Arc;
 /// Bytes under one leaf.
 const LEAF: usize = LEAF_PAGES as usize * PAGE_SIZE;
 
-/// This part of a space's length is added for what is being freed.
+/// This part of a space's length is added for what is being freed, …
 const ROOM_ASIDE: u64 = 4;
+/// … up to so many bytes.
+const ROOM_ASIDE_MOST: u64 = 64 << 30;
 
 /// Addresses behind a space, lent by [`Space::lend_aside`]. They stay lent if it is forgotten.
 #[derive(Clone, Debug)]
@@ -55,8 +57,12 @@ pub struct SpaceOptions {
     pub encrypt: bool,
     /// Orders of its folios.
     pub order: OrderPolicy,
-    /// Addresses to reserve, in bytes. A quarter of it is reserved beside them, for what is being freed.
+    /// Addresses to reserve, in bytes. A quarter of it, 64 GiB at most, is reserved behind them, for what is being
+    /// freed.
     pub address_space: u64,
+    /// Where they should begin (multiples of 1 GiB), in order of preference. Where none of these places is free, and all
+    /// that is reserved fits behind it, the kernel chooses.
+    pub bases: &'static [usize],
     /// Called by the reclaim thread every tenth of a second. It must not touch managed memory.
     pub on_tick: Option<fn()>,
     /// Tells of each page that comes in by a touch, and sees to it that they come in again and again. For orders fixed
@@ -89,7 +95,8 @@ impl Space {
     /// As [`ManagerBuilder::build`](crate::ManagerBuilder::build).
     pub fn create(options: SpaceOptions) -> Result<&'static Self, BuildError> {
         let leaf = LEAF as u64;
-        let aside = (options.address_space / ROOM_ASIDE).next_multiple_of(leaf);
+        let quarter = (options.address_space / ROOM_ASIDE).next_multiple_of(leaf);
+        let aside = quarter.min(ROOM_ASIDE_MOST);
         let builder = Manager::builder()
             .ram(options.ram)
             .store(options.store)
@@ -98,6 +105,7 @@ impl Space {
             .delivery(Delivery::Handler)
             .order(options.order)
             .address_space(options.address_space + aside)
+            .bases(options.bases)
             .cover_process()
             .on_tick(options.on_tick)
             .recording(options.recording);
@@ -388,12 +396,16 @@ impl Space {
         }
     }
 
-    /// Goes on in the child, with service threads of its own.
+    /// Goes on in the child, with service threads of its own. `foreign` (address, length; in order and apart) is what
+    /// lies under other mappings.
     ///
     /// # Errors
     /// The child must not touch managed memory any more: it would read zeros.
-    pub fn after_fork_in_child(&'static self) -> Result<(), ForkError> {
-        self.take_hold().map_or(Ok(()), fork::Hold::child)
+    pub fn after_fork_in_child(&'static self, foreign: &[(usize, usize)]) -> Result<(), ForkError> {
+        let pages = |&(addr, len): &(usize, usize)| self.touched(addr, len);
+        let foreign: Vec<PageRange> = foreign.iter().filter_map(pages).collect();
+        let hold = self.take_hold();
+        hold.map_or(Ok(()), |hold| hold.child(&foreign))
     }
 
     /// The descriptors that it works with, in the program's table: for whoever keeps the program from closing them.

@@ -331,6 +331,7 @@ fn space() -> &'static Space {
         encrypt: false,
         order: order(4).into(),
         address_space: 1 << 30,
+        bases: &[],
         on_tick: None,
         recording: None,
     });

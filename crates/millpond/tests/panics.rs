@@ -17,6 +17,7 @@ fn options() -> SpaceOptions {
         encrypt: false,
         order: Order::ZERO.into(),
         address_space: 4 << 30,
+        bases: &[],
         on_tick: Some(|| panic!("the tick lost count")),
         recording: None,
     }

@@ -22,6 +22,7 @@ fn options(store: StoreKind) -> SpaceOptions {
         encrypt: false,
         order: Order::new(4).unwrap().into(),
         address_space: 4 << 30,
+        bases: &[],
         on_tick: None,
         recording: None,
     }
@@ -39,7 +40,7 @@ fn start_child(space: &'static Space, child: impl FnOnce() -> i32) -> libc::pid_
     // SAFETY: the child sets its memory up before it does anything else, and leaves by _exit.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        let life = AssertUnwindSafe(|| space.after_fork_in_child().map_or(99, |()| child()));
+        let life = AssertUnwindSafe(|| space.after_fork_in_child(&[]).map_or(99, |()| child()));
         let code = catch_unwind(life).unwrap_or(101);
         // SAFETY: nothing of the parent is to be run at exit.
         unsafe { libc::_exit(code) };

@@ -59,6 +59,41 @@ impl Reservation {
         Ok(reservation)
     }
 
+    /// The same at the first of these places (multiples of 1 GiB) where nothing is mapped, and where the kernel chooses
+    /// if there is none.
+    pub(crate) fn at_one_of(
+        what: &'static str,
+        len: usize,
+        bases: &[usize],
+    ) -> Result<Self, MmuError> {
+        let flags = FLAGS | MapFlags::FIXED_NOREPLACE;
+        for &base in bases {
+            debug_assert!(base.is_multiple_of(GIGABYTE));
+            // SAFETY: the kernel puts the mapping there only if nothing is in its way.
+            let made =
+                unsafe { mmap_anonymous(base as *mut c_void, len, ProtFlags::empty(), flags) };
+            let Ok(raw) = made else { continue };
+            let reservation = Self {
+                base: raw as usize,
+                len,
+            };
+            // A kernel that does not know the flag (before Linux 4.17) takes the place for a hint. A mapping that is not
+            // where it was wanted is unmapped as the value is dropped.
+            if raw as usize != base {
+                continue;
+            }
+            reservation
+                .advise_new(base, len)
+                .map_err(|errno| MmuError::Reserve {
+                    what,
+                    bytes: len,
+                    errno,
+                })?;
+            return Ok(reservation);
+        }
+        Self::new(what, len)
+    }
+
     /// First address.
     pub(crate) fn base(&self) -> usize {
         self.base

@@ -21,7 +21,7 @@ fn parent_and_child_go_on_apart_from_the_same_memory() {
             tiny.settle(folio);
         }
         let child = || {
-            if let Err(error) = tiny.uffd.after_fork_in_child() {
+            if let Err(error) = tiny.uffd.after_fork_in_child(&[]) {
                 eprintln!("in the child: {error}");
                 return 1;
             }
@@ -119,7 +119,7 @@ fn lost_pages_raise_sigbus_until_they_are_dropped() {
         let range = tiny.range(1);
         tiny.states.lock().unwrap()[1] = State::Lost;
         let child = || {
-            if tiny.uffd.after_fork_in_child().is_err() {
+            if tiny.uffd.after_fork_in_child(&[]).is_err() {
                 return 1;
             }
             tiny.counter(1, 0).load(Relaxed);

@@ -210,7 +210,7 @@ fn parent_and_child_share_huge_pages_and_go_on_apart() {
     }
     uffd.take_out(leaf(1), huge_frame(1)).unwrap();
     let child = || {
-        if let Err(error) = uffd.after_fork_in_child() {
+        if let Err(error) = uffd.after_fork_in_child(&[]) {
             eprintln!("in the child: {error}");
             return 1;
         }
@@ -323,7 +323,7 @@ fn what_a_child_wrote_too_early_is_not_dropped_to_make_room() {
         write(&uffd, early, 1 << 50);
         write(&uffd, also_early, 1 << 51);
         write(&uffd, among_several, 1 << 52);
-        if uffd.after_fork_in_child().is_err() {
+        if uffd.after_fork_in_child(&[]).is_err() {
             return 1;
         }
         if uffd.install(huge_frame(0), leaf(0)).is_err() || !reads(&uffd, early, 1 << 50) {

@@ -556,7 +556,7 @@ fn leaves_are_shared_with_a_child_and_go_out_on_both_sides() {
     assert!(goes(0) && goes(1));
     assert_eq!(tiny.counter(513, 1).load(Relaxed), 5);
     let child = || {
-        if let Err(error) = tiny.uffd.after_fork_in_child() {
+        if let Err(error) = tiny.uffd.after_fork_in_child(&[]) {
             eprintln!("in the child: {error}");
             return 1;
         }
@@ -593,7 +593,7 @@ fn what_a_program_wants_wiped_in_children_does_not_wipe_frames() {
     assert_eq!(unsafe { libc::madvise(at, HUGE, libc::MADV_WIPEONFORK) }, 0);
     assert_eq!(evict_leaf(&tiny, 0), 512);
     let child = || {
-        if tiny.uffd.after_fork_in_child().is_err() {
+        if tiny.uffd.after_fork_in_child(&[]).is_err() {
             return 1;
         }
         i32::from((0..512).any(|folio| tiny.counter(folio, 0).load(Relaxed) != 7)) * 2

@@ -24,7 +24,7 @@ impl Vmas {
     fn heap(&mut self) -> Result<Heap, Errno> {
         if self.heap.start == 0 {
             let room = ROOM.min(self.space.len() / 8) & !(PAGE - 1);
-            let start = self.map_anywhere(0, room, libc::PROT_NONE)?;
+            let start = self.map_anywhere(room, libc::PROT_NONE)?;
             self.heap = Heap {
                 start,
                 brk: start,

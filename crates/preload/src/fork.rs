@@ -299,8 +299,10 @@ fn child(unlock_streams: bool) {
         threads::forget_service();
         descriptors::forget();
         record::begin_in_child();
+        // SAFETY: the VMA lock is held since before the fork.
+        let foreign = unsafe { vma::held_for_fork(|vmas| vmas.map.foreign()) };
         init::starting(|| {
-            if let Err(error) = space.after_fork_in_child() {
+            if let Err(error) = space.after_fork_in_child(&foreign) {
                 let text = format!("millpond: the child of a fork cannot go on: {error}");
                 exit::fail_with(&text, exit::CANNOT_FORK);
             }

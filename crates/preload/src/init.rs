@@ -13,10 +13,16 @@ use millpond::space::SpaceOptions;
 use millpond::{BuildError, OnStoreFull, Order, OrderPolicy, StoreKind};
 use std::path::{Path, PathBuf};
 
-/// Addresses to manage; they cost nothing until used.
-const SPACE: usize = 256 << 30;
+/// Addresses to manage; they cost nothing until used. With what lies behind them they are few enough for 29 bits of a
+/// page's entry.
+const SPACE: usize = 1792 << 30;
+/// Where the machine has too little memory for its tables, or a limit on addresses: fewer.
+const SHORT_SPACE: usize = 256 << 30;
 /// Fewer make no sense.
 const MIN_SPACE: usize = 64 << 20;
+/// Where the space begins: low, so that it covers the addresses that programs ask for by number (`vma/zones.rs`). Below
+/// 1 GiB is the executable of a program that is not position-independent, and the kernel's heap behind it.
+const BASES: [usize; 4] = [1 << 30, 2 << 30, 4 << 30, 8 << 30];
 
 /// Folios as the program's own accesses ask for them unless the user says otherwise, as the help of `millpond run` has
 /// it. Programs fill and read long stretches, and look at single pages: with 16 KiB for all, six programs over four
@@ -133,14 +139,29 @@ fn program_name() -> String {
         .into_owned()
 }
 
-/// As many addresses as a limit on them allows, leaving half to everything else: the space reserves a quarter more for
-/// itself.
+/// As many addresses as a limit on them allows, leaving half to everything else: the space reserves up to a quarter more
+/// for itself. Tables are a hundredth of it, which the kernel gives on credit as long as a table is no longer than the
+/// machine's memory; where it gives none, or counts it as data that is limited, there are fewer.
 fn space_len() -> usize {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
+    use rustix::process::{Resource, getrlimit};
+    let limit = getrlimit(Resource::As).current;
     let share = limit.map_or(usize::MAX, |limit| {
         usize::try_from(limit / 5 * 2).unwrap_or(usize::MAX)
     });
-    share.clamp(MIN_SPACE, SPACE) & !(vma::LEAF - 1)
+    let machine = rustix::system::sysinfo();
+    let ram = (machine.totalram as usize).saturating_mul(machine.mem_unit as usize);
+    let on_credit = getrlimit(Resource::Data).current.is_none() && !is_counted_strictly();
+    let by_tables = match on_credit {
+        true => (ram.saturating_mul(256) & !(vma::GIGABYTE - 1)).clamp(SHORT_SPACE, SPACE),
+        false => SHORT_SPACE,
+    };
+    share.clamp(MIN_SPACE, by_tables) & !(vma::LEAF - 1)
+}
+
+/// Whether the kernel promises no more memory than there is (`vm.overcommit_memory=2`).
+fn is_counted_strictly() -> bool {
+    let read = std::fs::read("/proc/sys/vm/overcommit_memory");
+    read.is_ok_and(|text| text.first() == Some(&b'2'))
 }
 
 fn create(settings: &Settings, ram: u64) -> Result<&'static space::Space, BuildError> {
@@ -163,6 +184,7 @@ fn create(settings: &Settings, ram: u64) -> Result<&'static space::Space, BuildE
         encrypt: settings.encrypt,
         order: settings.order.unwrap_or(ORDER),
         address_space: space_len() as u64,
+        bases: &BASES,
         on_tick: Some(report::tick),
         recording: settings
             .record

@@ -23,6 +23,7 @@ fn unmap(addr: usize, len: usize) -> Result<(), Errno> {
         for outside in [before, after] {
             unmap_outside(outside)?;
         }
+        vmas.hints.unmapped(&inside);
         vmas.clear(inside)
     })
     .unwrap_or(Ok(()))

@@ -275,9 +275,11 @@ impl Hold<'_> {
     /// Everything is let go once the account is found right, before the reclaim thread is made: from then on the
     /// handler serves faults, and whatever the C library touches when it makes a thread must not wait for this one.
     ///
+    /// What is `foreign` is not managed, whatever is mapped there.
+    ///
     /// # Errors
     /// The child must not touch managed memory.
-    pub(crate) fn child(mut self) -> Result<(), ForkError> {
+    pub(crate) fn child(mut self, foreign: &[PageRange]) -> Result<(), ForkError> {
         let driver = self.driver;
         self.locks.inherit();
         driver.forget_deferred();
@@ -287,8 +289,8 @@ impl Hold<'_> {
             .after_fork_in_child()
             .map_err(ForkError::Store)?;
         driver.governor.reopen();
-        driver.mmu.after_fork_in_child()?;
-        driver.check_untorn(&self.core)?;
+        driver.mmu.after_fork_in_child(foreign)?;
+        driver.check_untorn(&self.core, foreign)?;
         driver.inherit(&self.core);
         let Hold {
             core,
@@ -318,13 +320,15 @@ impl Hold<'_> {
 
 impl Driver {
     /// Every page that is mapped must be one that we know to be mapped.
-    fn check_untorn(&self, core: &Core) -> Result<(), ForkError> {
+    fn check_untorn(&self, core: &Core, foreign: &[PageRange]) -> Result<(), ForkError> {
         let mut torn = None;
         let arena = PageRange::new(PageIndex(0), core.arena());
-        self.mmu.present_pages(arena, &mut |range| {
-            let strange = |&page: &PageIndex| !is_mapped(core.page_state(page));
-            torn = torn.or_else(|| range.pages().find(strange));
-        });
+        for ours in arena.without(foreign) {
+            self.mmu.present_pages(ours, &mut |range| {
+                let strange = |&page: &PageIndex| !is_mapped(core.page_state(page));
+                torn = torn.or_else(|| range.pages().find(strange));
+            });
+        }
         match torn {
             Some(page) => Err(ForkError::Torn {
                 address: self.mmu.addr_of(page) as usize,

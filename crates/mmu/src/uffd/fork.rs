@@ -15,7 +15,7 @@
 
 use rustix::io::Errno;
 
-use millpond_core::PAGE_SIZE;
+use millpond_core::{PAGE_SIZE, PageCount, PageIndex, PageRange};
 
 use super::Uffd;
 use super::open::{open_mem, open_pagemap, open_pidfd, open_uffd};
@@ -42,9 +42,12 @@ impl Uffd {
     /// Gives a new child, in its only thread, userfaultfd and delivery of its own. Call it before anything
     /// touches managed memory in the child.
     ///
+    /// `foreign` (in order and apart) is what the program has put other mappings over. The kernel would take those that
+    /// are private and anonymous for ours.
+    ///
     /// # Errors
     /// What [`Uffd::new`] and [`Uffd::attach`] answer. The child cannot use managed memory then and should exit.
-    pub fn after_fork_in_child(&self) -> Result<(), MmuError> {
+    pub fn after_fork_in_child(&self, foreign: &[PageRange]) -> Result<(), MmuError> {
         self.pool.forget_leases();
         self.bounce.forget_buffers();
         let (uffd, _) = open_uffd(self.delivery, self.device.get(), self.can_move)?;
@@ -57,7 +60,13 @@ impl Uffd {
         // the caller finds in the page tables and says.
         self.attach_again_in_child()?;
         self.register_pool()?;
-        self.register_pieces(self.arena.base(), self.arena.len())?;
+        let arena = PageRange::new(
+            PageIndex(0),
+            PageCount((self.arena.len() / PAGE_SIZE) as u32),
+        );
+        for ours in arena.without(foreign) {
+            self.register_pieces(self.at(ours.start), ours.len.bytes() as usize)?;
+        }
         self.inherit(false);
         Ok(())
     }
@@ -89,8 +98,8 @@ impl Uffd {
         })
     }
 
-    /// Registers a range; where the program has put mappings that cannot be registered (files) into it, the rest
-    /// around them, found by halving.
+    /// Registers a range; where there are mappings in it that cannot be registered (files that nobody has told of), the
+    /// rest around them, found by halving.
     fn register_pieces(&self, start: usize, len: usize) -> Result<(), MmuError> {
         match ioctl::register(self.fd(), start, len, !self.can_move) {
             Ok(()) => Ok(()),

@@ -232,6 +232,7 @@ mod tests {
         frames[0] = 3 * LEAF_PAGES;
         let uffd = Uffd::new(UffdConfig {
             arena: leaf.len,
+            bases: &[],
             pool: PoolLayout { frames },
             delivery: Delivery::InThread,
             take_out: TakeOutMethod::Move,

@@ -80,6 +80,9 @@ pub const HUGE_WITHIN: Duration = Duration::from_micros(800);
 pub struct UffdConfig {
     /// Pages of address space for managed memory: a multiple of 512, more than none.
     pub arena: PageCount,
+    /// Where the arena should begin (multiples of 1 GiB): at the first of these places where nothing is mapped. Where
+    /// there is none the kernel chooses.
+    pub bases: &'static [usize],
     /// Room for frames.
     pub pool: PoolLayout,
     /// Who resolves faults.
@@ -149,7 +152,7 @@ impl Uffd {
         }
         let can_move = has_move && config.take_out != TakeOutMethod::Copy;
         let (uffd, features) = open_uffd(config.delivery, device.get(), can_move)?;
-        let arena = Reservation::new("arena", config.arena.bytes() as usize)?;
+        let arena = Reservation::at_one_of("arena", config.arena.bytes() as usize, config.bases)?;
         let uffd = Self {
             parts: Parts::new(&arena),
             known: Known::new(arena.base(), arena.len()),

@@ -40,6 +40,7 @@ pub fn config(delivery: Delivery, take_out: TakeOutMethod, leaves: u32) -> UffdC
     let frames = std::array::from_fn(|order| (pages.0 >> order).max(4));
     UffdConfig {
         arena: pages,
+        bases: &[],
         pool: PoolLayout { frames },
         delivery,
         take_out,

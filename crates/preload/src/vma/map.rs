@@ -4,8 +4,8 @@
 //! the program believes to have, and how, is only known here. Areas never overlap, neighbours of one kind are joined,
 //! and what is in no area is in the gaps.
 
-use super::gap::Gaps;
-use super::{Kind, Range};
+use super::zones::Zones;
+use super::{Kind, PAGE, Range};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,7 +18,7 @@ struct Area {
 pub struct Map {
     bounds: Range,
     areas: BTreeMap<usize, Area>,
-    gaps: Gaps,
+    gaps: Zones,
 }
 
 /// A part of a range that is one area's, or nobody's.
@@ -33,12 +33,10 @@ pub struct Piece {
 impl Map {
     /// A map of `bounds` with nothing in it.
     pub fn new(bounds: Range) -> Self {
-        let mut gaps = Gaps::default();
-        gaps.give(bounds.clone());
         Self {
+            gaps: Zones::new(bounds.clone()),
             bounds,
             areas: BTreeMap::new(),
-            gaps,
         }
     }
 
@@ -133,19 +131,33 @@ impl Map {
         }
     }
 
+    /// Address and length of what is the kernel's in the space, in order.
+    pub fn foreign(&self) -> Vec<(usize, usize)> {
+        let areas = self.areas.iter();
+        let foreign = areas.filter(|(_, area)| area.kind == Kind::Foreign);
+        foreign
+            .map(|(&start, area)| (start, area.end - start))
+            .collect()
+    }
+
     /// Whether nothing is mapped in `range` and it lies inside the bounds.
     pub fn is_free(&self, range: &Range) -> bool {
         self.gaps.holds(range)
     }
 
-    /// A free place for `len` bytes at a multiple of `align`; see [`Gaps::find`].
+    /// A free place for `len` bytes at a multiple of `align`; see [`Zones::find`].
     pub fn find(&self, len: usize, align: usize) -> Option<usize> {
         self.gaps.find(len, align)
     }
 
-    /// A free place for `len` bytes that lies like `addr`; see [`Gaps::find_like`].
+    /// A free place for `len` bytes that lies like `addr`; see [`Zones::find_like`].
     pub fn find_like(&self, len: usize, addr: usize) -> Option<usize> {
         self.gaps.find_like(len, addr)
+    }
+
+    /// A free place for `len` bytes as `MAP_32BIT` wants it.
+    pub fn find_32bit(&self, len: usize) -> Option<usize> {
+        self.gaps.find_32bit(len, PAGE)
     }
 
     /// The addresses that are kept account of.

@@ -6,13 +6,15 @@
 //! ([`crate::stack_switch`]). Order: jemalloc's locks, then this one, then those of the space.
 
 mod at_fork;
-pub mod gap;
+mod gap;
+mod hints;
 pub mod locked;
 pub mod map;
 mod pinned;
 mod ranges;
 #[cfg(test)]
 mod tests;
+mod zones;
 
 use crate::lock::RawLock;
 use crate::raw;
@@ -84,6 +86,8 @@ pub struct Vmas {
     /// What was moved here by its tables. The kernel's mapping there came from elsewhere and never joins its
     /// neighbours, so it is replaced when the program gives the addresses back.
     pub moved: ranges::Ranges,
+    /// What became of addresses that the program named and did not get.
+    pub hints: hints::Hints,
     /// The space that the areas lie in.
     pub space: &'static Space,
 }
@@ -110,6 +114,7 @@ pub fn begin(space: &'static Space) {
         pinned: ranges::Ranges::default(),
         mlocked: ranges::Ranges::default(),
         moved: ranges::Ranges::default(),
+        hints: hints::Hints::default(),
         space,
     };
     // SAFETY: no other thread calls into this module before the constructor has ended.

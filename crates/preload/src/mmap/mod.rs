@@ -1,7 +1,8 @@
 //! `mmap`: private anonymous memory comes from the space, everything else from the kernel.
 //!
-//! What the space cannot give, the kernel gives: executable, locked, huge-page and 32-bit memory, files and
-//! shared memory pass through as they are. Bad arguments pass through too, so that the error is the kernel's own.
+//! What the space cannot give, the kernel gives: executable, locked and huge-page memory, files and shared memory pass
+//! through as they are. Bad arguments pass through too, so that the error is the kernel's own. Where it goes when its
+//! place is not fixed is in [`unfixed`].
 //!
 //! A growing mapping (`MAP_GROWSDOWN`) at a fixed place in the space cannot be the kernel's: the kernel grows it into
 //! addresses where nothing is mapped, and our reservation is there. So it is managed memory that has grown already, as
@@ -13,25 +14,22 @@
 //! us (loaders and shared-memory runtimes reserve first and map pieces later). The kernel's rule is that nothing is
 //! lost when the call fails, so such a mapping is first made elsewhere and then moved over its place in one step.
 
+mod unfixed;
+
 use crate::vma::{self, Kind, PAGE, Range, Vmas};
 use crate::{raw, space};
 use core::ffi::c_void;
 use libc::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_GROWSDOWN, MAP_HUGETLB, MAP_LOCKED,
-    MAP_PRIVATE, MAP_STACK, MAP_TYPE, PROT_READ, PROT_WRITE,
+    MAP_PRIVATE, MAP_STACK, MAP_TYPE, PROT_EXEC, PROT_READ, PROT_WRITE,
 };
 use rustix::io::Errno;
 
 /// How far a growing mapping may grow: what a stack may by default.
 const GROWTH: usize = 8 << 20;
 
-/// Below this, an address is asked for because it must be low.
-const LOW: usize = 1 << 32;
-
-#[cfg(target_arch = "x86_64")]
-const MAP_32BIT: i32 = libc::MAP_32BIT;
-#[cfg(not(target_arch = "x86_64"))]
-const MAP_32BIT: i32 = 0;
+/// Executable memory of this length is a heap with code among its data, as Lisp has it.
+const EXECUTABLE_HEAP: usize = 256 << 20;
 
 /// The arguments of one call.
 #[derive(Clone, Copy)]
@@ -70,11 +68,20 @@ impl Request {
     }
 
     fn is_ours_but_for(self, allowed: i32) -> bool {
-        let excluded = MAP_STACK | MAP_GROWSDOWN | MAP_HUGETLB | MAP_LOCKED | MAP_32BIT;
+        let excluded = MAP_STACK | MAP_GROWSDOWN | MAP_HUGETLB | MAP_LOCKED;
         self.flags & MAP_TYPE == MAP_PRIVATE
             && self.flags & MAP_ANONYMOUS != 0
             && self.flags & excluded & !allowed == 0
-            && self.prot & !(PROT_READ | PROT_WRITE) == 0
+            && self.prot & !self.possible() == 0
+    }
+
+    /// Protections that managed memory may be mapped with. What is executable moves by copies, ten times as slow as
+    /// other memory, and compilers at run time want it in small pieces. A piece as long as a heap is one.
+    fn possible(self) -> i32 {
+        match self.len >= EXECUTABLE_HEAP {
+            true => PROT_READ | PROT_WRITE | PROT_EXEC,
+            false => PROT_READ | PROT_WRITE,
+        }
     }
 
     fn is_fixed(self) -> bool {
@@ -105,34 +112,10 @@ fn map(request: Request) -> Result<usize, Errno> {
         return vma::locked(move |vmas| vmas.map_fixed(request, range))
             .unwrap_or_else(|| request.to_kernel());
     }
-    let wants_low = request.addr != 0 && request.addr < LOW;
-    if !request.is_ours() || wants_low {
-        return request.to_kernel();
-    }
-    let len = range.len();
-    match vma::locked(move |vmas| vmas.map_anywhere(request.addr, len, request.prot)) {
-        Some(Ok(place)) => Ok(place),
-        // A reservation larger than what the space has left costs no memory wherever it is.
-        Some(Err(Errno::NOMEM)) if request.prot == libc::PROT_NONE => request.to_kernel(),
-        Some(Err(error)) => Err(error),
-        None => request.to_kernel(),
-    }
+    unfixed::map(request, range.len())
 }
 
 impl Vmas {
-    /// Maps `len` bytes of zeros, at `hint` if there is room.
-    pub fn map_anywhere(&mut self, hint: usize, len: usize, prot: i32) -> Result<usize, Errno> {
-        let hinted = hint & !(PAGE - 1);
-        let range = hinted..hinted.saturating_add(len);
-        let start = if hinted != 0 && self.map.is_free(&range) {
-            hinted
-        } else {
-            self.map.find(len, PAGE).ok_or(Errno::NOMEM)?
-        };
-        self.place(start..start + len, prot)?;
-        Ok(start)
-    }
-
     fn map_fixed(&mut self, request: Request, range: Range) -> Result<usize, Errno> {
         let (before, inside, after) = self.split(&range);
         if request.flags & MAP_FIXED_NOREPLACE != 0 && !self.map.is_free(&inside) {
@@ -194,7 +177,7 @@ impl Vmas {
     ) -> Result<usize, Errno> {
         let elsewhere = Request {
             addr: 0,
-            flags: request.flags & !(MAP_FIXED | MAP_FIXED_NOREPLACE),
+            flags: request.flags & !(MAP_FIXED | MAP_FIXED_NOREPLACE | unfixed::MAP_32BIT),
             ..request
         };
         let made = elsewhere.to_kernel()?;

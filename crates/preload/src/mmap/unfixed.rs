@@ -1,0 +1,105 @@
+//! Where a mapping goes that may go anywhere, or that the program would like to have at an address (a *hint*).
+//!
+//! Natively a hint is honoured where nothing is mapped. So it is here where it lies in the space, for managed memory as
+//! for a file or executable memory, which then stands in the space as if its place had been fixed: the kernel by itself
+//! would find our reservation there and choose another place. `MAP_32BIT` is the same with an address to be found.
+//!
+//! A hint outside the space would be a mapping outside the budget. What can be managed comes from the space all the
+//! same, as long as the program does not mind ([`Hints`](crate::vma::hints::Hints)); below 4 GiB it always does.
+//!
+//! What is longer than any gap of the space is the kernel's: sanitizers and databases reserve terabytes, readable and
+//! writable, of which they touch little. The report of a run names what became of that outside the budget.
+
+use super::Request;
+use crate::space;
+use crate::vma::{self, PAGE, Range, Vmas};
+use libc::{MAP_GROWSDOWN, MAP_HUGETLB};
+use rustix::io::Errno;
+
+#[cfg(target_arch = "x86_64")]
+pub const MAP_32BIT: i32 = libc::MAP_32BIT;
+#[cfg(not(target_arch = "x86_64"))]
+pub const MAP_32BIT: i32 = 0;
+
+/// `MAP_32BIT` ends here: the kernel's rule.
+const END_OF_32BIT: usize = 2 << 30;
+/// Below this, an address is asked for because it must be low.
+const LOW: usize = 4 << 30;
+
+impl Request {
+    /// Where the program would like to have it; empty if it does not say.
+    fn hint(self, len: usize) -> Range {
+        match self.addr & !(PAGE - 1) {
+            0 => 0..0,
+            start => start..start.saturating_add(len),
+        }
+    }
+
+    fn is_32bit(self) -> bool {
+        self.flags & MAP_32BIT != 0
+    }
+}
+
+/// Maps `len` bytes, whole pages, for a request whose place is not fixed.
+pub fn map(request: Request, len: usize) -> Result<usize, Errno> {
+    let hint = request.hint(len);
+    let inside = space::overlaps(hint.start, hint.len());
+    // The kernel grows a mapping into free addresses, and moves no huge pages of its pool.
+    let stays = request.flags & (MAP_GROWSDOWN | MAP_HUGETLB) != 0;
+    let concerned = request.is_ours() || !stays && (request.is_32bit() || inside);
+    if !concerned {
+        return request.to_kernel();
+    }
+    if !hint.is_empty() && hint.start < LOW && !inside {
+        // Below the space the kernel has addresses of its own, and as long as these last.
+        let result = request.to_kernel();
+        if result.is_ok() || !request.is_32bit() {
+            return result;
+        }
+    }
+    vma::locked(move |vmas| vmas.map_unfixed(request, len))
+        .flatten()
+        .unwrap_or_else(|| request.to_kernel())
+}
+
+impl Vmas {
+    /// `None` when it is the kernel's.
+    fn map_unfixed(&mut self, request: Request, len: usize) -> Option<Result<usize, Errno>> {
+        let range = self.place_for(request, len)?;
+        let start = range.start;
+        if request.is_ours() {
+            return Some(self.place(range, request.prot).map(|()| start));
+        }
+        // What cannot be made, or not be moved, is told by the kernel's own answer.
+        self.put_foreign(request, range.clone(), range).ok().map(Ok)
+    }
+
+    /// A free place in the space.
+    fn place_for(&mut self, request: Request, len: usize) -> Option<Range> {
+        let hint = request.hint(len);
+        let is_low_enough = !request.is_32bit() || hint.end <= END_OF_32BIT;
+        if !hint.is_empty() && is_low_enough && self.map.is_free(&hint) {
+            return Some(hint);
+        }
+        if request.is_32bit() {
+            return self.map.find_32bit(len).map(|start| start..start + len);
+        }
+        let outside = !hint.is_empty() && !space::overlaps(hint.start, hint.len());
+        if !request.is_ours() || outside && self.hints.are_meant() {
+            return None;
+        }
+        let start = self.map.find(len, PAGE)?;
+        match outside {
+            true => self.hints.passed_over(start..start + len),
+            false => self.hints.asked_without(),
+        }
+        Some(start..start + len)
+    }
+
+    /// Maps `len` bytes of zeros where there is room.
+    pub fn map_anywhere(&mut self, len: usize, prot: i32) -> Result<usize, Errno> {
+        let start = self.map.find(len, PAGE).ok_or(Errno::NOMEM)?;
+        self.place(start..start + len, prot)?;
+        Ok(start)
+    }
+}

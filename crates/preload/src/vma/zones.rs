@@ -1,0 +1,174 @@
+//! Which of the free addresses are given to whom.
+//!
+//! A space that begins low covers addresses that programs ask for by number, because a pointer has to fit into 32 bits
+//! or because a runtime's design says where its heap is. Natively these are free, as the kernel gives addresses from the
+//! other end. If the space gave them to whoever asks for no address in particular, who asks for them would come too
+//! late. Measured natively:
+//!
+//! | who | wants |
+//! | --- | --- |
+//! | `MAP_32BIT` | between 1 and 2 GiB |
+//! | sbcl | 1.25 GiB for static and 64 GiB for dynamic memory, or does not start |
+//! | a JVM's heap | so that it ends at 4 GiB, else anywhere below 32 GiB |
+//! | a JVM's archive of classes | 32 GiB |
+//! | ghc's heap | a reservation of 1 TiB from 264 GiB on |
+//! | Go's heap | from 768 GiB on |
+//!
+//! So the free addresses are in zones, each with gaps of its own. Who names an address gets it where it is free; who
+//! names none gets one from the last zone, or from the one before that when the last is full. What is below 4 GiB is
+//! given by name only, and by `MAP_32BIT`.
+
+use super::gap::Gaps;
+use super::{GIGABYTE, Range};
+
+/// Where `MAP_32BIT` ends: the kernel's rule.
+const END_OF_32BIT: usize = 2 << 30;
+/// Where addresses end that are low by name.
+const LOW: usize = 4 << 30;
+/// Where those end that runtimes ask for by number: behind ghc's.
+const NAMED: usize = 1344 << 30;
+/// A space that begins above this has none of them.
+const LOWEST: usize = 64 << 30;
+
+/// Free addresses by zone, lowest first.
+pub struct Zones(Vec<(Range, Gaps)>);
+
+impl Zones {
+    /// All of `bounds` is free.
+    pub fn new(bounds: Range) -> Self {
+        let mut borders = Vec::new();
+        if bounds.start < LOWEST && bounds.len() >= LOWEST {
+            // A short space keeps a quarter for those who do not name an address.
+            let most = bounds.start + (bounds.len() / 4 * 3).next_multiple_of(GIGABYTE);
+            borders.extend([END_OF_32BIT, LOW, NAMED.min(most)]);
+            borders.retain(|&border| bounds.start < border);
+        }
+        borders.push(bounds.end);
+        let mut start = bounds.start;
+        let zone = |end| {
+            let mut gaps = Gaps::default();
+            gaps.give(start..end);
+            let zone = (start..end, gaps);
+            start = end;
+            zone
+        };
+        Self(borders.into_iter().map(zone).collect())
+    }
+
+    /// Makes `range`, of which nothing is free, free.
+    pub fn give(&mut self, range: Range) {
+        self.each(&range, |gaps, part| gaps.give(part));
+    }
+
+    /// Makes all of `range`, whether free or not, not free.
+    pub fn take(&mut self, range: Range) {
+        self.each(&range, |gaps, part| gaps.take(part));
+    }
+
+    fn each(&mut self, range: &Range, mut work: impl FnMut(&mut Gaps, Range)) {
+        for (zone, gaps) in &mut self.0 {
+            let part = range.start.max(zone.start)..range.end.min(zone.end);
+            if part.start < part.end {
+                work(gaps, part);
+            }
+        }
+    }
+
+    /// Whether all of `range` is free.
+    pub fn holds(&self, range: &Range) -> bool {
+        let mut at = range.start;
+        for (zone, gaps) in &self.0 {
+            let part = at..range.end.min(zone.end);
+            if zone.contains(&at) && part.start < part.end {
+                if !gaps.holds(&part) {
+                    return false;
+                }
+                at = part.end;
+            }
+        }
+        at >= range.end
+    }
+
+    /// The gaps for whoever names no address, best first.
+    fn unnamed(&self) -> impl Iterator<Item = &Gaps> {
+        let last = self.0.len() - 1;
+        let usable = self.0.iter().enumerate().rev();
+        let usable = usable.filter(move |(n, (zone, _))| *n == last || zone.start >= LOW);
+        usable.map(|(_, (_, gaps))| gaps)
+    }
+
+    /// A place for whoever names none; see [`Gaps::find`].
+    pub fn find(&self, len: usize, align: usize) -> Option<usize> {
+        self.unnamed().find_map(|gaps| gaps.find(len, align))
+    }
+
+    /// The same; see [`Gaps::find_like`].
+    pub fn find_like(&self, len: usize, addr: usize) -> Option<usize> {
+        self.unnamed().find_map(|gaps| gaps.find_like(len, addr))
+    }
+
+    /// A place for `len` bytes as `MAP_32BIT` wants it.
+    pub fn find_32bit(&self, len: usize, align: usize) -> Option<usize> {
+        let zones = self.0.iter();
+        let mut low = zones.take_while(|(zone, _)| zone.end <= END_OF_32BIT);
+        low.find_map(|(_, gaps)| gaps.find(len, align))
+    }
+
+    /// Bytes that are free.
+    #[cfg(test)]
+    pub fn total(&self) -> usize {
+        self.0.iter().map(|(_, gaps)| gaps.total()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::PAGE;
+    use super::*;
+
+    const SPACE: Range = GIGABYTE..1793 * GIGABYTE;
+
+    #[test]
+    fn who_names_no_address_gets_none_that_others_name() {
+        let mut zones = Zones::new(SPACE);
+        assert_eq!(zones.find(PAGE, PAGE), Some(NAMED));
+        assert_eq!(zones.find_like(PAGE, 5 * PAGE), Some(NAMED + 5 * PAGE));
+        assert_eq!(zones.find_32bit(PAGE, PAGE), Some(GIGABYTE));
+        // When these are all in use, and for what is longer, those that only runtimes name.
+        assert_eq!(zones.find(1024 * GIGABYTE, PAGE), Some(LOW));
+        zones.take(NAMED..SPACE.end);
+        assert_eq!(zones.find(PAGE, PAGE), Some(LOW));
+        zones.take(LOW..NAMED);
+        assert_eq!(zones.find(PAGE, PAGE), None);
+        assert_eq!(zones.find_32bit(GIGABYTE, PAGE), Some(GIGABYTE));
+        assert_eq!(zones.find_32bit(GIGABYTE + PAGE, PAGE), None);
+        assert_eq!(zones.total(), 3 * GIGABYTE);
+    }
+
+    #[test]
+    fn what_lies_across_zones_is_free_if_all_parts_are() {
+        let mut zones = Zones::new(SPACE);
+        let across = END_OF_32BIT - PAGE..LOW + PAGE;
+        assert!(zones.holds(&across) && zones.holds(&SPACE));
+        assert!(!zones.holds(&(0..SPACE.start + PAGE)));
+        assert!(!zones.holds(&(SPACE.end - PAGE..SPACE.end + PAGE)));
+        zones.take(across.clone());
+        for part in [END_OF_32BIT, LOW, LOW - PAGE] {
+            assert!(!zones.holds(&(part..part + PAGE)));
+        }
+        assert_eq!(zones.total(), SPACE.len() - across.len());
+        zones.give(across.clone());
+        assert!(zones.holds(&across) && zones.total() == SPACE.len());
+    }
+
+    #[test]
+    fn a_space_of_the_kernels_choice_is_one_zone_and_a_short_one_keeps_a_quarter() {
+        let high = 0x7000 * GIGABYTE..0x7100 * GIGABYTE;
+        assert_eq!(Zones::new(high.clone()).find(PAGE, PAGE), Some(high.start));
+        assert_eq!(Zones::new(high).find_32bit(PAGE, PAGE), None);
+        let short = GIGABYTE..257 * GIGABYTE;
+        assert_eq!(Zones::new(short).find(PAGE, PAGE), Some(193 * GIGABYTE));
+        let behind = 8 * GIGABYTE..200 * GIGABYTE;
+        assert_eq!(Zones::new(behind).find_32bit(PAGE, PAGE), None);
+    }
+}

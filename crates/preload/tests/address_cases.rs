@@ -1,0 +1,114 @@
+//! Memory at addresses that the program names, as the heaps of runtimes are.
+//!
+//! Below 4 GiB it was all the kernel's: every JVM had 239 MiB resident in a budget of 100. Hints above were passed over,
+//! and programs that mean them did not start (ZGC), and reservations longer than the space were nobody's (ghc, sbcl).
+//! What `addresses.c` prints must be what it prints without the library, and it looks itself whether the budget is kept.
+
+mod common;
+
+use common::{bare, finish, is_possible, preloaded, printed, prints_the_same};
+use std::path::Path;
+use std::process::Command;
+
+fn is_where_it_should_be(case: &str) {
+    prints_the_same("addresses", &[case]);
+}
+
+#[test]
+fn a_heap_below_4_gib_is_managed() {
+    is_where_it_should_be("below_4_gib");
+}
+
+#[test]
+fn a_heap_across_4_gib_is_managed() {
+    is_where_it_should_be("across_4_gib");
+}
+
+#[test]
+fn a_reservation_of_a_terabyte_is_managed() {
+    is_where_it_should_be("a_terabyte");
+}
+
+#[test]
+fn arenas_of_64_mib_come_one_after_the_other() {
+    is_where_it_should_be("of_64_mib");
+}
+
+#[test]
+fn memory_of_32_bits_is_managed_and_ends() {
+    is_where_it_should_be("of_32_bits");
+}
+
+#[test]
+fn fixed_places_are_had_and_kept() {
+    is_where_it_should_be("at_fixed_places");
+}
+
+/// A child took private memory that was not managed for absent pages of ours, and ended.
+#[test]
+fn files_code_and_shared_memory_are_at_their_hints_in_children_too() {
+    is_where_it_should_be("of_other_kinds");
+}
+
+#[test]
+fn a_heap_with_code_in_it_is_managed() {
+    is_where_it_should_be("executable_heap");
+}
+
+#[test]
+fn calls_by_number_are_served_alike() {
+    is_where_it_should_be("by_number");
+}
+
+/// It was `ENOMEM`.
+#[test]
+fn what_is_longer_than_the_space_is_the_kernels() {
+    is_where_it_should_be("longer_than_the_space");
+}
+
+#[test]
+fn hints_that_are_meant_are_honoured() {
+    is_where_it_should_be("of_several_views");
+}
+
+/// The heap's arrays, in a budget that holds a part of them; `None`, with a line that says why, without a JVM.
+fn java(ram: &str, options: &[&str], mebibytes: &str) -> Option<()> {
+    if !is_possible() {
+        return None;
+    }
+    let has = |program| Command::new(program).arg("-version").output().is_ok();
+    if !has("java") || !has("javac") {
+        println!("skipped: no Java (javac, java)");
+        return None;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let source = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/java/Heap.java"));
+    let mut compiler = bare(Path::new("javac"));
+    compiler.arg("-d").arg(directory.path()).arg(source);
+    assert!(finish(compiler).status.success());
+    let run = |mut command: Command| {
+        command.args(options).arg("-cp").arg(directory.path());
+        command.args(["Heap", mebibytes]);
+        command
+    };
+    let mut ours = run(preloaded(Path::new("java")));
+    ours.env("MILLPOND_RAM", ram);
+    assert_eq!(printed(ours), printed(run(bare(Path::new("java")))));
+    Some(())
+}
+
+#[test]
+fn java_with_its_usual_heap() {
+    java("104857600", &[], "100");
+}
+
+#[test]
+fn java_with_its_serial_collector_in_half_of_its_heap() {
+    java("100663296", &["-XX:+UseSerialGC", "-Xmx160m"], "100");
+}
+
+/// Its heap is shared memory, which is not managed: what counts is that it starts.
+#[test]
+fn java_with_a_heap_of_several_views() {
+    java("134217728", &["-XX:+UseZGC", "-Xmx96m"], "16");
+}

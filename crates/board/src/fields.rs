@@ -268,6 +268,10 @@ fields! {
     RefaultsAt300 = "refaults_at_300_percent",
     /// Of `LazyFree`, what the program still has mapped; the rest is in limbo.
     LazyFreeMapped = "lazyfree_mapped_bytes",
+    /// Of the resident set, bytes of files: code, libraries, mapped files (`RssFile`).
+    RssFiles = "rss_files_bytes",
+    /// Of the resident set, bytes of shared memory (`RssShmem`).
+    RssShared = "rss_shared_bytes",
 }
 
 const _: () = assert!(Field::ALL.len() <= FIELD_ROOM);

@@ -79,9 +79,7 @@ pub unsafe extern "C" fn millpond_stats(pond: *const Pond, stats: *mut Stats) ->
 /// What all counters are made of, as of now.
 fn counted(manager: &Manager) -> Fields {
     let mut fields = fields(&manager.stats(), &StorePeaks::new());
-    let (now, peak) = resident();
-    fields.set(Field::Rss, now);
-    fields.set(Field::PeakRss, peak);
+    resident().write_to(&mut fields);
     fields
 }
 

@@ -53,9 +53,7 @@ impl Publisher {
         }
         let mut fields = fields(&driver.stats(), &self.peaks);
         set_pressure(&mut fields, &driver.root_pressure());
-        let (rss, peak) = resident();
-        fields.set(Field::Rss, rss);
-        fields.set(Field::PeakRss, peak);
+        resident().write_to(&mut fields);
         fields.set(Field::Wall, now_ns().saturating_sub(self.since_ns));
         self.slot.publish(State::Running, &fields);
     }
@@ -258,10 +256,32 @@ pub fn set_pressure(fields: &mut Fields, pressure: &Pressure) {
     }
 }
 
-/// Resident bytes of the process, now and at most, as the kernel counts them; zeros where `/proc` is missing. Allocates
-/// nothing.
+/// Resident bytes of the process, as the kernel counts them; zeros where `/proc` is missing.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Resident {
+    /// Now.
+    pub now: u64,
+    /// At most.
+    pub peak: u64,
+    /// Of what is there now, files' pages: code, libraries, mapped files.
+    pub files: u64,
+    /// … and shared memory.
+    pub shared: u64,
+}
+
+impl Resident {
+    /// Puts them where a board has them.
+    pub fn write_to(&self, fields: &mut Fields) {
+        fields.set(Field::Rss, self.now);
+        fields.set(Field::PeakRss, self.peak);
+        fields.set(Field::RssFiles, self.files);
+        fields.set(Field::RssShared, self.shared);
+    }
+}
+
+/// What is resident of the process. Allocates nothing.
 #[must_use]
-pub fn resident() -> (u64, u64) {
+pub fn resident() -> Resident {
     const STATUS: &CStr = c"/proc/self/status";
     let mut buffer = [0u8; 4096];
     let read = rustix::fs::open(STATUS, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
@@ -279,7 +299,12 @@ pub fn resident() -> (u64, u64) {
             .unwrap_or(0)
             << 10
     };
-    (kib("VmRSS:"), kib("VmHWM:"))
+    Resident {
+        now: kib("VmRSS:"),
+        peak: kib("VmHWM:"),
+        files: kib("RssFile:"),
+        shared: kib("RssShmem:"),
+    }
 }
 
 #[cfg(test)]
@@ -288,7 +313,8 @@ mod tests {
 
     #[test]
     fn the_resident_set_is_read_from_proc() {
-        let (now, peak) = resident();
-        assert!(now > 1 << 20 && peak >= now);
+        let resident = resident();
+        assert!(resident.now > 1 << 20 && resident.peak >= resident.now);
+        assert!(resident.files > 1 << 18 && resident.now > resident.files + resident.shared);
     }
 }

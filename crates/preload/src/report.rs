@@ -137,9 +137,7 @@ pub fn publish(state: State) {
         );
     }
     publish::set_pressure(&mut fields, &space.pressure());
-    let (rss, peak) = publish::resident();
-    fields.set(Field::Rss, rss);
-    fields.set(Field::PeakRss, peak);
+    publish::resident().write_to(&mut fields);
     fields.set(Field::Wall, now_ns().saturating_sub(reporter.since_ns));
     reporter.slot.publish(state, &fields);
 }

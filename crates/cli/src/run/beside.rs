@@ -5,11 +5,17 @@
 //! a budget of 64 MiB works with the 2 MiB that are always left, thrashes, and nothing in the counts of faults says
 //! why. So the report says how much that part was, and the budget that it asks for.
 //!
+//! Some of it programs ask for at run time, and more than of all else: memory that several processes or several views
+//! share, compiled code, reservations that are longer than the space. So where the part is more than a tenth of the
+//! budget, the report says what it is: files and shared memory, as the kernel counts them apart, and the rest.
+//!
 //! The figures are those of the process's end, or of a tenth of a second before it when it was killed. Code that was
 //! used once stays counted, so that the part grows and hardly shrinks; where a program unmapped a large file before its
 //! end, the part is said too small.
 
+use crate::size::Human;
 use millpond_board::{Field, SlotSnapshot, State};
+use std::fmt;
 
 const PAGE: u64 = 4096;
 /// Managed memory gets this much whatever else there is (the driver's governor).
@@ -22,6 +28,10 @@ const NOISE: u64 = 1 << 20;
 pub struct Beside {
     /// Its own code and data: resident, and neither managed nor Millpond's.
     pub own: u64,
+    /// Of this, pages of files: code, libraries, mapped files.
+    pub files: u64,
+    /// Of this, shared memory.
+    pub shared: u64,
     /// What was left of the budget for managed memory.
     pub left: u64,
 }
@@ -35,6 +45,12 @@ impl Beside {
             .map(of_one)
             .max_by_key(|one| one.own)
             .unwrap_or_default()
+    }
+
+    /// Whether it has more than a tenth of the budget.
+    #[must_use]
+    pub fn is_much_of(&self, budget: u64) -> bool {
+        self.own > budget / 10
     }
 
     /// Whether it has more than half of the budget.
@@ -70,6 +86,21 @@ impl Beside {
     }
 }
 
+/// By kind, for people.
+impl fmt::Display for Beside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rest = self.own - self.files - self.shared;
+        write!(
+            f,
+            "{} of files (code, libraries), {} of shared memory, {} of other memory (static data, stacks, code made at \
+             run time, what the kernel gave)",
+            Human(self.files),
+            Human(self.shared),
+            Human(rest)
+        )
+    }
+}
+
 fn of_one(slot: &SlotSnapshot) -> Beside {
     let get = |field| slot.fields.get(field);
     let frames = get(Field::NrMapped) + get(Field::NrLimbo) + get(Field::NrFreeFrames);
@@ -77,8 +108,11 @@ fn of_one(slot: &SlotSnapshot) -> Beside {
     let own = get(Field::Rss).saturating_sub(ours);
     // The limit is from the last look, before which a short program may have loaded most of its code.
     let rest = get(Field::Budget).saturating_sub(own).max(LEAST_LEFT);
+    let files = get(Field::RssFiles).min(own);
     Beside {
         own,
+        files,
+        shared: get(Field::RssShared).min(own - files),
         left: rest.min(get(Field::NrLimit) * PAGE),
     }
 }

@@ -82,6 +82,10 @@ pub struct Report {
     over_budget_held_by: Option<&'static str>,
     /// Code, static variables, stacks and mapped files of the process that had most of them: they stay in RAM.
     own_bytes: u64,
+    /// Of this, pages of files.
+    own_files_bytes: u64,
+    /// Of this, shared memory.
+    own_shared_bytes: u64,
     /// What they left of the budget for memory that can be taken out.
     own_left_bytes: u64,
     /// Highest `Rss` of the program's first process in `/proc/PID/smaps_rollup`, looked at ten times a second.
@@ -169,6 +173,8 @@ impl Report {
             over_budget_bytes: peak.saturating_sub(ram),
             over_budget_held_by: (peak > ram).then(|| beside.held(slots, ram, peak, published)),
             own_bytes: beside.own,
+            own_files_bytes: beside.files,
+            own_shared_bytes: beside.shared,
             own_left_bytes: beside.left,
             sampled_rss_bytes: outcome.sampled_rss,
             kernel_max_rss_bytes: outcome.kernel_max_rss,
@@ -208,19 +214,25 @@ impl Report {
         number(&self.sums, field)
     }
 
-    /// A line where what cannot be taken out has most of the budget: the program is slow for no other reason then.
+    /// A line where what cannot be taken out has much of the budget, and what it asks for where that is most of it: the
+    /// program is slow for no other reason then.
     fn write_own_part(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let beside = Beside {
             own: self.own_bytes,
+            files: self.own_files_bytes,
+            shared: self.own_shared_bytes,
             left: self.own_left_bytes,
         };
-        if !beside.is_most_of(self.budget_bytes) {
+        if !beside.is_much_of(self.budget_bytes) {
             return Ok(());
+        }
+        if !beside.is_most_of(self.budget_bytes) {
+            return writeln!(f, "  not managed     {}: {beside}", Human(beside.own));
         }
         writeln!(
             f,
             "  trouble         the program's own code and data stay in RAM and take {} of the budget; {} were left for \
-             the rest: try --ram {}M",
+             the rest: try --ram {}M. They are {beside}",
             Human(beside.own),
             Human(beside.left),
             // As much again, in whole MiB.
@@ -567,6 +579,8 @@ mod tests {
             (Field::Rss, 66 << 20),
             (Field::NrMapped, 512),
             (Field::NrLimit, 512),
+            (Field::RssFiles, 40 << 20),
+            (Field::RssShared, 3 << 20),
         ]]);
         let told = report("zram", "2", 0, &compiler);
         let text = told.to_string();
@@ -578,8 +592,15 @@ mod tests {
         );
         let over = "(109 %); 6 MiB over it: the program's own code and data, which stay\n";
         assert!(text.contains(over), "{text}");
-        let line = "take 64 MiB of the budget; 2 MiB were left for the rest: try --ram 128M\n";
+        let line = "take 64 MiB of the budget; 2 MiB were left for the rest: try --ram 128M. They are 40 MiB of \
+                    files (code, libraries), 3 MiB of shared memory, 21 MiB of other memory (static data, ";
         assert!(text.contains(line), "{text}");
+        let heap = [(Field::Rss, 20 << 20), (Field::RssShared, 13 << 20)];
+        let told = report("zram", "2", 0, &slots(&[&heap])).to_string();
+        let line = "  not managed     20 MiB: 0 B of files (code, libraries), 13 MiB of shared memory, 7 MiB of other";
+        assert!(told.contains(line), "{told}");
+        let little = report("zram", "2", 0, &slots(&[&[(Field::Rss, 6 << 20)]]));
+        assert!(!little.to_string().contains("not managed"), "{little}");
         let within = report("zram", "2", 0, &slots(&[&[(Field::Rss, 20 << 20)]]));
         assert!(!within.to_string().contains("over it"), "{within}");
         assert!(!within.to_string().contains("trouble"), "{within}");

@@ -5,8 +5,8 @@ use crate::sized::{self, Structure};
 use crate::status::{Failure, answer, text};
 use millpond::Manager;
 use millpond::publish::{StorePeaks, fields, resident};
+use millpond_board::Fields;
 use millpond_board::counters::{self, Counter};
-use millpond_board::{Field, Fields};
 use std::ffi::{CString, c_char, c_int};
 use std::sync::OnceLock;
 

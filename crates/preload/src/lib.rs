@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | start, phases; programs that may not have their memory managed | `init`, `settings`, `unmanaged` |
 //! | allocation: whose a block is, the exports, jemalloc's hooks and what it keeps, our own allocator | `owner`, `malloc`, `realloc`, `mallocx`, `jemalloc`, `decay`, `internal_alloc`, `linker`, `mallinfo` |
-//! | mappings: the account, and each call | `vma`, `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `process_madvise`, `brk`, `mlock`, `ask`, `syscall` |
+//! | mappings: the account, and each call | `vma`, `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `process_madvise`, `brk`, `mlock`, `ask`, `shm`, `syscall` |
 //! | pages that the kernel would refer to: pipes, sockets | `references` |
 //! | libraries that are loaded later | `dlopen` |
 //! | processes and threads, their rights | `fork`, `threads`, `rights`, `exit`, `report` |
@@ -55,6 +55,7 @@ mod references;
 mod report;
 mod rights;
 mod settings;
+mod shm;
 mod signals;
 mod space;
 mod stack_switch;

@@ -34,6 +34,12 @@ fn arenas_of_64_mib_come_one_after_the_other() {
     is_where_it_should_be("of_64_mib");
 }
 
+/// They are managed, as the program does not mind where they are.
+#[test]
+fn arenas_at_random_places_come_from_the_space_in_the_end() {
+    is_where_it_should_be("at_random_places");
+}
+
 #[test]
 fn memory_of_32_bits_is_managed_and_ends() {
     is_where_it_should_be("of_32_bits");
@@ -48,6 +54,11 @@ fn fixed_places_are_had_and_kept() {
 #[test]
 fn files_code_and_shared_memory_are_at_their_hints_in_children_too() {
     is_where_it_should_be("of_other_kinds");
+}
+
+#[test]
+fn shared_memory_of_system_v_is_attached_where_it_is_wanted() {
+    is_where_it_should_be("of_system_v");
 }
 
 #[test]

@@ -86,6 +86,8 @@ pub struct Vmas {
     /// What was moved here by its tables. The kernel's mapping there came from elsewhere and never joins its
     /// neighbours, so it is replaced when the program gives the addresses back.
     pub moved: ranges::Ranges,
+    /// Where segments of System V shared memory were attached in the space.
+    pub attached: Vec<Range>,
     /// What became of addresses that the program named and did not get.
     pub hints: hints::Hints,
     /// The space that the areas lie in.
@@ -114,6 +116,7 @@ pub fn begin(space: &'static Space) {
         pinned: ranges::Ranges::default(),
         mlocked: ranges::Ranges::default(),
         moved: ranges::Ranges::default(),
+        attached: Vec::new(),
         hints: hints::Hints::default(),
         space,
     };

@@ -37,7 +37,7 @@ pub fn find() -> Result<(), String> {
     Ok(())
 }
 
-fn next(name: &CStr) -> Result<usize, String> {
+pub fn next(name: &CStr) -> Result<usize, String> {
     // SAFETY: the name is a C string.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
     match found {

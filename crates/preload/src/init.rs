@@ -5,7 +5,8 @@
 
 use crate::settings::{self, Settings, Store, strings};
 use crate::{
-    descriptors, dlopen, exit, fork, jemalloc, raw, record, report, rights, space, unmanaged, vma,
+    descriptors, dlopen, exit, fork, jemalloc, ksm, raw, record, report, rights, space, syscall,
+    unmanaged, vma,
 };
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU8, Ordering::*};
@@ -74,7 +75,10 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
     // SAFETY: the dynamic linker passes the environment block to constructors.
     let settings = Settings::parse(unsafe { strings(environment) });
     rights::find();
+    ksm::leave();
     let result = dlopen::find()
+        .and(syscall::find())
+        .and(ksm::find())
         .and(settings)
         .and_then(|settings| match settings.ram {
             Some(ram) => start(&settings, ram, environment),

@@ -8,7 +8,8 @@
 //! | --- | --- |
 //! | start, phases; programs that may not have their memory managed | `init`, `settings`, `unmanaged` |
 //! | allocation: whose a block is, the exports, jemalloc's hooks and what it keeps, our own allocator | `owner`, `malloc`, `realloc`, `mallocx`, `jemalloc`, `decay`, `internal_alloc`, `linker`, `mallinfo` |
-//! | mappings: the account, and each call | `vma`, `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `process_madvise`, `brk`, `mlock`, `ask`, `shm`, `syscall` |
+//! | mappings: the account, and each call | `vma`, `mmap`, `munmap`, `mprotect`, `mremap`, `mseal`, `madvise`, `process_madvise`, `brk`, `mlock`, `ask`, `shm` |
+//! | the same calls by `syscall`; what the kernel may not do to managed memory by itself | `syscall`, `ksm` |
 //! | pages that the kernel would refer to: pipes, sockets | `references` |
 //! | libraries that are loaded later | `dlopen` |
 //! | processes and threads, their rights | `fork`, `threads`, `rights`, `exit`, `report` |
@@ -35,6 +36,7 @@ mod fork;
 mod init;
 mod internal_alloc;
 mod jemalloc;
+mod ksm;
 mod linker;
 mod lock;
 mod madvise;
@@ -45,6 +47,7 @@ mod mlock;
 mod mmap;
 mod mprotect;
 mod mremap;
+mod mseal;
 mod munmap;
 mod owner;
 mod process_madvise;

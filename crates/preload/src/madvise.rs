@@ -18,10 +18,11 @@
 //! | `POPULATE_READ`, `POPULATE_WRITE` | the kernel's: it touches, we serve |
 //! | `DONTFORK`, `WIPEONFORK` and their opposites | kept with the area, and done in the child by us ([`crate::fork`]) |
 //! | `DONTDUMP`, `DODUMP` | the kernel's |
+//! | `MERGEABLE`, `UNMERGEABLE` | refused with `EINVAL`, as by a kernel without KSM ([`crate::ksm`]) |
 //! | `GUARD_INSTALL`, `GUARD_REMOVE`, `COLLAPSE`, `REMOVE` | refused with `EINVAL`. That is what the kernel says to the last (there is no file), and what kernels without the others say, so that callers have another way |
 //!
-//! Calls by `syscall()` or by an own instruction go past us, here and in [`crate::process_madvise`]. Hints do no harm
-//! then, but a `MADV_DONTNEED` of that kind about managed memory is done by half: pages that were in memory read as
+//! Calls by `syscall` lead here as well ([`crate::syscall`]); those by an instruction of the program's own go past us,
+//! here and in [`crate::process_madvise`]. Hints do no harm then, but a `MADV_DONTNEED` of that kind about managed memory is done by half: pages that were in memory read as
 //! zeros (`millpond/src/driver/vanished.rs`), and those that had left it come back as they were. Go's runtime gives
 //! pages back so and takes them for empty; `millpond run` has it say `MADV_FREE` instead (`GODEBUG=madvdontneed=0`),
 //! after which what comes back is right.
@@ -73,14 +74,24 @@ fn treatment(advice: i32) -> Treatment {
         | libc::MADV_RANDOM
         | libc::MADV_SEQUENTIAL
         | libc::MADV_HUGEPAGE
-        | libc::MADV_NOHUGEPAGE
-        | libc::MADV_MERGEABLE
-        | libc::MADV_UNMERGEABLE => Treatment::Accept,
+        | libc::MADV_NOHUGEPAGE => Treatment::Accept,
         libc::MADV_DONTDUMP | libc::MADV_DODUMP => Treatment::Pass,
         libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => Treatment::Populate,
         libc::MADV_WILLNEED => Treatment::WillNeed,
         _ => Treatment::Refuse,
     }
+}
+
+/// Advice after which the old contents are gone, here or in a child: sealed memory that cannot be written keeps its own.
+fn discards(advice: i32) -> bool {
+    matches!(
+        advice,
+        libc::MADV_DONTNEED
+            | libc::MADV_DONTNEED_LOCKED
+            | libc::MADV_FREE
+            | libc::MADV_DONTFORK
+            | libc::MADV_WIPEONFORK
+    )
 }
 
 impl Treatment {
@@ -236,6 +247,9 @@ impl Vmas {
         else {
             return Ok(());
         };
+        let keeps = discards(advice) && prot & libc::PROT_WRITE == 0;
+        let sealed = keeps.then(|| self.first_sealed(&range)).flatten();
+        let range = range.start..sealed.unwrap_or(range.end);
         let locked = if treatment.takes_away() {
             self.first_locked(&range)
         } else {
@@ -244,6 +258,9 @@ impl Vmas {
         let range = range.start..locked.unwrap_or(range.end);
         let (start, len) = (range.start, range.len());
         let reached = opened && len > 0;
+        if len == 0 && sealed.is_some() {
+            return Err(Errno::PERM);
+        }
         match treatment {
             Treatment::Discard | Treatment::DiscardLocked if reached => {
                 self.discard(range, prot)?
@@ -266,9 +283,10 @@ impl Vmas {
             Treatment::Refuse => return Err(Errno::INVAL),
             _ => {}
         }
-        match locked {
-            Some(_) => Err(Errno::INVAL),
-            None => Ok(()),
+        match (locked, sealed) {
+            (Some(_), _) => Err(Errno::INVAL),
+            (None, Some(_)) => Err(Errno::PERM),
+            (None, None) => Ok(()),
         }
     }
 }

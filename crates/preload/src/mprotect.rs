@@ -41,7 +41,8 @@ impl Vmas {
             opened: true,
             at_fork,
         };
-        for piece in self.map.pieces(inside) {
+        let sealed = self.first_sealed(&inside);
+        for piece in self.map.pieces(inside.start..sealed.unwrap_or(inside.end)) {
             let (start, len) = (piece.range.start, piece.range.len());
             match piece.kind {
                 // As in the kernel, what lies before the hole has changed by then.
@@ -71,7 +72,7 @@ impl Vmas {
                 }
             }
         }
-        Ok(())
+        sealed.map_or(Ok(()), |_| Err(Errno::PERM))
     }
 }
 

@@ -20,6 +20,7 @@ fn unmap(addr: usize, len: usize) -> Result<(), Errno> {
     let range = addr..end;
     vma::locked(move |vmas| {
         let (before, inside, after) = vmas.split(&range);
+        vmas.unless_sealed(&inside)?;
         for outside in [before, after] {
             unmap_outside(outside)?;
         }

@@ -1,134 +1,251 @@
-//! `syscall`, the C library's function for calls by number: those that map memory are served as the functions of their
-//! names.
+//! `syscall`: the calls that this library serves are served by number as well.
 //!
-//! sbcl asks for its heap so. Behind the library's back such a call would be served by a kernel that knows of our
-//! reservation only: addresses that are free natively would not be had, and a fixed place inside the reservation would
-//! be torn out of it. (Programs with instructions of their own for system calls are beyond this.) Advice by number stays
-//! the kernel's, as it is with those; see [`madvise`](crate::madvise).
+//! Allocators and runtimes make some of their calls by the C library's `syscall`, since it has no function for a new
+//! one, or to stay below anybody who replaces the function: `syscall(SYS_madvise, ...)` gives memory back, and a
+//! `syscall(SYS_munmap, ...)` past us would tear a hole into the space, where the kernel puts the next mapping of
+//! anybody. So each call that has a function here leads to that function. Everything else is the C library's, which is
+//! jumped to as the program left registers and stack: `syscall` has as many arguments as the call, and a `clone` of
+//! its kind returns twice.
 //!
-//! All other numbers go to the kernel from here, without a frame: a call may return in another thread or process, or not
-//! at all.
+//! | calls | lead to |
+//! | --- | --- |
+//! | `mmap`, `munmap`, `mprotect`, `pkey_mprotect`, `mremap`, `mseal`, `madvise`, `process_madvise`, `brk`, `mlock`, `mlock2`, `munlock`, `mlockall`, `munlockall`, `msync`, `mincore` | the account of mappings |
+//! | `vmsplice`, `setsockopt` | [`crate::references`] |
+//! | `close`, `close_range`, `dup2`, `dup3` | [`crate::descriptors`] |
+//! | `prctl` | [`crate::ksm`] |
+//!
+//! The manager's own threads are not served: they close and map for themselves. What a program does by an instruction of
+//! its own nobody but the kernel sees, and [`crate::madvise`] says what comes of it.
 
-use crate::mmap::mmap;
-use crate::mprotect::mprotect;
-use crate::mremap::mremap;
-use crate::munmap::munmap;
-use crate::raw;
+use crate::dlopen;
+use crate::{ask, brk, descriptors, ksm, madvise, mlock, mmap, mprotect, mremap, mseal, munmap};
+use crate::{process_madvise, raw, references, threads};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long};
-use rustix::io::Errno;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// As `syscall` of the C library, which takes as many arguments as the call has.
-///
-/// # Safety
-/// As there.
 #[cfg(target_arch = "x86_64")]
-#[cfg_attr(not(test), unsafe(no_mangle))]
-#[unsafe(naked)]
-pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
-    naked_asm!(
-        // mmap, mprotect, munmap are neighbours.
-        "lea rax, [rdi - {mmap}]",
-        "cmp rax, 2",
-        "jbe 2f",
-        "cmp rdi, {mremap}",
-        "je 2f",
-        "mov rax, rdi",
-        "mov rdi, rsi",
-        "mov rsi, rdx",
-        "mov rdx, rcx",
-        "mov r10, r8",
-        "mov r8, r9",
-        "mov r9, [rsp + 8]",
-        "syscall",
-        "cmp rax, -4095",
-        "jae 3f",
-        "ret",
-        "2:",
-        "jmp {mapping}",
-        "3:",
-        "neg eax",
-        "mov edi, eax",
-        "jmp {failed}",
-        mmap = const libc::SYS_mmap,
-        mremap = const libc::SYS_mremap,
-        mapping = sym mapping,
-        failed = sym failed,
-    )
+const DUP2: &[i64] = &[libc::SYS_dup2];
+// Processors whose system calls are younger never had it.
+#[cfg(not(target_arch = "x86_64"))]
+const DUP2: &[i64] = &[];
+
+const SERVED: &[i64] = &[
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mprotect,
+    libc::SYS_pkey_mprotect,
+    libc::SYS_mremap,
+    libc::SYS_mseal,
+    libc::SYS_madvise,
+    libc::SYS_process_madvise,
+    libc::SYS_brk,
+    libc::SYS_mlock,
+    libc::SYS_mlock2,
+    libc::SYS_munlock,
+    libc::SYS_mlockall,
+    libc::SYS_munlockall,
+    libc::SYS_msync,
+    libc::SYS_mincore,
+    libc::SYS_vmsplice,
+    libc::SYS_setsockopt,
+    libc::SYS_close,
+    libc::SYS_close_range,
+    libc::SYS_dup3,
+    libc::SYS_prctl,
+];
+
+/// Numbers that are looked up; what is not below is nobody's here.
+const NUMBERS: usize = 512;
+const WORDS: usize = NUMBERS / 64;
+
+/// A bit for each number that is served.
+static IS_SERVED: [u64; WORDS] = with(with([0; WORDS], SERVED), DUP2);
+
+const fn with(mut bits: [u64; WORDS], numbers: &[i64]) -> [u64; WORDS] {
+    let mut at = 0;
+    while at < numbers.len() {
+        let number = numbers[at] as usize;
+        bits[number / 64] |= 1 << (number % 64);
+        at += 1;
+    }
+    bits
 }
 
-/// As `syscall` of the C library, which takes as many arguments as the call has.
+/// The C library's own. Written before anything else of this library runs.
+static REAL: AtomicUsize = AtomicUsize::new(0);
+
+/// Looks the real function up.
+///
+/// # Errors
+/// A line for the user.
+pub fn find() -> Result<(), String> {
+    REAL.store(dlopen::next(c"syscall")?, Relaxed);
+    Ok(())
+}
+
+/// As `syscall` of the C library.
 ///
 /// # Safety
-/// As there.
-#[cfg(target_arch = "aarch64")]
-#[cfg_attr(not(test), unsafe(no_mangle))]
+/// As the system call.
 #[unsafe(naked)]
-pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn syscall(_number: c_long) -> c_long {
+    #[cfg(target_arch = "x86_64")]
     naked_asm!(
-        "cmp x0, #{mmap}",
-        "b.eq 2f",
-        "cmp x0, #{munmap}",
-        "b.eq 2f",
-        "cmp x0, #{mprotect}",
-        "b.eq 2f",
-        "cmp x0, #{mremap}",
-        "b.eq 2f",
-        "mov x8, x0",
-        "mov x0, x1",
-        "mov x1, x2",
-        "mov x2, x3",
-        "mov x3, x4",
-        "mov x4, x5",
-        "mov x5, x6",
-        "svc 0",
-        "cmn x0, #4095",
-        "b.cs 3f",
-        "ret",
+        "cmp rdi, {numbers}",
+        "jae 2f",
+        "bt qword ptr [rip + {is_served}], rdi",
+        "jc {serve}",
         "2:",
-        "b {mapping}",
+        "mov r11, qword ptr [rip + {real}]",
+        "test r11, r11",
+        "jz {serve}",
+        "jmp r11",
+        numbers = const NUMBERS,
+        is_served = sym IS_SERVED,
+        real = sym REAL,
+        serve = sym serve,
+    );
+    #[cfg(target_arch = "aarch64")]
+    naked_asm!(
+        "cmp x0, #{numbers}",
+        "b.hs 2f",
+        "adrp x16, {is_served}",
+        "add x16, x16, :lo12:{is_served}",
+        "lsr x17, x0, #6",
+        "ldr x16, [x16, x17, lsl #3]",
+        "lsr x16, x16, x0",
+        "tbnz x16, #0, 3f",
+        "2:",
+        "adrp x16, {real}",
+        "ldr x16, [x16, :lo12:{real}]",
+        "cbz x16, 3f",
+        "br x16",
         "3:",
-        "neg w0, w0",
-        "b {failed}",
-        mmap = const libc::SYS_mmap,
-        munmap = const libc::SYS_munmap,
-        mprotect = const libc::SYS_mprotect,
-        mremap = const libc::SYS_mremap,
-        mapping = sym mapping,
-        failed = sym failed,
-    )
+        "b {serve}",
+        numbers = const NUMBERS,
+        is_served = sym IS_SERVED,
+        real = sym REAL,
+        serve = sym serve,
+    );
 }
 
-extern "C" fn failed(errno: c_int) -> c_long {
-    raw::set_errno(Errno::from_raw_os_error(errno));
-    -1
-}
-
-/// Gets the arguments of [`syscall`] where it got them.
-unsafe extern "C" fn mapping(
+/// Six arguments, whether or not the call has them: those that it has not are left alone.
+unsafe extern "C" fn serve(
     number: c_long,
-    addr: usize,
-    len: usize,
-    third: usize,
-    fourth: usize,
-    fifth: usize,
-    sixth: usize,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
 ) -> c_long {
-    let at = addr as *mut _;
-    let (low, fourth_low) = (third as c_int, fourth as c_int);
-    // SAFETY: as the caller promised; these are the functions of these names.
-    unsafe {
-        match number {
-            libc::SYS_mmap => {
-                mmap(at, len, low, fourth_low, fifth as c_int, sixth as i64) as c_long
-            }
-            libc::SYS_munmap => munmap(at, len).into(),
-            libc::SYS_mprotect => mprotect(at, len, low).into(),
-            _ => mremap(at, len, third, fourth_low, fifth as *mut _) as c_long,
+    let args = [a, b, c, d, e, f];
+    if threads::is_service() {
+        // SAFETY: as the caller promised.
+        return answer(unsafe { raw::syscall(number, args) });
+    }
+    // SAFETY: as the caller promised.
+    unsafe { served(number, args).or_else(|| about_descriptors(number, args)) }
+        // SAFETY: as the caller promised.
+        .unwrap_or_else(|| answer(unsafe { raw::syscall(number, args) }))
+}
+
+fn answer(result: Result<usize, rustix::io::Errno>) -> c_long {
+    match result {
+        Ok(value) => value as c_long,
+        Err(error) => {
+            raw::set_errno(error);
+            -1
         }
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-const _: () =
-    assert!(libc::SYS_mprotect == libc::SYS_mmap + 1 && libc::SYS_munmap == libc::SYS_mmap + 2);
+/// Calls about memory, and those that would have the kernel refer to it.
+unsafe fn served(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
+    let word = |result: c_int| c_long::from(result);
+    // SAFETY: as the caller promised, of the same call by its function.
+    Some(unsafe {
+        match number {
+            libc::SYS_mmap => {
+                mmap::mmap(a as _, b, c as i32, d as i32, e as i32, f as i64) as c_long
+            }
+            libc::SYS_munmap => word(munmap::munmap(a as _, b)),
+            libc::SYS_mprotect => word(mprotect::mprotect(a as _, b, c as c_int)),
+            libc::SYS_pkey_mprotect => {
+                word(mprotect::pkey_mprotect(a as _, b, c as c_int, d as c_int))
+            }
+            libc::SYS_mremap => mremap::mremap(a as _, b, c, d as c_int, e as _) as c_long,
+            libc::SYS_mseal => word(mseal::mseal(a as _, b, c as _)),
+            libc::SYS_madvise => word(madvise::madvise(a as _, b, c as c_int)),
+            libc::SYS_process_madvise => {
+                process_madvise::process_madvise(a as c_int, b as _, c, d as c_int, e as _)
+                    as c_long
+            }
+            libc::SYS_brk => brk::system_call(a) as c_long,
+            libc::SYS_mlock => word(mlock::mlock(a as _, b)),
+            libc::SYS_mlock2 => word(mlock::mlock2(a as _, b, c as _)),
+            libc::SYS_munlock => word(mlock::munlock(a as _, b)),
+            libc::SYS_mlockall => word(mlock::mlockall(a as c_int)),
+            libc::SYS_munlockall => word(mlock::munlockall()),
+            libc::SYS_msync => word(ask::msync(a as _, b, c as c_int)),
+            libc::SYS_mincore => word(ask::mincore(a as _, b, c as _)),
+            libc::SYS_vmsplice => references::vmsplice(a as c_int, b as _, c, d as _) as c_long,
+            libc::SYS_setsockopt => word(references::setsockopt(
+                a as c_int, b as c_int, c as c_int, d as _, e as _,
+            )),
+            libc::SYS_prctl => word(ksm::prctl_by_number([a, b, c, d, e])),
+            _ => return None,
+        }
+    })
+}
+
+/// Calls that could close a descriptor of ours.
+fn about_descriptors(number: c_long, [a, b, c, ..]: [usize; 6]) -> Option<c_long> {
+    let result = match number {
+        libc::SYS_close => descriptors::close(a as c_int),
+        libc::SYS_close_range => descriptors::close_range(a as _, b as _, c as c_int),
+        libc::SYS_dup3 => descriptors::dup3(a as c_int, b as c_int, c as c_int),
+        number if DUP2.contains(&number) => descriptors::dup2(a as c_int, b as c_int),
+        _ => return None,
+    };
+    Some(c_long::from(result))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_served_has_its_bit_and_nothing_else_has() {
+        let all: Vec<i64> = SERVED.iter().chain(DUP2).copied().collect();
+        for number in 0..NUMBERS {
+            let bit = IS_SERVED[number / 64] >> (number % 64) & 1 == 1;
+            assert_eq!(bit, all.contains(&(number as i64)), "{number}");
+        }
+    }
+
+    /// Six arguments arrive, the last of them by the stack, and errors as the C library has them.
+    #[test]
+    fn a_call_that_nobody_serves_is_the_kernels() {
+        type Variadic =
+            unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
+        // SAFETY: the arguments are in the same places as for a variadic function.
+        let call: Variadic = unsafe { core::mem::transmute(syscall as usize) };
+        // SAFETY: these ask only.
+        unsafe {
+            assert_eq!(
+                call(libc::SYS_getpid, 0, 0, 0, 0, 0, 0),
+                i64::from(libc::getpid())
+            );
+            assert_eq!(call(100_000, 0, 0, 0, 0, 0, 0), -1);
+            assert_eq!(*libc::__errno_location(), libc::ENOSYS);
+            assert_eq!(call(-1, 0, 0, 0, 0, 0, 0), -1);
+            let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize;
+            // An offset that is no multiple of a page is refused, so it has arrived.
+            let bad = call(libc::SYS_mmap, 0, 4096, 0, flags, usize::MAX, 1);
+            assert_eq!((bad, *libc::__errno_location()), (-1, libc::EINVAL));
+        }
+    }
+}

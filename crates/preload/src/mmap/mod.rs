@@ -121,6 +121,7 @@ impl Vmas {
         if request.flags & MAP_FIXED_NOREPLACE != 0 && !self.map.is_free(&inside) {
             return Err(Errno::EXIST);
         }
+        self.unless_sealed(&inside)?;
         if request.grows() && inside == range {
             self.clear(inside.clone())?;
             self.place(self.grown(inside), request.prot)?;

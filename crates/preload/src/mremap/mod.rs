@@ -144,6 +144,7 @@ fn remap(request: Request) -> Result<usize, Errno> {
 
 fn remap_alone(request: Request, from_space: bool) -> Result<usize, Errno> {
     let next = vma::locked(move |vmas| {
+        vmas.unless_remap_meets_seal(request)?;
         if from_space {
             vmas.remap(request)
         } else {
@@ -228,6 +229,19 @@ impl Vmas {
         }
     }
 
+    /// What lies at the first address may not move, what is to go may not go, and what lies at the target stays.
+    fn unless_remap_meets_seal(&self, request: Request) -> Result<(), Errno> {
+        let old = request.old_range();
+        let first = old.start..old.end.min(old.start + PAGE);
+        let gone = old.start.saturating_add(request.new_len).min(old.end)..old.end;
+        self.unless_sealed(&first)?;
+        self.unless_sealed(&gone)?;
+        match request.has(MREMAP_FIXED) {
+            true => self.unless_sealed(&request.new_range()),
+            false => Ok(()),
+        }
+    }
+
     /// Moves one area after the other; holes stay holes, and what is mapped where they come to lie stays as well.
     fn remap_several(&mut self, request: Request) -> Result<Next, Errno> {
         let mut copies = Vec::new();
@@ -305,9 +319,12 @@ impl Vmas {
         Ok(Next::Copy(tried?.into_iter().collect(), to.start))
     }
 
-    /// Whether the kernel sees several areas where we see one, because a part of it is locked.
+    /// Whether the kernel sees several areas where we see one, because a part of it is locked or sealed.
     fn is_several(&self, kind: Kind, range: &Range) -> bool {
-        matches!(kind, Kind::Managed { opened: true, .. }) && self.is_partly_locked(range)
+        let is_partly_locked =
+            matches!(kind, Kind::Managed { opened: true, .. }) && self.is_partly_locked(range);
+        // What begins with a seal has been refused.
+        is_partly_locked || self.first_sealed(range).is_some()
     }
 
     /// Grows an area where it is, if nothing is in the way.

@@ -20,6 +20,9 @@
 mod pipe;
 mod socket;
 
+pub use pipe::vmsplice;
+pub use socket::setsockopt;
+
 use crate::raw;
 use rustix::io::Errno;
 

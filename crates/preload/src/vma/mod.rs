@@ -12,6 +12,7 @@ pub mod locked;
 pub mod map;
 mod pinned;
 mod ranges;
+mod sealed;
 #[cfg(test)]
 mod tests;
 mod zones;
@@ -83,6 +84,8 @@ pub struct Vmas {
     pinned: ranges::Ranges,
     /// What the program locked (`locked.rs`).
     mlocked: ranges::Ranges,
+    /// What the program sealed (`sealed.rs`).
+    sealed: ranges::Ranges,
     /// What was moved here by its tables. The kernel's mapping there came from elsewhere and never joins its
     /// neighbours, so it is replaced when the program gives the addresses back.
     pub moved: ranges::Ranges,
@@ -115,6 +118,7 @@ pub fn begin(space: &'static Space) {
         heap: crate::brk::Heap::default(),
         pinned: ranges::Ranges::default(),
         mlocked: ranges::Ranges::default(),
+        sealed: ranges::Ranges::default(),
         moved: ranges::Ranges::default(),
         attached: Vec::new(),
         hints: hints::Hints::default(),

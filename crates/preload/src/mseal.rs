@@ -1,0 +1,60 @@
+//! `mseal`: what the program has mapped stays mapped as it is ([`crate::vma::sealed`]).
+//!
+//! The C library has a function for it since 2.42; before, programs make the system call by `syscall`, which leads here
+//! as well. Whether the kernel knows the call, and what is wrong with the arguments alone, it is asked with no length:
+//! where it has none, nothing is sealed here either. Everything else is its own order: a hole anywhere is `ENOMEM`, and
+//! nothing is sealed then.
+
+use crate::vma::{self, Kind, PAGE, Range, Vmas};
+use crate::{raw, space};
+use core::ffi::{c_int, c_ulong, c_void};
+use rustix::io::Errno;
+
+fn kernel(start: usize, len: usize, flags: usize) -> Result<(), Errno> {
+    // SAFETY: changes no contents; the caller leaves managed memory out.
+    unsafe { raw::syscall(libc::SYS_mseal, [start, len, flags, 0, 0, 0]) }.map(drop)
+}
+
+fn seal(addr: usize, len: usize, flags: usize) -> Result<(), Errno> {
+    let end = len
+        .checked_next_multiple_of(PAGE)
+        .and_then(|len| addr.checked_add(len));
+    let Some(end) = end.filter(|&end| end > addr && space::overlaps(addr, end - addr)) else {
+        return kernel(addr, len, flags);
+    };
+    kernel(addr, 0, flags)?;
+    vma::locked(move |vmas| vmas.seal(addr..end)).unwrap_or(Err(Errno::NOMEM))
+}
+
+impl Vmas {
+    fn seal(&mut self, range: Range) -> Result<(), Errno> {
+        let (before, inside, after) = self.split(&range);
+        let pieces = self.map.pieces(inside.clone());
+        if pieces.iter().any(|piece| piece.kind.is_none()) {
+            return Err(Errno::NOMEM);
+        }
+        for outside in [before, after] {
+            if !outside.is_empty() {
+                kernel(outside.start, outside.len(), 0)?;
+            }
+        }
+        // The program's own mapping here is the kernel's to seal as well: it is replaced by nobody then.
+        let foreign = pieces
+            .iter()
+            .filter(|piece| piece.kind == Some(Kind::Foreign));
+        for piece in foreign {
+            kernel(piece.range.start, piece.range.len(), 0)?;
+        }
+        self.seal_inside(inside);
+        Ok(())
+    }
+}
+
+/// As `mseal` of the C library.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn mseal(addr: *mut c_void, len: usize, flags: c_ulong) -> c_int {
+    crate::c_result(seal(addr as usize, len, flags as usize))
+}

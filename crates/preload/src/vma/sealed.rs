@@ -1,0 +1,39 @@
+//! Memory that the program sealed (`mseal`).
+//!
+//! A seal says that what is mapped stays as it is: it can be neither unmapped, moved, replaced nor given another
+//! protection, and where it cannot be written its contents cannot be dropped. What a page holds may still leave memory
+//! and come back. So nothing of a seal is the kernel's to keep here: its seal would be on our mapping, and would forbid
+//! us to bring pages in. The account has it, for the whole life of the process and of its children, and each call asks.
+//!
+//! As by the kernel, a call that meets a seal is `EPERM`. `munmap` and `mmap` have done nothing then; `mprotect` and
+//! `madvise` have done what lies before it.
+
+use super::{Range, Vmas};
+use rustix::io::Errno;
+
+impl Vmas {
+    /// Seals a part of the space, of which all is mapped.
+    pub fn seal_inside(&mut self, inside: Range) {
+        if !inside.is_empty() {
+            self.sealed.add(inside);
+        }
+    }
+
+    /// The first sealed address of `range`, of which a part may lie outside the space.
+    pub fn first_sealed(&self, range: &Range) -> Option<usize> {
+        let parts = self.sealed.parts(range.clone()).into_iter();
+        parts
+            .filter(|part| part.1)
+            .map(|(part, _)| part.start)
+            .next()
+    }
+
+    /// Says that nothing of `range` is sealed.
+    ///
+    /// # Errors
+    /// `EPERM`, when something is.
+    pub fn unless_sealed(&self, range: &Range) -> Result<(), Errno> {
+        self.first_sealed(range)
+            .map_or(Ok(()), |_| Err(Errno::PERM))
+    }
+}

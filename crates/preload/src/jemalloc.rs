@@ -270,6 +270,7 @@ unsafe extern "C" fn purge_lazy(
     _: c_uint,
 ) -> bool {
     let start = at as usize + offset;
+    vma::locked::forget(start..start + len);
     let Some(space) = space::get().filter(|_| space::is_lazy() && is_plain(start, len)) else {
         return true;
     };
@@ -285,6 +286,7 @@ unsafe extern "C" fn purge_forced(
     _: c_uint,
 ) -> bool {
     let start = at as usize + offset;
+    vma::locked::forget(start..start + len);
     realloc::renew(start..start + len);
     if let Some(space) = space::get().filter(|_| space::is_lazy() && is_plain(start, len))
         && on_safe_stack(move || space.lazy_free_zeroed(start, len).is_ok())

@@ -9,7 +9,7 @@
 //!
 //! | calls | lead to |
 //! | --- | --- |
-//! | `mmap`, `munmap`, `mprotect`, `pkey_mprotect`, `mremap`, `mseal`, `madvise`, `process_madvise`, `brk`, `mlock`, `mlock2`, `munlock`, `mlockall`, `munlockall`, `msync`, `mincore` | the account of mappings |
+//! | `mmap`, `munmap`, `mprotect`, `pkey_mprotect`, `mremap`, `mseal`, `madvise`, `process_madvise`, `brk`, `mlock`, `mlock2`, `munlock`, `mlockall`, `munlockall`, `msync`, `mincore`, `shmat`, `shmdt` | the account of mappings |
 //! | `vmsplice`, `setsockopt` | [`crate::references`] |
 //! | `close`, `close_range`, `dup2`, `dup3` | [`crate::descriptors`] |
 //! | `prctl` | [`crate::ksm`] |
@@ -19,7 +19,7 @@
 
 use crate::dlopen;
 use crate::{ask, brk, descriptors, ksm, madvise, mlock, mmap, mprotect, mremap, mseal, munmap};
-use crate::{process_madvise, raw, references, threads};
+use crate::{process_madvise, raw, references, shm, threads};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -47,6 +47,8 @@ const SERVED: &[i64] = &[
     libc::SYS_munlockall,
     libc::SYS_msync,
     libc::SYS_mincore,
+    libc::SYS_shmat,
+    libc::SYS_shmdt,
     libc::SYS_vmsplice,
     libc::SYS_setsockopt,
     libc::SYS_close,
@@ -191,6 +193,8 @@ unsafe fn served(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lon
             libc::SYS_munlockall => word(mlock::munlockall()),
             libc::SYS_msync => word(ask::msync(a as _, b, c as c_int)),
             libc::SYS_mincore => word(ask::mincore(a as _, b, c as _)),
+            libc::SYS_shmat => shm::shmat(a as c_int, b as _, c as c_int) as c_long,
+            libc::SYS_shmdt => word(shm::shmdt(a as _)),
             libc::SYS_vmsplice => references::vmsplice(a as c_int, b as _, c, d as _) as c_long,
             libc::SYS_setsockopt => word(references::setsockopt(
                 a as c_int, b as c_int, c as c_int, d as _, e as _,

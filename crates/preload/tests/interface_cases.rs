@@ -4,7 +4,9 @@
 
 mod common;
 
-use common::{RAM, compile, finish, is_possible, is_right, library, preloaded};
+use common::{
+    RAM, bare, compile, finish, is_possible, is_right, library, preloaded, printed, prints_the_same,
+};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
@@ -83,4 +85,42 @@ fn a_growing_mapping_grows_in_a_former_hole() {
 #[test]
 fn questions_are_answered_as_without_us() {
     is_right("asked", &[]);
+}
+
+/// They went past us: what was given back so came back, and what was unmapped so tore a hole into the space.
+#[test]
+fn calls_by_number_are_served_as_by_name() {
+    prints_the_same("by_number", &[]);
+}
+
+/// The seal was on our own mapping, and no page could be brought in afterwards.
+#[test]
+fn sealed_memory_stays_as_it_is_and_leaves_all_the_same() {
+    prints_the_same("sealed", &[]);
+}
+
+/// Merging was accepted and never done, and a program that waited for it never ended.
+#[test]
+fn what_is_not_done_is_refused() {
+    if !is_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("refused_advice", directory.path(), &[]);
+    assert_eq!(printed(preloaded(&program)), "refused\n");
+    // Whoever starts the program has said that all is to be merged.
+    let mut outer = bare(&program);
+    outer.arg("outer").arg(library()).env("MILLPOND_RAM", RAM);
+    let said = printed(outer);
+    if said == "no merging here\n" {
+        println!("skipped: this kernel does not merge");
+        return;
+    }
+    assert_eq!(said, "refused\n");
+}
+
+/// Managed memory could be locked beyond the limit, and what was freed stayed locked.
+#[test]
+fn the_limit_on_locked_memory_holds() {
+    prints_the_same("lock_limit", &[]);
 }

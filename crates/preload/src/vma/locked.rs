@@ -8,6 +8,7 @@
 
 use super::{PAGE, Range, Vmas};
 use crate::raw;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use rustix::io::Errno;
 
 fn is_locked(range: &Range) -> bool {
@@ -54,6 +55,17 @@ pub fn unlock(range: &Range) -> bool {
     was_locked
 }
 
+/// Whether the program has ever locked managed memory.
+static EVER: AtomicBool = AtomicBool::new(false);
+
+/// The allocator has no use for `range` for now. What the program locked and freed there is not locked any more: in the
+/// C library's allocator a large block is unmapped when it is freed, and few programs unlock it before.
+pub fn forget(range: Range) {
+    if EVER.load(Relaxed) {
+        let _ = super::locked(move |vmas| drop(vmas.unlock_managed(&range)));
+    }
+}
+
 impl Vmas {
     /// The first page of `range`, of which all is managed memory, that is locked in either way.
     pub fn first_locked(&self, range: &Range) -> Option<usize> {
@@ -76,14 +88,18 @@ impl Vmas {
         let before: usize = bounds.filter(|part| part.1).map(|part| part.0.len()).sum();
         let more: usize = new.iter().map(Range::len).sum();
         // The other half is for the program's other memory, for tables and for what is on its way.
-        if (before + more) as u64 > self.space.snapshot().ram / 2 {
+        let most = usize::try_from(self.space.snapshot().ram / 2).unwrap_or(usize::MAX);
+        if before + more > most {
             return Err(Errno::NOMEM);
         }
+        self.locked_bytes.add(more, most)?;
+        EVER.store(true, Relaxed);
         for part in &new {
             for start in part.clone().step_by(PIECE) {
                 let piece = start..part.end.min(start + PIECE);
                 if let Err(error) = self.space.pin(piece.start, piece.len()) {
                     new.iter().for_each(|part| drop(self.unlock_managed(part)));
+                    self.locked_bytes.set(before);
                     return Err(error);
                 }
                 self.mlocked.add(piece);
@@ -137,6 +153,8 @@ impl Vmas {
             self.space.unpin(part.start, part.len());
         }
         self.mlocked.remove(range);
+        let bytes = locked.iter().map(Range::len).sum();
+        self.locked_bytes.remove(bytes);
         locked
     }
 }

@@ -6,8 +6,9 @@
 //! ([`crate::stack_switch`]). Order: jemalloc's locks, then this one, then those of the space.
 
 mod at_fork;
-mod gap;
+pub mod gap;
 mod hints;
+mod lock_account;
 pub mod locked;
 pub mod map;
 mod pinned;
@@ -84,6 +85,8 @@ pub struct Vmas {
     pinned: ranges::Ranges,
     /// What the program locked (`locked.rs`).
     mlocked: ranges::Ranges,
+    /// How much that is, for the kernel (`lock_account.rs`).
+    locked_bytes: lock_account::LockAccount,
     /// What the program sealed (`sealed.rs`).
     sealed: ranges::Ranges,
     /// What was moved here by its tables. The kernel's mapping there came from elsewhere and never joins its
@@ -118,6 +121,7 @@ pub fn begin(space: &'static Space) {
         heap: crate::brk::Heap::default(),
         pinned: ranges::Ranges::default(),
         mlocked: ranges::Ranges::default(),
+        locked_bytes: lock_account::LockAccount::default(),
         sealed: ranges::Ranges::default(),
         moved: ranges::Ranges::default(),
         attached: Vec::new(),

@@ -2,7 +2,6 @@
  * and keeps what it writes. The touch waited for ever once. */
 #include "check.h"
 #include <pthread.h>
-#include <sys/syscall.h>
 
 static char *at;
 
@@ -20,7 +19,7 @@ int main(void) {
     at = map(8 * MIB);
     for (int round = 0; round < 4; round++) {
         fill(at, 8 * MIB, 50);
-        CHECK(syscall(SYS_madvise, at, 8 * MIB, MADV_DONTNEED) == 0);
+        CHECK(bare_madvise(at, 8 * MIB, MADV_DONTNEED) == 0);
         if (round % 2) press();
         pthread_t threads[2];
         for (uintptr_t n = 0; n < 2; n++) CHECK(pthread_create(&threads[n], NULL, touch, (void *)n) == 0);
@@ -28,7 +27,7 @@ int main(void) {
         press();
         for (size_t n = 0; n < 8 * MIB / PAGE; n++) CHECK(*(uint64_t *)(at + n * PAGE) == 7 * n);
     }
-    CHECK(syscall(SYS_madvise, at, 4 * MIB, MADV_DONTNEED) == 0);
+    CHECK(bare_madvise(at, 4 * MIB, MADV_DONTNEED) == 0);
     CHECK(munmap(at, 8 * MIB) == 0);
     return 0;
 }

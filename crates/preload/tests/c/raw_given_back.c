@@ -1,9 +1,8 @@
-/* A runtime gives pages back by the system call itself, as Go's does, in no order, and writes all of a page before
+/* A runtime gives pages back by the system call itself, as Go's does by an instruction of its own, in no order, and writes all of a page before
  * it reads it again. No library sees that call; what was written must be there, whichever pages around it were
  * given back. */
 #include "check.h"
 #include "words.h"
-#include <sys/syscall.h>
 
 enum { PAGES = 16384, WORDS = PAGE / 8, STEPS = 20000 };
 /* In which step a page was written; 0 while it is given back. */
@@ -17,7 +16,7 @@ int main(void) {
         size_t from = mix(step) % PAGES, count = 1 + mix(~step) % 16;
         if (from + count > PAGES) count = PAGES - from;
         int what = mix(step * 7ull) % 3;
-        if (what == 0) CHECK(syscall(SYS_madvise, at + from * PAGE, count * PAGE, MADV_DONTNEED) == 0);
+        if (what == 0) CHECK(bare_madvise(at + from * PAGE, count * PAGE, MADV_DONTNEED) == 0);
         for (size_t page = from; page < from + count; page++) {
             uint64_t *words = page_at(at, page);
             if (what == 0)

@@ -1,0 +1,69 @@
+/* The limit on locked memory holds for managed memory, with the kernel's answers, and the kernel's figure has it. Managed memory
+ * could be locked beyond any limit, by anybody. And what is freed is not locked any more: a program that locked what it
+ * allocated and freed it without unlocking could lock nothing after a while. */
+#include "check.h"
+#include <linux/capability.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#define SAY(call)                                                                          \
+    do {                                                                                   \
+        errno = 0;                                                                         \
+        int is_bad = (call) == -1;                                                         \
+        printf("%-40s %s, %ld KiB\n", #call, is_bad ? strerrorname_np(errno) : "done", locked()); \
+    } while (0)
+
+static long locked(void) {
+    char line[256];
+    long kib = -1;
+    FILE *status = fopen("/proc/self/status", "r");
+    CHECK(status);
+    while (fgets(line, sizeof line, status)) sscanf(line, "VmLck: %ld", &kib);
+    fclose(status);
+    return kib;
+}
+
+static void limit(size_t bytes) {
+    struct rlimit limit;
+    CHECK(getrlimit(RLIMIT_MEMLOCK, &limit) == 0);
+    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+    CHECK(setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
+}
+
+/* Without the right to lock beyond the limit. */
+static void give_up_the_right(void) {
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct data[2];
+    CHECK(syscall(SYS_capget, &header, data) == 0);
+    data[0].effective &= ~(1u << CAP_IPC_LOCK);
+    CHECK(syscall(SYS_capset, &header, data) == 0);
+}
+
+int main(void) {
+    give_up_the_right();
+    limit(256 << 10);
+    char *at = map(MIB);
+    fill(at, MIB, 3);
+    SAY(mlock(at, 128 << 10));
+    SAY(mlock(at, 128 << 10));
+    SAY(mlock(at, 256 << 10));
+    SAY(mlock(at + (256 << 10), PAGE));
+    SAY(mlock(at, 512 << 10));
+    SAY(munlock(at, 64 << 10));
+    SAY(mlock2(at + (512 << 10), 64 << 10, MLOCK_ONFAULT));
+    SAY(mlock(at + (600 << 10), 1));
+    SAY(madvise(at, 512 << 10, MADV_DONTNEED));
+    SAY(munmap(at + (128 << 10), 128 << 10));
+    SAY(mlock(at, 64 << 10));
+    SAY(munlockall());
+    for (int round = 0; round < 100; round++) {
+        char *block = malloc(200 << 10);
+        CHECK(mlock(block, 200 << 10) == 0);
+        memset(block, round, 200 << 10);
+        free(block);
+    }
+    limit(0);
+    SAY(mlock(at, PAGE));
+    CHECK(munmap(at, MIB) == 0);
+    return 0;
+}

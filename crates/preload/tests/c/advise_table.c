@@ -26,8 +26,7 @@ static const struct advice {
     {"REMOVE", MADV_REMOVE},
     {"DONTFORK", MADV_DONTFORK},
     {"DOFORK", MADV_DOFORK},
-    {"MERGEABLE", MADV_MERGEABLE},
-    {"UNMERGEABLE", MADV_UNMERGEABLE},
+    /* MADV_MERGEABLE and MADV_UNMERGEABLE are answered as by a kernel without KSM: refused_advice.c has them. */
     {"HUGEPAGE", MADV_HUGEPAGE},
     {"NOHUGEPAGE", MADV_NOHUGEPAGE},
     {"DONTDUMP", MADV_DONTDUMP},

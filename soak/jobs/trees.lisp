@@ -1,0 +1,6 @@
+(defun build (depth) (if (= depth 0) nil (cons (build (1- depth)) (build (1- depth)))))
+(defun size (tree) (if (null tree) 1 (+ 1 (size (car tree)) (size (cdr tree)))))
+(let ((kept (build 21)) (table (make-hash-table)))
+  (dotimes (n 400000) (setf (gethash (mod (* n 7919) 1000003) table) (format nil "~d" n)))
+  (format t "~d ~d ~a ~d~%" (size kept) (loop repeat 10 sum (size (build 17))) (gethash 7919 table)
+          (hash-table-count table)))

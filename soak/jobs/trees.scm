@@ -1,0 +1,8 @@
+(define (build depth) (if (= depth 0) '() (cons (build (- depth 1)) (build (- depth 1)))))
+(define (size tree) (if (null? tree) 1 (+ 1 (size (car tree)) (size (cdr tree)))))
+(define kept (build 20))
+(define (rounds n total) (if (= n 0) total (rounds (- n 1) (+ total (size (build 17))))))
+(define table (make-hash-table))
+(do ((n 0 (+ n 1))) ((= n 300000)) (hash-set! table (modulo (* n 7919) 1000003) (number->string n)))
+(display (list (size kept) (rounds 6 0) (hash-ref table 7919) (hash-count (const #t) table)))
+(newline)

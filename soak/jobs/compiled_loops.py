@@ -23,6 +23,6 @@ def collatz(limit):
     return lengths
 
 
-print(sieve(40_000_000))
-lengths = collatz(2_000_000)
+print(sieve(150_000_000))
+lengths = collatz(600_000)
 print(lengths.argmax(), lengths.max(), lengths.sum())

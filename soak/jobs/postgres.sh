@@ -8,8 +8,8 @@ as=()
 server=$!
 trap 'kill -INT $server; wait $server || true' EXIT
 for _ in $(seq 600); do pg_isready -q -h "$PWD" -d postgres && break; kill -0 $server || { cat log; exit 1; }; sleep 0.1; done
-"${as[@]}" psql -X -q -h "$PWD" -d postgres -At <<'SQL'
-create table t as select n id, n * 7919 % 1000003 k, 'note ' || n % 977 note from generate_series(1, 300000) n;
+"${as[@]}" psql -X -q -v ON_ERROR_STOP=1 -h "$PWD" -d postgres -At <<'SQL'
+create table t as select n id, (n::bigint * 7919 % 1000003)::int k, 'note ' || n % 977 note from generate_series(1, 300000) n;
 create index on t (k);
 select note, sum(k), count(distinct k) from t group by note order by 2 desc, 1 limit 10;
 select count(*), sum(a.k) from t a join t b on a.k = b.id where b.note < 'note 5';

@@ -15,8 +15,10 @@
 //! anybody else's, jemalloc's included, so they are the innermost: nothing of others runs between them and the fork.
 //!
 //! Locks, in order: the C library's list of streams, moves, the VMA lock, the space, the internal allocator.
-//! `vfork` and `posix_spawn` share our memory, are served by our threads, and need nothing of this. A child made by the
-//! bare system call inherits nothing of the space and dies at its first touch of it.
+//! `vfork` and `posix_spawn` share our memory, are served by our threads, and need nothing of this. Nor do other children
+//! by `clone` that share it; those that have a copy are served (`clone.rs`). A child made by an instruction of the
+//! program's own inherits nothing of the space and dies by SIGSEGV at its first touch of it: nobody here is asked, and
+//! what would be there for it to tell would be there for its parent's copies of pages, too.
 
 use crate::signals::Blocked;
 use crate::stack_switch::on_safe_stack;
@@ -226,14 +228,19 @@ fn tls_table() -> usize {
 }
 
 extern "C" fn prepare() {
+    prepare_with(None);
+}
+
+/// `child_stack` is where the child begins, if not where its parent is.
+fn prepare_with(child_stack: Option<usize>) {
     if space::get().is_none() {
         return;
     }
     let stack = psm::stack_pointer() as usize;
-    on_safe_stack(move || prepare_on_safe_stack(stack));
+    on_safe_stack(move || prepare_on_safe_stack(stack, child_stack));
 }
 
-fn prepare_on_safe_stack(stack: usize) {
+fn prepare_on_safe_stack(stack: usize, child_stack: Option<usize>) {
     let blocked = Blocked::new();
     let surroundings = SURROUNDINGS.get();
     let mut needed = Needed(Vec::new());
@@ -252,6 +259,9 @@ fn prepare_on_safe_stack(stack: usize) {
     );
     needed.add(stack.saturating_sub(STACK_REACH), 2 * STACK_REACH);
     needed.add(stack, STACK_REACH);
+    if let Some(top) = child_stack {
+        needed.add(top.saturating_sub(STACK_REACH), STACK_REACH);
+    }
     needed.add(tls_table().saturating_sub(PAGE / 2), TLS_TABLE + PAGE / 2);
     // SAFETY: the VMA lock is held.
     let ranges = unsafe { vma::held_for_fork(|vmas| needed.mapped(&vmas.map)) };
@@ -330,13 +340,24 @@ pub unsafe extern "C" fn _Fork() -> libc::pid_t {
         raw::set_errno(rustix::io::Errno::NOSYS);
         return -1;
     };
-    prepare();
     // SAFETY: as the caller promised.
-    let pid = unsafe { real() };
+    made_by(None, || unsafe { real() })
+}
+
+/// What `make` answers, which makes a child with memory of its own and runs no handlers: ours run all the same. The
+/// child that returns from it, or begins on `child_stack` and calls [`begin_in_child`], is served.
+pub fn made_by(child_stack: Option<usize>, make: impl FnOnce() -> libc::pid_t) -> libc::pid_t {
+    prepare_with(child_stack);
+    let pid = make();
     if pid == 0 {
-        child(true);
+        begin_in_child();
     } else {
         in_parent();
     }
     pid
+}
+
+/// In a child that begins elsewhere than where its parent was.
+pub fn begin_in_child() {
+    child(true);
 }

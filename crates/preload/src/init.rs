@@ -5,8 +5,8 @@
 
 use crate::settings::{self, Settings, Store, strings};
 use crate::{
-    descriptors, dlopen, exit, fork, jemalloc, ksm, raw, record, report, rights, space, syscall,
-    unmanaged, vma,
+    clone, descriptors, dlopen, exit, fork, jemalloc, ksm, raw, record, report, rights, space,
+    syscall, unmanaged, vma,
 };
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU8, Ordering::*};
@@ -75,6 +75,7 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
     // SAFETY: the dynamic linker passes the environment block to constructors.
     let settings = Settings::parse(unsafe { strings(environment) });
     rights::find();
+    clone::find();
     ksm::leave();
     let result = dlopen::find()
         .and(syscall::find())

@@ -12,7 +12,7 @@
 //! | the same calls by `syscall`; what the kernel may not do to managed memory by itself | `syscall`, `ksm` |
 //! | pages that the kernel would refer to: pipes, sockets | `references` |
 //! | libraries that are loaded later | `dlopen` |
-//! | processes and threads, their rights | `fork`, `threads`, `rights`, `exit`, `report` |
+//! | processes and threads, their rights | `fork`, `clone`, `threads`, `rights`, `exit`, `report` |
 //! | what makes locks safe here | `lock`, `signals`, `stack_switch`, `raw` |
 //!
 //! Exported symbols exist in the shared library only; the unit tests are built without them, because a test program
@@ -28,6 +28,7 @@
 
 mod ask;
 mod brk;
+mod clone;
 mod decay;
 mod descriptors;
 mod dlopen;

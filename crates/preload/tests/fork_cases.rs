@@ -50,3 +50,8 @@ fn a_server_forks_without_a_descriptor_left() {
 fn children_one_after_the_other_are_not_too_many() {
     is_right("fork_in_a_loop", &[]);
 }
+
+#[test]
+fn children_that_fork_did_not_make_have_their_memory() {
+    is_right("cloned_children", &[]);
+}

@@ -1,0 +1,107 @@
+//! `clone`: a child that begins in a function of the program's, on a stack that it is given.
+//!
+//! Sandboxes make their children so, to give them namespaces of their own. Such a child runs no fork handlers, and what it
+//! finds of managed memory nobody would bring back. So where it gets a copy of the memory it is made as `fork` makes one,
+//! and begins in a function of ours, which sets it up first. Its stack may be managed: the top of it is in memory then.
+//!
+//! A child that shares the memory is served by its parent's threads. One that has a copy of the memory but shares the
+//! table of descriptors cannot be served: it would close its parent's where it closes what it does not need. It is left
+//! alone, and dies at its first touch of managed memory.
+
+use crate::stack_switch::on_safe_stack;
+use crate::{exit, fork, init, raw, space, threads};
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use rustix::io::Errno;
+
+type Start = extern "C" fn(*mut c_void) -> c_int;
+type Clone = unsafe extern "C" fn(
+    Option<Start>,
+    *mut c_void,
+    c_int,
+    *mut c_void,
+    *mut c_void,
+    *mut c_void,
+    *mut c_void,
+) -> c_int;
+
+/// What shares something with the parent that our handlers could not tell apart.
+const SHARING: c_int = libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_FILES;
+
+static REAL: AtomicUsize = AtomicUsize::new(0);
+
+/// Looks the C library's function up. Before the program calls it.
+pub fn find() {
+    // SAFETY: the name is a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"clone".as_ptr()) };
+    REAL.store(found as usize, Relaxed);
+}
+
+/// Where the child begins for its program.
+struct Beginning {
+    start: Start,
+    argument: *mut c_void,
+}
+
+extern "C" fn begin(beginning: *mut c_void) -> c_int {
+    fork::begin_in_child();
+    let beginning = beginning.cast::<Beginning>();
+    // SAFETY: the child's copy of the box, which is nobody else's.
+    let Beginning { start, argument } = *unsafe { Box::from_raw(beginning) };
+    let status = start(argument);
+    // The C library would end this thread alone, and ours would keep the process for ever. Threads that the child may
+    // have made end with it.
+    exit::_exit(status)
+}
+
+/// As `clone` of the C library. The last three are there when the flags ask for them.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn clone(
+    start: Option<Start>,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    parent_tid: *mut c_void,
+    tls: *mut c_void,
+    child_tid: *mut c_void,
+) -> c_int {
+    let real = REAL.load(Relaxed);
+    if real == 0 {
+        raw::set_errno(Errno::NOSYS);
+        return -1;
+    }
+    // SAFETY: the C library's function of this name has this type.
+    let real = unsafe { core::mem::transmute::<usize, Clone>(real) };
+    let ours = space::get().is_none() || init::is_starting() || threads::is_service();
+    let (Some(function), false) = (start, ours || stack.is_null() || flags & SHARING != 0) else {
+        // SAFETY: as the caller promised.
+        return unsafe { real(start, stack, flags, argument, parent_tid, tls, child_tid) };
+    };
+    let beginning = on_safe_stack(move || {
+        Box::into_raw(Box::new(Beginning {
+            start: function,
+            argument,
+        })) as usize
+    });
+    let pid = fork::made_by(Some(stack as usize), || {
+        let argument = beginning as *mut c_void;
+        // SAFETY: as the caller promised, of a function that calls the one it was given.
+        unsafe {
+            real(
+                Some(begin),
+                stack,
+                flags,
+                argument,
+                parent_tid,
+                tls,
+                child_tid,
+            )
+        }
+    });
+    // SAFETY: the parent's own copy of the box.
+    on_safe_stack(move || drop(unsafe { Box::from_raw(beginning as *mut Beginning) }));
+    pid
+}

@@ -228,12 +228,11 @@ impl PageRange {
             .into_iter()
             .chain(parts.iter().map(|part| part.end()));
         let ends = parts.iter().map(|part| part.start).chain([self.end()]);
-        let between = starts.zip(ends).filter_map(move |(start, end)| {
+        starts.zip(ends).filter_map(move |(start, end)| {
             let (start, end) = (start.max(self.start), end.min(self.end()));
             let len = end.0.checked_sub(start.0)?;
             (len > 0).then_some(Self::new(start, PageCount(len)))
-        });
-        between
+        })
     }
 
     /// The shortest run with all pages of both.

@@ -175,6 +175,7 @@ fn create(settings: &Settings, ram: u64) -> Result<&'static space::Space, BuildE
         max_bytes: None,
         force_tmpfs: settings.force_tmpfs,
     };
+    let address_space = space_len();
     let options = SpaceOptions {
         ram,
         store: match &settings.store {
@@ -188,8 +189,11 @@ fn create(settings: &Settings, ram: u64) -> Result<&'static space::Space, BuildE
         },
         encrypt: settings.encrypt,
         order: settings.order.unwrap_or(ORDER),
-        address_space: space_len() as u64,
-        bases: &BASES,
+        address_space: address_space as u64,
+        bases: match address_space < vma::zones::LEAST {
+            true => &[],
+            false => &BASES,
+        },
         on_tick: Some(report::tick),
         recording: settings
             .record

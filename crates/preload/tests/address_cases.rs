@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{bare, finish, is_possible, preloaded, printed, prints_the_same};
+use common::{bare, compile, finish, is_possible, library, preloaded, printed, prints_the_same};
 use std::path::Path;
 use std::process::Command;
 
@@ -43,6 +43,46 @@ fn arenas_at_random_places_come_from_the_space_in_the_end() {
 #[test]
 fn memory_of_32_bits_is_managed_and_ends() {
     is_where_it_should_be("of_32_bits");
+}
+
+/// A space that a limit makes short would have had all of them and no zone to give them from.
+#[test]
+fn memory_of_32_bits_is_had_under_a_limit_on_addresses() {
+    if !is_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("addresses", directory.path(), &[]);
+    for limit in [12, 20, 60, 200, 900] {
+        let mut shell = bare(Path::new("sh"));
+        let script = format!(
+            "ulimit -v {} && LD_PRELOAD=$0 exec $1 of_32_bits",
+            limit << 20
+        );
+        shell.arg("-c").arg(script).arg(library()).arg(&program);
+        shell.env("MILLPOND_RAM", common::RAM);
+        assert_eq!(printed(shell), "of_32_bits\n", "{limit} GiB");
+    }
+}
+
+/// There the kernel has its heap where the space would begin.
+#[test]
+fn a_program_that_is_not_position_independent_has_them_too() {
+    if !is_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("addresses", directory.path(), &["-no-pie"]);
+    for case in [
+        "below_4_gib",
+        "of_32_bits",
+        "at_fixed_places",
+        "of_other_kinds",
+    ] {
+        let mut command = preloaded(&program);
+        command.arg(case);
+        printed(command);
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ mod ranges;
 mod sealed;
 #[cfg(test)]
 mod tests;
-mod zones;
+pub mod zones;
 
 use crate::lock::RawLock;
 use crate::raw;

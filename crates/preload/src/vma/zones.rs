@@ -29,6 +29,8 @@ const LOW: usize = 4 << 30;
 const NAMED: usize = 1344 << 30;
 /// A space that begins above this has none of them.
 const LOWEST: usize = 64 << 30;
+/// One that is shorter than this is better off where the kernel likes: what it has low, nobody else has.
+pub const LEAST: usize = 16 << 30;
 
 /// Free addresses by zone, lowest first.
 pub struct Zones(Vec<(Range, Gaps)>);
@@ -37,7 +39,7 @@ impl Zones {
     /// All of `bounds` is free.
     pub fn new(bounds: Range) -> Self {
         let mut borders = Vec::new();
-        if bounds.start < LOWEST && bounds.len() >= LOWEST {
+        if bounds.start < LOWEST && bounds.len() >= LEAST {
             // A short space keeps a quarter for those who do not name an address.
             let most = bounds.start + (bounds.len() / 4 * 3).next_multiple_of(GIGABYTE);
             borders.extend([END_OF_32BIT, LOW, NAMED.min(most)]);
@@ -168,6 +170,9 @@ mod tests {
         assert_eq!(Zones::new(high).find_32bit(PAGE, PAGE), None);
         let short = GIGABYTE..257 * GIGABYTE;
         assert_eq!(Zones::new(short).find(PAGE, PAGE), Some(193 * GIGABYTE));
+        let least = Zones::new(GIGABYTE..17 * GIGABYTE);
+        assert_eq!(least.find(PAGE, PAGE), Some(13 * GIGABYTE));
+        assert_eq!(least.find_32bit(PAGE, PAGE), Some(GIGABYTE));
         let behind = 8 * GIGABYTE..200 * GIGABYTE;
         assert_eq!(Zones::new(behind).find_32bit(PAGE, PAGE), None);
     }

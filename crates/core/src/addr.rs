@@ -220,8 +220,8 @@ impl PageRange {
     /// ```
     /// use millpond_core::{PageCount, PageIndex, PageRange};
     /// let run = |start, len| PageRange::new(PageIndex(start), PageCount(len));
-    /// let left = run(10, 10).without(&[run(8, 3), run(14, 2), run(19, 9)]);
-    /// assert!(left.eq([run(11, 3), run(16, 3)]));
+    /// let parts = [run(8, 3), run(14, 2), run(19, 9)];
+    /// assert!(run(10, 10).without(&parts).eq([run(11, 3), run(16, 3)]));
     /// ```
     pub fn without(self, parts: &[Self]) -> impl Iterator<Item = Self> {
         let starts = [self.start]

@@ -267,6 +267,26 @@ impl Space {
         self.driver().end_region(aside.region, Freed::ByOwner);
     }
 
+    /// Nothing is managed in the range, which is closed, and nothing comes in there any more, so that a foreign mapping
+    /// can be put over it. [`Space::restore`] undoes it, with or without that.
+    ///
+    /// A fault beside the range brings in what is around it, closed or not. Zeros that had come in so were taken for what
+    /// the foreign mapping held when memory was short, and moved out as the program's.
+    ///
+    /// # Errors
+    /// As [`Space::discard`].
+    pub fn cede(&self, addr: usize, len: usize) -> Result<(), Errno> {
+        let range = self.inside(addr, len)?;
+        // A capture that was under way watches its pages again when it is done, and the discard waits for that one: in
+        // the second round there is none.
+        for _ in 0..2 {
+            let unwatched = self.driver().mmu.unwatch(range);
+            unwatched.map_err(|_| Errno::NOMEM)?;
+            self.discard(addr, len)?;
+        }
+        Ok(())
+    }
+
     /// Makes the range part of the space again after foreign mappings were put over it.
     ///
     /// # Errors

@@ -7,7 +7,8 @@
 mod common;
 
 use common::{
-    RAM, bare, compile, finish, is_possible, library, preloaded, printed, prints_the_same,
+    RAM, bare, compile, finish, is_possible, is_right, library, preloaded, printed,
+    prints_the_same, seconds,
 };
 use std::path::Path;
 use std::process::Command;
@@ -124,6 +125,13 @@ fn what_is_longer_than_the_space_is_the_kernels() {
 #[test]
 fn hints_that_are_meant_are_honoured() {
     is_where_it_should_be("of_several_views");
+}
+
+/// Who comes first has the address; what others get, and what stands there after it, is theirs alone. Zeros that a fault
+/// beside them had brought in were taken for what executable memory held, and a child found them in its place.
+#[test]
+fn threads_that_want_the_same_addresses_share_none() {
+    is_right("racing_addresses", &[&seconds()]);
 }
 
 /// The heap's arrays, in a budget that holds a part of them; `None`, with a line that says why, without a JVM.

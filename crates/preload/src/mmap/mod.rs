@@ -190,6 +190,20 @@ impl Vmas {
         Ok(range.start)
     }
 
+    /// Unmaps what there is in `inside`, of which the kernel gets the addresses. [`Space::restore`](space::Space::restore)
+    /// takes them back.
+    pub fn make_way(&mut self, inside: &Range) -> Result<(), Errno> {
+        self.clear(inside.clone())?;
+        if inside.is_empty() {
+            return Ok(());
+        }
+        let ceded = self.space.cede(inside.start, inside.len());
+        if ceded.is_err() {
+            self.space.restore(inside.start, inside.len())?;
+        }
+        ceded
+    }
+
     /// Moves a mapping of the kernel's over `target`, of which `inside` lies in the space.
     pub fn move_over(
         &mut self,
@@ -198,7 +212,7 @@ impl Vmas {
         target: Range,
         inside: Range,
     ) -> Result<(), Errno> {
-        self.clear(inside.clone())?;
+        self.make_way(&inside)?;
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         // SAFETY: the program wants `target` replaced, and the space knows by `clear` that it holds nothing there.
         let moved = unsafe { raw::mremap(from, from_len, target.len(), flags, target.start) };

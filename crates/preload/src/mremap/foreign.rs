@@ -15,9 +15,7 @@ impl Vmas {
             if request.old_len == 0 && !inside.is_empty() {
                 return self.duplicate(request, inside);
             }
-            if !inside.is_empty() {
-                self.clear(inside.clone())?;
-            }
+            self.make_way(&inside)?;
             match request.to_kernel() {
                 Ok(place) if inside.is_empty() => place,
                 Ok(place) => {

@@ -3,7 +3,7 @@
 //! `_exit` runs no exit handlers, and is how most children of a fork end; it is interposed so that their last counters
 //! are seen. In the child of a `vfork`, which borrows our memory, nothing may be written: the report knows its process.
 
-use crate::{raw, report};
+use crate::{filters, raw, report};
 use core::ffi::c_int;
 use millpond_board::State;
 
@@ -41,6 +41,9 @@ pub fn fail_without_memory(bytes: usize) -> ! {
 }
 
 extern "C" fn at_exit() {
+    if filters::are_set() {
+        return;
+    }
     report::recount();
     report::publish(State::Exited);
 }
@@ -54,7 +57,9 @@ pub fn register() {
 /// As `_exit` of the C library.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn _exit(status: c_int) -> ! {
-    report::publish(State::Exited);
+    if !filters::are_set() {
+        report::publish(State::Exited);
+    }
     raw::exit_group(status)
 }
 

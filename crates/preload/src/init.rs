@@ -5,8 +5,8 @@
 
 use crate::settings::{self, Settings, Store, strings};
 use crate::{
-    clone, descriptors, dlopen, exit, fork, jemalloc, ksm, raw, record, report, rights, space,
-    syscall, unmanaged, vma,
+    clone, descriptors, dlopen, exit, fork, jemalloc, ksm, prctl, raw, record, report, rights,
+    space, syscall, unmanaged, vma,
 };
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU8, Ordering::*};
@@ -79,7 +79,7 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
     ksm::leave();
     let result = dlopen::find()
         .and(syscall::find())
-        .and(ksm::find())
+        .and(prctl::find())
         .and(settings)
         .and_then(|settings| match settings.ram {
             Some(ram) => start(&settings, ram, environment),

@@ -9,7 +9,7 @@
 //! | start, phases; programs that may not have their memory managed | `init`, `settings`, `unmanaged` |
 //! | allocation: whose a block is, the exports, jemalloc's hooks and what it keeps, our own allocator | `owner`, `malloc`, `realloc`, `mallocx`, `jemalloc`, `decay`, `internal_alloc`, `linker`, `mallinfo` |
 //! | mappings: the account, and each call | `vma`, `mmap`, `munmap`, `mprotect`, `mremap`, `mseal`, `madvise`, `process_madvise`, `brk`, `mlock`, `ask`, `shm` |
-//! | the same calls by `syscall`; what the kernel may not do to managed memory by itself | `syscall`, `ksm` |
+//! | the same calls by `syscall`; what the kernel may not do to managed memory by itself | `syscall`, `prctl`, `ksm`, `filters` |
 //! | pages that the kernel would refer to: pipes, sockets | `references` |
 //! | libraries that are loaded later | `dlopen` |
 //! | processes and threads, their rights | `fork`, `clone`, `threads`, `rights`, `exit`, `report` |
@@ -33,6 +33,7 @@ mod decay;
 mod descriptors;
 mod dlopen;
 mod exit;
+mod filters;
 mod fork;
 mod init;
 mod internal_alloc;
@@ -51,6 +52,7 @@ mod mremap;
 mod mseal;
 mod munmap;
 mod owner;
+mod prctl;
 mod process_madvise;
 mod raw;
 mod realloc;

@@ -11,7 +11,7 @@
 
 use crate::owner::{Owner, of};
 use crate::threads::{internal_block, wants_internal};
-use crate::{decay, internal_alloc, linker, raw, realloc};
+use crate::{decay, filters, internal_alloc, linker, raw, realloc};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
@@ -95,6 +95,9 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
             // SAFETY: jemalloc gave it, and the program gives it back.
             unsafe { je::free(block) }
         }
+        // A program that ends has the C library free its table of exit handlers, and may have forbidden itself the calls
+        // by which we block signals.
+        Owner::Internal if filters::are_set() => {}
         // SAFETY: the internal allocator gave it, and the program gives it back.
         Owner::Internal => unsafe { internal_alloc::release(block.cast()) },
     }

@@ -12,13 +12,15 @@
 //! | `mmap`, `munmap`, `mprotect`, `pkey_mprotect`, `mremap`, `mseal`, `madvise`, `process_madvise`, `brk`, `mlock`, `mlock2`, `munlock`, `mlockall`, `munlockall`, `msync`, `mincore`, `shmat`, `shmdt` | the account of mappings |
 //! | `vmsplice`, `setsockopt` | [`crate::references`] |
 //! | `close`, `close_range`, `dup2`, `dup3` | [`crate::descriptors`] |
-//! | `prctl` | [`crate::ksm`] |
+//! | `prctl`, `seccomp` | [`crate::prctl`], [`crate::filters`] |
 //!
 //! The manager's own threads are not served: they close and map for themselves. What a program does by an instruction of
 //! its own nobody but the kernel sees, and [`crate::madvise`] says what comes of it.
 
 use crate::dlopen;
-use crate::{ask, brk, descriptors, ksm, madvise, mlock, mmap, mprotect, mremap, mseal, munmap};
+use crate::{
+    ask, brk, descriptors, filters, madvise, mlock, mmap, mprotect, mremap, mseal, munmap, prctl,
+};
 use crate::{process_madvise, raw, references, shm, threads};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long};
@@ -55,6 +57,7 @@ const SERVED: &[i64] = &[
     libc::SYS_close_range,
     libc::SYS_dup3,
     libc::SYS_prctl,
+    libc::SYS_seccomp,
 ];
 
 /// Numbers that are looked up; what is not below is nobody's here.
@@ -170,6 +173,13 @@ unsafe fn served(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lon
     // SAFETY: as the caller promised, of the same call by its function.
     Some(unsafe {
         match number {
+            libc::SYS_seccomp => {
+                let result = raw::syscall(number, [a, b, c, d, e, f]);
+                if result.is_ok() {
+                    filters::set();
+                }
+                answer(result)
+            }
             libc::SYS_mmap => {
                 mmap::mmap(a as _, b, c as i32, d as i32, e as i32, f as i64) as c_long
             }
@@ -199,7 +209,7 @@ unsafe fn served(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lon
             libc::SYS_setsockopt => word(references::setsockopt(
                 a as c_int, b as c_int, c as c_int, d as _, e as _,
             )),
-            libc::SYS_prctl => word(ksm::prctl_by_number([a, b, c, d, e])),
+            libc::SYS_prctl => word(prctl::by_number([a, b, c, d, e])),
             _ => return None,
         }
     })

@@ -124,3 +124,18 @@ fn what_is_not_done_is_refused() {
 fn the_limit_on_locked_memory_holds() {
     prints_the_same("lock_limit", &[]);
 }
+
+/// What we did before the end was forbidden by then, and the program was killed.
+#[test]
+fn a_program_that_forbids_itself_most_calls_ends_well() {
+    if !is_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("filtered", directory.path(), &[]);
+    let (_board, file) = millpond_board::Board::create("filtered").unwrap();
+    let mut ours = preloaded(&program);
+    // The last figures are for somebody.
+    ours.env("MILLPOND_BOARD", millpond_board::path_of(&file));
+    assert_eq!(printed(ours), printed(bare(&program)));
+}

@@ -1,0 +1,96 @@
+//! `prctl`: two of its options are of interest here, and all others are the C library's.
+//!
+//! The function has as many arguments as the option, so what nobody serves is jumped to as the program called it.
+//!
+//! | option | what is done | file |
+//! | --- | --- | --- |
+//! | `PR_SET_MEMORY_MERGE` | refused | `ksm` |
+//! | `PR_SET_SECCOMP` | passed on, and remembered | `filters` |
+
+use crate::{dlopen, filters, ksm, raw};
+use core::arch::naked_asm;
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use rustix::io::Errno;
+
+/// The C library's own. Written before anything else of this library runs.
+static REAL: AtomicUsize = AtomicUsize::new(0);
+
+/// Looks the real function up.
+///
+/// # Errors
+/// A line for the user.
+pub fn find() -> Result<(), String> {
+    REAL.store(dlopen::next(c"prctl")?, Relaxed);
+    Ok(())
+}
+
+/// The system call.
+pub fn kernel(args: [usize; 5]) -> Result<usize, Errno> {
+    let [a, b, c, d, e] = args;
+    // SAFETY: the program asked for it, or it says that pages are not to be merged.
+    unsafe { raw::syscall(libc::SYS_prctl, [a, b, c, d, e, 0]) }
+}
+
+/// As `prctl` of the C library.
+///
+/// # Safety
+/// As there.
+#[unsafe(naked)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn prctl(_option: c_int) -> c_int {
+    #[cfg(target_arch = "x86_64")]
+    naked_asm!(
+        "cmp edi, {merge}",
+        "je {serve}",
+        "cmp edi, {filter}",
+        "je {serve}",
+        "mov r11, qword ptr [rip + {real}]",
+        "test r11, r11",
+        "jz {serve}",
+        "jmp r11",
+        merge = const ksm::PR_SET_MEMORY_MERGE,
+        filter = const libc::PR_SET_SECCOMP,
+        real = sym REAL,
+        serve = sym serve,
+    );
+    #[cfg(target_arch = "aarch64")]
+    naked_asm!(
+        "cmp w0, #{merge}",
+        "b.eq 3f",
+        "cmp w0, #{filter}",
+        "b.eq 3f",
+        "adrp x16, {real}",
+        "ldr x16, [x16, :lo12:{real}]",
+        "cbz x16, 3f",
+        "br x16",
+        "3:",
+        "b {serve}",
+        merge = const ksm::PR_SET_MEMORY_MERGE,
+        filter = const libc::PR_SET_SECCOMP,
+        real = sym REAL,
+        serve = sym serve,
+    );
+}
+
+extern "C" fn serve(option: c_int, b: usize, c: usize, d: usize, e: usize) -> c_int {
+    by_number([option as usize, b, c, d, e])
+}
+
+/// As `prctl` of the C library, for a call by its number.
+pub fn by_number(args: [usize; 5]) -> c_int {
+    let result = match ksm::refuses(args) {
+        true => Err(Errno::INVAL),
+        false => kernel(args),
+    };
+    if args[0] as i32 == libc::PR_SET_SECCOMP && result.is_ok() {
+        filters::set();
+    }
+    match result {
+        Ok(value) => value as c_int,
+        Err(error) => {
+            raw::set_errno(error);
+            -1
+        }
+    }
+}

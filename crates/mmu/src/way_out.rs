@@ -10,21 +10,33 @@ use std::path::Path;
 use crate::sys::descriptor::{self, Source};
 
 const ANYWHERE: &str = "grant it with `sudo sysctl vm.unprivileged_userfaultfd=1`, \
-                        or with `sudo chmod 0666 /dev/userfaultfd` (Linux 6.1 or later)";
-const CONTAINER: &str = "start the container with `docker run --device /dev/userfaultfd` \
-                         (the host needs Linux 6.1 or later)";
+                        or with `sudo chmod 0666 /dev/userfaultfd`";
+const WITHOUT_DEVICE: &str = "grant it with `sudo sysctl vm.unprivileged_userfaultfd=1`";
+const DOCKER: &str = "start the container with `docker run --device /dev/userfaultfd` \
+                      (the host needs Linux 6.1 or later)";
+const PODMAN: &str = "start the container with `podman run --device /dev/userfaultfd` \
+                      (the host needs Linux 6.1 or later)";
 const CONTAINER_WITH_DEVICE: &str = "this container has /dev/userfaultfd, but its user may not open it: be root in the \
                                      container, or `sudo chmod 0666 /dev/userfaultfd` on the host and start it anew";
+const NAMESPACE: &str = "this is a user namespace without /dev/userfaultfd: on the host, `sudo chmod 0666 \
+                         /dev/userfaultfd`, and start this anew with `podman run --device /dev/userfaultfd`, `docker \
+                         run --device /dev/userfaultfd` or `bwrap --dev-bind /dev/userfaultfd /dev/userfaultfd`";
+const NAMESPACE_WITH_DEVICE: &str = "in this user namespace nobody may open /dev/userfaultfd: \
+                                     `sudo chmod 0666 /dev/userfaultfd` on the host";
 const SECCOMP: &str = "a seccomp profile refuses it to this process: run outside the sandbox, or allow the system call \
                        userfaultfd in the profile";
 const SECCOMP_WITH_DEVICE: &str = "a seccomp profile refuses the system call to this process: grant the device \
                                    instead with `sudo chmod 0666 /dev/userfaultfd`, or allow the call in the profile";
 
 /// Where this process runs, as far as it decides what helps.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Surroundings {
     /// In a container.
     container: bool,
+    /// It is Podman's.
+    podman: bool,
+    /// In a user namespace of its own, where root is nobody's root: rootless containers, Bubblewrap, `unshare -r`.
+    namespace: bool,
     /// A seccomp filter refuses the system call.
     seccomp: bool,
     /// There is a `/dev/userfaultfd`.
@@ -39,8 +51,11 @@ pub(crate) fn of_refused_userfaultfd() -> &'static str {
 impl Surroundings {
     fn look() -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let first_process = fs::read("/proc/1/environ").unwrap_or_default();
         Self {
-            container: is_container(&fs::read("/proc/1/environ").unwrap_or_default()),
+            container: is_container(&first_process),
+            podman: Path::new("/run/.containerenv").exists(),
+            namespace: is_namespace(&fs::read_to_string("/proc/self/uid_map").unwrap_or_default()),
             // Many programs run under filters that let it pass. For faults in user mode alone the kernel needs no
             // grant, so that it is the filter that refuses them.
             seccomp: has_filter(&status) && descriptor::open_by(Source::UserModeOnly).is_err(),
@@ -49,12 +64,20 @@ impl Surroundings {
     }
 
     fn way_out(self) -> &'static str {
+        if self.namespace {
+            return match self.device {
+                false => NAMESPACE,
+                true => NAMESPACE_WITH_DEVICE,
+            };
+        }
         match (self.container, self.seccomp, self.device) {
-            (true, _, false) => CONTAINER,
+            (true, _, false) if self.podman => PODMAN,
+            (true, _, false) => DOCKER,
             (true, _, true) => CONTAINER_WITH_DEVICE,
             (false, true, false) => SECCOMP,
             (false, true, true) => SECCOMP_WITH_DEVICE,
-            (false, false, _) => ANYWHERE,
+            (false, false, true) => ANYWHERE,
+            (false, false, false) => WITHOUT_DEVICE,
         }
     }
 }
@@ -72,6 +95,14 @@ fn names_container(environment: &[u8]) -> bool {
         .any(|one| one.starts_with(b"container=") && one.len() > b"container=".len())
 }
 
+/// Whether not all users of the machine are here, each under his own number.
+fn is_namespace(uid_map: &str) -> bool {
+    let mut words = uid_map.split_whitespace();
+    let all = [Some("0"), Some("0"), Some("4294967295"), None];
+    // Without the file nothing is known of namespaces.
+    !uid_map.is_empty() && all != [words.next(), words.next(), words.next(), words.next()]
+}
+
 fn has_filter(status: &str) -> bool {
     status
         .lines()
@@ -86,21 +117,53 @@ mod tests {
     /// In a container the message once named a sysctl, which nobody can set there.
     #[test]
     fn what_helps_depends_on_where_the_process_is() {
-        for (container, seccomp, device, helps, does_not) in [
-            (true, true, false, "docker run --device", "sysctl"),
-            (true, false, false, "docker run --device", "sysctl"),
-            (true, true, true, "on the host", "sysctl"),
-            (true, false, true, "be root in the container", "sysctl"),
-            (false, true, false, "seccomp profile", "sysctl"),
-            (false, true, true, "chmod 0666 /dev/userfaultfd", "sysctl"),
-            (false, false, true, "sysctl", "docker"),
-            (false, false, false, "sysctl", "seccomp"),
+        let host = Surroundings::default();
+        let container = Surroundings {
+            container: true,
+            ..host
+        };
+        let podman = Surroundings {
+            podman: true,
+            ..container
+        };
+        let namespace = Surroundings {
+            namespace: true,
+            ..host
+        };
+        let with_filter = |here| Surroundings {
+            seccomp: true,
+            ..here
+        };
+        let with_device = |here| Surroundings {
+            device: true,
+            ..here
+        };
+        for (here, helps, does_not) in [
+            (container, "docker run --device", "sysctl"),
+            (with_filter(container), "docker run --device", "sysctl"),
+            (with_filter(with_device(container)), "on the host", "sysctl"),
+            (with_device(container), "be root in the container", "sysctl"),
+            (podman, "podman run --device", "docker"),
+            (with_filter(host), "seccomp profile", "sysctl"),
+            (
+                with_filter(with_device(host)),
+                "chmod 0666 /dev/userfaultfd",
+                "sysctl",
+            ),
+            (with_device(host), "chmod 0666 /dev/userfaultfd", "docker"),
+            (host, "sysctl", "chmod"),
+            (namespace, "bwrap --dev-bind /dev/userfaultfd", "sysctl"),
+            (with_filter(namespace), "podman run --device", "sysctl"),
+            (with_device(namespace), "on the host", "be root"),
+            (
+                Surroundings {
+                    namespace: true,
+                    ..with_device(container)
+                },
+                "on the host",
+                "be root",
+            ),
         ] {
-            let here = Surroundings {
-                container,
-                seccomp,
-                device,
-            };
             let text = here.way_out();
             assert!(text.contains(helps), "{here:?}: {text}");
             assert!(!text.contains(does_not), "{here:?}: {text}");
@@ -118,5 +181,9 @@ mod tests {
             "NoNewPrivs:\t0\nSeccomp:\t2\nSeccomp_filters:\t1\n"
         ));
         assert!(!has_filter("Seccomp:\t0\nSeccomp_filters:\t2\n"));
+        assert!(!is_namespace("         0          0 4294967295\n"));
+        assert!(is_namespace("         0       1000          1\n"));
+        assert!(is_namespace("0 100000 65536\n65536 1000 1\n"));
+        assert!(!is_namespace(""));
     }
 }

@@ -15,6 +15,7 @@ mod report;
 mod resolve;
 mod signals;
 mod supervise;
+mod unmanaged;
 
 pub use signals::{die_by, without_signals};
 pub use supervise::{Outcome, cpu_time, reap};
@@ -238,7 +239,7 @@ pub enum RunError {
     #[error(transparent)]
     Environment(#[from] EnvError),
     /// The kernel does not let this user manage memory.
-    #[error("{0}\n(`millpond doctor` shows all that was found)")]
+    #[error("{0}; `millpond doctor` shows all that was found")]
     Permission(#[from] doctor::Missing),
     /// An option before the program that is none.
     #[error(

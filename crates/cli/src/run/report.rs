@@ -6,6 +6,7 @@
 
 use super::beside::Beside;
 use super::supervise::Outcome;
+use super::unmanaged::Unmanaged;
 use crate::curve;
 use crate::numbers::{Thousands, Time};
 use crate::size::Human;
@@ -115,6 +116,9 @@ pub struct Report {
     curve: Value,
     #[serde(skip)]
     plot: Curve,
+    /// Programs that were started below and did not load it, the largest first; those that were over within half a
+    /// second are not known.
+    unmanaged: Vec<Unmanaged>,
     /// Every process that loaded the library; a process that became another program has two entries.
     processes: Vec<ProcessReport>,
 }
@@ -199,6 +203,7 @@ impl Report {
                 .collect(),
             curve: curve::to_json(&plot),
             plot,
+            unmanaged: outcome.unmanaged.clone(),
             processes: slots.iter().map(ProcessReport::new).collect(),
         }
     }
@@ -238,6 +243,24 @@ impl Report {
             // As much again, in whole MiB.
             (2 * beside.own).div_ceil(1 << 20),
         )
+    }
+
+    /// A line where programs ran without a budget, with the name of the largest.
+    fn write_unmanaged(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [largest, others @ ..] = &self.unmanaged[..] else {
+            return Ok(());
+        };
+        write!(
+            f,
+            "  without budget  {} (process {}) did not load the library; resident {} at most",
+            largest.name,
+            largest.pid,
+            Human(largest.peak_resident_bytes)
+        )?;
+        match others.len() {
+            0 => writeln!(f),
+            count => writeln!(f, "; {count} more, smaller"),
+        }
     }
 
     /// The ways that faults went, each with its 99th percentile; empty when there were none.
@@ -325,6 +348,7 @@ impl fmt::Display for Report {
         writeln!(f)?;
         self.write_own_part(f)?;
         writeln!(f, "  processes       {processes}")?;
+        self.write_unmanaged(f)?;
         let touched = Human(self.sum(Field::Touched));
         writeln!(
             f,
@@ -435,6 +459,7 @@ mod tests {
             cpu: Duration::from_millis(2000),
             sampled_rss: 60 << 20,
             kernel_max_rss: 61 << 20,
+            unmanaged: Vec::new(),
         }
     }
 
@@ -604,6 +629,27 @@ mod tests {
         let within = report("zram", "2", 0, &slots(&[&[(Field::Rss, 20 << 20)]]));
         assert!(!within.to_string().contains("over it"), "{within}");
         assert!(!within.to_string().contains("trouble"), "{within}");
+    }
+
+    #[test]
+    fn a_program_without_a_budget_is_named() {
+        let small = Unmanaged {
+            pid: 8,
+            name: "small".to_owned(),
+            peak_resident_bytes: 1 << 20,
+        };
+        let large = Unmanaged {
+            pid: 7,
+            name: "large".to_owned(),
+            peak_resident_bytes: 200 << 20,
+        };
+        let mut told = report("auto", "2", 0, &slots(&[&[]]));
+        told.unmanaged = vec![large, small];
+        let line = "without budget  large (process 7) did not load the library; resident 200 MiB at most; 1 more, smaller\n";
+        assert!(told.to_string().contains(line), "{told}");
+        let json: Value = serde_json::from_str(&told.to_json()).unwrap();
+        assert_eq!(json["unmanaged"][0]["name"], "large");
+        assert_eq!(json["unmanaged"][1]["peak_resident_bytes"], 1 << 20);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Starting the program, watching it from outside, and waiting for its end.
 
 use super::signals::Signals;
+use super::unmanaged::{LOOK_EVERY, Unmanaged, Watch};
 use rustix::process::{Pid, Signal};
 use std::ffi::OsString;
 use std::io;
@@ -27,6 +28,8 @@ pub struct Outcome {
     /// What the kernel gives as the highest resident set of it and of its children, in bytes, by the mark that it keeps
     /// itself.
     pub kernel_max_rss: u64,
+    /// Programs that it started and that have no budget.
+    pub unmanaged: Vec<Unmanaged>,
 }
 
 /// Runs `file` under the name `argv[0]` with the rest of `argv` and `variables`, until it ends.
@@ -60,6 +63,8 @@ pub fn supervise(
     let child = Pid::from_child(&command.spawn()?);
     let mut sampled_rss = 0;
     let mut next_sample = started;
+    let mut watch = Watch::default();
+    let mut next_look = started + SAMPLE_EVERY;
     loop {
         if let Some((status, usage)) = reap(child, libc::WNOHANG)? {
             return Ok(Outcome {
@@ -68,12 +73,17 @@ pub fn supervise(
                 cpu: cpu_time(&usage),
                 sampled_rss,
                 kernel_max_rss: (usage.ru_maxrss as u64) << 10,
+                unmanaged: watch.found(),
             });
         }
         let now = Instant::now();
         if now >= next_sample {
             sampled_rss = sampled_rss.max(resident(child).unwrap_or(0));
             next_sample = Instant::now() + SAMPLE_EVERY;
+        }
+        if now >= next_look {
+            watch.look(child);
+            next_look = Instant::now() + LOOK_EVERY;
         }
         let Some(arrived) = signals.wait(next_sample.saturating_duration_since(Instant::now()))
         else {

@@ -1,0 +1,215 @@
+//! The programs below a run that have no budget, by name.
+//!
+//! What the user starts is looked at before, and refused if the library cannot enter it. What that starts in turn runs in
+//! any case: a shell may call a static program, one for another processor, one that cleared its environment. Its
+//! memory is the kernel's, and the report's peak had it without saying whose it was.
+//!
+//! Nobody tells the supervisor of such a program, so it looks: twice a second at the descendants of the first process. A
+//! program is unmanaged when the library was not among its mappings in two looks, as one that has just begun has not
+//! mapped it yet. So programs that are over within half a second, and children of processes that have ended, are not found.
+//!
+//! A look costs a few reads for each process, and the mappings are read only until the question is answered for what
+//! the process executes. What may not be looked at (another user's) is left out.
+
+use super::env::LIBRARY;
+use rustix::process::Pid;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Between two looks.
+pub const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Threads of one process whose children are looked for, and processes looked at. More would take time from the
+/// program.
+const THREADS: usize = 64;
+const PROCESSES: usize = 256;
+/// Looks without the library that make a program unmanaged.
+const CERTAIN: u8 = 2;
+
+/// A program without a budget.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Unmanaged {
+    /// Its process.
+    pub pid: i32,
+    /// Its name, as the kernel has it.
+    pub name: String,
+    /// The most that it had resident at a look.
+    pub peak_resident_bytes: u64,
+}
+
+/// What a process executed when it was last looked at, and how often the library was not there.
+struct Seen {
+    executes: PathBuf,
+    is_managed: bool,
+    without: u8,
+    program: Unmanaged,
+}
+
+/// All that was seen so far.
+#[derive(Default)]
+pub struct Watch {
+    seen: BTreeMap<i32, Seen>,
+    ended: Vec<Unmanaged>,
+}
+
+impl Watch {
+    /// Looks at `root` and what it started.
+    pub fn look(&mut self, root: Pid) {
+        let mut queue = vec![root.as_raw_nonzero().get()];
+        let mut at = 0;
+        while let Some(&pid) = queue.get(at) {
+            at += 1;
+            self.look_at(pid);
+            let room = PROCESSES.saturating_sub(queue.len());
+            queue.extend(children(pid).into_iter().take(room));
+        }
+        // A number is another process's when its own has ended.
+        let gone: Vec<i32> = self
+            .seen
+            .keys()
+            .copied()
+            .filter(|pid| !queue.contains(pid))
+            .collect();
+        for pid in gone {
+            self.forget(pid);
+        }
+    }
+
+    fn look_at(&mut self, pid: i32) {
+        let Ok(executes) = fs::read_link(format!("/proc/{pid}/exe")) else {
+            return;
+        };
+        if self
+            .seen
+            .get(&pid)
+            .is_some_and(|seen| seen.executes != executes)
+        {
+            self.forget(pid);
+        }
+        let seen = self.seen.entry(pid).or_insert_with(|| Seen {
+            executes,
+            is_managed: false,
+            without: 0,
+            program: Unmanaged {
+                pid,
+                name: String::new(),
+                peak_resident_bytes: 0,
+            },
+        });
+        if seen.is_managed {
+            return;
+        }
+        if seen.without < CERTAIN {
+            match fs::read_to_string(format!("/proc/{pid}/maps")) {
+                Ok(maps) if maps.contains(LIBRARY) => seen.is_managed = true,
+                Ok(maps) if !maps.is_empty() => seen.without += 1,
+                _ => {}
+            }
+        }
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        if let Some((name, peak)) = name_and_peak(&status) {
+            seen.program.name = name;
+            seen.program.peak_resident_bytes = seen.program.peak_resident_bytes.max(peak);
+        }
+    }
+
+    fn forget(&mut self, pid: i32) {
+        if let Some(seen) = self.seen.remove(&pid)
+            && !seen.is_managed
+            && seen.without >= CERTAIN
+        {
+            self.ended.push(seen.program);
+        }
+    }
+
+    /// The programs that were unmanaged, the largest first.
+    #[must_use]
+    pub fn found(mut self) -> Vec<Unmanaged> {
+        let left: Vec<i32> = self.seen.keys().copied().collect();
+        left.into_iter().for_each(|pid| self.forget(pid));
+        self.ended
+            .sort_by_key(|program| std::cmp::Reverse(program.peak_resident_bytes));
+        self.ended
+    }
+}
+
+/// Children of each of its threads, as far as the kernel tells (`CONFIG_PROC_CHILDREN`).
+fn children(pid: i32) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    threads
+        .take(THREADS)
+        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
+        .flat_map(|text| text.split_whitespace().map(str::parse).collect::<Vec<_>>())
+        .flatten()
+        .collect()
+}
+
+/// The name, and the highest resident set in bytes, as `/proc/PID/status` has them.
+fn name_and_peak(status: &str) -> Option<(String, u64)> {
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    let kib: u64 = field("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some((field("Name:")?.trim().to_owned(), kib << 10))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn name_and_peak_are_read() {
+        let status = "Name:\ta program\nUmask:\t0022\nVmHWM:\t    1024 kB\nVmRSS:\t 8 kB\n";
+        assert_eq!(
+            name_and_peak(status),
+            Some(("a program".to_owned(), 1 << 20))
+        );
+        // A process that has ended.
+        assert_eq!(name_and_peak("Name:\tsh\nState:\tZ (zombie)\n"), None);
+    }
+
+    /// No program of these tests is under a budget.
+    #[test]
+    fn a_program_below_a_shell_is_found_at_the_second_look() {
+        let mut shell = Command::new("sh")
+            .args(["-c", "sleep 30; :"])
+            .spawn()
+            .unwrap();
+        let root = Pid::from_child(&shell);
+        while children(root.as_raw_nonzero().get()).is_empty() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let mut watch = Watch::default();
+        let names = |watch: Watch| -> Vec<String> {
+            watch
+                .found()
+                .into_iter()
+                .map(|program| program.name)
+                .collect()
+        };
+        watch.look(root);
+        assert!(watch.seen.len() > 1 && watch.seen.values().all(|seen| seen.without == 1));
+        // The child may not have become `sleep` by the first of these.
+        for _ in 0..3 {
+            watch.look(root);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        for child in children(root.as_raw_nonzero().get()) {
+            let _ = rustix::process::kill_process(
+                Pid::from_raw(child).unwrap(),
+                rustix::process::Signal::KILL,
+            );
+        }
+        shell.wait().unwrap();
+        let names = names(watch);
+        assert!(
+            names.contains(&"sleep".to_owned()) && names.contains(&"sh".to_owned()),
+            "{names:?}"
+        );
+    }
+}

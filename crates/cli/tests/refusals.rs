@@ -337,3 +337,134 @@ fn a_user_without_userfaultfd_is_told_the_command() {
     };
     assert!(text.contains(way_out), "{text}");
 }
+
+/// As root of a user namespace of its own, with a `/dev` that has nothing in it: the message named `docker run`, or a
+/// sysctl that cannot be set there.
+#[test]
+fn in_a_sandbox_without_the_device_the_way_out_is_the_sandboxs() {
+    let script = "mount -t tmpfs none /dev && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command
+        .args([
+            "--user",
+            "--map-root-user",
+            "--mount",
+            "sh",
+            "-c",
+            script,
+            "sh",
+        ])
+        .arg(millpond())
+        .args(["run", "--ram=64M", "true"]);
+    let output = match command.output() {
+        Ok(output) if output.status.code() == Some(125) => output,
+        other => {
+            // With the sysctl set there is nothing to refuse; where namespaces are closed the mount fails.
+            println!("skipped: no such namespace can be made here, or it may do all: {other:?}");
+            return;
+        }
+    };
+    let text = message(&output, 125);
+    assert!(
+        text.contains("user namespace") && text.contains("bwrap --dev-bind"),
+        "{text}"
+    );
+    assert!(!text.contains("sysctl"), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+}
+
+/// Refuses userfaultfd as a container's profile does: `EPERM`, in this process and what it starts.
+fn refuse_userfaultfd() -> std::io::Result<()> {
+    let word = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    // The number of the call; if it is that one, an error; else it is allowed.
+    let mut filter = [
+        word(0x20, 0, 0, 0),
+        word(0x15, 0, 1, libc::SYS_userfaultfd as u32),
+        word(0x06, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        word(0x06, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: the kernel reads the filter, which lives until it has.
+    let done = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+            | libc::prctl(
+                libc::PR_SET_SECCOMP,
+                libc::SECCOMP_MODE_FILTER,
+                &raw const program,
+            )
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// No sysctl changes what a filter refuses.
+#[test]
+fn under_a_filter_the_way_out_is_no_sysctl() {
+    let is_closed = fs::metadata("/dev/userfaultfd").map_or(true, |metadata| {
+        metadata.permissions().mode() & 0o006 != 0o006
+    });
+    if !rustix::process::geteuid().is_root() || !is_closed {
+        println!("skipped: needs root and a /dev/userfaultfd that is closed to others");
+        return;
+    }
+    let directory = open_directory();
+    let program = install(directory.path());
+    stub(directory.path());
+    let mut command = Command::new(program);
+    command
+        .args(["run", "--ram=64M", "true"])
+        .uid(65534)
+        .gid(65534)
+        .current_dir("/");
+    // SAFETY: the closure makes system calls only.
+    unsafe { command.pre_exec(refuse_userfaultfd) };
+    let text = message(&command.output().unwrap(), 125);
+    assert!(!text.contains("sysctl"), "{text}");
+    assert!(
+        text.contains("seccomp profile") || text.contains("container"),
+        "{text}"
+    );
+}
+
+/// It ran unmanaged, and the report did not say what it was.
+#[test]
+fn a_static_program_below_a_shell_is_named_in_the_report() {
+    if !can_run() {
+        return;
+    }
+    let directory = open_directory();
+    let source = directory.path().join("still.c");
+    fs::write(
+        &source,
+        "#include <unistd.h>\nint main(void) { return usleep(2500000); }\n",
+    )
+    .unwrap();
+    let program = directory.path().join("standing");
+    let built = Command::new("cc")
+        .arg("-static")
+        .arg("-o")
+        .arg(&program)
+        .arg(&source)
+        .output();
+    if !built.is_ok_and(|built| built.status.success()) {
+        println!("skipped: no static program can be built here");
+        return;
+    }
+    let script = format!("{}; :", program.display());
+    let output = run(&["--report=json"], &["sh", "-c", &script])
+        .output()
+        .unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    let named = report["unmanaged"].as_array().unwrap();
+    // The shell has the library of these tests, which is empty.
+    assert!(
+        named.iter().any(|one| one["name"] == "standing"),
+        "{report}"
+    );
+    assert!(named.iter().all(|one| one["name"] != "sh"), "{report}");
+}

@@ -246,7 +246,7 @@ mod tests {
         type Variadic =
             unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
         // SAFETY: the arguments are in the same places as for a variadic function.
-        let call: Variadic = unsafe { core::mem::transmute(syscall as usize) };
+        let call: Variadic = unsafe { core::mem::transmute(syscall as *const ()) };
         // SAFETY: these ask only.
         unsafe {
             assert_eq!(

@@ -85,6 +85,21 @@ fn a_signal_that_kills_the_program_kills_the_supervisor() {
     }
 }
 
+/// Whom a filter ends has no last words.
+#[test]
+fn what_a_filter_may_have_ended_is_said_by_the_supervisor() {
+    if !can_run() {
+        return;
+    }
+    let output = run(&QUIET, &["sh", "-c", "kill -SYS $$"]).output().unwrap();
+    assert_eq!(output.status.signal(), Some(31));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        text.starts_with("millpond: ") && text.contains("seccomp filter"),
+        "{text}"
+    );
+}
+
 #[test]
 fn signals_sent_to_the_supervisor_reach_the_program() {
     if !can_run() {

@@ -54,3 +54,24 @@ fn a_program_that_may_not_be_managed_runs_all_the_same() {
         "{err}"
     );
 }
+
+/// It was `EINVAL` without a word.
+#[test]
+fn a_namespace_that_is_refused_for_our_threads_says_so() {
+    if !is_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let output = finish(preloaded(&compile("user_namespace", directory.path(), &[])));
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    if !out.is_empty() {
+        println!("skipped: {out}");
+        return;
+    }
+    assert_eq!(err.lines().count(), 1, "said once: {err}");
+    assert!(err.contains("unshare -U millpond run"), "{err}");
+}

@@ -292,6 +292,11 @@ impl RunError {
     }
 }
 
+/// What may have been when SIGSYS ended the program: nobody in it could say so any more.
+const ENDED_BY_FILTER: &str = "the program was ended by SIGSYS: a seccomp filter forbade a call. A filter for all \
+                               threads (SECCOMP_FILTER_FLAG_TSYNC) is for Millpond's too; if it is the program's own, \
+                               have it allow read, futex, ioctl, madvise, pread64 and mmap, or run it without Millpond";
+
 /// Runs the program. Answers its exit status; does not return if a signal ended it.
 ///
 /// # Errors
@@ -316,6 +321,9 @@ pub fn run(args: &RunArgs) -> Result<u8, RunError> {
     if let Some((pid, line)) = shared.board.last_words() {
         // Said here, as the program may have closed its standard error.
         let _ = writeln!(io::stderr(), "millpond: process {pid}: {line}");
+    }
+    if outcome.status.signal() == Some(libc::SIGSYS) {
+        let _ = writeln!(io::stderr(), "millpond: {ENDED_BY_FILTER}");
     }
     Ok(end_like(&outcome))
 }

@@ -1,0 +1,45 @@
+//! `unshare` and `setns` with a user namespace, which the kernel refuses to a process of several threads.
+//!
+//! A program of one thread has several under Millpond. That cannot be changed by stopping ours for the moment without
+//! leaving memory unserved, and whoever makes a namespace for a child can do so by `clone`, which the kernel allows. So
+//! the refusal stays, and a line says why, as EINVAL tells nobody.
+
+use crate::raw;
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use rustix::io::Errno;
+
+const WAY_OUT: &str = "millpond: the kernel gives no user namespace to a process with threads, as those of Millpond: \
+                       start `millpond run` inside of it (`unshare -U millpond run ...`), or make it by clone\n";
+
+fn answer(result: Result<usize, Errno>, is_about_users: bool) -> c_int {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    match result {
+        Ok(_) => 0,
+        Err(error) => {
+            let ours = crate::space::get().is_some() && is_about_users && error == Errno::INVAL;
+            if ours && !SAID.swap(true, Relaxed) {
+                raw::complain(WAY_OUT);
+            }
+            raw::set_errno(error);
+            -1
+        }
+    }
+}
+
+/// As `unshare` of the C library.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn unshare(flags: c_int) -> c_int {
+    // SAFETY: takes a number, and changes what the calling thread shares with others.
+    let result = unsafe { raw::syscall(libc::SYS_unshare, [flags as usize, 0, 0, 0, 0, 0]) };
+    answer(result, flags & libc::CLONE_NEWUSER != 0)
+}
+
+/// As `setns` of the C library.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
+    let args = [fd as usize, kind as usize, 0, 0, 0, 0];
+    // SAFETY: takes numbers, and changes which namespaces the calling thread is in.
+    let result = unsafe { raw::syscall(libc::SYS_setns, args) };
+    answer(result, kind & libc::CLONE_NEWUSER != 0)
+}

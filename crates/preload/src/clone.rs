@@ -118,7 +118,7 @@ pub unsafe extern "C" fn clone(
 pub unsafe fn by_number(number: i64, args: [usize; 6]) -> Option<Result<usize, Errno>> {
     let (flags, stack) = match number {
         libc::SYS_clone => (args[0] as u64, args[1] as u64),
-        libc::SYS_clone3 if args[1] >= 8 * size_of::<u64>() => {
+        libc::SYS_clone3 if args[1] >= size_of::<[u64; 8]>() => {
             let words = args[0] as *const u64;
             // SAFETY: the caller promises a structure of that length, which has the flags first and the stack sixth.
             unsafe { (words.read_unaligned(), words.add(5).read_unaligned()) }

@@ -1,9 +1,9 @@
 //! A program that has forbidden itself system calls (seccomp) is not made to make any for our sake.
 //!
-//! Sandboxes install a filter when they have opened all that they need, and end whoever makes another call than those on
-//! the list. `_exit` is on it; what we do before it, to publish the last figures, is not. The program would be killed
-//! where it ends well without us. So once it has installed a filter, by `prctl` or by `syscall` (there is no function
-//! for it in the C library), it ends without last figures, and those of a tenth of a second before stand.
+//! Sandboxes install a filter when they have opened all that they need, and end whoever makes another call than those
+//! on the list. `_exit` is on it; what we do before it, to publish the last figures, is not. The program would be
+//! killed where it ends well without us. So once it has installed a filter, by `prctl` or by `syscall` (there is no
+//! function for it in the C library), it ends without last figures, and those of a tenth of a second before stand.
 //!
 //! What its memory needs is done by the manager's threads, which a filter is not for, unless it is installed for all
 //! threads at once. A filter that was there before the program began was there when the manager started, and lets

@@ -22,10 +22,10 @@
 //! | `GUARD_INSTALL`, `GUARD_REMOVE`, `COLLAPSE`, `REMOVE` | refused with `EINVAL`. That is what the kernel says to the last (there is no file), and what kernels without the others say, so that callers have another way |
 //!
 //! Calls by `syscall` lead here as well ([`crate::syscall`]); those by an instruction of the program's own go past us,
-//! here and in [`crate::process_madvise`]. Hints do no harm then, but a `MADV_DONTNEED` of that kind about managed memory is done by half: pages that were in memory read as
-//! zeros (`millpond/src/driver/vanished.rs`), and those that had left it come back as they were. Go's runtime gives
-//! pages back so and takes them for empty; `millpond run` has it say `MADV_FREE` instead (`GODEBUG=madvdontneed=0`),
-//! after which what comes back is right.
+//! here and in [`crate::process_madvise`]. Hints do no harm then, but a `MADV_DONTNEED` of that kind about managed
+//! memory is done by half: pages that were in memory read as zeros (`millpond/src/driver/vanished.rs`), and those that
+//! had left it come back as they were. Go's runtime gives pages back so and takes them for empty; `millpond run` has it
+//! say `MADV_FREE` instead (`GODEBUG=madvdontneed=0`), after which what comes back is right.
 
 use crate::vma::{self, AtFork, Kind, PAGE, Range, Vmas};
 use crate::{raw, space};
@@ -82,7 +82,8 @@ fn treatment(advice: i32) -> Treatment {
     }
 }
 
-/// Advice after which the old contents are gone, here or in a child: sealed memory that cannot be written keeps its own.
+/// Advice after which the old contents are gone, here or in a child: sealed memory that cannot be written keeps its
+/// own.
 fn discards(advice: i32) -> bool {
     matches!(
         advice,

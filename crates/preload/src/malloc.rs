@@ -95,8 +95,8 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
             // SAFETY: jemalloc gave it, and the program gives it back.
             unsafe { je::free(block) }
         }
-        // A program that ends has the C library free its table of exit handlers, and may have forbidden itself the calls
-        // by which we block signals.
+        // A program that ends has the C library free its table of exit handlers, and may have forbidden itself the
+        // calls by which we block signals.
         Owner::Internal if filters::are_set() => {}
         // SAFETY: the internal allocator gave it, and the program gives it back.
         Owner::Internal => unsafe { internal_alloc::release(block.cast()) },

@@ -10,18 +10,19 @@
 //! | calls | lead to |
 //! | --- | --- |
 //! | `mmap`, `munmap`, `mprotect`, `pkey_mprotect`, `mremap`, `mseal`, `madvise`, `process_madvise`, `brk`, `mlock`, `mlock2`, `munlock`, `mlockall`, `munlockall`, `msync`, `mincore`, `shmat`, `shmdt` | the account of mappings |
+//! | `mbind`, `set_mempolicy_home_node` | the kernel, and the account of what is to be mapped anew when it is unmapped |
 //! | `vmsplice`, `setsockopt` | [`crate::references`] |
 //! | `close`, `close_range`, `dup2`, `dup3` | [`crate::descriptors`] |
 //! | `prctl`, `seccomp` | [`crate::prctl`], [`crate::filters`] |
 //!
-//! The manager's own threads are not served: they close and map for themselves. What a program does by an instruction of
-//! its own nobody but the kernel sees, and [`crate::madvise`] says what comes of it.
+//! The manager's own threads are not served: they close and map for themselves. What a program does by an instruction
+//! of its own nobody but the kernel sees, and [`crate::madvise`] says what comes of it.
 
 use crate::dlopen;
 use crate::{
     ask, brk, descriptors, filters, madvise, mlock, mmap, mprotect, mremap, mseal, munmap, prctl,
 };
-use crate::{process_madvise, raw, references, shm, threads};
+use crate::{process_madvise, raw, references, shm, threads, vma};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -51,6 +52,8 @@ const SERVED: &[i64] = &[
     libc::SYS_mincore,
     libc::SYS_shmat,
     libc::SYS_shmdt,
+    libc::SYS_mbind,
+    libc::SYS_set_mempolicy_home_node,
     libc::SYS_vmsplice,
     libc::SYS_setsockopt,
     libc::SYS_close,
@@ -173,6 +176,13 @@ unsafe fn served(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lon
     // SAFETY: as the caller promised, of the same call by its function.
     Some(unsafe {
         match number {
+            libc::SYS_mbind | libc::SYS_set_mempolicy_home_node => {
+                let result = raw::syscall(number, [a, b, c, d, e, f]);
+                if result.is_ok() {
+                    vma::marked(a, b);
+                }
+                answer(result)
+            }
             libc::SYS_seccomp => {
                 let result = raw::syscall(number, [a, b, c, d, e, f]);
                 if result.is_ok() {

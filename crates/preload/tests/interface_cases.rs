@@ -139,3 +139,9 @@ fn a_program_that_forbids_itself_most_calls_ends_well() {
     ours.env("MILLPOND_BOARD", millpond_board::path_of(&file));
     assert_eq!(printed(ours), printed(bare(&program)));
 }
+
+/// The wish for a node stayed with the addresses, and each round of it left more mappings.
+#[test]
+fn a_node_is_wished_for_until_the_memory_is_unmapped() {
+    prints_the_same("node_policy", &[]);
+}

@@ -1,12 +1,13 @@
 //! The programs below a run that have no budget, by name.
 //!
-//! What the user starts is looked at before, and refused if the library cannot enter it. What that starts in turn runs in
-//! any case: a shell may call a static program, one for another processor, one that cleared its environment. Its
+//! What the user starts is looked at before, and refused if the library cannot enter it. What that starts in turn runs
+//! in any case: a shell may call a static program, one for another processor, one that cleared its environment. Its
 //! memory is the kernel's, and the report's peak had it without saying whose it was.
 //!
-//! Nobody tells the supervisor of such a program, so it looks: twice a second at the descendants of the first process. A
-//! program is unmanaged when the library was not among its mappings in two looks, as one that has just begun has not
-//! mapped it yet. So programs that are over within half a second, and children of processes that have ended, are not found.
+//! Nobody tells the supervisor of such a program, so it looks: twice a second at the descendants of the first process.
+//! A program is unmanaged when the library was not among its mappings in two looks, as one that has just begun has not
+//! mapped it yet. So programs that are over within half a second, and children of processes that have ended, are not
+//! found.
 //!
 //! A look costs a few reads for each process, and the mappings are read only until the question is answered for what
 //! the process executes. What may not be looked at (another user's) is left out.

@@ -1,9 +1,10 @@
 //! How much managed memory is locked, as the kernel counts it.
 //!
-//! What the program locks here is kept in memory by the manager, and the kernel hears of no lock. But the limit on locked
-//! memory (`ulimit -l`) is the kernel's, and so are the right to lock beyond it and the figure `VmLck`. So the
+//! What the program locks here is kept in memory by the manager, and the kernel hears of no lock. But the limit on
+//! locked memory (`ulimit -l`) is the kernel's, and so are the right to lock beyond it and the figure `VmLck`. So the
 //! kernel is asked with addresses that hold nothing: as many bytes are locked there as are locked in the space, to be
-//! brought in when they are touched, which nobody does. Its answer is the program's, for memory of either kind together.
+//! brought in when they are touched, which nobody does. Its answer is the program's, for memory of either kind
+//! together.
 //!
 //! Locks are not inherited, by a child's account either.
 

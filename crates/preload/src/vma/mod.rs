@@ -89,8 +89,8 @@ pub struct Vmas {
     locked_bytes: lock_account::LockAccount,
     /// What the program sealed (`sealed.rs`).
     sealed: ranges::Ranges,
-    /// What was moved here by its tables. The kernel's mapping there came from elsewhere and never joins its
-    /// neighbours, so it is replaced when the program gives the addresses back.
+    /// What was moved here by its tables, or marked ([`marked`]). The kernel's mapping there came from elsewhere, or is
+    /// of another kind, and never joins its neighbours, so it is replaced when the program gives the addresses back.
     pub moved: ranges::Ranges,
     /// Where segments of System V shared memory were attached in the space.
     pub attached: Vec<Range>,
@@ -145,6 +145,26 @@ pub fn locked<R>(work: impl FnOnce(&mut Vmas) -> R) -> Option<R> {
         VMAS.lock.unlock();
         result
     })
+}
+
+/// The kernel has noted something of these mappings that is the program's wish and stays with the addresses, as a node
+/// to take memory from. What is mapped there when the program has unmapped its own is somebody else's: so these are
+/// mapped anew then.
+pub fn marked(addr: usize, len: usize) {
+    let end = len
+        .checked_next_multiple_of(PAGE)
+        .and_then(|len| addr.checked_add(len));
+    let Some(end) = end.filter(|&end| space::overlaps(addr, end - addr)) else {
+        return;
+    };
+    let _ = locked(move |vmas| {
+        let (_, inside, _) = vmas.split(&(addr..end));
+        for piece in vmas.map.pieces(inside) {
+            if matches!(piece.kind, Some(Kind::Managed { opened: true, .. })) {
+                vmas.moved.add(piece.range);
+            }
+        }
+    });
 }
 
 /// Takes the lock until [`unlock_after_fork`]. Signals are blocked by the caller.

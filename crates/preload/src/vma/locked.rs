@@ -1,10 +1,10 @@
 //! Memory that the program locked (`mlock`).
 //!
 //! What is locked by the C library's functions ([`crate::mlock`]) is pinned in the space, once however often it is
-//! locked, and kept account of here. Locking by the bare system call is the kernel's: it brings the pages in, and the
-//! space finds that it cannot take them out. Locked memory of either kind may not be discarded, so the kernel is asked
-//! too: `msync(MS_INVALIDATE)` looks at mappings only, does nothing to anonymous ones, and answers `EBUSY` when one of
-//! them is locked.
+//! locked, and kept account of here. Locking by an instruction of the program's own is the kernel's: it brings the
+//! pages in, and the space finds that it cannot take them out. Locked memory of either kind may not be discarded, so
+//! the kernel is asked too: `msync(MS_INVALIDATE)` looks at mappings only, does nothing to anonymous ones, and answers
+//! `EBUSY` when one of them is locked.
 
 use super::{PAGE, Range, Vmas};
 use crate::raw;

@@ -23,20 +23,29 @@ fn advice_is_answered_as_the_kernel_does() {
     let Some([ours, kernel]) = tables("advise_table", &[]) else {
         return;
     };
-    // Guards are not to be had. Kernels before 6.13 have none either, and say so in these words.
-    let is_guard = |line: &&str| line.contains(" GUARD_");
-    let refused = ours.lines().filter(is_guard);
+    // Guards and merging are not to be had. Kernels before 6.13 have no guards, and those built without KSM do not merge:
+    // they say so in these words.
+    let is_refused = |line: &&str| line.contains(" GUARD_") || line.contains("MERGEABLE ");
+    let refused = ours.lines().filter(is_refused);
     for name in ["read-write", "read-only", "reserved", "locked"] {
-        for guard in ["INSTALL", "REMOVE"] {
-            let expected = format!("{name} GUARD_{guard} -1 22");
+        for advice in ["GUARD_INSTALL", "GUARD_REMOVE", "MERGEABLE", "UNMERGEABLE"] {
+            let expected = format!("{name} {advice} -1 22");
             assert!(
                 refused.clone().any(|line| line.starts_with(&expected)),
                 "{expected}"
             );
         }
     }
+    // What is not done to the kernel's contents by merging is not done to ours by refusing it.
+    let merging = |table: &str| -> Vec<String> {
+        let lines = table.lines().filter(|line| line.contains("MERGEABLE "));
+        let words = lines.map(|line| line.rsplit(' ').next().unwrap_or_default().to_owned());
+        words.collect()
+    };
+    assert_eq!(merging(&ours), merging(&kernel));
+    assert!(!merging(&ours).is_empty());
     let others = |table: &str| {
-        let lines: Vec<&str> = table.lines().filter(|line| !is_guard(line)).collect();
+        let lines: Vec<&str> = table.lines().filter(|line| !is_refused(line)).collect();
         lines.join("\n")
     };
     are_equal(&others(&ours), &others(&kernel));

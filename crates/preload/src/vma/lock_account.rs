@@ -84,7 +84,6 @@ mod tests {
             << 10
     }
 
-    /// Also that nothing comes into memory for it is seen in the figures, which other tests change: so not here.
     #[test]
     fn the_kernel_counts_what_is_locked_and_what_is_not_any_more() {
         let before = counted();

@@ -23,7 +23,7 @@ mod past;
 
 pub use packing::Entry;
 
-use crate::addr::{LEAF_PAGES, PageCount, PageIndex, PageRange};
+use crate::addr::{LEAF_PAGES, PAGE_SHIFT, PageCount, PageIndex, PageRange};
 use crate::swap::SlotId;
 use packing::{EMPTY, KIND_MASK, Packing, SHADOW, ZERO};
 use past::{Past, PastList};
@@ -267,8 +267,16 @@ impl LeafTable {
     /// Bytes of memory that tables and directory have been given by the system.
     pub(crate) fn bytes(&self) -> u64 {
         u64::from(self.fresh) * u64::from(LEAF_PAGES) * 8
-            + (self.directory.len() + self.fresh as usize) as u64 * 4
+            + self.directory_bytes()
+            + u64::from(self.fresh) * 4
             + u64::from(self.fresh) * size_of::<Past>() as u64
+    }
+
+    /// What is touched of the directory: for each table in use a page of it at most. That of a whole program's addresses
+    /// is megabytes, of which a few pages are ever written.
+    fn directory_bytes(&self) -> u64 {
+        let all = self.directory.len() as u64 * 4;
+        all.min(u64::from(self.fresh) << PAGE_SHIFT)
     }
 
     /// The leaves in use, with the entries and the shadows counted in each. For checks.

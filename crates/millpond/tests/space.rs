@@ -36,11 +36,20 @@ fn bytes(space: &Space) -> &'static mut [u8] {
 /// Forks as the preloaded library does; the child runs `child` and exits with its answer, with 99 if it has no memory,
 /// and with 101 after a panic (its thread ends with the test, and nobody would end the process).
 fn start_child(space: &'static Space, child: impl FnOnce() -> i32) -> libc::pid_t {
+    start_child_beside(space, &[], child)
+}
+
+/// The same where some of the space lies under other mappings.
+fn start_child_beside(
+    space: &'static Space,
+    foreign: &[(usize, usize)],
+    child: impl FnOnce() -> i32,
+) -> libc::pid_t {
     space.before_fork(&[]);
     // SAFETY: the child sets its memory up before it does anything else, and leaves by _exit.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        let life = AssertUnwindSafe(|| space.after_fork_in_child(&[]).map_or(99, |()| child()));
+        let life = AssertUnwindSafe(|| space.after_fork_in_child(foreign).map_or(99, |()| child()));
         let code = catch_unwind(life).unwrap_or(101);
         // SAFETY: nothing of the parent is to be run at exit.
         unsafe { libc::_exit(code) };
@@ -54,6 +63,14 @@ fn wait_for(pid: libc::pid_t) -> ExitStatus {
     // SAFETY: the status has a place.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     ExitStatus::from_raw(status)
+}
+
+fn fork_beside(
+    space: &'static Space,
+    foreign: (usize, usize),
+    child: impl FnOnce() -> i32,
+) -> ExitStatus {
+    wait_for(start_child_beside(space, &[foreign], child))
 }
 
 fn fork(space: &'static Space, child: impl FnOnce() -> i32) -> ExitStatus {
@@ -175,6 +192,51 @@ fn memory_moves_by_its_tables(space: &'static Space) {
     assert!(all_right(bytes(space), 3));
 }
 
+/// Faults beside a closed part bring in what is around them, closed or not. What the program maps there then was taken
+/// for ours when memory was short, and was what managed memory began with when it came there again.
+fn what_is_ceded_is_left_alone(space: &'static Space) {
+    const PART: usize = MIB;
+    let start = 10 * MIB + 3 * PAGE;
+    let at = space.base() + start;
+    // SAFETY: this part is the test's, and used by nobody else while it is something else.
+    let part = || unsafe { std::slice::from_raw_parts_mut(at as *mut u8, PART) };
+    let beside = || {
+        let (before, rest) = bytes(space).split_at_mut(start);
+        (before, &mut rest[PART..])
+    };
+    for salt in 0..3 {
+        space.close(at, PART).unwrap();
+        let (before, behind) = beside();
+        fill(before, salt);
+        fill(behind, salt);
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let pressing = scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    fill(beside().1, salt);
+                }
+                fill(beside().1, salt);
+            });
+            space.cede(at, PART).unwrap();
+            let prot = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+            // SAFETY: nothing is managed in the part, and nobody uses it.
+            let mapped = unsafe { libc::mmap(at as *mut _, PART, prot, flags, -1, 0) };
+            assert_eq!(mapped as usize, at);
+            fill(part(), 77);
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            pressing.join().unwrap();
+        });
+        let status = fork_beside(space, (at, PART), || i32::from(!all_right(part(), 77)));
+        assert_eq!(status.code(), Some(0), "{status:?}");
+        assert!(all_right(part(), 77), "the mapping lost what it held");
+        space.restore(at, PART).unwrap();
+        space.open(at, PART).unwrap();
+        assert!(part().iter().all(|&byte| byte == 0), "it is not as new");
+        assert!(all_right(beside().0, salt) && all_right(beside().1, salt));
+    }
+}
+
 /// What ends in the background is gone at once, in a child that is forked meanwhile too, and its addresses are as new.
 /// What is beside it, and what is short or pinned, is as with `close`.
 fn large_parts_end_in_the_background(space: &'static Space) {
@@ -242,6 +304,7 @@ fn a_space_serves_system_calls_and_forks() {
         space.open(space.base(), LEN).unwrap();
         system_calls_work_on_absent_memory(space);
         memory_moves_by_its_tables(space);
+        what_is_ceded_is_left_alone(space);
         children_see_the_snapshot(space);
         memory_outlives_the_programs_descriptors(space);
         large_parts_end_in_the_background(space);

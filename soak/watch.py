@@ -124,8 +124,9 @@ def reap() -> None:
         pass
 
 
-def run(command: list[str], directory: Path, environment: dict[str, str], bound: float) -> Ended:
-    """Runs a command in a directory, with its output and complaints beside that."""
+def run(command: list[str], directory: Path, environment: dict[str, str], bound: float, say=describe) -> Ended:
+    """Runs a command in a directory, with its output and complaints beside that. What `say` tells of each process is
+    kept if the bound comes first."""
     output, errors = directory.with_suffix(".out"), directory.with_suffix(".err")
     hung, peak, begin = "", 0, time.monotonic()
     with output.open("wb") as out, errors.open("wb") as err:
@@ -138,7 +139,7 @@ def run(command: list[str], directory: Path, environment: dict[str, str], bound:
                 break
             peak = max(peak, sum(map(resident, quick_tree(os.getpid()))))
             if time.monotonic() - begin > bound:
-                hung = "\n".join(map(describe, tree()))
+                hung = "\n".join(map(say, tree()))
                 end_all()
                 status = -signal.SIGKILL
             time.sleep(0.01)

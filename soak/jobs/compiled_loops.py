@@ -3,26 +3,26 @@ import numpy
 
 
 @numba.njit
-def sieve(limit):
-    is_prime = numpy.ones(limit, dtype=numpy.uint8)
-    is_prime[:2] = 0
-    for number in range(2, int(limit**0.5) + 1):
-        if is_prime[number]:
-            is_prime[number * number :: number] = 0
-    return is_prime.sum()
+def fill(count):
+    numbers = numpy.empty(count, dtype=numpy.int64)
+    state = 1
+    for at in range(count):
+        state = (state * 1103515245 + 12345) % 2147483648
+        numbers[at] = state
+    return numbers
 
 
 @numba.njit(parallel=True)
-def collatz(limit):
-    lengths = numpy.zeros(limit, dtype=numpy.int64)
-    for start in numba.prange(1, limit):
-        number = start
-        while number != 1:
-            number = number // 2 if number % 2 == 0 else 3 * number + 1
-            lengths[start] += 1
-    return lengths
+def mix(numbers):
+    for at in numba.prange(len(numbers)):
+        number = numbers[at] % 1000003
+        for _ in range(4):
+            number = number * 7919 % 1000003
+        numbers[at] = number
+    return numbers.sum()
 
 
-print(sieve(150_000_000))
-lengths = collatz(600_000)
-print(lengths.argmax(), lengths.max(), lengths.sum())
+numbers = fill(20_000_000)
+print(mix(numbers), numbers[::1000].max(), numbers[-3:])
+counts = numpy.bincount(numbers[:5_000_000] % 4096)
+print(counts.min(), counts.max())

@@ -41,6 +41,7 @@ fn space(path: &std::path::Path) -> Option<&'static Space> {
         encrypt: false,
         order: Order::ZERO.into(),
         address_space: 4 << 30,
+        bases: &[],
         on_tick: None,
         recording: None,
     });

@@ -26,7 +26,7 @@ type Clone = unsafe extern "C" fn(
 ) -> c_int;
 
 /// What shares something with the parent that our handlers could not tell apart.
-const SHARING: c_int = libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_FILES;
+pub const SHARING: c_int = libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_FILES;
 
 static REAL: AtomicUsize = AtomicUsize::new(0);
 
@@ -111,10 +111,6 @@ pub unsafe extern "C" fn clone(
 ///
 /// # Safety
 /// As the system call.
-#[allow(
-    dead_code,
-    reason = "for whoever serves `syscall`, by which sandboxes make their children"
-)]
 pub unsafe fn by_number(number: i64, args: [usize; 6]) -> Option<Result<usize, Errno>> {
     let (flags, stack) = match number {
         libc::SYS_clone => (args[0] as u64, args[1] as u64),

@@ -14,13 +14,15 @@
 //! | `vmsplice`, `setsockopt` | [`crate::references`] |
 //! | `close`, `close_range`, `dup2`, `dup3` | [`crate::descriptors`] |
 //! | `prctl`, `seccomp` | [`crate::prctl`], [`crate::filters`] |
+//! | `fork`, and `clone` and `clone3` where the child gets a copy of the memory and goes on from there (x86-64) | [`crate::clone`] |
 //!
 //! The manager's own threads are not served: they close and map for themselves. What a program does by an instruction
 //! of its own nobody but the kernel sees, and [`crate::madvise`] says what comes of it.
 
 use crate::dlopen;
 use crate::{
-    ask, brk, descriptors, filters, madvise, mlock, mmap, mprotect, mremap, mseal, munmap, prctl,
+    ask, brk, clone, descriptors, filters, madvise, mlock, mmap, mprotect, mremap, mseal, munmap,
+    prctl,
 };
 use crate::{process_madvise, raw, references, shm, threads, vma};
 use core::arch::naked_asm;
@@ -32,6 +34,13 @@ const DUP2: &[i64] = &[libc::SYS_dup2];
 // Processors whose system calls are younger never had it.
 #[cfg(not(target_arch = "x86_64"))]
 const DUP2: &[i64] = &[];
+
+/// Children by number. Which of them are served the stub itself has to know: one that shares the memory, or begins on
+/// a stack of its own, would return into a function of ours that is not there.
+#[cfg(target_arch = "x86_64")]
+const CHILDREN: &[i64] = &[libc::SYS_fork, libc::SYS_clone, libc::SYS_clone3];
+#[cfg(not(target_arch = "x86_64"))]
+const CHILDREN: &[i64] = &[];
 
 const SERVED: &[i64] = &[
     libc::SYS_mmap,
@@ -68,7 +77,7 @@ const NUMBERS: usize = 512;
 const WORDS: usize = NUMBERS / 64;
 
 /// A bit for each number that is served.
-static IS_SERVED: [u64; WORDS] = with(with([0; WORDS], SERVED), DUP2);
+static IS_SERVED: [u64; WORDS] = with(with(with([0; WORDS], SERVED), DUP2), CHILDREN);
 
 const fn with(mut bits: [u64; WORDS], numbers: &[i64]) -> [u64; WORDS] {
     let mut at = 0;
@@ -104,12 +113,33 @@ pub unsafe extern "C" fn syscall(_number: c_long) -> c_long {
         "cmp rdi, {numbers}",
         "jae 2f",
         "bt qword ptr [rip + {is_served}], rdi",
-        "jc {serve}",
+        "jnc 2f",
+        // Of a child: its flags to rax, its stack to r11. What is shorter than the first `clone3` the kernel refuses.
+        "cmp edi, {clone}",
+        "je 3f",
+        "cmp edi, {clone3}",
+        "jne {serve}",
+        "cmp rdx, 64",
+        "jb 2f",
+        "mov rax, qword ptr [rsi]",
+        "mov r11, qword ptr [rsi + 40]",
+        "jmp 4f",
+        "3:",
+        "mov rax, rsi",
+        "mov r11, rdx",
+        "4:",
+        "test r11, r11",
+        "jnz 2f",
+        "test eax, {sharing}",
+        "jz {serve}",
         "2:",
         "mov r11, qword ptr [rip + {real}]",
         "test r11, r11",
         "jz {serve}",
         "jmp r11",
+        clone = const libc::SYS_clone,
+        clone3 = const libc::SYS_clone3,
+        sharing = const clone::SHARING,
         numbers = const NUMBERS,
         is_served = sym IS_SERVED,
         real = sym REAL,
@@ -153,6 +183,10 @@ unsafe extern "C" fn serve(
     if threads::is_service() {
         // SAFETY: as the caller promised.
         return answer(unsafe { raw::syscall(number, args) });
+    }
+    // SAFETY: as the caller promised. Of children only those come here that have a copy of this stack.
+    if let Some(result) = unsafe { clone::by_number(number, args) } {
+        return answer(result);
     }
     // SAFETY: as the caller promised.
     unsafe { served(number, args).or_else(|| about_descriptors(number, args)) }
@@ -243,7 +277,7 @@ mod tests {
 
     #[test]
     fn what_is_served_has_its_bit_and_nothing_else_has() {
-        let all: Vec<i64> = SERVED.iter().chain(DUP2).copied().collect();
+        let all: Vec<i64> = SERVED.iter().chain(DUP2).chain(CHILDREN).copied().collect();
         for number in 0..NUMBERS {
             let bit = IS_SERVED[number / 64] >> (number % 64) & 1 == 1;
             assert_eq!(bit, all.contains(&(number as i64)), "{number}");

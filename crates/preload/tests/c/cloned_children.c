@@ -1,13 +1,15 @@
-/* Children that `fork` did not make: by `_Fork`, which runs no handlers, and by `clone` on a stack of their own, as
- * sandboxes make them. Each has a copy of the memory, most of which is out, and died by SIGSEGV at its first touch of
+/* Children that `fork` did not make: by `_Fork`, which runs no handlers, by `clone` on a stack of their own, and by
+ * the number of the call, as sandboxes make them. Each has a copy of the memory, most of which is out, and died by SIGSEGV at its first touch of
  * it. One that shares the memory has always been served. */
 #define _GNU_SOURCE
+#include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,6 +51,24 @@ int main(void)
             _exit(look(word));
         if (!ends_well(child))
             return 1;
+        child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+        if (!child)
+            _exit(look(word));
+        if (!ends_well(child))
+            return 6;
+        struct clone_args how = {.exit_signal = SIGCHLD};
+        child = (pid_t)syscall(SYS_clone3, &how, sizeof how);
+        if (!child)
+            _exit(look(word));
+        if (!ends_well(child))
+            return 7;
+#ifdef SYS_fork
+        child = (pid_t)syscall(SYS_fork);
+        if (!child)
+            _exit(look(word));
+        if (!ends_well(child))
+            return 8;
+#endif
         if (!ends_well(clone(look, managed + STACK, SIGCHLD, word)))
             return 2;
         if (!ends_well(clone(look, unmanaged + STACK, SIGCHLD, word)))
@@ -59,5 +79,7 @@ int main(void)
         if (look(word))
             return 5;
     }
+    if (syscall(SYS_clone3, 0, 8) != -1 || syscall(SYS_clone, CLONE_SIGHAND, 0, 0, 0, 0) != -1)
+        return 9;
     return clone(look, unmanaged + STACK, CLONE_SIGHAND, word) != -1;
 }

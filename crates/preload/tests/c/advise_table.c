@@ -26,7 +26,8 @@ static const struct advice {
     {"REMOVE", MADV_REMOVE},
     {"DONTFORK", MADV_DONTFORK},
     {"DOFORK", MADV_DOFORK},
-    /* MADV_MERGEABLE and MADV_UNMERGEABLE are answered as by a kernel without KSM: refused_advice.c has them. */
+    {"MERGEABLE", MADV_MERGEABLE},
+    {"UNMERGEABLE", MADV_UNMERGEABLE},
     {"HUGEPAGE", MADV_HUGEPAGE},
     {"NOHUGEPAGE", MADV_NOHUGEPAGE},
     {"DONTDUMP", MADV_DONTDUMP},

@@ -12,7 +12,7 @@
 //!   tables and blocks of thread-local storage), which `malloc` keeps out of the space.
 //!
 //! Handlers run in reverse order of registration before the fork and in order in the child. Ours are registered before
-//! anybody else's, jemalloc's included, so they are the innermost: nothing of others runs between them and the fork.
+//! anybody else's (`atfork.rs`), so they are the innermost: nothing of others runs between them and the fork.
 //!
 //! Locks, in order: the C library's list of streams, moves, the VMA lock, the space, the internal allocator.
 //! `vfork` and `posix_spawn` share our memory, are served by our threads, and need nothing of this. Nor do other children
@@ -24,8 +24,8 @@ use crate::signals::Blocked;
 use crate::stack_switch::on_safe_stack;
 use crate::vma::{self, Kind, PAGE};
 use crate::{
-    descriptors, exit, init, internal_alloc, linker, mremap, raw, record, report, rights, space,
-    stack_switch, threads,
+    atfork, descriptors, exit, init, internal_alloc, linker, mremap, raw, record, report, rights,
+    space, stack_switch, threads,
 };
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_int, c_void};
@@ -73,7 +73,11 @@ unsafe impl Sync for Underway {}
 
 static UNDERWAY: Underway = Underway(UnsafeCell::new(None));
 
-/// Looks up what is needed and registers the handlers. Called before anybody else registers any.
+/// Our handlers: before the fork, then in the parent and in the child. They do nothing until there is a space.
+pub const HANDLERS: (Handler, Handler, Handler) = (prepare, in_parent, in_child);
+type Handler = unsafe extern "C" fn();
+
+/// Looks up what is needed and registers the handlers, if that has not been done.
 ///
 /// # Errors
 /// A line for the user.
@@ -84,11 +88,7 @@ pub fn register() -> Result<(), String> {
         real_fork: find(c"_Fork").map(|at| unsafe { core::mem::transmute::<usize, Fork>(at) }),
         segments: find_segments(),
     });
-    // SAFETY: the functions stay in memory as long as the process.
-    match unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) } {
-        0 => Ok(()),
-        error => Err(format!("cannot register fork handlers: error {error}")),
-    }
+    atfork::register().map_err(|error| format!("cannot register fork handlers: error {error}"))
 }
 
 fn find(name: &CStr) -> Option<usize> {

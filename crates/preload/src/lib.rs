@@ -27,6 +27,7 @@
 )]
 
 mod ask;
+mod atfork;
 mod brk;
 mod clone;
 mod decay;

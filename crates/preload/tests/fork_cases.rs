@@ -55,3 +55,8 @@ fn children_one_after_the_other_are_not_too_many() {
 fn children_that_fork_did_not_make_have_their_memory() {
     is_right("cloned_children", &[]);
 }
+
+#[test]
+fn handlers_that_were_registered_before_any_constructor_touch_memory() {
+    is_right("fork_handlers_before_ours", &[]);
+}

@@ -1,0 +1,59 @@
+//! Fork handlers: ours are registered before anybody's.
+//!
+//! Handlers run in reverse order of registration before a fork. Whatever runs behind ours would touch managed memory
+//! while the forking thread holds every lock that serves it, and wait for itself. So ours must be the last to run, that
+//! is the first to be registered. To be the first constructor (`build.rs`) is not enough for that. The dynamic linker
+//! calls the program's `malloc` before any constructor, and a program that brings an allocator of its own, as rustc and
+//! Firefox do, registers its handlers there; so does what stands in the executable's `.preinit_array`.
+//!
+//! So the call by which all registrations go is ours: `pthread_atfork` is a few instructions in each library that end in
+//! it. The first one registers ours before it goes on. They do nothing until there is a space.
+
+use crate::fork;
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+type Handler = Option<unsafe extern "C" fn()>;
+type Register = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
+
+/// Set by whoever registers ours. There is one thread before our constructor, which makes sure that they are.
+static IS_DONE: AtomicBool = AtomicBool::new(false);
+
+/// Registers ours, if nobody's registration has done so.
+///
+/// # Errors
+/// The C library's error number.
+pub fn register() -> Result<(), c_int> {
+    if IS_DONE.swap(true, Relaxed) {
+        return Ok(());
+    }
+    let (prepare, in_parent, in_child) = fork::HANDLERS;
+    // SAFETY: the functions stay in memory as long as the process.
+    match unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) } {
+        0 => Ok(()),
+        error => Err(error),
+    }
+}
+
+/// As the C library's, behind ours.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn __register_atfork(
+    prepare: Handler,
+    parent: Handler,
+    child: Handler,
+    library: *mut c_void,
+) -> c_int {
+    if let Err(error) = register() {
+        return error;
+    }
+    // SAFETY: the name is a C string. The linker's lock, if one is held, is this thread's, and allows that.
+    let real = unsafe { libc::dlsym(libc::RTLD_NEXT, c"__register_atfork".as_ptr()) };
+    if real.is_null() {
+        return libc::ENOSYS;
+    }
+    // SAFETY: the C library's function of this name has this type; the rest is as the caller promised.
+    unsafe { core::mem::transmute::<*mut c_void, Register>(real)(prepare, parent, child, library) }
+}

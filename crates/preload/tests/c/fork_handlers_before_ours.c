@@ -1,0 +1,79 @@
+/* rustc hung when it started the linker, by fork. It has an allocator of its own, whose first `malloc` is the dynamic
+ * linker's and comes before any constructor, so that its fork handlers were registered before ours and ran behind them:
+ * they touched managed memory while the forking thread held all that serves it. Here, too, the program's own `malloc`
+ * registers them when it is first called, and memory is short. */
+#include "check.h"
+#include <pthread.h>
+#include <sys/wait.h>
+
+#define LEN (64 * MIB)
+
+static volatile char *memory;
+static size_t calls[3];
+
+static void touch_all(size_t *count) {
+    if (memory)
+        for (size_t at = 0; at < LEN; at += PAGE)
+            memory[at]++;
+    ++*count;
+}
+
+static void prepare(void) {
+    touch_all(&calls[0]);
+    /* As an allocator does that makes room, or a lock's table that grows. */
+    char *more = map(MIB);
+    fill(more, MIB, 3);
+    CHECK(munmap(more, MIB) == 0);
+    free(malloc(100000));
+}
+
+static void in_parent(void) { touch_all(&calls[1]); }
+static void in_child(void) { touch_all(&calls[2]); }
+
+/* An allocator of which nothing ever comes back. */
+static _Alignas(16) char heap[8 * MIB];
+
+void *memalign(size_t alignment, size_t len) {
+    static size_t used;
+    if (!used) {
+        used = 16;
+        pthread_atfork(prepare, in_parent, in_child);
+    }
+    size_t begin = __atomic_fetch_add(&used, (len + alignment + 31) & -16ul, __ATOMIC_RELAXED);
+    begin = (begin + alignment - 1) & -alignment;
+    if (begin + len > sizeof heap)
+        _exit(3);
+    *(size_t *)(heap + begin - 16) = len;
+    return heap + begin;
+}
+
+void *malloc(size_t len) { return memalign(16, len); }
+void *aligned_alloc(size_t alignment, size_t len) { return memalign(alignment, len); }
+int posix_memalign(void **at, size_t alignment, size_t len) { return *at = memalign(alignment, len), 0; }
+void *calloc(size_t count, size_t len) { return memalign(16, count * len); }
+void free(void *at) { (void)at; }
+
+void *realloc(void *at, size_t len) {
+    char *to = memalign(16, len);
+    if (at)
+        memcpy(to, at, ((size_t *)at)[-2] < len ? ((size_t *)at)[-2] : len);
+    return to;
+}
+
+int main(void) {
+    free(malloc(1));
+    memory = map(LEN);
+    for (int round = 0; round < 5; round++) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (!child) {
+            for (size_t at = 0; at < LEN; at += PAGE)
+                CHECK(memory[at] == 2 * round + 2);
+            _exit(calls[2] == 1 ? 0 : 2);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    CHECK(calls[0] == 5 && calls[1] == 5);
+    return 0;
+}

@@ -68,6 +68,7 @@ mod signals;
 mod space;
 mod stack_switch;
 mod syscall;
+mod thread_exit;
 mod threads;
 mod unmanaged;
 mod vma;

@@ -1,7 +1,8 @@
 /* rustc hung when it started the linker, by fork. It has an allocator of its own, whose first `malloc` is the dynamic
  * linker's and comes before any constructor, so that its fork handlers were registered before ours and ran behind them:
  * they touched managed memory while the forking thread held all that serves it. Here, too, the program's own `malloc`
- * registers them when it is first called, and memory is short. */
+ * registers them when it is first called, and memory is short. Its lock is held over the fork, as theirs is: then a
+ * thread of ours in the child asked for memory by way of the C library, and waited for the program's handler in turn. */
 #include "check.h"
 #include <pthread.h>
 #include <sys/wait.h>
@@ -18,6 +19,8 @@ static void touch_all(size_t *count) {
     ++*count;
 }
 
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
 static void prepare(void) {
     touch_all(&calls[0]);
     /* As an allocator does that makes room, or a lock's table that grows. */
@@ -25,10 +28,18 @@ static void prepare(void) {
     fill(more, MIB, 3);
     CHECK(munmap(more, MIB) == 0);
     free(malloc(100000));
+    pthread_mutex_lock(&lock);
 }
 
-static void in_parent(void) { touch_all(&calls[1]); }
-static void in_child(void) { touch_all(&calls[2]); }
+static void in_parent(void) {
+    touch_all(&calls[1]);
+    pthread_mutex_unlock(&lock);
+}
+
+static void in_child(void) {
+    touch_all(&calls[2]);
+    pthread_mutex_unlock(&lock);
+}
 
 /* An allocator of which nothing ever comes back. */
 static _Alignas(16) char heap[8 * MIB];
@@ -39,6 +50,8 @@ void *memalign(size_t alignment, size_t len) {
         used = 16;
         pthread_atfork(prepare, in_parent, in_child);
     }
+    pthread_mutex_lock(&lock);
+    pthread_mutex_unlock(&lock);
     size_t begin = __atomic_fetch_add(&used, (len + alignment + 31) & -16ul, __ATOMIC_RELAXED);
     begin = (begin + alignment - 1) & -alignment;
     if (begin + len > sizeof heap)

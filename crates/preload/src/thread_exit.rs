@@ -1,0 +1,42 @@
+//! What is to be done at the end of a thread: nothing, for ours.
+//!
+//! The C library keeps the list of a thread's destructors in blocks from `malloc`. Where the program brings an allocator
+//! of its own, that is the program's, whose locks the forking thread holds until the program's fork handlers have run in
+//! the child. They come behind ours, which start the threads that serve the child: such a thread, registering the
+//! destructors of Rust's thread-local values, waited for the allocator, and the child for the thread. Our threads end
+//! with the process, so that nothing is lost where they have no destructors.
+
+use crate::threads;
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+type Destructor = unsafe extern "C" fn(*mut c_void);
+type Register = unsafe extern "C" fn(Destructor, *mut c_void, *mut c_void) -> c_int;
+
+/// As the C library's, for threads of the program.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn __cxa_thread_atexit_impl(
+    destructor: Destructor,
+    object: *mut c_void,
+    library: *mut c_void,
+) -> c_int {
+    static REAL: AtomicUsize = AtomicUsize::new(0);
+    if threads::is_service() {
+        return 0;
+    }
+    let mut real = REAL.load(Relaxed);
+    if real == 0 {
+        // SAFETY: the name is a C string.
+        real =
+            unsafe { libc::dlsym(libc::RTLD_NEXT, c"__cxa_thread_atexit_impl".as_ptr()) } as usize;
+        if real == 0 {
+            return libc::ENOSYS;
+        }
+        REAL.store(real, Relaxed);
+    }
+    // SAFETY: the C library's function of this name has this type; the rest is as the caller promised.
+    unsafe { core::mem::transmute::<usize, Register>(real)(destructor, object, library) }
+}

@@ -4,8 +4,8 @@
 //! free addresses are a sorted list of runs, first fit; making and dropping regions is not on the fault path.
 //!
 //! A region of 64 GiB or more is not in that array but in a list of a few, which is looked through first: the addresses
-//! of a whole program are one region of a terabyte and more, and its part of the array would be megabytes of memory that
-//! all say the same.
+//! of a whole program are one region of a terabyte and more, and its part of the array would be megabytes of memory
+//! that all say the same.
 
 use crate::addr::{LEAF_PAGES, PageCount, PageIndex, PageRange};
 use crate::group::{GroupId, NodeId};

@@ -60,8 +60,8 @@ pub struct SpaceOptions {
     /// Addresses to reserve, in bytes. A quarter of it, 64 GiB at most, is reserved behind them, for what is being
     /// freed.
     pub address_space: u64,
-    /// Where they should begin (multiples of 1 GiB), in order of preference. Where none of these places is free, and all
-    /// that is reserved fits behind it, the kernel chooses.
+    /// Where they should begin (multiples of 1 GiB), in order of preference. Where none of these places is free, and
+    /// all that is reserved fits behind it, the kernel chooses.
     pub bases: &'static [usize],
     /// Called by the reclaim thread every tenth of a second. It must not touch managed memory.
     pub on_tick: Option<fn()>,
@@ -270,8 +270,8 @@ impl Space {
     /// Nothing is managed in the range, which is closed, and nothing comes in there any more, so that a foreign mapping
     /// can be put over it. [`Space::restore`] undoes it, with or without that.
     ///
-    /// A fault beside the range brings in what is around it, closed or not. Zeros that had come in so were taken for what
-    /// the foreign mapping held when memory was short, and moved out as the program's.
+    /// A fault beside the range brings in what is around it, closed or not. Zeros that had come in so were taken for
+    /// what the foreign mapping held when memory was short, and moved out as the program's.
     ///
     /// # Errors
     /// As [`Space::discard`].

@@ -77,8 +77,8 @@ impl Reservation {
                 base: raw as usize,
                 len,
             };
-            // A kernel that does not know the flag (before Linux 4.17) takes the place for a hint. A mapping that is not
-            // where it was wanted is unmapped as the value is dropped.
+            // A kernel that does not know the flag (before Linux 4.17) takes the place for a hint. A mapping that is
+            // not where it was wanted is unmapped as the value is dropped.
             if raw as usize != base {
                 continue;
             }

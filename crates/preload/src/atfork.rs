@@ -6,8 +6,8 @@
 //! calls the program's `malloc` before any constructor, and a program that brings an allocator of its own, as rustc and
 //! Firefox do, registers its handlers there; so does what stands in the executable's `.preinit_array`.
 //!
-//! So the call by which all registrations go is ours: `pthread_atfork` is a few instructions in each library that end in
-//! it. The first one registers ours before it goes on. They do nothing until there is a space.
+//! So the call by which all registrations go is ours: `pthread_atfork` is a few instructions in each library that end
+//! in it. The first one registers ours before it goes on. They do nothing until there is a space.
 
 use crate::fork;
 use core::ffi::{c_int, c_void};

@@ -1,8 +1,9 @@
 //! `clone`: a child that begins in a function of the program's, on a stack that it is given.
 //!
-//! Sandboxes make their children so, to give them namespaces of their own. Such a child runs no fork handlers, and what it
-//! finds of managed memory nobody would bring back. So where it gets a copy of the memory it is made as `fork` makes one,
-//! and begins in a function of ours, which sets it up first. Its stack may be managed: the top of it is in memory then.
+//! Sandboxes make their children so, to give them namespaces of their own. Such a child runs no fork handlers, and what
+//! it finds of managed memory nobody would bring back. So where it gets a copy of the memory it is made as `fork` makes
+//! one, and begins in a function of ours, which sets it up first. Its stack may be managed: the top of it is in memory
+//! then.
 //!
 //! A child that shares the memory is served by its parent's threads. One that has a copy of the memory but shares the
 //! table of descriptors cannot be served: it would close its parent's where it closes what it does not need. It is left

@@ -15,10 +15,10 @@
 //! anybody else's (`atfork.rs`), so they are the innermost: nothing of others runs between them and the fork.
 //!
 //! Locks, in order: the C library's list of streams, moves, the VMA lock, the space, the internal allocator.
-//! `vfork` and `posix_spawn` share our memory, are served by our threads, and need nothing of this. Nor do other children
-//! by `clone` that share it; those that have a copy are served (`clone.rs`). A child made by an instruction of the
-//! program's own inherits nothing of the space and dies by SIGSEGV at its first touch of it: nobody here is asked, and
-//! what would be there for it to tell would be there for its parent's copies of pages, too.
+//! `vfork` and `posix_spawn` share our memory, are served by our threads, and need nothing of this. Nor do other
+//! children by `clone` that share it; those that have a copy are served (`clone.rs`). A child made by an instruction of
+//! the program's own inherits nothing of the space and dies by SIGSEGV at its first touch of it: nobody here is asked,
+//! and what would be there for it to tell would be there for its parent's copies of pages, too.
 
 use crate::signals::Blocked;
 use crate::stack_switch::on_safe_stack;

@@ -144,9 +144,9 @@ fn program_name() -> String {
         .into_owned()
 }
 
-/// As many addresses as a limit on them allows, leaving half to everything else: the space reserves up to a quarter more
-/// for itself. Tables are a hundredth of it, which the kernel gives on credit as long as a table is no longer than the
-/// machine's memory; where it gives none, or counts it as data that is limited, there are fewer.
+/// As many addresses as a limit on them allows, leaving half to everything else: the space reserves up to a quarter
+/// more for itself. Tables are a hundredth of it, which the kernel gives on credit as long as a table is no longer than
+/// the machine's memory; where it gives none, or counts it as data that is limited, there are fewer.
 fn space_len() -> usize {
     use rustix::process::{Resource, getrlimit};
     let limit = getrlimit(Resource::As).current;

@@ -360,7 +360,8 @@ mod tests {
     }
 
     /// A panic in the middle of a fault, whose thread or another holds the heap: its message is formatted by the
-    /// standard library, which allocates, and the process hung. The test runs itself once more as the child that panics.
+    /// standard library, which allocates, and the process hung. The test runs itself once more as the child that
+    /// panics.
     #[test]
     fn a_panic_is_told_while_the_heap_is_held() {
         use std::os::unix::process::ExitStatusExt;

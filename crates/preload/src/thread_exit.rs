@@ -1,10 +1,10 @@
 //! What is to be done at the end of a thread: nothing, for ours.
 //!
-//! The C library keeps the list of a thread's destructors in blocks from `malloc`. Where the program brings an allocator
-//! of its own, that is the program's, whose locks the forking thread holds until the program's fork handlers have run in
-//! the child. They come behind ours, which start the threads that serve the child: such a thread, registering the
-//! destructors of Rust's thread-local values, waited for the allocator, and the child for the thread. Our threads end
-//! with the process, so that nothing is lost where they have no destructors.
+//! The C library keeps the list of a thread's destructors in blocks from `malloc`. Where the program brings an
+//! allocator of its own, that is the program's, whose locks the forking thread holds until the program's fork handlers
+//! have run in the child. They come behind ours, which start the threads that serve the child: such a thread,
+//! registering the destructors of Rust's thread-local values, waited for the allocator, and the child for the thread.
+//! Our threads end with the process, so that nothing is lost where they have no destructors.
 
 use crate::threads;
 use core::ffi::{c_int, c_void};

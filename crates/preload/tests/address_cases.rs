@@ -1,8 +1,9 @@
 //! Memory at addresses that the program names, as the heaps of runtimes are.
 //!
-//! Below 4 GiB it was all the kernel's: every JVM had 239 MiB resident in a budget of 100. Hints above were passed over,
-//! and programs that mean them did not start (ZGC), and reservations longer than the space were nobody's (ghc, sbcl).
-//! What `addresses.c` prints must be what it prints without the library, and it looks itself whether the budget is kept.
+//! Below 4 GiB it was all the kernel's: every JVM had 239 MiB resident in a budget of 100. Hints above were passed
+//! over, and programs that mean them did not start (ZGC), and reservations longer than the space were nobody's (ghc,
+//! sbcl). What `addresses.c` prints must be what it prints without the library, and it looks itself whether the budget
+//! is kept.
 
 mod common;
 
@@ -127,8 +128,8 @@ fn hints_that_are_meant_are_honoured() {
     is_where_it_should_be("of_several_views");
 }
 
-/// Who comes first has the address; what others get, and what stands there after it, is theirs alone. Zeros that a fault
-/// beside them had brought in were taken for what executable memory held, and a child found them in its place.
+/// Who comes first has the address; what others get, and what stands there after it, is theirs alone. Zeros that a
+/// fault beside them had brought in were taken for what executable memory held, and a child found them in its place.
 #[test]
 fn threads_that_want_the_same_addresses_share_none() {
     is_right("racing_addresses", &[&seconds()]);

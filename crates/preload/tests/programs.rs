@@ -23,8 +23,8 @@ fn advice_is_answered_as_the_kernel_does() {
     let Some([ours, kernel]) = tables("advise_table", &[]) else {
         return;
     };
-    // Guards and merging are not to be had. Kernels before 6.13 have no guards, and those built without KSM do not merge:
-    // they say so in these words.
+    // Guards and merging are not to be had. Kernels before 6.13 have no guards, and those built without KSM do not
+    // merge: they say so in these words.
     let is_refused = |line: &&str| line.contains(" GUARD_") || line.contains("MERGEABLE ");
     let refused = ours.lines().filter(is_refused);
     for name in ["read-write", "read-only", "reserved", "locked"] {

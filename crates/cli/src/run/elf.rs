@@ -3,8 +3,8 @@
 //! Millpond enters a program through `LD_PRELOAD`, which only glibc's dynamic loader reads. A static program has no
 //! loader, musl's loader would load a library built for another libc and crash, a program of another word size gets a
 //! warning and runs without the library, and for a program that gains rights (set-uid, set-gid, capabilities of its
-//! file) the loader ignores the variable; `su` that root starts gains none. In each of these cases the program would run *without its budget and without
-//! a word*. Hence its file is read before it is started.
+//! file) the loader ignores the variable; `su` that root starts gains none. In each of these cases the program would
+//! run *without its budget and without a word*. Hence its file is read before it is started.
 
 use object::read::ReadCache;
 use object::read::elf::{FileHeader, ProgramHeader};

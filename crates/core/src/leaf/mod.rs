@@ -272,8 +272,8 @@ impl LeafTable {
             + u64::from(self.fresh) * size_of::<Past>() as u64
     }
 
-    /// What is touched of the directory: for each table in use a page of it at most. That of a whole program's addresses
-    /// is megabytes, of which a few pages are ever written.
+    /// What is touched of the directory: for each table in use a page of it at most. That of a whole program's
+    /// addresses is megabytes, of which a few pages are ever written.
     fn directory_bytes(&self) -> u64 {
         let all = self.directory.len() as u64 * 4;
         all.min(u64::from(self.fresh) << PAGE_SHIFT)

@@ -75,8 +75,8 @@ impl Children {
         }
     }
 
-    /// Tells the store of children that are gone and of whom the service thread knows nothing yet, so that a program that
-    /// forks one after the other finds a seat for the next.
+    /// Tells the store of children that are gone and of whom the service thread knows nothing yet, so that a program
+    /// that forks one after the other finds a seat for the next.
     fn collect_young(&self, store: &dyn Store) {
         let mut gone = [0; MAX_CHILDREN];
         let mut n = 0;

@@ -190,8 +190,8 @@ impl Vmas {
         Ok(range.start)
     }
 
-    /// Unmaps what there is in `inside`, of which the kernel gets the addresses. [`Space::restore`](space::Space::restore)
-    /// takes them back.
+    /// Unmaps what there is in `inside`, of which the kernel gets the addresses.
+    /// [`Space::restore`](space::Space::restore) takes them back.
     pub fn make_way(&mut self, inside: &Range) -> Result<(), Errno> {
         self.clear(inside.clone())?;
         if inside.is_empty() {

@@ -7,8 +7,8 @@
 //!
 //! One can tell them by what they do next: they unmap at once what they have got, and name another address for the same
 //! length, time and again. After [`IN_A_ROW`] such refusals hints outside the space are the kernel's, from then on. ZGC
-//! tries 8192 times. An allocator that wants an aligned place asks without an address after the first try; Go, whose heap
-//! begins at an address drawn at random since 1.26, after 128. What these then get is managed.
+//! tries 8192 times. An allocator that wants an aligned place asks without an address after the first try; Go, whose
+//! heap begins at an address drawn at random since 1.26, after 128. What these then get is managed.
 
 use super::Range;
 

@@ -1,8 +1,8 @@
 //! Which of the free addresses are given to whom.
 //!
 //! A space that begins low covers addresses that programs ask for by number, because a pointer has to fit into 32 bits
-//! or because a runtime's design says where its heap is. Natively these are free, as the kernel gives addresses from the
-//! other end. If the space gave them to whoever asks for no address in particular, who asks for them would come too
+//! or because a runtime's design says where its heap is. Natively these are free, as the kernel gives addresses from
+//! the other end. If the space gave them to whoever asks for no address in particular, who asks for them would come too
 //! late. Measured natively:
 //!
 //! | who | wants |

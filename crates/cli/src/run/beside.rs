@@ -74,10 +74,12 @@ impl Beside {
             .map(|slot| slot.fields.get(Field::NrUnevictable) * PAGE);
         if self.own + LEAST_LEFT > budget {
             "the program's own code and data, which stay"
-        } else if total(Field::StoreFailed) + total(Field::OverLimit) > 0 {
+        } else if total(Field::StoreFailed) > 0 {
             "the store was full, or failed"
         } else if pinned.max().unwrap_or(0) > budget / 2 {
             "pinned or locked pages, which stay"
+        } else if total(Field::OverLimit) > 0 {
+            "pages that the kernel held for a while, as for direct I/O"
         } else if peak > published + NOISE {
             "a process that does not load the library, or one before it did"
         } else {
@@ -164,7 +166,9 @@ mod tests {
             Beside::of(&all).held(&all, BUDGET, peak, published)
         };
         assert!(held(&[], 20 << 20).contains("does not load the library"));
-        assert!(held(&[(Field::OverLimit, 1)], peak).contains("store"));
+        assert!(held(&[(Field::OverLimit, 1)], peak).contains("the kernel held"));
+        let both = [(Field::OverLimit, 1), (Field::StoreFailed, 1)];
+        assert!(held(&both, peak).contains("store"));
         assert!(held(&[(Field::StoreFailed, 1)], peak).contains("store"));
         assert!(held(&[(Field::Rss, 63 << 20)], peak).contains("code and data"));
         let locked = [(Field::NrUnevictable, (60 << 20) / PAGE)];

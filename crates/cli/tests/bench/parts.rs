@@ -104,7 +104,7 @@ pub fn ends_without_leaving_anything(mut command: Command) {
         .spawn()
         .unwrap();
     let pid = Pid::from_child(&child);
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(60);
     let workers = loop {
         let workers = children(pid);
         if !workers.is_empty() {
@@ -114,7 +114,12 @@ pub fn ends_without_leaving_anything(mut command: Command) {
             println!("skipped: another benchmark is running");
             return;
         }
-        assert!(Instant::now() < until, "the benchmark did not begin");
+        if Instant::now() >= until {
+            // Left alone it would measure for hours, with the swap and the lock that other tests want.
+            kill_process(pid, Signal::TERM).unwrap();
+            child.wait().unwrap();
+            panic!("the benchmark did not begin");
+        }
         std::thread::sleep(Duration::from_millis(5));
     };
     kill_process(pid, Signal::TERM).unwrap();

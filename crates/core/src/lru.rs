@@ -38,6 +38,9 @@ pub(crate) struct List {
     tail: u32,
     pages: u32,
     folios: u32,
+    /// Of these, the ones in limbo that may leave without a write, as far as is known: what a store that takes nothing
+    /// does not keep there. Whether a folio is one changes only while it is on no list.
+    unchanged: u32,
     /// The youngest [marked](Self::mark) one.
     mark: u32,
 }
@@ -50,6 +53,7 @@ impl List {
             tail: END,
             pages: 0,
             folios: 0,
+            unchanged: 0,
             mark: END,
         }
     }
@@ -62,6 +66,11 @@ impl List {
     /// How many folios are on it.
     pub(crate) fn folios(&self) -> u32 {
         self.folios
+    }
+
+    /// Of these, the ones in limbo that may leave without a write.
+    pub(crate) fn unchanged(&self) -> u32 {
+        self.unchanged
     }
 
     /// The oldest folio.
@@ -120,6 +129,7 @@ impl List {
             let folio = folios.get_mut(id);
             debug_assert_eq!(folio.list, self.name, "{id:?} is not on this list");
             folio.list = ListName::None;
+            self.unchanged -= u32::from(is_unchanged(folio, self.name));
             (folio.prev, folio.next, folio.order.pages().0)
         };
         if prev == END {
@@ -145,6 +155,7 @@ impl List {
         folio.list = self.name;
         folio.prev = prev;
         folio.next = next;
+        self.unchanged += u32::from(is_unchanged(folio, self.name));
         self.pages += folio.order.pages().0;
         self.folios += 1;
     }
@@ -204,9 +215,6 @@ pub(crate) struct Lruvec {
     pub(crate) lazy_limbo: u32,
     /// Take-outs that the kernel has refused since something last left; see `ops/stuck.rs`.
     pub(crate) refusals: u32,
-    /// Folios in limbo that may leave without a write, as far as is known: what a store that takes nothing does not
-    /// keep there.
-    unchanged: u32,
     /// Folios that must stay and are pinned by nobody: time may change that.
     immovable: u32,
     /// How far reclaim on behalf of the group at each depth above it has put it forward; see `group.rs`.
@@ -225,7 +233,6 @@ impl Lruvec {
             taking_out: 0,
             lazy_limbo: 0,
             refusals: 0,
-            unchanged: 0,
             immovable: 0,
             clocks: [0; MAX_GROUP_DEPTH],
             workingset: Workingset::new(),
@@ -257,9 +264,12 @@ impl Lruvec {
         lists.map(List::folios).sum()
     }
 
-    /// Folios in limbo that may leave without a write, as far as is known.
-    pub(crate) fn unchanged(&self) -> u32 {
-        self.unchanged
+    /// The oldest folio of a list in limbo where something may leave without a write. Whoever goes on with the next, and
+    /// puts those that must be written at the young end, comes to it.
+    pub(crate) fn oldest_beside_unchanged(&self) -> Option<FolioId> {
+        let limbo = [ListName::Limbo, ListName::LimboActive].into_iter();
+        let mut lists = limbo.flat_map(|name| self.lists(name));
+        lists.find(|list| list.unchanged() > 0)?.oldest()
     }
 
     /// Folios that must stay and are pinned by nobody.
@@ -515,7 +525,6 @@ impl Lruvecs {
             if is_evictable(name) {
                 lists.sizes[kind] -= folio.order.pages().0;
             }
-            lists.unchanged -= u32::from(is_unchanged(folio, name));
             lists.immovable -= u32::from(is_immovable(folio, name));
             lists.list_mut(name, kind, part).remove(folios, id);
         }
@@ -537,11 +546,10 @@ impl Lruvecs {
         let (kind, part) = place_of(folio, name);
         self.totals[name as usize][kind] += folio.order.pages().0;
         let pages = folio.order.pages().0;
-        let (unchanged, immovable) = (is_unchanged(folio, name), is_immovable(folio, name));
+        let immovable = is_immovable(folio, name);
         let vec = self.of(folios.get(id));
         let lists = self.get_mut(vec);
         lists.pages += pages;
-        lists.unchanged += u32::from(unchanged);
         lists.immovable += u32::from(immovable);
         if is_evictable(name) {
             lists.sizes[kind] += pages;

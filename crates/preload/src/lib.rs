@@ -12,7 +12,7 @@
 //! | the same calls by `syscall`; what the kernel may not do to managed memory by itself | `syscall`, `prctl`, `ksm`, `filters` |
 //! | pages that the kernel would refer to: pipes, sockets | `references` |
 //! | libraries that are loaded later | `dlopen` |
-//! | processes and threads, their rights | `fork`, `clone`, `namespaces`, `threads`, `rights`, `exit`, `report` |
+//! | processes and threads, their rights | `fork`, `clone`, `namespaces`, `threads`, `last_thread`, `rights`, `exit`, `report` |
 //! | what makes locks safe here | `lock`, `signals`, `stack_switch`, `raw` |
 //!
 //! Exported symbols exist in the shared library only; the unit tests are built without them, because a test program
@@ -40,6 +40,7 @@ mod init;
 mod internal_alloc;
 mod jemalloc;
 mod ksm;
+mod last_thread;
 mod linker;
 mod lock;
 mod madvise;

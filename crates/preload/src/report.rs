@@ -4,7 +4,7 @@
 //! with its memory; what was counted before the fork is taken off, so that the sum over all processes is right.
 
 use crate::stack_switch::on_safe_stack;
-use crate::{decay, space};
+use crate::{decay, last_thread, space};
 use core::sync::atomic::{AtomicPtr, Ordering::*};
 use millpond::Stats;
 use millpond::publish::{self, StorePeaks};
@@ -157,6 +157,7 @@ pub fn tick() {
         decay::tick(vm.pswpout + vm.pswpout_unchanged + vm.pswpout_zero);
     }
     publish(State::Running);
+    last_thread::tick();
 }
 
 fn fields(stats: &Stats) -> Fields {

@@ -34,6 +34,24 @@ fn the_last_thread_of_a_child_ends_it() {
     prints("last_thread_ends", &["child"], "ended\n");
 }
 
+/// By the bare system call, of which nobody here is told.
+#[test]
+fn the_last_thread_ends_the_process_however_it_ends() {
+    if !common::is_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = common::compile("ends_by_number", directory.path(), &[]);
+    for form in ["alone", "strict", "several"] {
+        for mut command in [common::bare(&program), common::preloaded(&program)] {
+            command.arg(form);
+            let output = common::finish(command);
+            assert_eq!(output.status.code(), Some(7), "{form}: {output:?}");
+            assert_eq!(output.stdout, b"right\n", "{form}");
+        }
+    }
+}
+
 #[test]
 fn a_full_table_of_descriptors_keeps_no_child_from_going_on() {
     prints("fork_with_full_table", &[], "");

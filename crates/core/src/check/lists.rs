@@ -93,16 +93,6 @@ impl Core {
                 "{vec:?} counts {} immovable folios, has {immovable}",
                 lists.immovable()
             );
-            let limbo = [ListName::Limbo, ListName::LimboActive];
-            let may_go = |(_, folio): &(FolioId, &Folio)| {
-                limbo.contains(&folio.list) && !folio.must_be_written() && self.lru.of(folio) == vec
-            };
-            let unchanged = self.folios.iter().filter(may_go).count();
-            ensure!(
-                unchanged == lists.unchanged() as usize,
-                "{vec:?} counts {} folios in limbo that need no write, has {unchanged}",
-                lists.unchanged()
-            );
             for &name in ListName::ALL.iter().skip(1) {
                 for kind in [ANON, FILE] {
                     for part in [UNWATCHED, WATCHED] {
@@ -140,7 +130,9 @@ impl Core {
         name: ListName,
         (kind, part): (usize, u8),
     ) -> Result<usize, String> {
-        let (mut pages, mut folios, mut at) = (0, 0, list.oldest());
+        let is_limbo = matches!(name, ListName::Limbo | ListName::LimboActive);
+        let (mut pages, mut folios, mut unchanged) = (0, 0, 0);
+        let mut at = list.oldest();
         while let Some(id) = at {
             let folio = self.folios.get(id);
             ensure!(
@@ -167,6 +159,7 @@ impl Core {
             );
             pages += folio.order.pages().0;
             folios += 1;
+            unchanged += u32::from(is_limbo && !folio.must_be_written());
             at = list.younger(&self.folios, id);
         }
         ensure!(
@@ -178,6 +171,11 @@ impl Core {
             folios == list.folios() as usize,
             "{name:?} counts {} folios, has {folios}",
             list.folios()
+        );
+        ensure!(
+            unchanged == list.unchanged(),
+            "{name:?} counts {} folios that need no write, has {unchanged}",
+            list.unchanged()
         );
         Ok(folios)
     }

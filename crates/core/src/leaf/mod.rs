@@ -29,6 +29,9 @@ use packing::{EMPTY, KIND_MASK, Packing, SHADOW, ZERO};
 use past::{Past, PastList};
 use std::ops::Range;
 
+/// Bytes of a directory (of 256 GiB) that is taken for touched as a whole.
+const SHORT_DIRECTORY: u64 = 512 << 10;
+
 /// No table: tables are numbered from one.
 const NO_TABLE: u32 = 0;
 
@@ -272,11 +275,11 @@ impl LeafTable {
             + u64::from(self.fresh) * size_of::<Past>() as u64
     }
 
-    /// What is touched of the directory: for each table in use a page of it at most. That of a whole program's
-    /// addresses is megabytes, of which a few pages are ever written.
+    /// What is touched of the directory. A short one is taken for touched; that of a whole program's addresses is
+    /// megabytes, of which each table in use touches a page at most.
     fn directory_bytes(&self) -> u64 {
         let all = self.directory.len() as u64 * 4;
-        all.min(u64::from(self.fresh) << PAGE_SHIFT)
+        all.min((u64::from(self.fresh) << PAGE_SHIFT).max(SHORT_DIRECTORY))
     }
 
     /// The leaves in use, with the entries and the shadows counted in each. For checks.

@@ -161,8 +161,9 @@ impl Core {
 
     fn mark_limbo(&mut self, id: FolioId, out: &mut Commands) {
         if !self.folios.get(id).lazy {
-            self.disown_slot(id, out);
+            // The lists count what needs no write: a slot comes and goes off the lists.
             self.unlist(id);
+            self.disown_slot(id, out);
             self.mark(id);
         }
     }

@@ -76,10 +76,14 @@ impl Core {
         let (mut started, mut saves) = (0, 0);
         let mut last = None;
         for _ in 0..RECLAIM_SCAN {
-            if out.len() >= RECLAIM_BATCH || self.limbo_waits(vec) {
+            if out.len() >= RECLAIM_BATCH {
                 break;
             }
-            let Some(id) = self.next_evicted(vec) else {
+            let next = match self.store_blocked {
+                true => self.next_while_blocked(vec),
+                false => self.next_evicted(vec),
+            };
+            let Some(id) = next else {
                 break;
             };
             let folio = *self.folios.get(id);

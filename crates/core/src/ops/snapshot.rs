@@ -295,6 +295,8 @@ impl Core {
             state => unreachable!("{lender:?} was lent and is {state:?}"),
         };
         folio.state = state;
+        self.keeps_slot(lender);
+        let folio = self.folios.get_mut(lender);
         if std::mem::take(&mut folio.waited_for) {
             out.push(Command::Wake {
                 at: self.at(lender),

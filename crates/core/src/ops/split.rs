@@ -54,6 +54,7 @@ impl Core {
             record.lazy = piece.lazy;
             record.set_slot(piece.slot());
             record.slot_first = piece.slot_first + half_pages as u16;
+            self.keeps_slot(upper);
             self.leaves
                 .fill(PageRange::new(middle, half.pages()), Entry::Folio(upper));
             self.pins += u32::from(piece.pins);

@@ -15,8 +15,8 @@
 //! *Room opens the store.* While it refuses, nothing new is offered, and what must be written waits in limbo. As soon
 //! as the store has forgotten something, it is asked again; before, it was asked once a second.
 //!
-//! *When to give up.* Each lruvec counts the folios in limbo that may leave without a write. When there are none, and
-//! the sweep has come to its end, a fault is served above the limit.
+//! *When to give up.* Each list in limbo counts the folios that may leave without a write. When there are none, and the
+//! sweep has come to its end, a fault is served above the limit.
 //!
 //! When the guess is wrong, and the store is larger than it seemed, what came in is written once more when it goes.
 
@@ -91,9 +91,10 @@ impl Core {
         self.list(id, ListName::Limbo);
     }
 
-    /// Whether limbo of a lruvec has nothing that the store may take.
-    pub(crate) fn limbo_waits(&self, vec: VecId) -> bool {
-        self.store_blocked && self.lru.get(vec).unchanged() == 0
+    /// Who is tried next while the store takes nothing: what needs no write may be behind it. By the usual order, which
+    /// has a list for what is used again and one for what is not, one of them might go round for ever.
+    pub(crate) fn next_while_blocked(&self, vec: VecId) -> Option<FolioId> {
+        self.lru.get(vec).oldest_beside_unchanged()
     }
 
     /// The store is asked again.
@@ -153,7 +154,8 @@ impl Core {
                 gave |= self.give_slot_up(id, out);
             }
         }
-        gave || self.room.sweep > 0
+        // What was mapped behind a sweep that was under way is for the next.
+        gave || self.room.sweep > 0 || self.room.held_twice
     }
 
     /// Whether a store that takes nothing leaves no other way than to serve a fault of `scope` above the limit.
@@ -162,7 +164,9 @@ impl Core {
             return false;
         }
         let below = |vec| self.groups.is_below(self.lru.group(vec), scope);
-        let may_leave = |(vec, lists): (VecId, &Lruvec)| below(vec) && lists.unchanged() > 0;
+        let may_leave = |(vec, lists): (VecId, &Lruvec)| {
+            below(vec) && lists.oldest_beside_unchanged().is_some()
+        };
         !self.lru.iter().any(may_leave) && !self.give_slots_up(out)
     }
 

@@ -1,0 +1,129 @@
+//! The end of a program whose last thread ended by the bare system call.
+//!
+//! `exit` of a thread, the system call, is what a program is left with under the kernel's strict seccomp mode, and what
+//! some runtimes end their threads by. The C library does not hear of it, so that its count of threads
+//! ([`threads`](crate::threads)) says nothing. Natively the process ends with its last thread, with the status of the
+//! first. Here our threads were left, and the process with them: for ever, and deaf to SIGTERM, as ours block all
+//! signals.
+//!
+//! So the manager's tick looks once a second whether the first thread has ended, which one file of `/proc` says. Then it
+//! looks at the names of all others. Ours have names that begin alike; when there are only ours, nobody can ever run the
+//! program's code again, and the process ends. A program's thread of such a name would only keep it as it is.
+
+use crate::{filters, raw, report};
+use core::ffi::CStr;
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use millpond_board::State;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{CWD, Mode, OFlags, RawDir};
+
+/// Ticks from one look to the next.
+const EVERY: u32 = 10;
+/// How the names of our threads begin.
+const OURS: &[u8] = b"millpond-";
+/// Where the status that a thread ended with is in its line, counted from its state.
+const EXIT_CODE: usize = 49;
+
+/// For the manager's tick.
+pub fn tick() {
+    static TICKS: AtomicU32 = AtomicU32::new(0);
+    if TICKS.fetch_add(1, Relaxed) % EVERY != EVERY - 1 || filters::are_set() {
+        return;
+    }
+    if let Some(status) = ended_with()
+        && only_ours_are_left() == Some(true)
+    {
+        report::publish(State::Exited);
+        raw::exit_group(status);
+    }
+}
+
+/// The status of the first thread, if it has ended.
+fn ended_with() -> Option<i32> {
+    let mut text = [0; 1024];
+    let line = read(CWD, c"/proc/self/stat", &mut text)?;
+    status_of(line)
+}
+
+/// The same by the line that the kernel writes about a process.
+fn status_of(line: &[u8]) -> Option<i32> {
+    // The name, in brackets, may hold anything.
+    let behind_name = line.iter().rposition(|&byte| byte == b')')? + 2;
+    let mut fields = line.get(behind_name..)?.split(|&byte| byte == b' ');
+    if !matches!(fields.next()?, b"Z" | b"X") {
+        return None;
+    }
+    let code = fields.nth(EXIT_CODE - 1)?.trim_ascii_end();
+    let code: i32 = core::str::from_utf8(code).ok()?.parse().ok()?;
+    Some(code >> 8 & 0xff)
+}
+
+/// Whether all threads but the first, which has ended, are ours. Nothing when that cannot be told.
+fn only_ours_are_left() -> Option<bool> {
+    let directory = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
+    let tasks = open(CWD, c"/proc/self/task", directory)?;
+    let first = rustix::process::getpid().as_raw_nonzero().get();
+    let mut room = [MaybeUninit::uninit(); 1024];
+    let mut entries = RawDir::new(&tasks, &mut room);
+    let mut ours = 0;
+    while let Some(entry) = entries.next() {
+        let entry = entry.ok()?;
+        let name = entry.file_name();
+        let Some(number) = number(name) else {
+            continue;
+        };
+        if number != first {
+            if !is_ours(&tasks, name)? {
+                return Some(false);
+            }
+            ours += 1;
+        }
+    }
+    Some(ours > 0)
+}
+
+fn number(name: &CStr) -> Option<i32> {
+    name.to_str().ok()?.parse().ok()
+}
+
+fn is_ours(tasks: &OwnedFd, task: &CStr) -> Option<bool> {
+    let task = open(tasks, task, OFlags::PATH | OFlags::CLOEXEC)?;
+    let mut text = [0; 32];
+    Some(read(&task, c"comm", &mut text)?.starts_with(OURS))
+}
+
+fn open(directory: impl AsFd, path: &CStr, flags: OFlags) -> Option<OwnedFd> {
+    rustix::fs::openat(directory, path, flags, Mode::empty()).ok()
+}
+
+fn read<'a>(directory: impl AsFd, path: &CStr, text: &'a mut [u8]) -> Option<&'a [u8]> {
+    let file = open(directory, path, OFlags::RDONLY | OFlags::CLOEXEC)?;
+    let length = rustix::io::read(&file, &mut *text).ok()?;
+    Some(&text[..length])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(state: &str, code: u32) -> String {
+        // Fields 3 to 52 of proc(5): the state, 48 numbers, the code.
+        format!("7 (a ) Z 1) {state} {}{code}\n", "1 ".repeat(48))
+    }
+
+    #[test]
+    fn a_line_tells_whether_and_how_the_first_thread_ended() {
+        assert_eq!(status_of(line("Z", 3 << 8).as_bytes()), Some(3));
+        assert_eq!(status_of(line("Z", 0).as_bytes()), Some(0));
+        assert_eq!(status_of(line("S", 3 << 8).as_bytes()), None);
+        assert_eq!(status_of(b"7 (a"), None);
+        assert_eq!(status_of(b"7 (a) Z 1 2"), None);
+        assert_eq!(ended_with(), None, "the test's own process");
+    }
+
+    #[test]
+    fn threads_of_the_program_are_not_ours() {
+        assert_eq!(only_ours_are_left(), Some(false));
+    }
+}

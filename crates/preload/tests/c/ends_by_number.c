@@ -1,0 +1,61 @@
+/* The last thread ends by the bare system call: natively the process ends with it, with the status of the first thread.
+ *
+ * Found with the kernel's strict seccomp mode, in which that call is the only way to end: the process stayed for ever,
+ * deaf to SIGTERM, as the library's own threads were left. "alone": one thread; "strict": the same in that mode;
+ * "several": the first thread ends before another, which still works. */
+#define _GNU_SOURCE
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define BYTES (64u << 20)
+#define STATUS 7
+
+static unsigned *words;
+
+static void fill(void)
+{
+	words = malloc(BYTES);
+	if (!words)
+		_exit(1);
+	for (size_t i = 0; i < BYTES / sizeof *words; i++)
+		words[i] = (unsigned)i * 2654435761u;
+}
+
+static void look(void)
+{
+	size_t wrong = 0;
+
+	for (size_t i = 0; i < BYTES / sizeof *words; i++)
+		wrong += words[i] != (unsigned)i * 2654435761u;
+	if (write(1, wrong ? "wrong\n" : "right\n", 6) != 6)
+		abort();
+}
+
+static void *work(void *nothing)
+{
+	look();
+	syscall(SYS_exit, 0);
+	return nothing;
+}
+
+int main(int count, char **arguments)
+{
+	const char *form = count > 1 ? arguments[1] : "alone";
+	pthread_t thread;
+
+	fill();
+	if (!strcmp(form, "several")) {
+		if (pthread_create(&thread, NULL, work, NULL))
+			return 2;
+		syscall(SYS_exit, STATUS);
+	}
+	if (!strcmp(form, "strict") && prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT))
+		return 3;
+	look();
+	syscall(SYS_exit, STATUS);
+}

@@ -264,8 +264,8 @@ impl Lruvec {
         lists.map(List::folios).sum()
     }
 
-    /// The oldest folio of a list in limbo where something may leave without a write. Whoever goes on with the next, and
-    /// puts those that must be written at the young end, comes to it.
+    /// The oldest folio of a list in limbo where something may leave without a write. Whoever goes on with the next,
+    /// and puts those that must be written at the young end, comes to it.
     pub(crate) fn oldest_beside_unchanged(&self) -> Option<FolioId> {
         let limbo = [ListName::Limbo, ListName::LimboActive].into_iter();
         let mut lists = limbo.flat_map(|name| self.lists(name));

@@ -12,10 +12,24 @@
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 static ARE_SET: AtomicBool = AtomicBool::new(false);
+static ARE_FOR_ALL: AtomicBool = AtomicBool::new(false);
 
 /// The program has installed one.
 pub fn set() {
     ARE_SET.store(true, Relaxed);
+}
+
+/// The program has installed one, by `seccomp` with these flags.
+pub fn set_with(flags: usize) {
+    if flags & libc::SECCOMP_FILTER_FLAG_TSYNC as usize != 0 {
+        ARE_FOR_ALL.store(true, Relaxed);
+    }
+    set();
+}
+
+/// Whether one is for all threads, ours among them.
+pub fn are_for_all() -> bool {
+    ARE_FOR_ALL.load(Relaxed)
 }
 
 /// Whether it has.

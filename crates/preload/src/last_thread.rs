@@ -2,13 +2,13 @@
 //!
 //! `exit` of a thread, the system call, is what a program is left with under the kernel's strict seccomp mode, and what
 //! some runtimes end their threads by. The C library does not hear of it, so that its count of threads
-//! ([`threads`](crate::threads)) says nothing. Natively the process ends with its last thread, with the status of the
-//! first. Here our threads were left, and the process with them: for ever, and deaf to SIGTERM, as ours block all
-//! signals.
+//! ([`threads`](crate::threads)) says nothing. Natively the process ends with its last thread, with the status of that
+//! or, on older kernels, of the first, which alone can be known here. Here our threads were left, and the process with
+//! them: for ever, and deaf to SIGTERM, as ours block all signals.
 //!
-//! So the manager's tick looks once a second whether the first thread has ended, which one file of `/proc` says. Then it
-//! looks at the names of all others. Ours have names that begin alike; when there are only ours, nobody can ever run the
-//! program's code again, and the process ends. A program's thread of such a name would only keep it as it is.
+//! So the manager's tick looks once a second whether the first thread has ended, which one file of `/proc` says. Then
+//! it looks at the names of all others. Ours have names that begin alike; when there are only ours, nobody can ever run
+//! the program's code again, and the process ends. A program's thread of such a name would only keep it as it is.
 
 use crate::{filters, raw, report};
 use core::ffi::CStr;
@@ -28,7 +28,7 @@ const EXIT_CODE: usize = 49;
 /// For the manager's tick.
 pub fn tick() {
     static TICKS: AtomicU32 = AtomicU32::new(0);
-    if TICKS.fetch_add(1, Relaxed) % EVERY != EVERY - 1 || filters::are_set() {
+    if TICKS.fetch_add(1, Relaxed) % EVERY != EVERY - 1 || filters::are_for_all() {
         return;
     }
     if let Some(status) = ended_with()

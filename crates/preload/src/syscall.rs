@@ -220,7 +220,7 @@ unsafe fn served(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lon
             libc::SYS_seccomp => {
                 let result = raw::syscall(number, [a, b, c, d, e, f]);
                 if result.is_ok() {
-                    filters::set();
+                    filters::set_with(b);
                 }
                 answer(result)
             }

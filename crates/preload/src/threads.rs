@@ -14,8 +14,8 @@
 //! status 0. The C library counts threads for that, ours among them, which never end: the process would stay for ever,
 //! deaf to SIGTERM too, as ours block all signals. So each of ours takes itself off the C library's count when it
 //! begins, and puts itself back on when it returns. Where the count is not to be found such a process stays until
-//! the manager's tick notices ([`last_thread`](crate::last_thread)), as one does whose last thread ends by the bare system
-//! call, which the C library does not hear of.
+//! the manager's tick notices ([`last_thread`](crate::last_thread)), as one does whose last thread ends by the bare
+//! system call, which the C library does not hear of.
 
 use crate::{init, internal_alloc, raw, signals, space};
 use core::ffi::{c_int, c_void};

@@ -15,7 +15,8 @@
 //!
 //! While memory is given back, nobody knows how much of it the kernel still counts, so that the rest of the program is
 //! known within bounds only: it is taken to be what it was, as far as that is possible. Taken for as small as it could
-//! be, a program that unmapped 7 MB stood 7 MB above its budget: its other threads filled what the limit seemed to leave.
+//! be, a program that unmapped 7 MB stood 7 MB above its budget: its other threads filled what the limit seemed to
+//! leave.
 //!
 //! A floor keeps the frames workable when the rest of the process alone is larger than the budget. Then the budget is
 //! exceeded, which the peak shows.

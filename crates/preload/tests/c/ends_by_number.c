@@ -1,4 +1,5 @@
-/* The last thread ends by the bare system call: natively the process ends with it, with the status of the first thread.
+/* The last thread ends by the bare system call: natively the process ends with it. (Kernels differ in whose status it
+ * has then, the last thread's or the first's; here they are the same.)
  *
  * Found with the kernel's strict seccomp mode, in which that call is the only way to end: the process stayed for ever,
  * deaf to SIGTERM, as the library's own threads were left. "alone": one thread; "strict": the same in that mode;
@@ -39,7 +40,7 @@ static void look(void)
 static void *work(void *nothing)
 {
 	look();
-	syscall(SYS_exit, 0);
+	syscall(SYS_exit, STATUS);
 	return nothing;
 }
 

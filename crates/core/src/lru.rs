@@ -38,9 +38,8 @@ pub(crate) struct List {
     tail: u32,
     pages: u32,
     folios: u32,
-    /// Of these, the ones in limbo that may leave without a write, as far as is known: what a store that takes nothing
-    /// does not keep there. Whether a folio is one changes only while it is on no list.
-    unchanged: u32,
+    /// Of these, the [exceptions](is_exception). Whether a folio is one changes only while it is on no list.
+    exceptions: u32,
     /// The youngest [marked](Self::mark) one.
     mark: u32,
 }
@@ -53,7 +52,7 @@ impl List {
             tail: END,
             pages: 0,
             folios: 0,
-            unchanged: 0,
+            exceptions: 0,
             mark: END,
         }
     }
@@ -68,9 +67,9 @@ impl List {
         self.folios
     }
 
-    /// Of these, the ones in limbo that may leave without a write.
-    pub(crate) fn unchanged(&self) -> u32 {
-        self.unchanged
+    /// How many of them are [exceptions](is_exception).
+    pub(crate) fn exceptions(&self) -> u32 {
+        self.exceptions
     }
 
     /// The oldest folio.
@@ -129,7 +128,7 @@ impl List {
             let folio = folios.get_mut(id);
             debug_assert_eq!(folio.list, self.name, "{id:?} is not on this list");
             folio.list = ListName::None;
-            self.unchanged -= u32::from(is_unchanged(folio, self.name));
+            self.exceptions -= u32::from(is_exception(folio, self.name));
             (folio.prev, folio.next, folio.order.pages().0)
         };
         if prev == END {
@@ -155,7 +154,7 @@ impl List {
         folio.list = self.name;
         folio.prev = prev;
         folio.next = next;
-        self.unchanged += u32::from(is_unchanged(folio, self.name));
+        self.exceptions += u32::from(is_exception(folio, self.name));
         self.pages += folio.order.pages().0;
         self.folios += 1;
     }
@@ -215,8 +214,6 @@ pub(crate) struct Lruvec {
     pub(crate) lazy_limbo: u32,
     /// Take-outs that the kernel has refused since something last left; see `ops/stuck.rs`.
     pub(crate) refusals: u32,
-    /// Folios that must stay and are pinned by nobody: time may change that.
-    immovable: u32,
     /// How far reclaim on behalf of the group at each depth above it has put it forward; see `group.rs`.
     pub(crate) clocks: [u64; MAX_GROUP_DEPTH],
     pub(crate) workingset: Workingset,
@@ -233,7 +230,6 @@ impl Lruvec {
             taking_out: 0,
             lazy_limbo: 0,
             refusals: 0,
-            immovable: 0,
             clocks: [0; MAX_GROUP_DEPTH],
             workingset: Workingset::new(),
         }
@@ -269,12 +265,7 @@ impl Lruvec {
     pub(crate) fn oldest_beside_unchanged(&self) -> Option<FolioId> {
         let limbo = [ListName::Limbo, ListName::LimboActive].into_iter();
         let mut lists = limbo.flat_map(|name| self.lists(name));
-        lists.find(|list| list.unchanged() > 0)?.oldest()
-    }
-
-    /// Folios that must stay and are pinned by nobody.
-    pub(crate) fn immovable(&self) -> u32 {
-        self.immovable
+        lists.find(|list| list.exceptions() > 0)?.oldest()
     }
 
     /// Pages on all of its lists.
@@ -315,9 +306,11 @@ impl Lruvec {
         self.list(ListName::LazyFree, ANON, UNWATCHED).oldest()
     }
 
-    /// The oldest of what has to stay.
-    pub(crate) fn oldest_unevictable(&self) -> Option<FolioId> {
-        self.list(ListName::Unevictable, ANON, UNWATCHED).oldest()
+    /// The oldest of what has to stay, as long as there is something that nobody pinned. Whoever puts those that are
+    /// pinned at the young end comes to it.
+    pub(crate) fn oldest_beside_immovable(&self) -> Option<FolioId> {
+        let list = self.list(ListName::Unevictable, ANON, UNWATCHED);
+        list.oldest().filter(|_| list.exceptions() > 0)
     }
 
     /// A folio that no other of its list is younger than, of the lists of this name.
@@ -525,7 +518,6 @@ impl Lruvecs {
             if is_evictable(name) {
                 lists.sizes[kind] -= folio.order.pages().0;
             }
-            lists.immovable -= u32::from(is_immovable(folio, name));
             lists.list_mut(name, kind, part).remove(folios, id);
         }
         name
@@ -546,11 +538,9 @@ impl Lruvecs {
         let (kind, part) = place_of(folio, name);
         self.totals[name as usize][kind] += folio.order.pages().0;
         let pages = folio.order.pages().0;
-        let immovable = is_immovable(folio, name);
         let vec = self.of(folios.get(id));
         let lists = self.get_mut(vec);
         lists.pages += pages;
-        lists.immovable += u32::from(immovable);
         if is_evictable(name) {
             lists.sizes[kind] += pages;
         }
@@ -558,14 +548,14 @@ impl Lruvecs {
     }
 }
 
-/// Whether a folio on this list waits in limbo, and may leave without a write.
-fn is_unchanged(folio: &Folio, name: ListName) -> bool {
-    matches!(name, ListName::Limbo | ListName::LimboActive) && !folio.must_be_written()
-}
-
-/// Whether a folio on this list must stay for another reason than a pin.
-fn is_immovable(folio: &Folio, name: ListName) -> bool {
-    name == ListName::Unevictable && folio.pins == 0
+/// Whether a folio may leave while others of its list may not. In limbo, while the store takes nothing: what needs no
+/// write, as far as is known. Of what must stay: what nobody pinned, as time may change the other reasons.
+pub(crate) fn is_exception(folio: &Folio, name: ListName) -> bool {
+    match name {
+        ListName::Limbo | ListName::LimboActive => !folio.must_be_written(),
+        ListName::Unevictable => folio.pins == 0,
+        _ => false,
+    }
 }
 
 /// Kind and part of the list of a name. What waits for its turn to be dropped has one order, and what cannot be

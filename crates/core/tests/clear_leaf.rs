@@ -6,8 +6,8 @@ use common::{Driven, NEW};
 use millpond_core::gather::Gather;
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
-    Access, Advice, Command, Commands, Config, Core, Event, Kind, LEAF_PAGES, Order, OrderPolicy,
-    Outcome, PageCount, PageIndex, PageRange, PageState, Reclaimer, Reply,
+    Access, Advice, Command, Config, Core, Event, Kind, LEAF_PAGES, Order, OrderPolicy, Outcome,
+    PageCount, PageIndex, PageRange, PageState, Reclaimer, Reply,
 };
 
 const LEAVES: u32 = 10;
@@ -34,21 +34,9 @@ impl Driven for World {
         &mut self.core
     }
 
-    /// The whole state is checked now and then: there are thousands of events before anything of interest.
-    fn hold(&mut self, event: Event) -> (Reply, Commands) {
-        let mut out = Commands::new();
-        let reply = self.core.handle(event, &mut out);
+    fn is_check_due(&mut self) -> bool {
         self.events += 1;
-        if self.events.is_multiple_of(64) {
-            self.core.check().unwrap();
-        }
-        (reply, out)
-    }
-
-    fn give_back(&mut self, gather: &mut Gather) -> Option<PageRange> {
-        let wake = self.core.gathered(gather);
-        gather.clear();
-        wake
+        self.events.is_multiple_of(64)
     }
 }
 

@@ -8,8 +8,8 @@ mod common;
 use common::Driven;
 use millpond_core::limits::{DISCARD_WALK, MIN_LIMIT_PAGES};
 use millpond_core::{
-    Access, Advice, Command, Config, CopyFrom, Core, Event, FreeMode, LEAF_PAGES, Order, Outcome,
-    PageCount, PageIndex, PageRange, PageState, Reclaimer, Refusal, RegionId, Reply,
+    Advice, Command, Config, CopyFrom, Core, Event, FreeMode, LEAF_PAGES, Outcome, PageCount,
+    PageIndex, PageRange, PageState, Reclaimer, Refusal, RegionId, Reply,
 };
 
 type Named = (RegionId, PageRange);
@@ -39,15 +39,6 @@ impl Bench {
         let (reply, commands) = self.send(event);
         self.work(commands);
         reply
-    }
-
-    fn fault(&mut self, page: PageIndex) -> (Reply, Vec<Command>) {
-        let (access, max_order) = (Access::Write, Order::MAX);
-        self.send(Event::Fault {
-            page,
-            access,
-            max_order,
-        })
     }
 
     fn touch(&mut self, page: PageIndex) {

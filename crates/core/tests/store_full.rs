@@ -7,11 +7,10 @@
 mod common;
 
 use common::{Driven, NEW};
-use millpond_core::gather::Gather;
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
-    Access, Command, Commands, Config, Core, Event, LEAF_PAGES, Order, Outcome, PageCount,
-    PageIndex, PageRange, PageState, Reclaimer, Reply,
+    Command, Config, Core, Event, LEAF_PAGES, Outcome, PageCount, PageIndex, PageRange, PageState,
+    Reclaimer, Reply,
 };
 
 /// What comes in has a place of its own, and what leaves is in both for a moment.
@@ -29,21 +28,9 @@ impl Driven for Tight {
         &mut self.core
     }
 
-    /// The whole state is checked now and then, as histories are long.
-    fn hold(&mut self, event: Event) -> (Reply, Commands) {
-        let mut out = Commands::new();
-        let reply = self.core.handle(event, &mut out);
+    fn is_check_due(&mut self) -> bool {
         self.events += 1;
-        if self.events.is_multiple_of(500) {
-            self.core.check().unwrap();
-        }
-        (reply, out)
-    }
-
-    fn give_back(&mut self, gather: &mut Gather) -> Option<PageRange> {
-        let wake = self.core.gathered(gather);
-        gather.clear();
-        wake
+        self.events.is_multiple_of(500)
     }
 }
 
@@ -98,15 +85,6 @@ impl Tight {
             self.answer(commands);
         }
         panic!("{page} is reclaimed for, for ever");
-    }
-
-    fn fault(&mut self, page: PageIndex) -> (Reply, Vec<Command>) {
-        let (access, max_order) = (Access::Write, Order::MAX);
-        self.send(Event::Fault {
-            page,
-            access,
-            max_order,
-        })
     }
 
     fn region(&mut self, pages: u32) -> PageRange {

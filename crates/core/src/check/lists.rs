@@ -2,7 +2,9 @@
 
 use super::ensure;
 use crate::folio::{Folio, FolioId, ListName, State};
-use crate::lru::{ANON, EVICTABLE, FILE, KINDS, List, UNWATCHED, VecId, WATCHED, kind_of};
+use crate::lru::{
+    ANON, EVICTABLE, FILE, KINDS, List, UNWATCHED, VecId, WATCHED, is_exception, kind_of,
+};
 use crate::machine::Core;
 
 impl Core {
@@ -84,15 +86,6 @@ impl Core {
                 "{vec:?} counts {} pages, has {all}",
                 lists.pages()
             );
-            let waits = |(_, folio): &(FolioId, &Folio)| {
-                folio.list == ListName::Unevictable && folio.pins == 0 && self.lru.of(folio) == vec
-            };
-            let immovable = self.folios.iter().filter(waits).count();
-            ensure!(
-                immovable == lists.immovable() as usize,
-                "{vec:?} counts {} immovable folios, has {immovable}",
-                lists.immovable()
-            );
             for &name in ListName::ALL.iter().skip(1) {
                 for kind in [ANON, FILE] {
                     for part in [UNWATCHED, WATCHED] {
@@ -130,8 +123,7 @@ impl Core {
         name: ListName,
         (kind, part): (usize, u8),
     ) -> Result<usize, String> {
-        let is_limbo = matches!(name, ListName::Limbo | ListName::LimboActive);
-        let (mut pages, mut folios, mut unchanged) = (0, 0, 0);
+        let (mut pages, mut folios, mut exceptions) = (0, 0, 0);
         let mut at = list.oldest();
         while let Some(id) = at {
             let folio = self.folios.get(id);
@@ -159,7 +151,7 @@ impl Core {
             );
             pages += folio.order.pages().0;
             folios += 1;
-            unchanged += u32::from(is_limbo && !folio.must_be_written());
+            exceptions += u32::from(is_exception(folio, name));
             at = list.younger(&self.folios, id);
         }
         ensure!(
@@ -173,9 +165,9 @@ impl Core {
             list.folios()
         );
         ensure!(
-            unchanged == list.unchanged(),
-            "{name:?} counts {} folios that need no write, has {unchanged}",
-            list.unchanged()
+            exceptions == list.exceptions(),
+            "{name:?} counts {} exceptions, has {exceptions}",
+            list.exceptions()
         );
         Ok(folios)
     }

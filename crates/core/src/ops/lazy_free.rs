@@ -168,13 +168,15 @@ impl Core {
         }
     }
 
-    /// What the store has of the folio is not wanted any more than the folio.
-    pub(crate) fn disown_slot(&mut self, id: FolioId, out: &mut Commands) {
+    /// What the store has of the folio is not wanted any more. Whether there was anything.
+    pub(crate) fn disown_slot(&mut self, id: FolioId, out: &mut Commands) -> bool {
         let folio = self.folios.get_mut(id);
         let pages = folio.order.pages().0;
-        if let Some(slot) = folio.take_slot() {
+        let slot = folio.take_slot();
+        if let Some(slot) = slot {
             self.drop_slot_pages(slot, pages, out);
         }
+        slot.is_some()
     }
 
     /// A folio that is mapped or in limbo, and on no list, was freed lazily.

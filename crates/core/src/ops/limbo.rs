@@ -80,7 +80,9 @@ impl Core {
                 break;
             }
             let next = match self.store_blocked {
-                true => self.next_while_blocked(vec),
+                // In the usual order, which has a list for what is used again and one for what is not, one of them
+                // might go round for ever.
+                true => self.lru.get(vec).oldest_beside_unchanged(),
                 false => self.next_evicted(vec),
             };
             let Some(id) = next else {

@@ -73,14 +73,11 @@ impl Core {
             self.room.full_at = self.slots.pages().max(1);
         }
         self.folios.get_mut(id).state = State::Limbo;
-        match folio.slot().filter(|_| full) {
-            Some(stale) => {
-                self.drop_slot_pages(stale, folio.order.pages().0, out);
-                self.folios.get_mut(id).set_slot(None);
-                self.list_old(id, ListName::Limbo);
-            }
+        if full && self.disown_slot(id, out) {
+            self.list_old(id, ListName::Limbo);
+        } else {
             // Another may fit where this one does not.
-            None => self.waits(id),
+            self.waits(id);
         }
     }
 
@@ -89,12 +86,6 @@ impl Core {
         let age = self.lruvec_of(id).workingset.now();
         self.folios.get_mut(id).age = age;
         self.list(id, ListName::Limbo);
-    }
-
-    /// Who is tried next while the store takes nothing: what needs no write may be behind it. By the usual order, which
-    /// has a list for what is used again and one for what is not, one of them might go round for ever.
-    pub(crate) fn next_while_blocked(&self, vec: VecId) -> Option<FolioId> {
-        self.lru.get(vec).oldest_beside_unchanged()
     }
 
     /// The store is asked again.
@@ -113,7 +104,7 @@ impl Core {
     /// A folio that is mapped from now on. While the store has hardly any room it is not held twice.
     pub(crate) fn may_keep_slot(&mut self, id: FolioId, out: &mut Commands) {
         if self.room.is_tight(self.slots.pages()) {
-            self.give_slot_up(id, out);
+            self.disown_slot(id, out);
         } else {
             self.keeps_slot(id);
         }
@@ -122,16 +113,6 @@ impl Core {
     /// A folio is mapped, and keeps its slot if it has one.
     pub(crate) fn keeps_slot(&mut self, id: FolioId) {
         self.room.held_twice |= self.folios.get(id).slot().is_some();
-    }
-
-    fn give_slot_up(&mut self, id: FolioId, out: &mut Commands) -> bool {
-        let folio = *self.folios.get(id);
-        let Some(slot) = folio.slot() else {
-            return false;
-        };
-        self.folios.get_mut(id).set_slot(None);
-        self.drop_slot_pages(slot, folio.order.pages().0, out);
-        true
     }
 
     /// Slots of what is mapped are given up, as many as a batch has room for. Whether there were any, or some may be.
@@ -151,7 +132,7 @@ impl Core {
             let id = FolioId(self.room.sweep);
             let folio = self.folios.get(id);
             if folio.state == State::Resident && !folio.is_in_file() {
-                gave |= self.give_slot_up(id, out);
+                gave |= self.disown_slot(id, out);
             }
         }
         // What was mapped behind a sweep that was under way is for the next.

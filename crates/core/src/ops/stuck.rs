@@ -102,10 +102,7 @@ impl Core {
         for vec in self.lru.ids() {
             self.lru.get_mut(vec).refusals = 0;
             for _ in 0..LOOK_AGAIN {
-                if self.lru.get(vec).immovable() == 0 {
-                    break;
-                }
-                let Some(id) = self.lru.get(vec).oldest_unevictable() else {
+                let Some(id) = self.lru.get(vec).oldest_beside_immovable() else {
                     break;
                 };
                 self.lru.make_youngest(&mut self.folios, id);

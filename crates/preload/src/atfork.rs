@@ -9,6 +9,7 @@
 //! So the call by which all registrations go is ours: `pthread_atfork` is a few instructions in each library that end
 //! in it. The first one registers ours before it goes on. They do nothing until there is a space.
 
+use crate::dlopen::find_next;
 use crate::fork;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -49,11 +50,10 @@ pub unsafe extern "C" fn __register_atfork(
     if let Err(error) = register() {
         return error;
     }
-    // SAFETY: the name is a C string. The linker's lock, if one is held, is this thread's, and allows that.
-    let real = unsafe { libc::dlsym(libc::RTLD_NEXT, c"__register_atfork".as_ptr()) };
-    if real.is_null() {
+    // The linker's lock, if one is held, is this thread's, and allows a look.
+    let Some(real) = find_next(c"__register_atfork") else {
         return libc::ENOSYS;
-    }
+    };
     // SAFETY: the C library's function of this name has this type; the rest is as the caller promised.
-    unsafe { core::mem::transmute::<*mut c_void, Register>(real)(prepare, parent, child, library) }
+    unsafe { core::mem::transmute::<usize, Register>(real)(prepare, parent, child, library) }
 }

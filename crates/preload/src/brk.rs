@@ -4,6 +4,7 @@
 //! are set aside at the first call, so the heap stays contiguous; what is above the break is a reservation and costs
 //! nothing.
 
+use crate::dlopen::find_next;
 use crate::vma::{self, Kind, PAGE, Vmas};
 use crate::{raw, space};
 use core::ffi::{c_int, c_void};
@@ -68,22 +69,14 @@ impl Vmas {
 /// As the system call, whose answer is where the break stands afterwards, moved or not. It is asked so where it stands.
 pub fn system_call(wanted: usize) -> usize {
     let moved = vma::locked(move |vmas| {
-        let heap = vmas.heap()?;
         let _ = vmas.set_break(wanted);
-        Ok::<usize, Errno>(if wanted == 0 { heap.brk } else { vmas.heap.brk })
+        vmas.heap().map(|heap| heap.brk)
     });
     match moved {
         Some(result) => result.unwrap_or(0),
         // SAFETY: the program's own break, as it asked for it; there is no space to move it to.
         None => unsafe { raw::syscall(libc::SYS_brk, [wanted, 0, 0, 0, 0, 0]) }.unwrap_or(0),
     }
-}
-
-/// The C library's own function, for programs without a budget.
-fn real(name: &core::ffi::CStr) -> Option<usize> {
-    // SAFETY: the name is a C string.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
-    (found != 0).then_some(found)
 }
 
 /// As `brk` of the C library.
@@ -94,7 +87,7 @@ fn real(name: &core::ffi::CStr) -> Option<usize> {
 pub unsafe extern "C" fn brk(addr: *mut c_void) -> c_int {
     let wanted = addr as usize;
     if space::get().is_none() {
-        let Some(real) = real(c"brk") else {
+        let Some(real) = find_next(c"brk") else {
             return crate::c_result(Err(Errno::NOSYS));
         };
         // SAFETY: the C library's function of this name has this type.
@@ -112,7 +105,7 @@ pub unsafe extern "C" fn brk(addr: *mut c_void) -> c_int {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sbrk(by: isize) -> *mut c_void {
     if space::get().is_none()
-        && let Some(real) = real(c"sbrk")
+        && let Some(real) = find_next(c"sbrk")
     {
         // SAFETY: the C library's function of this name has this type.
         let real: unsafe extern "C" fn(isize) -> *mut c_void =
@@ -120,11 +113,6 @@ pub unsafe extern "C" fn sbrk(by: isize) -> *mut c_void {
         // SAFETY: as the caller promised.
         return unsafe { real(by) };
     }
-    match vma::locked(move |vmas| vmas.shift_break(by)).unwrap_or(Err(Errno::NOMEM)) {
-        Ok(old) => old as *mut c_void,
-        Err(error) => {
-            raw::set_errno(error);
-            usize::MAX as *mut c_void
-        }
-    }
+    let old = vma::locked(move |vmas| vmas.shift_break(by)).unwrap_or(Err(Errno::NOMEM));
+    crate::c_answer(old) as *mut c_void
 }

@@ -9,6 +9,7 @@
 //! table of descriptors cannot be served: it would close its parent's where it closes what it does not need. It is left
 //! alone, and dies at its first touch of managed memory.
 
+use crate::dlopen::find_next;
 use crate::stack_switch::on_safe_stack;
 use crate::{exit, fork, init, raw, space, threads};
 use core::ffi::{c_int, c_void};
@@ -33,9 +34,13 @@ static REAL: AtomicUsize = AtomicUsize::new(0);
 
 /// Looks the C library's function up. Before the program calls it.
 pub fn find() {
-    // SAFETY: the name is a C string.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"clone".as_ptr()) };
-    REAL.store(found as usize, Relaxed);
+    REAL.store(find_next(c"clone").unwrap_or(0), Relaxed);
+}
+
+/// Whether a child with these flags has memory that is served: a copy of the program's.
+fn is_served(flags: u64) -> bool {
+    let is_ours = init::is_starting() || threads::is_service();
+    space::get().is_some() && !is_ours && flags & SHARING as u64 == 0
 }
 
 /// Where the child begins for its program.
@@ -76,8 +81,8 @@ pub unsafe extern "C" fn clone(
     }
     // SAFETY: the C library's function of this name has this type.
     let real = unsafe { core::mem::transmute::<usize, Clone>(real) };
-    let ours = space::get().is_none() || init::is_starting() || threads::is_service();
-    let (Some(function), false) = (start, ours || stack.is_null() || flags & SHARING != 0) else {
+    let is_served = !stack.is_null() && is_served(flags as u64);
+    let Some(function) = start.filter(|_| is_served) else {
         // SAFETY: as the caller promised.
         return unsafe { real(start, stack, flags, argument, parent_tid, tls, child_tid) };
     };
@@ -124,8 +129,7 @@ pub unsafe fn by_number(number: i64, args: [usize; 6]) -> Option<Result<usize, E
         libc::SYS_fork => (0, 0),
         _ => return None,
     };
-    let ours = space::get().is_none() || init::is_starting() || threads::is_service();
-    if ours || stack != 0 || flags & SHARING as u64 != 0 {
+    if stack != 0 || !is_served(flags) {
         return None;
     }
     let mut result = Ok(0);

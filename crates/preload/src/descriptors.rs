@@ -102,13 +102,7 @@ fn next_ours(first: u32, last: u32) -> Option<u32> {
 }
 
 fn answer(result: Result<usize, Errno>) -> c_int {
-    match result {
-        Ok(value) => value as c_int,
-        Err(errno) => {
-            raw::set_errno(errno);
-            -1
-        }
-    }
+    crate::c_answer(result) as c_int
 }
 
 fn call(number: i64, args: [usize; 3]) -> Result<usize, Errno> {

@@ -37,16 +37,22 @@ pub fn find() -> Result<(), String> {
     Ok(())
 }
 
-pub fn next(name: &CStr) -> Result<usize, String> {
+/// What has this name behind this library in the search order, mostly the C library's own. `None`: there is none.
+pub fn find_next(name: &CStr) -> Option<usize> {
     // SAFETY: the name is a C string.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
-    match found {
-        0 => Err(format!(
-            "no {} in this process: it needs glibc",
-            name.to_string_lossy()
-        )),
-        found => Ok(found),
-    }
+    (found != 0).then_some(found)
+}
+
+/// The same, of what there must be.
+///
+/// # Errors
+/// A line for the user.
+pub fn next(name: &CStr) -> Result<usize, String> {
+    find_next(name).ok_or_else(|| {
+        let name = name.to_string_lossy();
+        format!("no {name} in this process: it needs glibc")
+    })
 }
 
 /// As `dlopen` of the C library, without `RTLD_DEEPBIND`.

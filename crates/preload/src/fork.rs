@@ -20,6 +20,7 @@
 //! the program's own inherits nothing of the space and dies by SIGSEGV at its first touch of it: nobody here is asked,
 //! and what would be there for it to tell would be there for its parent's copies of pages, too.
 
+use crate::dlopen::find_next;
 use crate::signals::Blocked;
 use crate::stack_switch::on_safe_stack;
 use crate::vma::{self, Kind, PAGE};
@@ -85,22 +86,16 @@ pub fn register() -> Result<(), String> {
     SURROUNDINGS.get_or_init(|| Surroundings {
         streams: find_streams(),
         // SAFETY: the C library's function of this name has this type.
-        real_fork: find(c"_Fork").map(|at| unsafe { core::mem::transmute::<usize, Fork>(at) }),
+        real_fork: find_next(c"_Fork").map(|at| unsafe { core::mem::transmute::<usize, Fork>(at) }),
         segments: find_segments(),
     });
     atfork::register().map_err(|error| format!("cannot register fork handlers: error {error}"))
 }
 
-fn find(name: &CStr) -> Option<usize> {
-    // SAFETY: the name is a C string.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
-    (found != 0).then_some(found)
-}
-
 fn find_streams() -> Option<Streams> {
-    let (lock, unlock) = (find(c"_IO_list_lock")?, find(c"_IO_list_unlock")?);
-    let (begin, end) = (find(c"_IO_iter_begin")?, find(c"_IO_iter_end")?);
-    let (next, file) = (find(c"_IO_iter_next")?, find(c"_IO_iter_file")?);
+    let (lock, unlock) = (find_next(c"_IO_list_lock")?, find_next(c"_IO_list_unlock")?);
+    let (begin, end) = (find_next(c"_IO_iter_begin")?, find_next(c"_IO_iter_end")?);
+    let (next, file) = (find_next(c"_IO_iter_next")?, find_next(c"_IO_iter_file")?);
     // SAFETY: the C library's functions of these names have these types.
     unsafe {
         Some(Streams {

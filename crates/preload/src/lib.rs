@@ -76,8 +76,13 @@ mod vma;
 
 /// Zero, or -1 with `errno` set.
 fn c_result(result: Result<(), rustix::io::Errno>) -> core::ffi::c_int {
+    c_answer(result.map(|()| 0)) as core::ffi::c_int
+}
+
+/// What was answered (of an address, `MAP_FAILED` is the same as -1), or -1 with `errno` set.
+fn c_answer(result: Result<usize, rustix::io::Errno>) -> isize {
     match result {
-        Ok(()) => 0,
+        Ok(value) => value as isize,
         Err(error) => {
             raw::set_errno(error);
             -1

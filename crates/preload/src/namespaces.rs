@@ -14,17 +14,11 @@ const WAY_OUT: &str = "millpond: the kernel gives no user namespace to a process
 
 fn answer(result: Result<usize, Errno>, is_about_users: bool) -> c_int {
     static SAID: AtomicBool = AtomicBool::new(false);
-    match result {
-        Ok(_) => 0,
-        Err(error) => {
-            let ours = crate::space::get().is_some() && is_about_users && error == Errno::INVAL;
-            if ours && !SAID.swap(true, Relaxed) {
-                raw::complain(WAY_OUT);
-            }
-            raw::set_errno(error);
-            -1
-        }
+    let refused = result == Err(Errno::INVAL) && is_about_users;
+    if refused && crate::space::get().is_some() && !SAID.swap(true, Relaxed) {
+        raw::complain(WAY_OUT);
     }
+    crate::c_result(result.map(drop))
 }
 
 /// As `unshare` of the C library.

@@ -86,11 +86,5 @@ pub fn by_number(args: [usize; 5]) -> c_int {
     if args[0] as i32 == libc::PR_SET_SECCOMP && result.is_ok() {
         filters::set();
     }
-    match result {
-        Ok(value) => value as c_int,
-        Err(error) => {
-            raw::set_errno(error);
-            -1
-        }
-    }
+    crate::c_answer(result) as c_int
 }

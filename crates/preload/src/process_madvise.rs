@@ -162,13 +162,7 @@ pub unsafe extern "C" fn process_madvise(
         advice,
         flags,
     };
-    match process_advise(request) {
-        Ok(bytes) => bytes as isize,
-        Err(error) => {
-            raw::set_errno(error);
-            -1
-        }
-    }
+    crate::c_answer(process_advise(request))
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@
 //!
 //! Rights that are given up are given up by our threads as well: nothing in the process keeps them.
 
+use crate::dlopen::find_next;
 use crate::lock::RawLock;
 use crate::signals::Blocked;
 use crate::stack_switch::on_safe_stack;
@@ -61,9 +62,7 @@ enum Change {
 /// Looks the C library's functions up. Before the program calls one.
 pub fn find() {
     for (name, place) in NAMES.iter().zip(&REAL) {
-        // SAFETY: the name is a C string.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-        place.store(found as usize, Relaxed);
+        place.store(find_next(name).unwrap_or(0), Relaxed);
     }
 }
 

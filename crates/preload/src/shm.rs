@@ -73,13 +73,7 @@ impl Vmas {
 /// As there.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> *mut c_void {
-    match attach(id, addr as usize, flags) {
-        Ok(place) => place as *mut c_void,
-        Err(error) => {
-            raw::set_errno(error);
-            libc::MAP_FAILED
-        }
-    }
+    crate::c_answer(attach(id, addr as usize, flags)) as *mut c_void
 }
 
 /// As `shmdt` of the C library.

@@ -195,13 +195,7 @@ unsafe extern "C" fn serve(
 }
 
 fn answer(result: Result<usize, rustix::io::Errno>) -> c_long {
-    match result {
-        Ok(value) => value as c_long,
-        Err(error) => {
-            raw::set_errno(error);
-            -1
-        }
-    }
+    crate::c_answer(result) as c_long
 }
 
 /// Calls about memory, and those that would have the kernel refer to it.

@@ -6,6 +6,7 @@
 //! registering the destructors of Rust's thread-local values, waited for the allocator, and the child for the thread.
 //! Our threads end with the process, so that nothing is lost where they have no destructors.
 
+use crate::dlopen::find_next;
 use crate::threads;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -29,12 +30,10 @@ pub unsafe extern "C" fn __cxa_thread_atexit_impl(
     }
     let mut real = REAL.load(Relaxed);
     if real == 0 {
-        // SAFETY: the name is a C string.
-        real =
-            unsafe { libc::dlsym(libc::RTLD_NEXT, c"__cxa_thread_atexit_impl".as_ptr()) } as usize;
-        if real == 0 {
+        let Some(found) = find_next(c"__cxa_thread_atexit_impl") else {
             return libc::ENOSYS;
-        }
+        };
+        real = found;
         REAL.store(real, Relaxed);
     }
     // SAFETY: the C library's function of this name has this type; the rest is as the caller promised.

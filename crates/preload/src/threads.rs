@@ -17,6 +17,7 @@
 //! the manager's tick notices ([`last_thread`](crate::last_thread)), as one does whose last thread ends by the bare
 //! system call, which the C library does not hear of.
 
+use crate::dlopen::find_next;
 use crate::{init, internal_alloc, raw, signals, space};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
@@ -88,11 +89,10 @@ extern "C" fn begin(beginning: *mut c_void) -> *mut c_void {
 
 /// The C library's count of threads that are not to outlive the program.
 fn counted() -> Option<&'static AtomicU32> {
-    // SAFETY: the name is a C string.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"__nptl_nthreads".as_ptr()) };
+    let found = find_next(c"__nptl_nthreads")?;
     // SAFETY: the C library's variable of this name is an unsigned int that stays, and that it changes by atomic
     // operations alone once there are several threads.
-    unsafe { found.cast::<AtomicU32>().as_ref() }
+    unsafe { (found as *const AtomicU32).as_ref() }
 }
 
 /// The address of the next `pthread_create` in the search order, looked up once.
@@ -100,11 +100,8 @@ fn real() -> PthreadCreate {
     static REAL: AtomicUsize = AtomicUsize::new(0);
     let mut found = REAL.load(Relaxed);
     if found == 0 {
-        // SAFETY: the name is a C string.
-        found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"pthread_create".as_ptr()) } as usize;
-        if found == 0 {
-            crate::exit::fail("millpond: no pthread_create in this process");
-        }
+        found = find_next(c"pthread_create")
+            .unwrap_or_else(|| crate::exit::fail("millpond: no pthread_create in this process"));
         REAL.store(found, Relaxed);
     }
     // SAFETY: the C library's function of this name has this type.

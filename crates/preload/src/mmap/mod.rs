@@ -245,20 +245,14 @@ pub unsafe extern "C" fn mmap(
     fd: i32,
     offset: i64,
 ) -> *mut c_void {
-    match map(Request {
+    crate::c_answer(map(Request {
         addr: addr as usize,
         len,
         prot,
         flags,
         fd,
         offset,
-    }) {
-        Ok(place) => place as *mut c_void,
-        Err(error) => {
-            raw::set_errno(error);
-            libc::MAP_FAILED
-        }
-    }
+    })) as *mut c_void
 }
 
 /// As `mmap64` of the C library.

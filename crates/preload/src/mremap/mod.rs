@@ -425,17 +425,11 @@ pub unsafe extern "C" fn mremap(
     } else {
         new as usize
     };
-    match remap(Request {
+    crate::c_answer(remap(Request {
         old: old as usize,
         old_len,
         new_len,
         flags,
         new,
-    }) {
-        Ok(place) => place as *mut c_void,
-        Err(error) => {
-            raw::set_errno(error);
-            libc::MAP_FAILED
-        }
-    }
+    })) as *mut c_void
 }

@@ -188,11 +188,5 @@ pub unsafe extern "C" fn vmsplice(
         count,
         flags,
     };
-    match splice(request) {
-        Ok(bytes) => bytes as isize,
-        Err(error) => {
-            raw::set_errno(error);
-            -1
-        }
-    }
+    crate::c_answer(splice(request))
 }

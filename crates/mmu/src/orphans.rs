@@ -21,6 +21,7 @@ use crate::report;
 /// Arenas that are known; a child that touches one that found no room gets SIGSEGV.
 const ARENAS: usize = 64;
 
+#[derive(Debug)]
 struct Place {
     base: AtomicUsize,
     len: AtomicUsize,
@@ -38,7 +39,7 @@ static PLACES: [Place; ARENAS] = [const {
 
 /// An arena is known while the value lives.
 #[derive(Debug)]
-pub(crate) struct Known(Option<&'static AtomicUsize>);
+pub(crate) struct Known(Option<&'static Place>);
 
 impl Known {
     /// Notes an arena of this process.
@@ -51,16 +52,14 @@ impl Known {
             }
             taken
         };
-        Self(PLACES.iter().find(claim).map(|place| &place.len))
+        Self(PLACES.iter().find(claim))
     }
 }
 
 impl Drop for Known {
     fn drop(&mut self) {
-        let Some(len) = self.0 else { return };
-        let place = PLACES.iter().find(|place| core::ptr::eq(&place.len, len));
         // A child does not let go of what it has only the place of.
-        if let Some(place) = place
+        if let Some(place) = self.0
             && !place.orphaned.load(SeqCst)
         {
             place.base.store(0, SeqCst);

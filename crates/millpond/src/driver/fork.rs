@@ -78,18 +78,29 @@ impl Children {
     /// Tells the store of children that are gone and of whom the service thread knows nothing yet, so that a program
     /// that forks one after the other finds a seat for the next.
     fn collect_young(&self, store: &dyn Store) {
-        let mut gone = [0; MAX_CHILDREN];
-        let mut n = 0;
-        for seat in self.alive.lock().iter_mut() {
-            let Some(child) = seat else { continue };
-            if child.service.is_none() && child.ours.as_ref().is_some_and(hung_up) {
-                gone[n] = child.number;
-                n += 1;
-                *seat = None;
-            }
+        self.tell_gone(store, |seat| {
+            let is_gone = |child: &&mut Child| {
+                child.service.is_none() && child.ours.as_ref().is_some_and(hung_up)
+            };
+            let number = seat.as_mut().filter(is_gone)?.number;
+            *seat = None;
+            Some(number)
+        });
+    }
+
+    /// Tells the store of the children that `gone` names, in whichever seats it finds them, once the seats are let go.
+    /// Zero is a child that was told of before.
+    fn tell_gone(
+        &self,
+        store: &dyn Store,
+        mut gone: impl FnMut(&mut Option<Child>) -> Option<u64>,
+    ) {
+        let mut numbers = [0; MAX_CHILDREN];
+        for (number, seat) in numbers.iter_mut().zip(self.alive.lock().iter_mut()) {
+            *number = gone(seat).unwrap_or(0);
         }
-        for number in gone[..n].iter().filter(|&&number| number != 0) {
-            store.child_gone(*number);
+        for number in numbers.into_iter().filter(|&number| number != 0) {
+            store.child_gone(number);
         }
     }
 
@@ -118,27 +129,23 @@ impl Children {
 
     /// Tells the store of children that are gone. Called by the service thread, which sees its own descriptors only.
     pub(crate) fn collect(&self, store: &dyn Store) {
-        let mut gone = [0; MAX_CHILDREN];
-        let mut n = 0;
-        for seat in self.alive.lock().iter_mut() {
-            let Some(child) = seat else { continue };
+        self.tell_gone(store, |seat| {
+            let child = seat.as_mut()?;
             if child.service.is_none() {
                 child.service = child.ours.as_ref().and_then(|fd| adopt(fd.as_raw_fd()));
             }
-            if child.service.as_ref().is_some_and(hung_up) {
-                gone[n] = child.number;
-                n += 1;
-                // The program's copy cannot be closed from here; keep it for a program thread to close.
-                if child.ours.is_none() {
-                    *seat = None;
-                } else {
-                    child.number = 0;
-                }
+            if !child.service.as_ref().is_some_and(hung_up) {
+                return None;
             }
-        }
-        for number in gone[..n].iter().filter(|&&number| number != 0) {
-            store.child_gone(*number);
-        }
+            let number = child.number;
+            // The program's copy cannot be closed from here; keep it for a program thread to close.
+            if child.ours.is_none() {
+                *seat = None;
+            } else {
+                child.number = 0;
+            }
+            Some(number)
+        });
     }
 
     /// In a child: its siblings are not its children.

@@ -308,6 +308,19 @@ fn places_that_are_not_there_are_125() {
     }
 }
 
+/// The command on its way to be refused, by a user without rights.
+fn run_as_nobody(directory: &Path) -> Command {
+    let program = install(directory);
+    stub(directory);
+    let mut command = Command::new(program);
+    command
+        .args(["run", "--ram=64M", "true"])
+        .uid(65534)
+        .gid(65534)
+        .current_dir("/");
+    command
+}
+
 #[test]
 fn a_user_without_userfaultfd_is_told_the_command() {
     let setting = fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").unwrap_or_default();
@@ -320,14 +333,7 @@ fn a_user_without_userfaultfd_is_told_the_command() {
         return;
     }
     let directory = open_directory();
-    let program = install(directory.path());
-    stub(directory.path());
-    let mut command = Command::new(program);
-    command
-        .args(["run", "--ram=64M", "true"])
-        .uid(65534)
-        .gid(65534)
-        .current_dir("/");
+    let mut command = run_as_nobody(directory.path());
     let text = message(&command.output().unwrap(), 125);
     // In a container that was not given the device, nothing in it helps.
     let is_closed_in = Path::new("/.dockerenv").exists() && !Path::new("/dev/userfaultfd").exists();
@@ -413,14 +419,7 @@ fn under_a_filter_the_way_out_is_no_sysctl() {
         return;
     }
     let directory = open_directory();
-    let program = install(directory.path());
-    stub(directory.path());
-    let mut command = Command::new(program);
-    command
-        .args(["run", "--ram=64M", "true"])
-        .uid(65534)
-        .gid(65534)
-        .current_dir("/");
+    let mut command = run_as_nobody(directory.path());
     // SAFETY: the closure makes system calls only.
     unsafe { command.pre_exec(refuse_userfaultfd) };
     let text = message(&command.output().unwrap(), 125);

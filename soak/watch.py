@@ -36,7 +36,9 @@ class Ended:
     errors: str
     # What was left of the tree when the command itself had ended, and after the time of grace.
     left: list[str]
-    # Where each thread stood, if the bound came first.
+    # Whether it went on being served faults when the bound came.
+    slow: bool = False
+    # Where each thread stood, if a bound came first.
     hung: str = ""
 
 
@@ -124,11 +126,24 @@ def reap() -> None:
         pass
 
 
-def run(command: list[str], directory: Path, environment: dict[str, str], bound: float, say=describe) -> Ended:
-    """Runs a command in a directory, with its output and complaints beside that. What `say` tells of each process is
-    kept if the bound comes first."""
+def goes_on(faults) -> bool:
+    """Whether any process below this one is served faults: `faults` counts those of a process since its start. A program
+    that computes for five seconds without a fault is not taken for one that hangs."""
+    first = sum(map(faults, tree()))
+    for _ in range(5):
+        time.sleep(1)
+        if sum(map(faults, tree())) > first:
+            return True
+    return False
+
+
+def run(
+    command: list[str], directory: Path, environment: dict[str, str], bound: float, slow_times: float, faults
+) -> Ended:
+    """Runs a command in a directory, with its output and complaints beside that. One that goes on being served faults
+    when the bound comes (see `goes_on`) may take `slow_times` as long; where all threads stand is kept if it is ended."""
     output, errors = directory.with_suffix(".out"), directory.with_suffix(".err")
-    hung, peak, begin = "", 0, time.monotonic()
+    slow, hung, peak, begin = False, "", 0, time.monotonic()
     with output.open("wb") as out, errors.open("wb") as err:
         child = subprocess.Popen(command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
         status = usage = None
@@ -138,8 +153,10 @@ def run(command: list[str], directory: Path, environment: dict[str, str], bound:
                 status = os.waitstatus_to_exitcode(raw)
                 break
             peak = max(peak, sum(map(resident, quick_tree(os.getpid()))))
-            if time.monotonic() - begin > bound:
-                hung = "\n".join(map(say, tree()))
+            if time.monotonic() - begin > bound and not slow and goes_on(faults):
+                slow, bound = True, bound * slow_times
+            elif time.monotonic() - begin > bound:
+                hung = "\n".join(map(describe, tree()))
                 end_all()
                 status = -signal.SIGKILL
             time.sleep(0.01)
@@ -150,7 +167,7 @@ def run(command: list[str], directory: Path, environment: dict[str, str], bound:
     if usage:
         peak = max(peak, usage.ru_maxrss * 1024)
     complaints = errors.read_bytes().decode(errors="replace")
-    return Ended(status, seconds, peak, output.read_bytes(), complaints, left, hung)
+    return Ended(status, seconds, peak, output.read_bytes(), complaints, left, slow, hung)
 
 
 def leftovers() -> list[str]:

@@ -170,19 +170,36 @@ fn is_counted_strictly() -> bool {
 }
 
 fn create(settings: &Settings, ram: u64) -> Result<&'static space::Space, BuildError> {
-    let file = |path: Option<PathBuf>| StoreKind::File {
-        path,
-        max_bytes: None,
-        force_tmpfs: settings.force_tmpfs,
+    let usual = settings.temporary.as_deref().filter(|path| path.is_dir());
+    let options = options(settings, ram, usual);
+    let created = space::Space::create(options.clone());
+    let (created, options) = match created {
+        // Nobody has said that the store belongs where temporary files do, which is often RAM or somebody else's.
+        Err(BuildError::Store(_)) if usual.is_some() => {
+            let options = self::options(settings, ram, None);
+            (space::Space::create(options.clone()), options)
+        }
+        created => (created, options),
     };
+    match created {
+        // A container without a disk to write to is no reason not to start: compressed RAM needs none.
+        Err(BuildError::Store(error)) if settings.store == Store::Auto => {
+            raw::complain(&format!(
+                "millpond: no file for what compressed RAM does not hold: {error}\n"
+            ));
+            let store = StoreKind::compressed_ram();
+            space::Space::create(SpaceOptions { store, ..options })
+        }
+        created => created,
+    }
+}
+
+/// What the space is made from. A store's file is in the directory `usual` unless the user has named another place.
+fn options(settings: &Settings, ram: u64, usual: Option<&Path>) -> SpaceOptions {
     let address_space = space_len();
-    let options = SpaceOptions {
+    SpaceOptions {
         ram,
-        store: match &settings.store {
-            Store::Auto => StoreKind::Auto { directory: None },
-            Store::CompressedRam => StoreKind::compressed_ram(),
-            Store::File(path) => file(path.as_deref().map(directory_of)),
-        },
+        store: store(settings, usual),
         on_store_full: match settings.on_store_full {
             settings::OnStoreFull::Exceed => OnStoreFull::Exceed,
             settings::OnStoreFull::Abort => OnStoreFull::Abort,
@@ -199,17 +216,19 @@ fn create(settings: &Settings, ram: u64) -> Result<&'static space::Space, BuildE
             .record
             .as_ref()
             .map(|record| record::recording(record.window)),
-    };
-    match space::Space::create(options.clone()) {
-        // A container without a disk to write to is no reason not to start: compressed RAM needs none.
-        Err(BuildError::Store(error)) if settings.store == Store::Auto => {
-            raw::complain(&format!(
-                "millpond: no file for what compressed RAM does not hold: {error}\n"
-            ));
-            let store = StoreKind::compressed_ram();
-            space::Space::create(SpaceOptions { store, ..options })
-        }
-        created => created,
+    }
+}
+
+fn store(settings: &Settings, usual: Option<&Path>) -> StoreKind {
+    let usual = usual.map(Path::to_owned);
+    match &settings.store {
+        Store::Auto => StoreKind::Auto { directory: usual },
+        Store::CompressedRam => StoreKind::compressed_ram(),
+        Store::File(path) => StoreKind::File {
+            path: path.as_deref().map(directory_of).or(usual),
+            max_bytes: None,
+            force_tmpfs: settings.force_tmpfs,
+        },
     }
 }
 

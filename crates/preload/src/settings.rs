@@ -2,6 +2,13 @@
 //!
 //! They are read from the environment block that the dynamic linker passes to constructors: the C library's own
 //! `environ` is not set yet when this library, the first of all, is initialised.
+//!
+//! For the same reason nobody here may call `getenv`. The standard library does, for the directory of temporary files
+//! and for the size of each thread's stack, and was told that nothing is set: `TMPDIR` was never followed. Worse, a
+//! program may have a `getenv` of its own, as sudo and bash do, which comes before the C library's wherever the name is
+//! looked up. That of sudo ended it by SIGSEGV before its first instruction; and who knows what one does, and which
+//! locks and memory it touches, when a thread of ours begins, or in the child of a fork. So what is linked into this
+//! library asks [`__wrap_getenv`] instead.
 
 use core::ffi::{CStr, c_char};
 use millpond::OrderPolicy;
@@ -51,6 +58,8 @@ pub struct Settings {
     pub board: Option<PathBuf>,
     /// Take a store's file on tmpfs.
     pub force_tmpfs: bool,
+    /// The directory of temporary files, `TMPDIR`.
+    pub temporary: Option<PathBuf>,
     /// Encrypt what goes to a file.
     pub encrypt: bool,
     /// Orders of folios, when they were chosen.
@@ -73,12 +82,19 @@ impl Settings {
             on_store_full: OnStoreFull::Exceed,
             board: None,
             force_tmpfs: false,
+            temporary: None,
             encrypt: false,
             order: None,
             lazy_purge: true,
             record: None,
         };
         for variable in variables {
+            match variable.strip_prefix(b"TMPDIR=") {
+                Some(path) if !path.is_empty() => {
+                    settings.temporary = Some(OsStr::from_bytes(path).into());
+                }
+                _ => {}
+            }
             let Some(rest) = variable.strip_prefix(b"MILLPOND_") else {
                 continue;
             };
@@ -156,6 +172,12 @@ fn record(value: &[u8]) -> Option<Record> {
     })
 }
 
+/// What is linked into this library calls this for `getenv` (`build.rs`). Nothing is set.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn __wrap_getenv(_: *const c_char) -> *mut c_char {
+    core::ptr::null_mut()
+}
+
 /// The strings of a null-terminated array of C strings.
 ///
 /// # Safety
@@ -185,6 +207,7 @@ mod tests {
     fn everything_is_read() {
         let settings = parse(&[
             "HOME=/",
+            "TMPDIR=/big",
             "MILLPOND_RAM=67108864",
             "MILLPOND_STORE=file:/tmp/x=y",
             "MILLPOND_ON_STORE_FULL=abort",
@@ -203,6 +226,7 @@ mod tests {
             (Some("/b".into()), "4".parse().ok())
         );
         assert!(!settings.lazy_purge && settings.encrypt);
+        assert_eq!(settings.temporary, Some("/big".into()));
         let record = settings.record.unwrap();
         assert_eq!((record.window, record.tapes), (256, "/tapes:1".into()));
     }
@@ -243,7 +267,8 @@ mod tests {
 
     #[test]
     fn without_a_budget_there_is_none() {
-        let settings = parse(&["MILLPOND_STORE=zram"]).unwrap();
+        let settings = parse(&["MILLPOND_STORE=zram", "TMPDIR="]).unwrap();
+        assert_eq!(settings.temporary, None);
         assert_eq!((settings.ram, settings.lazy_purge), (None, true));
     }
 }

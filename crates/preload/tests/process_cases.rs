@@ -106,3 +106,29 @@ fn limits_end_a_program_with_a_line_or_not_at_all() {
         }
     }
 }
+
+/// sudo ended by SIGSEGV, and `TMPDIR` was not followed.
+#[test]
+fn nobody_asks_a_getenv_of_the_programs_own() {
+    if !is_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+    let place = directory.path().join("temporary");
+    std::fs::create_dir(&place).unwrap();
+    let program = compile("own_getenv", directory.path(), &[]);
+    let plain = std::fs::canonicalize("/var/tmp").unwrap();
+    for (temporary, expected) in [
+        (place.as_path(), place.as_path()),
+        (&directory.path().join("none"), &plain),
+    ] {
+        for store in ["auto", "file"] {
+            let mut command = preloaded(&program);
+            command
+                .env("TMPDIR", temporary)
+                .env("MILLPOND_STORE", store);
+            command.arg(expected);
+            common::printed(command);
+        }
+    }
+}

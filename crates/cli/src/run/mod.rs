@@ -41,7 +41,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse_ram)]
     ram: u64,
     /// Where memory goes that does not fit: compressed RAM (zram), an unlinked file of each process (in the directory
-    /// PATH, or beside the name PATH), or first the one, then the other (auto)
+    /// PATH, or beside the name PATH; else in $TMPDIR or /var/tmp), or first the one, then the other (auto)
     #[arg(long, value_name = "auto|zram|file[:PATH]", default_value = "auto", value_parser = StoreChoice::parse)]
     store: StoreChoice,
     /// The report at the end: text or JSON on standard error, none, or JSON into a file, whose name has a `/` or a `.`

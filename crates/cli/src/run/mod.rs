@@ -3,12 +3,14 @@
 //! 1. Everything that can be wrong is looked at before the program starts: the program's file, the preload library, the
 //!    kernel's permissions, the place for the report.
 //! 2. The program starts with the library preloaded, its settings in the environment, and a board to report on.
-//! 3. It ends, the report is printed, and this process ends in the same way: the same status, or the same signal.
+//! 3. It ends, the report is printed, and this process ends in the same way: the same status, or the same signal. One
+//!    that does not take the signal by which it is asked to end is ended (`deaf.rs`).
 //!
 //! Exit statuses of its own follow `env` and `nice`: 127 program not found, 126 found but cannot run (or cannot
 //! run under a budget), 125 Millpond itself cannot do its part, 2 bad arguments.
 
 mod beside;
+mod deaf;
 mod elf;
 pub mod env;
 mod report;

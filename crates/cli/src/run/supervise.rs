@@ -1,10 +1,11 @@
 //! Starting the program, watching it from outside, and waiting for its end.
 
-use super::signals::Signals;
+use super::deaf::{self, Deafness};
+use super::signals::{Arrived, Signals};
 use super::unmanaged::{LOOK_EVERY, Unmanaged, Watch};
 use rustix::process::{Pid, Signal};
-use std::ffi::OsString;
-use std::io;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -65,6 +66,7 @@ pub fn supervise(
     let mut next_sample = started;
     let mut watch = Watch::default();
     let mut next_look = started + SAMPLE_EVERY;
+    let mut deafness = Deafness::default();
     loop {
         if let Some((status, usage)) = reap(child, libc::WNOHANG)? {
             return Ok(Outcome {
@@ -79,6 +81,7 @@ pub fn supervise(
         let now = Instant::now();
         if now >= next_sample {
             sampled_rss = sampled_rss.max(resident(child).unwrap_or(0));
+            end_if_deaf(&mut deafness, child, &argv[0]);
             next_sample = Instant::now() + SAMPLE_EVERY;
         }
         if now >= next_look {
@@ -89,14 +92,40 @@ pub fn supervise(
         else {
             continue;
         };
-        // What the program sends to its whole group has reached it already.
-        let sent_by_other = arrived
-            .from_process
-            .is_some_and(|pid| pid != child.as_raw_nonzero().get());
-        if arrived.signal != libc::SIGCHLD && sent_by_other {
-            // SAFETY: the child is not reaped, so the number is still its own; the call touches no memory.
-            unsafe { libc::kill(child.as_raw_nonzero().get(), arrived.signal) };
+        if arrived.signal != libc::SIGCHLD {
+            hand_on(&arrived, child, &mut deafness);
         }
+    }
+}
+
+/// Hands a signal on to the program, unless it has it already: what it sends to its whole group itself, and what the
+/// terminal sends to all of the foreground.
+fn hand_on(arrived: &Arrived, child: Pid, deafness: &mut Deafness) {
+    let program = child.as_raw_nonzero().get();
+    if arrived.from_process == Some(program) {
+        return;
+    }
+    if arrived.from_process.is_some() {
+        // SAFETY: the child is not reaped, so the number is still its own; the call touches no memory.
+        unsafe { libc::kill(program, arrived.signal) };
+    }
+    deafness.sent(arrived.signal);
+}
+
+/// A look at whether the program takes what it was sent; what has to be said or done about it.
+fn end_if_deaf(deafness: &mut Deafness, child: Pid, name: &OsStr) {
+    if !deafness.is_asked() {
+        return;
+    }
+    let program = child.as_raw_nonzero().get();
+    let Some(step) = deafness.look(deaf::state_of(program)) else {
+        return;
+    };
+    let line = step.line(&name.to_string_lossy(), program);
+    let _ = writeln!(io::stderr(), "{line}");
+    if matches!(step, deaf::Step::End(_)) {
+        // SAFETY: as above.
+        unsafe { libc::kill(program, libc::SIGKILL) };
     }
 }
 

@@ -1,0 +1,280 @@
+//! A program that does not take the signal by which it was asked to end.
+//!
+//! Who stops a service sends TERM, and who has had enough presses ^C. The supervisor hands both on, and waits. A
+//! program that hangs with its signals blocked never takes them: whoever asked waits as well, with nothing to see.
+//!
+//! What a program does with a signal is its own affair. One that catches TERM may need minutes to write out what it
+//! has; one that ignores it has its reasons. Neither is hurried, as nobody would do so without a supervisor between.
+//! But both have *taken* the signal: the kernel gave it to them. What blocks signals for a moment takes them when the
+//! moment is over, what fetches them (`sigwait`, `signalfd`) is waiting for them. One that is still pending after ten
+//! seconds is one for which nobody is there. Then SIGKILL ends the program, as `timeout -k`, systemd and `docker stop`
+//! do, and a line says so; another line says before that it is going to. Who asks a second time while the first signal
+//! is still pending means it: the bound is one second then.
+//!
+//! Not counted is the time in which the program cannot take anything: while it is stopped (^Z, a debugger), while it
+//! writes a core, and while this process is stopped itself, which is why looks are counted and no clock is read.
+
+use std::fs;
+
+/// Signals by which a program is asked to end.
+const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+
+/// Looks in a second.
+const SECOND: u32 = 10;
+/// Then a line says what is going to happen.
+const SAY_AFTER: u32 = 2 * SECOND;
+/// Then the program is ended.
+const END_AFTER: u32 = 10 * SECOND;
+/// The same when it was asked twice.
+const END_AFTER_TWO: u32 = SECOND;
+/// What comes sooner is the same request by two ways: `timeout` sends to its child and then to its group.
+const SECOND_REQUEST_AFTER: u32 = 2;
+
+/// What is to be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Say that the program does not take this signal, and what follows.
+    Say(i32),
+    /// End it, which did not take this signal.
+    End(i32),
+}
+
+/// What the kernel says of the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct State {
+    /// Signals sent to the process that no thread has taken, a bit each, the first for signal 1.
+    pending: u64,
+    /// It cannot take any now.
+    is_held: bool,
+}
+
+/// A request to end that the program has not taken yet.
+struct Request {
+    signal: i32,
+    looks: u32,
+    is_repeated: bool,
+    is_said: bool,
+}
+
+/// Whether the program takes what it is sent.
+#[derive(Default)]
+pub struct Deafness {
+    request: Option<Request>,
+}
+
+impl Deafness {
+    /// The program has been sent `signal`, by the supervisor or as one of the terminal's foreground group.
+    pub fn sent(&mut self, signal: i32) {
+        if !ENDING.contains(&signal) {
+            return;
+        }
+        match &mut self.request {
+            Some(request) => request.is_repeated |= request.looks >= SECOND_REQUEST_AFTER,
+            None => {
+                self.request = Some(Request {
+                    signal,
+                    looks: 0,
+                    is_repeated: false,
+                    is_said: false,
+                });
+            }
+        }
+    }
+
+    /// Whether there is anything to look for.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.request.is_some()
+    }
+
+    /// What follows from a look, one of [`SECOND`] each second while [`is_asked`](Self::is_asked).
+    pub fn look(&mut self, state: State) -> Option<Step> {
+        let request = self.request.as_mut()?;
+        if ENDING
+            .iter()
+            .all(|&signal| state.pending & bit(signal) == 0)
+        {
+            self.request = None;
+            return None;
+        }
+        if state.is_held {
+            return None;
+        }
+        request.looks += 1;
+        let end_after = match request.is_repeated {
+            true => END_AFTER_TWO,
+            false => END_AFTER,
+        };
+        let signal = request.signal;
+        if request.looks >= end_after {
+            self.request = None;
+            return Some(Step::End(signal));
+        }
+        if request.looks >= SAY_AFTER && !request.is_said {
+            request.is_said = true;
+            return Some(Step::Say(signal));
+        }
+        None
+    }
+}
+
+impl Step {
+    /// The line for the user about process `pid`, whose program is called `name`.
+    #[must_use]
+    pub fn line(self, name: &str, pid: i32) -> String {
+        match self {
+            Self::Say(signal) => format!(
+                "millpond: {name} (process {pid}) has not taken {}: it hangs, or blocks the signal; SIGKILL ends it \
+                 in {} s, and at once when it is asked again",
+                self::name(signal),
+                (END_AFTER - SAY_AFTER) / SECOND,
+            ),
+            Self::End(signal) => format!(
+                "millpond: {name} (process {pid}) did not take {}; ended by SIGKILL",
+                self::name(signal),
+            ),
+        }
+    }
+}
+
+fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+fn name(signal: i32) -> &'static str {
+    match signal {
+        libc::SIGHUP => "SIGHUP",
+        libc::SIGINT => "SIGINT",
+        libc::SIGQUIT => "SIGQUIT",
+        _ => "SIGTERM",
+    }
+}
+
+/// What the kernel says of process `pid`; nothing pending where it says nothing.
+#[must_use]
+pub fn state_of(pid: i32) -> State {
+    fs::read_to_string(format!("/proc/{pid}/status"))
+        .map_or_else(|_| State::default(), |text| parse(&text))
+}
+
+fn parse(status: &str) -> State {
+    let field = |name: &str| {
+        let mut lines = status.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim))
+    };
+    let pending = field("ShdPnd").and_then(|bits| u64::from_str_radix(bits, 16).ok());
+    let is_stopped = field("State").is_some_and(|state| state.starts_with(['T', 't']));
+    let writes_core = field("CoreDumping") == Some("1");
+    State {
+        pending: pending.unwrap_or(0),
+        is_held: is_stopped || writes_core,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNTAKEN: State = State {
+        pending: 1 << (libc::SIGTERM - 1),
+        is_held: false,
+    };
+
+    /// The numbers of the looks, from 1 on, after which something was to be done.
+    fn steps(deafness: &mut Deafness, looks: u32, state: State) -> Vec<(u32, Step)> {
+        let step = |n| deafness.look(state).map(|step| (n, step));
+        (1..=looks).filter_map(step).collect()
+    }
+
+    #[test]
+    fn what_is_never_taken_is_said_after_two_seconds_and_ends_after_ten() {
+        let mut deafness = Deafness::default();
+        assert_eq!(steps(&mut deafness, 200, UNTAKEN), [], "nobody asked");
+        deafness.sent(libc::SIGWINCH);
+        assert!(!deafness.is_asked());
+        deafness.sent(libc::SIGTERM);
+        assert_eq!(
+            steps(&mut deafness, 200, UNTAKEN),
+            [
+                (20, Step::Say(libc::SIGTERM)),
+                (100, Step::End(libc::SIGTERM))
+            ]
+        );
+    }
+
+    #[test]
+    fn a_signal_that_was_taken_is_the_programs_own_affair() {
+        let mut deafness = Deafness::default();
+        deafness.sent(libc::SIGTERM);
+        assert_eq!(steps(&mut deafness, 90, UNTAKEN).len(), 1);
+        assert_eq!(deafness.look(State::default()), None);
+        assert!(!deafness.is_asked());
+        deafness.sent(libc::SIGTERM);
+        assert_eq!(steps(&mut deafness, 99, UNTAKEN).len(), 1, "counted anew");
+    }
+
+    #[test]
+    fn a_second_request_ends_it_at_once_and_one_by_two_ways_is_none() {
+        let mut deafness = Deafness::default();
+        deafness.sent(libc::SIGINT);
+        assert_eq!(deafness.look(UNTAKEN), None);
+        deafness.sent(libc::SIGTERM);
+        assert_eq!(
+            steps(&mut deafness, 30, UNTAKEN),
+            [(19, Step::Say(libc::SIGINT))]
+        );
+        deafness.sent(libc::SIGINT);
+        assert_eq!(
+            steps(&mut deafness, 5, UNTAKEN),
+            [(1, Step::End(libc::SIGINT))]
+        );
+
+        deafness.sent(libc::SIGTERM);
+        assert_eq!(steps(&mut deafness, 2, UNTAKEN), []);
+        deafness.sent(libc::SIGTERM);
+        assert_eq!(
+            steps(&mut deafness, 20, UNTAKEN),
+            [(8, Step::End(libc::SIGTERM))]
+        );
+    }
+
+    #[test]
+    fn while_it_cannot_take_any_no_time_passes() {
+        let mut deafness = Deafness::default();
+        deafness.sent(libc::SIGTERM);
+        let held = State {
+            is_held: true,
+            ..UNTAKEN
+        };
+        assert_eq!(steps(&mut deafness, 500, held), []);
+        assert_eq!(steps(&mut deafness, 19, UNTAKEN), []);
+    }
+
+    #[test]
+    fn the_kernels_lines_are_understood() {
+        let text = "Name:\tx\nState:\tS (sleeping)\nCoreDumping:\t0\nSigPnd:\t0000000000000000\n\
+                    ShdPnd:\t0000000000004000\nSigBlk:\t0000000000004002\n";
+        assert_eq!(parse(text), UNTAKEN);
+        let stopped = text.replace("S (sleeping)", "T (stopped)");
+        assert!(parse(&stopped).is_held);
+        let dumping = text.replace("CoreDumping:\t0", "CoreDumping:\t1");
+        assert!(parse(&dumping).is_held);
+        assert_eq!(parse(""), State::default());
+        let own = state_of(std::process::id() as i32);
+        assert!(!own.is_held, "{own:?}");
+    }
+
+    #[test]
+    fn the_lines_name_program_signal_and_bound() {
+        let said = Step::Say(libc::SIGTERM).line("job", 7);
+        assert!(
+            said.contains("job (process 7) has not taken SIGTERM") && said.contains("in 8 s"),
+            "{said}"
+        );
+        let ended = Step::End(libc::SIGINT).line("job", 7);
+        assert!(
+            ended.ends_with("did not take SIGINT; ended by SIGKILL"),
+            "{ended}"
+        );
+    }
+}

@@ -1,0 +1,144 @@
+//! A program that does not take the signal by which it is asked to end.
+//!
+//! Found by a program that hung with its signals blocked: `millpond run` was sent TERM, handed it on, and neither said
+//! anything nor ended. What catches or ignores a signal is left alone, as it would be without a supervisor.
+
+#[allow(dead_code, reason = "each test binary uses a part")]
+mod common;
+
+use common::{can_run, run};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn send(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+/// A run that has begun, and the line that its program has printed.
+fn started(mut command: Command) -> (Child, String) {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    (child, line.trim().to_owned())
+}
+
+/// A program that blocks TERM and INT, as it finds them blocked by whoever starts `millpond`.
+fn deaf() -> Child {
+    let mut command = run(
+        &["--report=none"],
+        &["sh", "-c", "echo ready; exec sleep 60"],
+    );
+    // SAFETY: signal sets on the stack, and calls that are allowed between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            let mut set = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            libc::sigaddset(&mut set, libc::SIGTERM);
+            libc::sigaddset(&mut set, libc::SIGINT);
+            libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+            Ok(())
+        });
+    }
+    started(command).0
+}
+
+/// Waits until the kernel has stopped a process.
+fn wait_for_stop(pid: &str) {
+    let status = format!("/proc/{pid}/status");
+    while !std::fs::read_to_string(&status)
+        .unwrap()
+        .contains("State:\tT")
+    {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The signal by which the run ended, after how long, and what was said.
+fn end_of(mut child: Child) -> (Option<i32>, Duration, String) {
+    let begun = Instant::now();
+    let status = child.wait().unwrap();
+    let took = begun.elapsed();
+    let mut said = String::new();
+    let mut stderr = child.stderr.take().unwrap();
+    stderr.read_to_string(&mut said).unwrap();
+    (status.signal(), took, said)
+}
+
+#[test]
+fn what_does_not_take_a_signal_is_ended_after_ten_seconds_and_it_is_said() {
+    if !can_run() {
+        return;
+    }
+    let child = deaf();
+    send(&child, Signal::TERM);
+    let (signal, took, said) = end_of(child);
+    assert_eq!(signal, Some(libc::SIGKILL), "{said}");
+    assert!(took >= Duration::from_millis(9_500), "{took:?}");
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(
+        lines.len() == 2
+            && lines[0].contains("has not taken SIGTERM")
+            && lines[1].ends_with("did not take SIGTERM; ended by SIGKILL"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_second_request_ends_it_at_once() {
+    if !can_run() {
+        return;
+    }
+    for second in [Signal::TERM, Signal::INT] {
+        let child = deaf();
+        send(&child, Signal::TERM);
+        std::thread::sleep(Duration::from_millis(600));
+        send(&child, second);
+        let (signal, took, said) = end_of(child);
+        assert_eq!(signal, Some(libc::SIGKILL), "{said}");
+        assert!(took < Duration::from_secs(8), "{took:?}");
+    }
+}
+
+#[test]
+fn what_takes_its_signals_is_not_hurried_however_often_it_is_asked() {
+    if !can_run() {
+        return;
+    }
+    let caught = "trap 'echo caught' TERM; echo ready; i=0; \
+                  while [ $i -lt 120 ]; do sleep 0.1; i=$((i+1)); done; exit 3";
+    let ignored = "trap '' TERM; echo ready; sleep 12; exit 3";
+    let stopped = "echo $$; kill -STOP $$; exit 3";
+    let run = |script| started(run(&["--report=none"], &["sh", "-c", script]));
+    let (stopped, pid) = run(stopped);
+    let mut children = [run(caught).0, run(ignored).0, stopped];
+    wait_for_stop(&pid);
+    for _ in 0..2 {
+        children.iter().for_each(|child| send(child, Signal::TERM));
+        std::thread::sleep(Duration::from_millis(600));
+    }
+    std::thread::sleep(Duration::from_secs(10));
+    assert!(
+        children[2].try_wait().unwrap().is_none(),
+        "a stopped program is not deaf"
+    );
+    send(&children[2], Signal::CONT);
+    let [caught, ignored, stopped] = children.map(end_of);
+    assert_eq!(
+        (caught.0, ignored.0),
+        (None, None),
+        "{} {}",
+        caught.2,
+        ignored.2
+    );
+    assert_eq!(stopped.0, Some(libc::SIGTERM), "{}", stopped.2);
+    assert_eq!(caught.2 + &ignored.2 + &stopped.2, "");
+}

@@ -10,11 +10,17 @@ use common::far_end::{FarEnd, Kind};
 use common::{MIB, PAGE, Rng, small, stress_time, ways, write_page};
 use millpond::{Delivery, Manager, Region};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const LEN: usize = 64 * MIB;
 /// Pages that are given at a time.
 const RUN: usize = 16;
+/// Pages that come in before what was given is read: twice the budget, so that frames that were free to be used are.
+const MEANWHILE: u64 = 8192;
+/// Times that it is given at least, however long that takes.
+const ROUNDS: usize = 6;
+/// How long that may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Gives runs of pages to the far end of `kind` for a while, beside a thread that pushes everything out.
 fn give_while_memory_is_short(manager: &Manager, kind: Kind) {
@@ -26,13 +32,17 @@ fn give_while_memory_is_short(manager: &Manager, kind: Kind) {
     let given = std::thread::scope(|scope| {
         let (region, over) = (&region, &over);
         scope.spawn(move || press(region, over));
+        // Also when a page is wrong: who presses would go on for ever, and the test with it.
+        let _over = Ends(over);
         let mut far_end = FarEnd::new(kind);
         let mut rng = Rng(0xfa2);
         let end = Instant::now() + stress_time() / 4;
-        while Instant::now() < end {
-            give(region, &mut far_end, &mut rng);
+        for round in 0.. {
+            if round >= ROUNDS && Instant::now() >= end {
+                break;
+            }
+            give(region, manager, &mut far_end, &mut rng);
         }
-        over.store(true, Ordering::Relaxed);
         far_end.finish()
     });
     assert!(given > 0, "nothing was given: the test tested nothing");
@@ -41,6 +51,15 @@ fn give_while_memory_is_short(manager: &Manager, kind: Kind) {
         vm.pswpin > 0,
         "nothing was reclaimed: the test tested nothing"
     );
+}
+
+/// Ends the thread that presses when the giving ends, whichever way.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Reads all over the region, so that what was given would leave if it could.
@@ -55,16 +74,20 @@ fn press(region: &Region, over: &AtomicBool) {
 }
 
 /// Fills the far end with runs of pages, all of them pinned until they have been read and checked.
-fn give(region: &Region, far_end: &mut FarEnd, rng: &mut Rng) {
+fn give(region: &Region, manager: &Manager, far_end: &mut FarEnd, rng: &mut Rng) {
     let mut guards = Vec::new();
-    for _ in 0..8 {
+    for _ in 0..12 {
         let first = rng.below(LEN / PAGE - RUN);
         let range = first * PAGE..(first + RUN) * PAGE;
         guards.push(region.pin(range.clone()).unwrap());
         far_end.give(&region.as_slice()[range], first as u64);
     }
     // Time for others to use the frames, were they free to be used.
-    std::thread::sleep(std::time::Duration::from_millis(20));
+    let loaded = || manager.stats().vm.pswpin;
+    let (before, given) = (loaded(), Instant::now());
+    while loaded() < before + MEANWHILE && given.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     far_end.check();
 }
 

@@ -4,7 +4,7 @@
 
 use millpond_core::{
     Access, Command, Commands, Config, Core, Event, Kind, Order, Outcome, PageCount, PageIndex,
-    Reclaimer, Reply,
+    PageRange, Reclaimer, Reply,
 };
 use std::time::{Duration, Instant};
 
@@ -37,6 +37,7 @@ fn main() {
                     page,
                     access: Access::Read,
                     max_order: Order::MAX,
+                    within: PageRange::ALL,
                 };
                 let reply = core.handle(fault, &mut out);
                 deciding += before.elapsed();

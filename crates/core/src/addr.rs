@@ -147,6 +147,9 @@ impl Order {
 }
 
 impl PageRange {
+    /// Every page that there can be.
+    pub const ALL: Self = Self::new(PageIndex(0), PageCount(u32::MAX));
+
     /// The run of `len` pages from `start`.
     #[must_use]
     pub const fn new(start: PageIndex, len: PageCount) -> Self {
@@ -233,6 +236,13 @@ impl PageRange {
             let len = end.0.checked_sub(start.0)?;
             (len > 0).then_some(Self::new(start, PageCount(len)))
         })
+    }
+
+    /// The pages of both.
+    #[must_use]
+    pub fn common(self, other: Self) -> Self {
+        let (start, end) = (self.start.max(other.start), self.end().min(other.end()));
+        Self::new(start, PageCount(end.0.saturating_sub(start.0)))
     }
 
     /// The shortest run with all pages of both.

@@ -159,6 +159,9 @@ pub enum Event {
         /// An upper bound for the order of what is brought in; the region's own order is another, except for what a
         /// remap has brought there, which stays as large as it was.
         max_order: Order,
+        /// What the program may use around the page, as far as the caller knows: nothing beyond comes along, as it
+        /// would take memory from what can be used. [`PageRange::ALL`] where everything may be used.
+        within: PageRange,
     },
     /// The command that was given for `folio` has been carried out, or has failed.
     Completed {

@@ -182,7 +182,8 @@ impl Core {
                 page,
                 access: _,
                 max_order,
-            } => self.fault(page, max_order, out),
+                within,
+            } => self.fault(page, max_order, within, out),
             Event::Completed { folio, outcome } => self.complete(folio, outcome, out),
             Event::LeafTakenOut { at, taken } => self.leaf_taken_out(at, taken, out),
             Event::TakeLeaves { on } => {

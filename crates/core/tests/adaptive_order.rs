@@ -13,6 +13,8 @@ const LIMIT: u32 = 64 * LEAF_PAGES;
 struct World {
     core: Core,
     range: PageRange,
+    /// What the program may use.
+    usable: PageRange,
     /// What was brought in by the last fault: each command's pages and the number of parts of a fold.
     brought: Vec<(PageRange, usize)>,
     /// Nothing is written to what was read.
@@ -39,6 +41,7 @@ impl World {
         Self {
             core,
             range,
+            usable: PageRange::ALL,
             brought: Vec::new(),
             unchanged: false,
             split: false,
@@ -69,6 +72,7 @@ impl World {
                 page,
                 access: Access::Read,
                 max_order,
+                within: self.usable,
             };
             match self.core.handle(event, &mut out) {
                 Reply::Done => {
@@ -500,6 +504,7 @@ fn an_announced_overwrite_waits_for_what_is_being_read() {
         page,
         access,
         max_order,
+        within: PageRange::ALL,
     };
     assert_eq!(world.core.handle(fault, &mut out), Reply::Done);
     let folio = match out.iter().next() {
@@ -520,4 +525,34 @@ fn an_announced_overwrite_waits_for_what_is_being_read() {
     assert_eq!(world.core.handle(overwrite, &mut out), Reply::Done);
     world.answer(&mut out);
     assert_eq!(world.core.page_state(page), PageState::Empty);
+}
+
+/// What is closed beside it came along, as single folios where it was not of one piece, and took memory from what the
+/// program could use: a third to a half of a heap that was closed by every other 16 KiB.
+#[test]
+fn a_window_ends_where_the_program_may_not_go() {
+    let mut world = World::adaptive();
+    // A border that no block ends at, well inside of what a long stream brings in at a time.
+    let end = 3 * LEAF_PAGES + 77;
+    world.usable = PageRange::new(world.page(0), PageCount(end));
+    let mut at = 0;
+    while at < end {
+        world.touch(at);
+        let folios: Vec<_> = world.brought.iter().map(|(at, _)| *at).collect();
+        for folio in &folios {
+            assert!(world.usable.covers(*folio), "{folio} at {at}");
+        }
+        at = folios
+            .iter()
+            .map(|folio| folio.end().0)
+            .max()
+            .unwrap_or(at + 1)
+            - world.range.start.0;
+    }
+    assert_eq!(world.core.page_state(world.page(end)), PageState::Empty);
+    // What lies beyond comes by itself when it is asked for, and so does what was there before.
+    world.evict(8);
+    world.usable = PageRange::new(world.page(5), PageCount(1));
+    assert_eq!(world.touch(5), [0]);
+    assert_eq!(world.brought, [(world.usable, 1)]);
 }

@@ -130,6 +130,7 @@ impl World {
             page,
             access,
             max_order,
+            within: PageRange::ALL,
         })
     }
 

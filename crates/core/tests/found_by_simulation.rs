@@ -43,6 +43,7 @@ impl Bench {
             page,
             access: Access::Write,
             max_order,
+            within: PageRange::ALL,
         })
     }
 

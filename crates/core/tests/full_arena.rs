@@ -55,6 +55,7 @@ fn every_page_of_the_arena_has_a_slot_and_changed_folios_are_still_saved() {
                 page,
                 access: Access::Write,
                 max_order: Order::MAX,
+                within: PageRange::ALL,
             };
             let reply = core.handle(fault, &mut out);
             settle(&mut core, &mut out);
@@ -96,6 +97,7 @@ fn a_part_that_is_freed_may_end_with_the_arena() {
         page: start,
         access: Access::Write,
         max_order: Order::MAX,
+        within: PageRange::ALL,
     };
     assert_eq!(core.handle(fault, &mut out), Reply::Done);
     settle(&mut core, &mut out);

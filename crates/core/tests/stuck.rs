@@ -22,6 +22,7 @@ fn fault(bench: &mut Bench, page: PageIndex, max_order: Order) -> (Reply, Vec<Co
         page,
         access: Access::Write,
         max_order,
+        within: PageRange::ALL,
     })
 }
 

@@ -227,6 +227,7 @@ fn a_thousand_gibibytes_leave_a_bounded_number_of_shadows() {
                 page,
                 access,
                 max_order,
+                within: PageRange::ALL,
             },
         );
         let range = PageRange::new(page, PageCount(1));
@@ -256,6 +257,7 @@ fn a_thousand_gibibytes_leave_a_bounded_number_of_shadows() {
                 page,
                 access,
                 max_order,
+                within: PageRange::ALL,
             },
         );
         assert_eq!(refaults(&core) - before, known, "leaf {leaf}");

@@ -270,8 +270,8 @@ impl Space {
     /// Nothing is managed in the range, which is closed, and nothing comes in there any more, so that a foreign mapping
     /// can be put over it. [`Space::restore`] undoes it, with or without that.
     ///
-    /// A fault beside the range brings in what is around it, closed or not. Zeros that had come in so were taken for
-    /// what the foreign mapping held when memory was short, and moved out as the program's.
+    /// A fault beside the range that began while it was open brings in what is around it. Zeros that had come in so
+    /// were taken for what the foreign mapping held when memory was short, and moved out as the program's.
     ///
     /// # Errors
     /// As [`Space::discard`].
@@ -341,6 +341,15 @@ impl Space {
             let _ = self
                 .driver()
                 .operate(range, |range| Event::Protected { range });
+        }
+    }
+
+    /// The program may use the pages of a range that is open, or may not: then they come in only when they are asked
+    /// for, and not with others.
+    pub fn access_changed(&self, addr: usize, len: usize, usable: bool) {
+        if let Ok(range) = self.pages(addr, len) {
+            // Refused for what lies outside, which no range of pages does.
+            let _ = self.driver().mmu.note_access(range, usable);
         }
     }
 

@@ -6,11 +6,19 @@
 
 mod common;
 
-use common::prints_the_same;
+use common::{is_right, prints_the_same};
 
 #[test]
 fn memory_that_became_read_only_leaves_and_comes_back() {
     prints_the_same("read_only", &[]);
+}
+
+/// Faults beside it brought closed memory in: a third to a half of what was in memory.
+#[test]
+fn what_is_closed_takes_no_memory() {
+    for how in ["protect", "unmap", "blank"] {
+        is_right("closed_beside", &[how]);
+    }
 }
 
 /// A collector's heap: each page that is written faults once a round, and no page besides.

@@ -254,6 +254,7 @@ impl CorePolicy {
             page: at,
             access: Access::Read,
             max_order: Order::ZERO,
+            within: PageRange::ALL,
         };
         loop {
             let reply = self.core.handle(fault, &mut self.out);

@@ -536,10 +536,12 @@ impl World {
         } else {
             Order::MAX
         };
+        let within = self.usable_around(page);
         let event = Event::Fault {
             page,
             access,
             max_order,
+            within,
         };
         self.one_more_round(i, &event)?;
         // A store that takes nothing lets faults exceed the limit. What is volatile goes before that.
@@ -555,6 +557,7 @@ impl World {
         let was = self.core.page_state(page);
         let reply = self.send(i, event)?;
         self.expect_small_enough(given, page, max_order)?;
+        self.expect_within(given, page, within)?;
         self.count_inherited(was, reply, given);
         match reply {
             Reply::Done => self.settle(i),
@@ -596,6 +599,38 @@ impl World {
             }
             other => {
                 breach!(at page, "a fault at {page} ({:?}) is answered with {other:?}", self.mmu.page(page))
+            }
+        }
+        Ok(())
+    }
+
+    /// What the faulting thread's program may use around a page: mostly everything, else up to a border here or there.
+    fn usable_around(&mut self, page: PageIndex) -> PageRange {
+        if !self.rng.chance(50) {
+            return PageRange::ALL;
+        }
+        let [lead, trail] = [(); 2].map(|()| {
+            let most = 1 << self.rng.below(11);
+            self.rng.below(most)
+        });
+        let lead = lead.min(page.0);
+        Coverage::count(&mut self.coverage.injected, "closed neighbours");
+        PageRange::new(page, PageCount(1)).widened(PageCount(lead), PageCount(trail))
+    }
+
+    /// Nothing comes along that the program may not use. What is in limbo has frames already, and lies on one side of
+    /// each border: it comes back whole.
+    fn expect_within(&mut self, given: usize, page: PageIndex, within: PageRange) -> Check {
+        for pending in self.schedule.iter().skip(given) {
+            use millpond_core::Command::{Copy, Fold, Load, Read, Zero};
+            if let Zero { at, .. }
+            | Load { at, .. }
+            | Fold { at, .. }
+            | Copy { at, .. }
+            | Read { at, .. } = pending.command
+                && !within.covers(at)
+            {
+                breach!(at page, "a fault at {page} within {within} gives {:?}", pending.command);
             }
         }
         Ok(())

@@ -134,7 +134,7 @@ pub const REPLIES: [&str; 28] = [
     "Poisoned",
 ];
 /// Every fault that the simulated world can inject.
-pub const INJECTED: [&str; 10] = [
+pub const INJECTED: [&str; 11] = [
     "gone",
     "copied",
     "busy",
@@ -143,6 +143,7 @@ pub const INJECTED: [&str; 10] = [
     "save failed",
     "impossible",
     "late fault",
+    "closed neighbours",
     "book in use",
     "no place to drop",
 ];

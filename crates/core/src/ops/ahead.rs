@@ -26,7 +26,13 @@ const PLENTY: u32 = 8;
 
 impl Core {
     /// The leaf of `page` comes in as one new folio; what a stream will want next comes along.
-    pub(crate) fn bring_in_next(&mut self, page: PageIndex, step: Step, out: &mut Commands) {
+    pub(crate) fn bring_in_next(
+        &mut self,
+        page: PageIndex,
+        step: Step,
+        within: PageRange,
+        out: &mut Commands,
+    ) {
         let region = self.regions.of(page).expect("a fault is in a region").range;
         let most = (u32::from(step.run) / LEAF_PAGES / SHARE).min(MOST);
         let mut leaf = PageRange::block(page, Order::MAX);
@@ -38,7 +44,8 @@ impl Core {
             let next = PageRange::new(leaf.end(), PageCount(LEAF_PAGES));
             let plenty = self.available().0 > self.limit / PLENTY;
             let clean = !self.frames.has_spare_on(Order::MAX, self.node_of(page));
-            let fits = region.covers(next) && out.room() > ANSWER_COMMANDS;
+            let usable = region.covers(next) && within.covers(next);
+            let fits = usable && out.room() > ANSWER_COMMANDS;
             if !(plenty && clean && fits && self.blank(next).is_some()) {
                 return;
             }

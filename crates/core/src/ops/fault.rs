@@ -3,8 +3,9 @@
 //! What the page is decides everything: nothing yet (map zeros), in limbo (map it again), in the store (load it), in
 //! its file (read it), in flight (wait), mapped (somebody was faster), somebody else's in a region that has a snapshot
 //! or is one ([`snapshot`](super::snapshot)). How much around it comes with it, its *window*, is the order policy's to
-//! say ([`order`](crate::order)); a window that is not of one piece comes as several folios, the wanted one first. Then
-//! the memory is found, in this order:
+//! say ([`order`](crate::order)); a window that is not of one piece comes as several folios, the wanted one first. It ends
+//! where the program may not go: what it cannot use would only take memory from what it can. Then the memory is found,
+//! in this order:
 //!
 //! 1. a spare frame of the right order: memory that the program gave up a moment ago;
 //! 2. new pages from the kernel, while the frames in use stay within the limit;
@@ -46,12 +47,28 @@ struct Asked {
     slot: Order,
     /// How much around the page comes too, as far as it is absent and there is memory, and which run that continues.
     step: Step,
-    /// Nothing beyond comes: it may not be mapped in the same way.
+    /// Nothing beyond comes: it may not be mapped in the same way, or the program may not use it.
     within: PageRange,
 }
 
+impl Asked {
+    /// The largest folios that may come around `page`, of what reads as zeros and of a slot.
+    fn around(&self, page: PageIndex) -> (Order, Order) {
+        let most = self.folio.max(self.slot);
+        let fits = |&order: &Order| self.within.covers(PageRange::block(page, order));
+        let fitting = Order::up_to(most).rev().find(fits).unwrap_or(Order::ZERO);
+        (self.folio.min(fitting), self.slot.min(fitting))
+    }
+}
+
 impl Core {
-    pub(crate) fn fault(&mut self, page: PageIndex, max_order: Order, out: &mut Commands) -> Reply {
+    pub(crate) fn fault(
+        &mut self,
+        page: PageIndex,
+        max_order: Order,
+        within: PageRange,
+        out: &mut Commands,
+    ) -> Reply {
         if self.regions.of(page).is_none() {
             return Reply::Refused(Refusal::OutsideRegion);
         }
@@ -60,7 +77,7 @@ impl Core {
         }
         match self.leaves.get(page) {
             Entry::Empty | Entry::Zero | Entry::Swapped { .. } => {
-                self.fault_absent(page, max_order, out)
+                self.fault_absent(page, max_order, within, out)
             }
             Entry::Poisoned => Reply::Refused(Refusal::Poisoned { page }),
             Entry::Folio(id) => match self.folios.get(id).state {
@@ -84,7 +101,13 @@ impl Core {
     }
 
     /// Not in memory: the page comes in, and with it as much of its window as there is memory for.
-    fn fault_absent(&mut self, page: PageIndex, max_order: Order, out: &mut Commands) -> Reply {
+    fn fault_absent(
+        &mut self,
+        page: PageIndex,
+        max_order: Order,
+        within: PageRange,
+        out: &mut Commands,
+    ) -> Reply {
         let habit = self.regions.of(page).expect("a fault is in a region").habit;
         // What was put out for the stream was there when it came.
         let was_there = self.was_stepped_over(page);
@@ -94,14 +117,14 @@ impl Core {
         };
         let stand = self.trends.stand(page, habit, folio);
         let shadow = self.leaves.shadow(page);
-        let asked = self.window(page, &stand, max_order);
-        let short = self.short_of_leaf(page, asked);
-        let reply = match short.or_else(|| self.clear_leaf(page, asked.step)) {
+        let asked = self.window(page, &stand, max_order, within);
+        let (most, most_of_slot) = asked.around(page);
+        let reply = match self.leaf_first(page, asked, within) {
             Some(pages) => {
                 self.count(self.group_of(page), |stat| stat.allocstall += 1);
                 Reply::Reclaim { pages }
             }
-            None => self.bring_in(page, asked.folio, asked.slot, true, out),
+            None => self.bring_in(page, most, most_of_slot, true, out),
         };
         if reply != Reply::Done {
             // It comes again, and must find the run that it continues.
@@ -111,7 +134,7 @@ impl Core {
         }
         let whole = self
             .folio_of(page)
-            .is_some_and(|id| self.folios.get(id).order >= asked.folio);
+            .is_some_and(|id| self.folios.get(id).order >= most);
         self.clearing.came_in(page, asked.step, whole, shadow != 0);
         if self.faulted_in(page, shadow, asked.step) {
             self.drop_behind(page, asked.step.way);
@@ -120,9 +143,23 @@ impl Core {
             self.bring_in_rest(page, asked, out);
         }
         if asked.folio == Order::MAX {
-            self.bring_in_next(page, asked.step, out);
+            self.bring_in_next(page, asked.step, within, out);
         }
         reply
+    }
+
+    /// How much is to be reclaimed before a stream can have the leaf that it has come to as one.
+    fn leaf_first(
+        &mut self,
+        page: PageIndex,
+        asked: Asked,
+        within: PageRange,
+    ) -> Option<PageCount> {
+        if !within.covers(PageRange::block(page, Order::MAX)) {
+            return None;
+        }
+        let short = self.short_of_leaf(page, asked);
+        short.or_else(|| self.clear_leaf(page, asked.step))
     }
 
     /// How much memory a stream that begins a leaf has to wait for. With what is there now it would get a part of the
@@ -144,9 +181,15 @@ impl Core {
     }
 
     /// How much around `page` is asked for.
-    fn window(&mut self, page: PageIndex, stand: &Stand, max_order: Order) -> Asked {
+    fn window(
+        &mut self,
+        page: PageIndex,
+        stand: &Stand,
+        max_order: Order,
+        usable: PageRange,
+    ) -> Asked {
         let region = self.regions.of_mut(page).expect("a fault is in a region");
-        let within = PageRange::block(page, max_order);
+        let within = |order| usable.common(PageRange::block(page, order));
         let step = self.trends.window(stand, &mut region.habit);
         let share = (self.limit / self.config.folio_share).max(1).ilog2() as u8;
         let share = Order::new(share).unwrap_or(Order::MAX);
@@ -156,7 +199,7 @@ impl Core {
                 folio: order.min(max_order),
                 slot: max_order,
                 step: Step { window, ..step },
-                within,
+                within: within(max_order),
             },
             OrderPolicy::Adaptive { max } => {
                 let window = window.min(max);
@@ -164,7 +207,7 @@ impl Core {
                     folio: window,
                     slot: window,
                     step: Step { window, ..step },
-                    within: PageRange::block(page, max.min(max_order)),
+                    within: within(max.min(max_order)),
                 }
             }
         }
@@ -197,7 +240,8 @@ impl Core {
                 Entry::Empty | Entry::Zero | Entry::Swapped { .. } => {
                     let shadow = self.leaves.shadow(at);
                     let given = out.len();
-                    if self.bring_in(at, asked.folio, asked.slot, false, out) != Reply::Done {
+                    let (most, most_of_slot) = asked.around(at);
+                    if self.bring_in(at, most, most_of_slot, false, out) != Reply::Done {
                         return;
                     }
                     folios += 1;

@@ -25,6 +25,7 @@ pub trait Driven {
             page,
             access,
             max_order,
+            within: PageRange::ALL,
         })
     }
 

@@ -5,8 +5,8 @@ use super::stall::Path;
 use super::{Background, Driver};
 use millpond_core::limits::LARGE;
 use millpond_core::{
-    Access, Command, Commands, Event, LEAF_PAGES, Order, Outcome, PageCount, PageIndex, Reclaimer,
-    Refusal, Reply,
+    Access, Command, Commands, Event, LEAF_PAGES, Order, Outcome, PageCount, PageIndex, PageRange,
+    Reclaimer, Refusal, Reply,
 };
 use millpond_mmu::{Delivery, FaultSink, Faulters, Resolution};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -126,6 +126,7 @@ impl Driver {
         let mut commands = Commands::new();
         let most = self.most_order();
         let mut max_order = most;
+        let within = self.usable_around(page);
         let mut throttled = 0;
         let mut stalled = None;
         let mut waiting = None;
@@ -171,6 +172,7 @@ impl Driver {
                     page,
                     access,
                     max_order,
+                    within,
                 },
                 &mut commands,
             );
@@ -287,6 +289,14 @@ impl Driver {
                     unreachable!("{reply:?} is no answer to a fault")
                 }
             }
+        }
+    }
+
+    /// What may come along with a page. A library's regions are open from end to end.
+    fn usable_around(&self, page: PageIndex) -> PageRange {
+        match self.delivery {
+            Delivery::Handler => self.mmu.usable_around(page),
+            Delivery::InThread => PageRange::ALL,
         }
     }
 

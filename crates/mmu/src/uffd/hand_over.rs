@@ -127,6 +127,7 @@ impl Uffd {
             }
             done += piece;
         }
+        self.reach.carry(from, to);
         if !keep {
             self.watched(self.remap_reserved(from));
             // Whoever waits there gets SIGSEGV.

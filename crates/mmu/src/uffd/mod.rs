@@ -27,6 +27,7 @@ mod leaf;
 mod open;
 mod parts;
 mod peek;
+mod reach;
 pub(crate) mod skip;
 mod take_out;
 mod transfer;
@@ -98,6 +99,7 @@ pub struct UffdConfig {
 pub struct Uffd {
     arena: Reservation,
     parts: Parts,
+    reach: reach::Reach,
     pool: Pool,
     zeros: Zeros,
     bounce: Bounce,
@@ -155,6 +157,7 @@ impl Uffd {
         let arena = Reservation::at_one_of("arena", config.arena.bytes() as usize, config.bases)?;
         let uffd = Self {
             parts: Parts::new(&arena),
+            reach: reach::Reach::new(config.arena),
             known: Known::new(arena.base(), arena.len()),
             arena,
             pool: Pool::new(&config.pool)?,
@@ -254,6 +257,23 @@ impl Uffd {
         self.protect(range, false)
     }
 
+    /// The program has changed the protection of a range that is open: whether it may use the pages now.
+    ///
+    /// # Errors
+    /// [`MmuError::OutsideArena`].
+    pub fn note_access(&self, range: PageRange, usable: bool) -> Result<(), MmuError> {
+        self.span(range)?;
+        self.reach.set(range, usable);
+        Ok(())
+    }
+
+    /// The pages around `page` that the program may use, as far as a fault's window can reach. What is closed is out of
+    /// it, `page` never.
+    #[must_use]
+    pub fn usable_around(&self, page: PageIndex) -> PageRange {
+        self.reach.around(page)
+    }
+
     /// Nobody touches the range any more: absent pages need not be reported, and would read as zeros. Dropping what is
     /// mapped there then keeps nobody else from mapping and unmapping memory: since Linux 6.17 the kernel locks the one
     /// mapping for that, but all of the address space where userfaultfd is registered. [`Uffd::remap_reserved`] makes
@@ -287,6 +307,7 @@ impl Uffd {
                 errno,
             })?;
         self.choose_dump(start, len, false);
+        self.reach.set(range, false);
         self.register_arena(start, len)
     }
 
@@ -408,6 +429,7 @@ impl Uffd {
             .protect(start, len, readable)
             .map_err(|errno| MmuError::Protect { range, errno })?;
         self.choose_dump(start, len, readable);
+        self.reach.set(range, readable);
         Ok(())
     }
 }

@@ -217,6 +217,10 @@ impl Vmas {
         self.space.protection_changed(start, len);
         // SAFETY: the range is the program's own memory, whose protection the program chooses.
         let result = unsafe { raw::mprotect(start, len, prot, key) };
+        if result.is_ok() {
+            self.space
+                .access_changed(start, len, prot != libc::PROT_NONE);
+        }
         self.space.protection_changed(start, len);
         result
     }

@@ -1,0 +1,254 @@
+//! How far the window of a fault may reach: which pages the program may use.
+//!
+//! A fault brings in what lies around its page. Where that is closed (given back, or without access just now), it takes
+//! memory that the program has no use for, and `UFFDIO_COPY` does not ask for rights. Of a heap that was closed by every
+//! other 16 KiB, a third to a half of what was in memory after a pass in order was closed.
+//!
+//! The kernel is not asked, as that would be a call for each fault. What is told here is what was opened, closed and
+//! protected through us. What a program does past us shows as more or less than it may use, which moves the end of a
+//! window and nothing else. So nobody waits for anybody here: a fault reads what is there by now.
+//!
+//! Most leaves are open or closed as a whole, and take a byte. Others have a bit for each page, in memory that is taken
+//! when it is written: a cache line for each such leaf.
+
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+
+use millpond_core::{LEAF_PAGES, PageCount, PageIndex, PageRange};
+
+/// Words with the bits of a leaf.
+const WORDS: usize = LEAF_PAGES as usize / 64;
+/// Leaves that a window may reach beyond its own, while they are open as a whole. A stream takes no more at a time.
+const BEYOND: u32 = 3;
+
+/// What a leaf's byte says: nothing may be used, as at the beginning; …
+const CLOSED: u8 = 0;
+/// … all of it may; …
+const OPEN: u8 = 1;
+/// … its bits say which.
+const MIXED: u8 = 2;
+
+/// Which pages of an arena the program may use.
+pub(super) struct Reach {
+    leaves: Box<[AtomicU8]>,
+    bits: Box<[AtomicU64]>,
+}
+
+/// Atomic numbers that are all zero, in memory that is taken when it is written.
+///
+/// # Safety
+/// `T` is valid with all its bytes zero, and not empty.
+unsafe fn zeroed<T>(len: usize) -> Box<[T]> {
+    let layout = Layout::array::<T>(len).expect("a table is shorter than all memory");
+    // SAFETY: an arena has at least one leaf, so the layout is not empty. What is allocated is zeros, which the caller
+    // says are valid, and is freed as the box that it is.
+    unsafe {
+        let raw = alloc_zeroed(layout).cast::<T>();
+        if raw.is_null() {
+            handle_alloc_error(layout);
+        }
+        Box::from_raw(core::ptr::slice_from_raw_parts_mut(raw, len))
+    }
+}
+
+impl Reach {
+    pub(super) fn new(arena: PageCount) -> Self {
+        let leaves = arena.0.div_ceil(LEAF_PAGES) as usize;
+        // SAFETY: atomic numbers are numbers.
+        unsafe {
+            Self {
+                leaves: zeroed(leaves),
+                bits: zeroed(leaves * WORDS),
+            }
+        }
+    }
+
+    /// Pages may be used from now on, or not. Calls for the same leaf come one after the other, or what they say of each
+    /// other's pages may be lost.
+    pub(super) fn set(&self, range: PageRange, usable: bool) {
+        let whole = if usable { OPEN } else { CLOSED };
+        for start in range.leaf_starts() {
+            let leaf = PageRange::new(start, PageCount(LEAF_PAGES));
+            if range.covers(leaf) {
+                self.leaf(start).store(whole, Ordering::Release);
+            } else {
+                self.set_some(leaf, leaf.common(range), usable);
+            }
+        }
+    }
+
+    /// A part of a leaf.
+    fn set_some(&self, leaf: PageRange, part: PageRange, usable: bool) {
+        let (state, words) = (self.leaf(leaf.start), self.words(leaf.start));
+        let before = state.load(Ordering::Relaxed);
+        let whole = if usable { OPEN } else { CLOSED };
+        if before == whole {
+            return;
+        }
+        let (first, end) = (part.start.0 - leaf.start.0, part.end().0 - leaf.start.0);
+        for (number, word) in words.iter().enumerate() {
+            let old = match before {
+                MIXED => word.load(Ordering::Relaxed),
+                OPEN => u64::MAX,
+                _ => 0,
+            };
+            let mask = below(end, number) & !below(first, number);
+            let new = if usable { old | mask } else { old & !mask };
+            word.store(new, Ordering::Relaxed);
+        }
+        let all = if usable { u64::MAX } else { 0 };
+        let is_whole = words.iter().all(|word| word.load(Ordering::Relaxed) == all);
+        let now = if is_whole { whole } else { MIXED };
+        state.store(now, Ordering::Release);
+    }
+
+    /// What is said of `from` is said of `to`, too, which lies alike in its leaves.
+    pub(super) fn carry(&self, from: PageRange, to: PageRange) {
+        let mut at = from.start;
+        while at < from.end() {
+            let leaf = PageRange::new(PageIndex(at.0 - at.0 % LEAF_PAGES), PageCount(LEAF_PAGES));
+            let usable = self.is_usable(at);
+            let alike = |page: &PageIndex| self.is_usable(*page) == usable;
+            let here = leaf.common(from).tail(at);
+            let run = match self.leaf(at).load(Ordering::Acquire) {
+                MIXED => here.pages().take_while(alike).count() as u32,
+                _ => here.len.0,
+            };
+            let there = to.start.plus(at.0 - from.start.0);
+            self.set(PageRange::new(there, PageCount(run)), usable);
+            at = at.plus(run);
+        }
+    }
+
+    /// The usable pages around one, as far as a window can reach.
+    pub(super) fn around(&self, page: PageIndex) -> PageRange {
+        let start = PageIndex(page.0 - page.0 % LEAF_PAGES);
+        match self.leaf(page).load(Ordering::Acquire) {
+            OPEN => {
+                let is_open = |n: &u32| {
+                    let next = self.leaves.get((start.leaf() + n) as usize);
+                    next.is_some_and(|leaf| leaf.load(Ordering::Relaxed) == OPEN)
+                };
+                let more = (1..=BEYOND).take_while(is_open).count() as u32;
+                PageRange::new(start, PageCount((1 + more) * LEAF_PAGES))
+            }
+            MIXED => self.run_around(start, page.0 - start.0),
+            _ => PageRange::new(page, PageCount(1)),
+        }
+    }
+
+    /// The run of usable pages around number `at` of a leaf, which is taken for usable itself.
+    fn run_around(&self, leaf: PageIndex, at: u32) -> PageRange {
+        let words = self.words(leaf);
+        let open = |n: usize| words[n].load(Ordering::Relaxed);
+        let number = (at / 64) as usize;
+        let bit = at % 64;
+        // Upwards: the bits from the page on come down to the lowest, with closed ones behind them.
+        let mut above = ((open(number) | 1 << bit) >> bit).trailing_ones();
+        let mut next = number + 1;
+        while (at + above).is_multiple_of(64) && next < WORDS {
+            above += open(next).trailing_ones();
+            if open(next) != u64::MAX {
+                break;
+            }
+            next += 1;
+        }
+        let mut below = ((open(number) | 1 << bit) << (63 - bit)).leading_ones() - 1;
+        let mut before = number;
+        while (at - below).is_multiple_of(64) && before > 0 {
+            before -= 1;
+            below += open(before).leading_ones();
+            if open(before) != u64::MAX {
+                break;
+            }
+        }
+        PageRange::new(leaf.plus(at - below), PageCount(below + above))
+    }
+
+    fn is_usable(&self, page: PageIndex) -> bool {
+        match self.leaf(page).load(Ordering::Acquire) {
+            MIXED => {
+                let at = page.0 % LEAF_PAGES;
+                let word = &self.words(page)[(at / 64) as usize];
+                word.load(Ordering::Relaxed) >> (at % 64) & 1 == 1
+            }
+            whole => whole == OPEN,
+        }
+    }
+
+    fn leaf(&self, page: PageIndex) -> &AtomicU8 {
+        &self.leaves[page.leaf() as usize]
+    }
+
+    fn words(&self, page: PageIndex) -> &[AtomicU64] {
+        let first = page.leaf() as usize * WORDS;
+        &self.bits[first..first + WORDS]
+    }
+}
+
+/// The bits of word `number` that lie below bit `end` of its leaf.
+fn below(end: u32, number: usize) -> u64 {
+    match end.saturating_sub(number as u32 * 64) {
+        some @ 0..64 => (1 << some) - 1,
+        _ => u64::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LEAVES: u32 = 6;
+    const PAGES: u32 = LEAVES * LEAF_PAGES;
+
+    fn run(start: u32, len: u32) -> PageRange {
+        PageRange::new(PageIndex(start), PageCount(len))
+    }
+
+    /// What an array with a word for each page says.
+    fn expected(open: &[bool], page: u32) -> PageRange {
+        let leaf = page - page % LEAF_PAGES;
+        let whole = |leaf: u32| {
+            let pages = open.get(leaf as usize..(leaf + LEAF_PAGES) as usize);
+            pages.is_some_and(|pages| pages.iter().all(|&open| open))
+        };
+        if whole(leaf) {
+            let more = (1..=BEYOND).take_while(|n| whole(leaf + n * LEAF_PAGES));
+            return run(leaf, (1 + more.count() as u32) * LEAF_PAGES);
+        }
+        let is_open = |page: &u32| open[*page as usize];
+        let above = (page + 1..leaf + LEAF_PAGES).take_while(is_open).count() as u32;
+        let below = (leaf..page).rev().take_while(is_open).count() as u32;
+        run(page - below, below + 1 + above)
+    }
+
+    proptest! {
+        /// Any sequence of openings, closings and moves, against an array.
+        #[test]
+        fn windows_end_where_an_array_says(
+            steps in proptest::collection::vec((0..PAGES, 1..2 * LEAF_PAGES, 0..5u8), 1..40),
+            pages in proptest::collection::vec(0..PAGES, 20),
+        ) {
+            let (reach, mut open) = (Reach::new(PageCount(PAGES)), vec![false; PAGES as usize]);
+            for (start, len, what) in steps {
+                let len = len.min(PAGES - start);
+                if what == 4 {
+                    // A move that lies alike: one leaf on.
+                    let len = len.min((PAGES - start).saturating_sub(LEAF_PAGES)).min(LEAF_PAGES);
+                    if len > 0 {
+                        let (from, to) = (start as usize, (start + LEAF_PAGES) as usize);
+                        reach.carry(run(start, len), run(start + LEAF_PAGES, len));
+                        open.copy_within(from..from + len as usize, to);
+                    }
+                    continue;
+                }
+                reach.set(run(start, len), what % 2 == 0);
+                open[start as usize..(start + len) as usize].fill(what % 2 == 0);
+            }
+            for page in pages {
+                prop_assert_eq!(reach.around(PageIndex(page)), expected(&open, page));
+            }
+        }
+    }
+}

@@ -183,12 +183,12 @@ pub enum Command {
         /// The pages.
         at: PageRange,
     },
-    /// The contents of `at` are lost: whoever touches it must be told. No answer.
+    /// The contents of `at` are lost: whoever touches it must be told. Answer: `Poisoned`.
     Poison {
+        /// The folio.
+        folio: FolioId,
         /// The pages.
         at: PageRange,
-        /// The page whose load failed.
-        page: PageIndex,
     },
 }
 

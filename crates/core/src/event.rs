@@ -345,6 +345,8 @@ pub enum Outcome {
     StoreFailed,
     /// The range is no longer mapped and its pages were given back.
     Zapped,
+    /// Whoever touches the range is told that its contents are lost.
+    Poisoned,
 }
 
 /// What the core says to an event, beside the commands.

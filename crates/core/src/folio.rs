@@ -11,6 +11,7 @@
 //! | `Saving` | in a frame, being written | folio | none | waits |
 //! | `Rescuing` | in a frame, being mapped again | folio | none | waits |
 //! | `Zapping` | being dropped | folio | none | waits |
+//! | `Poisoning` | lost, and being marked as such | folio | none | waits |
 //! | `Clearing` | mapped, being zeroed in place | folio | none | is spurious |
 //! | `Looking` | mapped, being looked at | folio | none | is spurious |
 //! | `Lending` | mapped or in a frame, being copied for an heir | folio | none | waits |
@@ -42,6 +43,7 @@ pub(crate) enum State {
     Saving,
     Rescuing,
     Zapping,
+    Poisoning,
     Clearing,
     Looking,
     /// From `Resident`, and back.
@@ -72,7 +74,7 @@ pub(crate) enum Errand {
     Copy,
     /// `Clearing` a part of it.
     FreePart,
-    /// `Zapping`: it stood for poison, which is not charged as memory.
+    /// `Poisoning`, and `Zapping` afterwards: it stands for poison, which is not charged as memory.
     Poison,
 }
 

@@ -140,7 +140,8 @@ impl World {
             Command::Zap { folio, .. } => done(folio, Outcome::Zapped),
             Command::FreeFrame { frame } => Some(Event::FrameFreed { frame }),
             Command::Release { slot } => Some(Event::SlotReleased { slot }),
-            Command::Wake { .. } | Command::Poison { .. } => None,
+            Command::Poison { folio, .. } => done(folio, Outcome::Poisoned),
+            Command::Wake { .. } => None,
             other => panic!("{other:?}"),
         }
     }

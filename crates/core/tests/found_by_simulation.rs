@@ -578,3 +578,48 @@ fn a_trim_without_a_place_takes_no_more_marks_than_it_was_asked_for() {
     assert_eq!(bench.0.stats().nr_lazyfree, 6);
     bench.end(&[region]);
 }
+
+/// Every seed whose store fails to load, once the simulator marked what was lost a moment after the core had said so.
+/// The mark had no answer, so nobody waited for it: a thread that discarded the page, or ended its region, dropped a
+/// mark that was not there yet. It came afterwards, to an empty page or to the next region's: a touch of it was a
+/// SIGBUS, or what was brought in met a page that the core knew nothing of.
+#[test]
+fn who_discards_what_was_lost_waits_until_it_is_marked() {
+    let mut bench = Bench::new();
+    let region = bench.create(4, 2);
+    bench.touch(region.1, NEW);
+    bench.page_out(region.1);
+    while bench.0.page_state(region.1.start) != PageState::Swapped {
+        let commands = bench.reclaim();
+        bench.work(commands);
+    }
+    let (_, commands) = bench.fault(region.1.start, Order::MAX);
+    let [Command::Load { folio, .. }] = commands[..] else {
+        panic!("{commands:?}");
+    };
+    let waits = Reply::Wait {
+        page: region.1.start,
+    };
+    assert_eq!(bench.fault(region.1.start.plus(3), Order::MAX).0, waits);
+    let commands = bench.tell(folio, Outcome::LoadFailed { frame_kept: true });
+    let is_mark = |command: &&Command| matches!(command, Command::Poison { .. });
+    let Some(&Command::Poison { folio, at }) = commands.iter().find(is_mark) else {
+        panic!("{commands:?}");
+    };
+    assert_eq!(at, region.1);
+    let wakes = |commands: &[Command]| commands.contains(&Command::Wake { at });
+    assert!(!wakes(&commands), "nobody has anything to see yet");
+    let rest = commands.into_iter().filter(|command| !is_mark(&command));
+    bench.work(rest.collect());
+
+    let range = region.1;
+    assert_eq!(bench.send(Event::Discard { range }).0, waits);
+    let mut gather = millpond_core::gather::Gather::new();
+    assert_eq!(bench.0.gather(range, &mut gather), waits);
+    assert!(gather.is_empty() && !bench.0.is_quiet());
+
+    assert!(wakes(&bench.tell(folio, Outcome::Poisoned)));
+    assert_eq!(bench.0.page_state(range.start), PageState::Poisoned);
+    bench.discard(range);
+    bench.end(&[region]);
+}

@@ -363,7 +363,8 @@ impl CorePolicy {
             }
             Command::FreeFrame { frame } => return Some(Event::FrameFreed { frame }),
             Command::Release { slot } => return Some(Event::SlotReleased { slot }),
-            Command::Wake { .. } | Command::Poison { .. } => return None,
+            Command::Poison { folio, .. } => (folio, Outcome::Poisoned),
+            Command::Wake { .. } => return None,
         };
         Some(Event::Completed { folio, outcome })
     }

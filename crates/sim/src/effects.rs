@@ -150,6 +150,14 @@ impl World {
                 self.mmu.zap(at)?;
                 Outcome::Zapped
             }
+            Command::Poison { at, .. } => {
+                // What a base has lost, its heirs find lost: they are asked about it when they do.
+                if !self.is_in_base(at) {
+                    self.oracle.poisoned(at)?;
+                }
+                self.mmu.poison(at)?;
+                Outcome::Poisoned
+            }
             Command::Read {
                 at, frame, fresh, ..
             } => self.read_file(at, frame, fresh)?,

@@ -27,7 +27,7 @@ pub const COMMANDS: [&str; 18] = [
     "Poison",
 ];
 /// Every outcome, by name.
-pub const OUTCOMES: [&str; 17] = [
+pub const OUTCOMES: [&str; 18] = [
     "Installed",
     "InstallSplit",
     "InstallGone",
@@ -45,6 +45,7 @@ pub const OUTCOMES: [&str; 17] = [
     "StoreFull",
     "StoreFailed",
     "Zapped",
+    "Poisoned",
 ];
 /// Every event, by name.
 pub const EVENTS: [&str; 39] = [
@@ -302,5 +303,6 @@ pub fn outcome(outcome: &Outcome) -> &'static str {
         Outcome::StoreFull => "StoreFull",
         Outcome::StoreFailed => "StoreFailed",
         Outcome::Zapped => "Zapped",
+        Outcome::Poisoned => "Poisoned",
     }
 }

@@ -115,7 +115,8 @@ pub fn command_folio(command: &Command) -> Option<FolioId> {
         | Command::Clear { folio, .. }
         | Command::Look { folio, .. }
         | Command::Save { folio, .. }
-        | Command::Zap { folio, .. } => Some(folio),
+        | Command::Zap { folio, .. }
+        | Command::Poison { folio, .. } => Some(folio),
         _ => None,
     }
 }

@@ -303,17 +303,6 @@ impl World {
                 }
                 return Ok(());
             }
-            Command::Poison { at, page } => {
-                if !at.contains(page) {
-                    breach!(at page, "{at} is poisoned because of {page}, which is outside");
-                }
-                self.schedule.expect_no_clash(&command, &[])?;
-                // What a base has lost, its heirs find lost: they are asked about it when they do.
-                if !self.is_in_base(at) {
-                    self.oracle.poisoned(at)?;
-                }
-                return self.mmu.poison(at);
-            }
             Command::FreeFrame { frame } => {
                 self.schedule.expect_no_clash(&command, &[])?;
                 self.mmu.free_frame(frame)?;
@@ -331,6 +320,7 @@ impl World {
             | Command::TakeOutLeaf { at, .. }
             | Command::Clear { at, .. }
             | Command::Look { at, .. }
+            | Command::Poison { at, .. }
             | Command::Zap { at, .. } => self.expect_in_region_or_base(at)?,
             Command::Save { .. } | Command::Release { .. } => {}
         }

@@ -17,6 +17,7 @@ impl Core {
                     folio.state,
                     State::Resident
                         | State::Zapping
+                        | State::Poisoning
                         | State::Filling
                         | State::Clearing
                         | State::Looking

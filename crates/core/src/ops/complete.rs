@@ -87,6 +87,10 @@ impl Core {
             (State::Saving, Outcome::StoreFull | Outcome::StoreFailed) => {
                 self.not_saved(id, &folio, outcome == Outcome::StoreFull, out);
             }
+            (State::Poisoning, Outcome::Poisoned) => {
+                self.leaves.fill(at, Entry::Poisoned);
+                self.folios.release(id);
+            }
             (State::Zapping, Outcome::Zapped) => {
                 if let Some(slot) = folio.slot() {
                     self.drop_slot_pages(slot, folio.order.pages().0, out);
@@ -98,7 +102,11 @@ impl Core {
             }
         }
         // A folio that is on its way again is still waited for.
-        if self.folios.get(id).state == State::Zapping && folio.state == State::TakingOut {
+        let goes_on = matches!(
+            (folio.state, self.folios.get(id).state),
+            (State::TakingOut, State::Zapping) | (State::Filling, State::Poisoning)
+        );
+        if goes_on {
             self.folios.get_mut(id).waited_for = folio.waited_for;
             return Reply::Done;
         }
@@ -240,16 +248,31 @@ impl Core {
         self.give_up_filling(id, &folio, frame_kept, out);
     }
 
+    /// What was to be loaded is lost. Its pages stay in flight until they say so themselves: whoever discards them
+    /// meanwhile waits, or the mark would come to what somebody else has there by then.
     fn load_failed(&mut self, id: FolioId, frame_kept: bool, out: &mut Commands) {
-        let folio = *self.folios.get(id);
         self.stat.load_failed += 1;
         let at = self.at(id);
-        self.leaves.fill(at, Entry::Poisoned);
-        if let Some(slot) = folio.slot() {
-            self.drop_slot_pages(slot, folio.order.pages().0, out);
+        let folio = self.folios.get_mut(id);
+        let (slot, frame) = (folio.take_slot(), folio.frame.take());
+        if let Some(slot) = slot {
+            self.drop_slot_pages(slot, at.len.0, out);
         }
-        out.push(Command::Poison { at, page: at.start });
-        self.give_up_filling(id, &folio, frame_kept, out);
+        self.settle_frame(frame, frame_kept);
+        self.uncharge_mapped(id);
+        let group = self.group_of(at.start);
+        self.folios.get_mut(id).group = group;
+        self.begin_poison(id, out);
+        self.trim(out);
+    }
+
+    /// The pages of a folio that is charged to nobody are to be marked as lost.
+    pub(crate) fn begin_poison(&mut self, id: FolioId, out: &mut Commands) {
+        let at = self.at(id);
+        let folio = self.folios.get_mut(id);
+        (folio.errand, folio.state) = (Errand::Poison, State::Poisoning);
+        self.flights += 1;
+        out.push(Command::Poison { folio: id, at });
     }
 
     fn give_up_filling(

@@ -154,6 +154,15 @@ impl Core {
         Some((id, PageRange::new(page, PageCount(1))))
     }
 
+    /// An empty page is lost from now on. There must be a record for it.
+    pub(crate) fn lose(&mut self, page: PageIndex, out: &mut Commands) {
+        let id = self.new_folio(page, Order::ZERO, State::Poisoning);
+        let id = id.expect("whoever asks has looked for a record");
+        self.leaves.set(page, Entry::Folio(id));
+        self.hold(page, 1);
+        self.begin_poison(id, out);
+    }
+
     pub(crate) fn discard_limbo(&mut self, id: FolioId, out: &mut impl Releases) {
         self.stat.pgdiscard += u64::from(self.folios.get(id).order.pages().0);
         let frame = self.drop_limbo(id, out);

@@ -88,6 +88,7 @@ impl Core {
                 | State::Saving
                 | State::Rescuing
                 | State::Zapping
+                | State::Poisoning
                 | State::Lending
                 | State::LendingFrame => {
                     self.folios.get_mut(id).waited_for = true;

@@ -13,8 +13,8 @@
 //! may be left where it is: an heir with a base is as right as one without, only slower.
 
 use super::walk::Step;
-use crate::addr::{PageCount, PageIndex, PageRange};
-use crate::command::{Command, Commands};
+use crate::addr::{PageIndex, PageRange};
+use crate::command::Commands;
 use crate::event::{Refusal, Reply};
 use crate::folio::{Errand, FolioId, ListName, State};
 use crate::leaf::Entry;
@@ -107,14 +107,13 @@ impl Core {
         hidden: bool,
         out: &mut Commands,
     ) -> Step {
+        // One record for either of them.
+        if !self.folios.room(2) {
+            return Step::Stop(Reply::Refused(Refusal::OutOfRecords));
+        }
         let step = self.zap_poison(page, out);
         if let (Step::To(_), false) = (&step, hidden) {
-            self.leaves.set(heir, Entry::Poisoned);
-            self.hold(heir, 1);
-            out.push(Command::Poison {
-                at: PageRange::new(heir, PageCount(1)),
-                page: heir,
-            });
+            self.lose(heir, out);
         }
         step
     }

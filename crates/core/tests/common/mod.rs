@@ -103,7 +103,8 @@ pub trait Driven {
                 Command::Zap { folio, .. } => self.tell(folio, Outcome::Zapped),
                 Command::FreeFrame { frame } => self.send(Event::FrameFreed { frame }).1,
                 Command::Release { slot } => self.send(Event::SlotReleased { slot }).1,
-                Command::Wake { .. } | Command::Poison { .. } => continue,
+                Command::Poison { folio, .. } => self.tell(folio, Outcome::Poisoned),
+                Command::Wake { .. } => continue,
             };
             self.work_as(next, install);
         }

@@ -304,9 +304,10 @@ impl Driver {
                 self.wake_waiters();
                 return None;
             }
-            Command::Poison { at, page } => {
-                self.say_lost(at, page);
+            Command::Poison { folio, at } => {
+                self.say_lost(at);
                 self.mmu.poison(at);
+                results.completed(folio, Outcome::Poisoned);
                 return None;
             }
             // No region that a driver makes is a file's.
@@ -394,13 +395,9 @@ impl Driver {
         }
     }
 
-    fn say_lost(&self, at: PageRange, page: millpond_core::PageIndex) {
+    fn say_lost(&self, at: PageRange) {
         let from = self.mmu.addr_of(at.start) as usize;
-        report::line(format_args!(
-            "lost: {} bytes at {from:#x}, wanted at {:#x}",
-            at.len.bytes(),
-            self.mmu.addr_of(page) as usize
-        ));
+        report::line(format_args!("lost: {} bytes at {from:#x}", at.len.bytes()));
     }
 
     pub(crate) fn wake_waiters(&self) {

@@ -7,6 +7,7 @@ use millpond_core::{
 use crate::actor::Ear;
 use crate::mmu::{BLANK, Content};
 use crate::report::{Check, Coverage, breach};
+use crate::rng::Rng;
 use crate::world::World;
 
 impl World {
@@ -20,9 +21,7 @@ impl World {
         let outcome = match command {
             Command::Zero { at, frame, .. } => {
                 if self.inject(self.profile.gone, "gone") {
-                    return Ok(Some(Outcome::InstallGone {
-                        frame_kept: frame.is_some(),
-                    }));
+                    return Ok(Some(self.gone(at, frame.is_some())));
                 }
                 let copy = self.inject(self.profile.copies, "copied");
                 let result = self.mmu.install_zero(at, frame, copy)?;
@@ -79,9 +78,7 @@ impl World {
                 at, from, frame, ..
             } => {
                 if self.inject(self.profile.gone, "gone") {
-                    return Ok(Some(Outcome::InstallGone {
-                        frame_kept: frame.is_some(),
-                    }));
+                    return Ok(Some(self.gone(at, frame.is_some())));
                 }
                 let copy = self.inject(self.profile.copies, "copied");
                 let result = self.mmu.copy(at, from, frame, copy)?;
@@ -91,8 +88,7 @@ impl World {
                 let busy = self.held || self.inject(self.profile.busy, "busy");
                 match self.mmu.take_out(at, frame, busy)? {
                     Ok(()) => Outcome::TakenOut,
-                    Err(TakeOutError::Busy) => Outcome::TakeOutBusy,
-                    Err(TakeOutError::Immovable) => Outcome::TakeOutImmovable,
+                    Err(error) => self.not_taken(error),
                 }
             }
             Command::TakeOutLeaf { at, frame } => {
@@ -131,8 +127,7 @@ impl World {
                 match self.mmu.take_out(at, frame, busy)? {
                     Ok(()) if self.mmu.frame_is_blank(frame)? => Outcome::TakenOutBlank,
                     Ok(()) => Outcome::TakenOut,
-                    Err(TakeOutError::Busy) => Outcome::TakeOutBusy,
-                    Err(TakeOutError::Immovable) => Outcome::TakeOutImmovable,
+                    Err(error) => self.not_taken(error),
                 }
             }
             Command::Clear { part, .. } => {
@@ -197,7 +192,7 @@ impl World {
         across: bool,
     ) -> Check<Outcome> {
         if self.inject(self.profile.gone, "gone") {
-            return Ok(Outcome::InstallGone { frame_kept: true });
+            return Ok(self.gone(at, true));
         }
         let copy = self.inject(self.profile.copies, "copied");
         let result = self.mmu.install(frame, at, copy, across)?;
@@ -224,6 +219,33 @@ impl World {
                 frame_kept: had_frame,
             },
         }
+    }
+
+    /// What is answered for a range whose mapping has changed: a single page is gone; of more there may be a part.
+    fn gone(&mut self, at: PageRange, frame_kept: bool) -> Outcome {
+        if at.len.0 == 1 || self.aside(6).chance(300) {
+            return Outcome::InstallGone { frame_kept };
+        }
+        Coverage::count(&mut self.coverage.injected, "gone in part");
+        Outcome::InstallSplit { frame_kept }
+    }
+
+    /// What is answered for a take-out that was refused. The MMU says that a folio cannot be moved for any error that
+    /// it does not foresee, without a protection and for as long as it takes.
+    fn not_taken(&mut self, error: TakeOutError) -> Outcome {
+        match error {
+            TakeOutError::Busy if !self.held && self.aside(7).chance(250) => {
+                Coverage::count(&mut self.coverage.injected, "immovable for a while");
+                Outcome::TakeOutImmovable
+            }
+            TakeOutError::Busy => Outcome::TakeOutBusy,
+            TakeOutError::Immovable => Outcome::TakeOutImmovable,
+        }
+    }
+
+    /// Randomness that leaves the run's own as it is.
+    fn aside(&self, what: u64) -> Rng {
+        Rng::new(self.rng.clone().word() ^ what)
     }
 
     fn inject(&mut self, per_mille: u32, what: &'static str) -> bool {

@@ -135,7 +135,7 @@ pub const REPLIES: [&str; 28] = [
     "Poisoned",
 ];
 /// Every fault that the simulated world can inject.
-pub const INJECTED: [&str; 11] = [
+pub const INJECTED: [&str; 13] = [
     "gone",
     "copied",
     "busy",
@@ -147,6 +147,8 @@ pub const INJECTED: [&str; 11] = [
     "closed neighbours",
     "book in use",
     "no place to drop",
+    "gone in part",
+    "immovable for a while",
 ];
 /// Every answer of a call that more than the core has a part in.
 pub const ANSWERS: [&str; 18] = [

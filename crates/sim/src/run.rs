@@ -279,6 +279,7 @@ impl World {
             self.withstand_a_hold()?;
         }
         self.until_rest("the work of the threads")?;
+        self.let_everything_move()?;
         self.merge_what_was_left()?;
         self.unmark_everything()?;
         self.count_freed_memory()?;
@@ -313,6 +314,20 @@ impl World {
         (self.siege, self.held) = (false, false);
         Coverage::count(&mut self.coverage.answers, "all memory was held");
         self.tick_core()
+    }
+
+    /// What could not be moved for no reason that the program gave may be tried again after some ticks.
+    fn let_everything_move(&mut self) -> Check {
+        let mut ticks = self.core.stats().nr_unevictable;
+        while self.core.stats().nr_unevictable > 0 {
+            self.tick_core()?;
+            self.until_rest("a tick")?;
+            match ticks.checked_sub(1) {
+                Some(left) => ticks = left,
+                None => breach!("pages stay unevictable: {:?}", self.core.stats()),
+            }
+        }
+        Ok(())
     }
 
     /// With a healthy store the background gets what it wants.

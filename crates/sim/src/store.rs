@@ -82,8 +82,13 @@ impl SimStore {
             if previous.order.pages().0 as usize != pages || first + pages > old.len() {
                 breach!("save of {pages} pages names {previous:?} of {}", old.len());
             }
-            // A store may be unable to tell of a part.
-            let tells = pages == old.len() || rng.chance(700);
+            // A store may be unable to tell of a part, and take what is unchanged to a better place.
+            let moves = Rng::new(rng.clone().word() ^ 8).chance(50);
+            let tells = if pages == old.len() {
+                !moves
+            } else {
+                rng.chance(700)
+            };
             if tells && old[first..first + pages] == *data {
                 return Ok(Outcome::Unchanged);
             }

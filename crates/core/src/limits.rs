@@ -112,6 +112,8 @@ pub const PAGES_PER_PAST_TABLE: u32 = 256;
 pub const PAST_TABLES_BATCH: u32 = 2;
 /// Narrowest shadow.
 pub const SHADOW_BITS_LEAST: u8 = 12;
+/// Events, answers and commands that a driver keeps, where it checks itself, to tell them when something does not fit.
+pub const RECENT: usize = 256;
 /// A major fault costs as many rescues at most.
 pub const REFAULT_COST_MOST: u32 = 1 << 12;
 

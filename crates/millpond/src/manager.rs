@@ -100,6 +100,10 @@ impl Drop for Pond {
             // A panic there has been reported by the thread itself.
             let _ = thread.join();
         }
+        #[cfg(debug_assertions)]
+        if !std::thread::panicking() {
+            self.driver.expect_sound();
+        }
         self.driver.mmu.detach();
         // SAFETY: nobody uses it after this.
         unsafe { ManuallyDrop::drop(&mut self.driver) };

@@ -45,7 +45,8 @@ fn on_the_thread_that_keeps_house() {
         return;
     }
     assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{text}");
-    let line = text.lines().find(|line| line.starts_with("millpond: "));
+    // Builds that check themselves tell before what the core was told.
+    let line = text.lines().rfind(|line| line.starts_with("millpond: "));
     let line = line.unwrap_or_default();
     assert!(
         line.contains("the tick lost count") && line.contains("panics.rs:"),

@@ -22,7 +22,7 @@
 //! watches for long waits names the fault instead. The library of `run` has an allocator to itself, which a panicking
 //! thread does not wait for (`preload/src/internal_alloc.rs`).
 
-use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::SeqCst};
 use std::panic::PanicHookInfo;
 use std::sync::Once;
 
@@ -145,7 +145,22 @@ pub fn hook_all() {
     std::panic::set_hook(Box::new(|info| stop(info)));
 }
 
+/// Who tells what came before, as a pointer to a `fn()`; null when there is nobody.
+static BEFORE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Has `tell` called when a panic is about to end the process, before that is said. It must take no lock that the
+/// thread which panics may hold, and allocate nothing.
+pub fn tell_before(tell: fn()) {
+    BEFORE.store(tell as *mut (), SeqCst);
+}
+
 fn stop(info: &PanicHookInfo<'_>) -> ! {
+    let before = BEFORE.swap(core::ptr::null_mut(), SeqCst);
+    if !before.is_null() {
+        // SAFETY: only `tell_before` writes it, and what it writes is a function of this type.
+        let tell = unsafe { core::mem::transmute::<*mut (), fn()>(before) };
+        tell();
+    }
     let payload = info.payload();
     let message = payload
         .downcast_ref::<&str>()

@@ -304,8 +304,8 @@ impl Driver {
     /// its way gives before this thread sleeps; it costs nothing when all goes well.
     pub(crate) fn wait_settled<'a>(
         &'a self,
-        core: super::lock::Held<'a, millpond_core::Core>,
-    ) -> super::lock::Held<'a, millpond_core::Core> {
+        core: super::lock::Held<'a, super::recent::Witnessed>,
+    ) -> super::lock::Held<'a, super::recent::Witnessed> {
         const LIMIT: Duration = Duration::from_millis(1);
         self.waiters.fetch_add(1, Ordering::SeqCst);
         let core = core.wait_timeout(&self.settled, LIMIT);

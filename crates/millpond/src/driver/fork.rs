@@ -21,6 +21,7 @@ use super::closed::Closed;
 use super::free::AtRest;
 use super::housekeeping::Others;
 use super::lock::{Held, LocksOf, Rank, Ranked};
+use super::recent::Witnessed;
 use crate::error::ForkError;
 use crate::signals::SignalsBlocked;
 use millpond_core::{Core, PageCount, PageIndex, PageRange, PageState, Store};
@@ -55,7 +56,7 @@ pub(crate) struct Children {
 /// What the forking thread holds from before the fork until after it, in parent and child.
 pub(crate) struct Hold<'a> {
     driver: &'a Arc<Driver>,
-    core: Held<'a, Core>,
+    core: Held<'a, Witnessed>,
     frees: AtRest<'a>,
     _gate: Closed<'a>,
     _housekeeping: Held<'a, ()>,
@@ -257,7 +258,7 @@ impl Driver {
 
 impl Driver {
     /// Closes the gate when nothing is being freed in the background.
-    fn close_at_rest(&self) -> (Closed<'_>, Held<'_, Core>, AtRest<'_>) {
+    fn close_at_rest(&self) -> (Closed<'_>, Held<'_, Witnessed>, AtRest<'_>) {
         loop {
             let gate = self.close_gate();
             let core = self.lock();

@@ -28,6 +28,7 @@ mod place;
 pub(crate) mod prefetch;
 #[cfg(test)]
 mod provoke;
+pub(crate) mod recent;
 mod reclaim;
 pub(crate) mod record;
 mod refault_cost;
@@ -53,6 +54,7 @@ use lock::{Gate, Held, Rank, Ranked};
 use millpond_core::volatile::VolatileBook;
 use millpond_core::{Core, PageCount, Store, VmStat};
 use millpond_mmu::{Delivery, Uffd};
+use recent::Witnessed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
@@ -106,7 +108,7 @@ pub(crate) struct Driver {
     /// Faults at mapped pages, and the page of the last; see [`vanished`].
     spurious: AtomicU32,
     spurious_page: AtomicU32,
-    core: Ranked<Core>,
+    core: Ranked<Witnessed>,
     pub(crate) mmu: Uffd,
     nodes: Vec<u32>,
     store: Box<dyn Store>,
@@ -181,7 +183,7 @@ impl Driver {
             governor: Governor::new(parts.ram, parts.charge),
             freer: free::Freer::new(),
             kept: kept::Kept::new(),
-            core: Ranked::new(Rank::Core, core),
+            core: Ranked::new(Rank::Core, Witnessed::new(core)),
             mmu: parts.mmu,
             nodes: parts.nodes,
             store: parts.store,
@@ -224,8 +226,17 @@ impl Driver {
         self.governor.most()
     }
 
-    pub(crate) fn lock(&self) -> Held<'_, Core> {
+    pub(crate) fn lock(&self) -> Held<'_, Witnessed> {
         self.core.lock()
+    }
+
+    /// In builds that check themselves: ends the process when the core's state makes no sense.
+    #[cfg(debug_assertions)]
+    pub(crate) fn expect_sound(&self) {
+        let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
+        let core = self.lock();
+        core.judge(core.check());
     }
 
     /// Everything that is counted.

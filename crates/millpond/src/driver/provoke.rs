@@ -19,6 +19,12 @@ pub(super) enum Kind {
     Prefetcher,
     Shrinker,
     Watchdog,
+    /// None: the caller's own tells the core what it has not asked for.
+    #[cfg(debug_assertions)]
+    Core,
+    /// None: the whole-state check has found something.
+    #[cfg(debug_assertions)]
+    Check,
 }
 
 static WANTED: AtomicU8 = AtomicU8::new(0);
@@ -36,7 +42,11 @@ fn provoke(kind: Kind) {
         .store(StoreKind::compressed_ram())
         .build()
         .unwrap();
-    let region = manager.region(4 << 20).unwrap();
+    #[cfg_attr(
+        not(debug_assertions),
+        expect(unused_mut, reason = "written to where the core is checked")
+    )]
+    let mut region = manager.region(4 << 20).unwrap();
     let driver: &Arc<Driver> = manager.pond().driver();
     let all = PageRange::new(PageIndex(0), PageCount(1));
     WANTED.store(kind as u8, SeqCst);
@@ -52,14 +62,49 @@ fn provoke(kind: Kind) {
             }
         }
         Kind::Watchdog => {}
+        #[cfg(debug_assertions)]
+        Kind::Core | Kind::Check => does_not_fit(kind, driver, &mut region),
     }
     std::thread::sleep(Duration::from_secs(20));
     drop(region);
 }
 
+/// Something does not fit in the core.
+#[cfg(debug_assertions)]
+fn does_not_fit(kind: Kind, driver: &Driver, region: &mut crate::Region) {
+    use millpond_core::{Commands, Event, Frame, Order};
+    region.as_mut_slice()[0] = 1;
+    let _ours = millpond_mmu::panics::Ours::enter();
+    let _inside = driver.gate.enter();
+    let mut core = driver.lock();
+    if kind == Kind::Core {
+        let frame = Frame::new(Order::ZERO, 77);
+        core.handle(Event::FrameFreed { frame }, &mut Commands::new());
+    }
+    core.judge(Err("2 pages are said to be 3".into()));
+}
+
 fn ends_the_process(kind: Kind, test: &str) {
+    let text = last_words(kind, test);
+    let lines = text.lines().filter(|line| line.starts_with("millpond: "));
+    let lines: Vec<_> = lines.filter(|line| !is_of_the_past(line)).collect();
+    assert_eq!(lines.len(), 1, "{kind:?}: {text}");
+    assert!(
+        lines[0].contains("lost count of ") && lines[0].contains("provoke.rs:"),
+        "{kind:?}: {text}"
+    );
+}
+
+/// What happened before, which only builds that check themselves tell.
+fn is_of_the_past(line: &str) -> bool {
+    cfg!(debug_assertions) && line.starts_with("millpond: core ")
+}
+
+/// What a child says whose thread panics. Empty in the child.
+fn last_words(kind: Kind, test: &str) -> String {
     if std::env::var_os(CHILD).is_some() {
-        return provoke(kind);
+        provoke(kind);
+        std::process::exit(0);
     }
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([
@@ -80,19 +125,13 @@ fn ends_the_process(kind: Kind, test: &str) {
         std::thread::sleep(Duration::from_millis(5));
     }
     let output = child.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&output.stderr);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(
         output.status.signal(),
         Some(libc::SIGABRT),
         "{kind:?}: {text}"
     );
-    let lines = text.lines().filter(|line| line.starts_with("millpond: "));
-    let lines: Vec<_> = lines.collect();
-    assert_eq!(lines.len(), 1, "{kind:?}: {text}");
-    assert!(
-        lines[0].contains("lost count of ") && lines[0].contains("provoke.rs:"),
-        "{kind:?}: {text}"
-    );
+    text
 }
 
 #[test]
@@ -113,4 +152,38 @@ fn on_the_thread_that_calls_shrinkers() {
 #[test]
 fn on_the_thread_that_watches() {
     ends_the_process(Kind::Watchdog, "on_the_thread_that_watches");
+}
+
+/// What the core was told last, its answers and what it asked for stand before the line that says what is wrong.
+#[cfg(debug_assertions)]
+fn tells_what_came_before(kind: Kind, test: &str, wrong: &str) {
+    let text = last_words(kind, test);
+    let lines = text.lines().filter(|line| line.starts_with("millpond: "));
+    let lines: Vec<_> = lines.collect();
+    let (last, before) = lines.split_last().unwrap();
+    assert!(last.contains(wrong), "{text}");
+    assert!(before.iter().all(|line| is_of_the_past(line)), "{text}");
+    let of = |what: &str| before.iter().any(|line| line.contains(what));
+    let known = ["Told(CreateRegion", "Answered(Region", "Asked(Zero"];
+    assert!(known.into_iter().all(of), "{text}");
+    let is_told = |line: &&str| line.contains("Told(FrameFreed");
+    assert_eq!(
+        before.last().is_some_and(is_told),
+        kind == Kind::Core,
+        "{text}"
+    );
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn a_core_that_panics_tells_what_came_before() {
+    let test = "a_core_that_panics_tells_what_came_before";
+    tells_what_came_before(Kind::Core, test, "was freed, but not asked to be");
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn a_check_that_fails_tells_what_came_before() {
+    let test = "a_check_that_fails_tells_what_came_before";
+    tells_what_came_before(Kind::Check, test, "2 pages are said to be 3");
 }

@@ -11,7 +11,8 @@
 
 use super::Driver;
 use super::lock::Held;
-use millpond_core::{Core, Mmu, PageCount, PageIndex, PageRange};
+use super::recent::Witnessed;
+use millpond_core::{Mmu, PageCount, PageIndex, PageRange};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// One in so many faults of this kind is looked into even if it is the first at its page: two pages may take turns.
@@ -19,7 +20,7 @@ const ANY: u32 = 8;
 
 impl Driver {
     /// A fault came at a page of which the core, held since, says that it is mapped.
-    pub(super) fn came_to_mapped(&self, _core: &Held<'_, Core>, page: PageIndex) {
+    pub(super) fn came_to_mapped(&self, _core: &Held<'_, Witnessed>, page: PageIndex) {
         let again = self.spurious_page.swap(page.0, Relaxed) == page.0;
         if !again && !self.spurious.fetch_add(1, Relaxed).is_multiple_of(ANY) {
             return;

@@ -185,7 +185,7 @@ impl Driver {
         self.try_core().is_some_and(|core| !in_flight(&core))
     }
 
-    fn try_core(&self) -> Option<super::lock::Held<'_, millpond_core::Core>> {
+    fn try_core(&self) -> Option<super::lock::Held<'_, super::recent::Witnessed>> {
         (0..TRIES).find_map(|_| {
             let core = self.core.try_lock();
             if core.is_none() {

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{compile, is_possible, is_right, preloaded, printed, prints_the_same};
+use common::{Pace, compile, is_possible, is_right, preloaded, prints_the_same};
 
 #[test]
 fn a_process_reads_its_own_memory_by_the_mebibyte() {
@@ -23,9 +23,12 @@ fn as_much_as_the_budget_is_written_and_read_directly() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let mut command = preloaded(&compile("direct_io", directory.path(), &[]));
-    command.arg(directory.path());
-    printed(command);
+    let program = compile("direct_io", directory.path(), &[]);
+    let place = directory.path().to_str().unwrap();
+    let pace = Pace::of(&program, &[place]);
+    let mut command = preloaded(&program);
+    command.arg(place);
+    pace.printed(command);
 }
 
 #[test]

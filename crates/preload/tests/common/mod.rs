@@ -9,12 +9,16 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The budget of a program, in bytes: a third of what most of them touch.
 pub const RAM: &str = "33554432";
-/// How long a program may take. None takes a tenth of it on an idle machine.
+/// How long a program may take that is not compared with itself. None takes a tenth of it on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How many times as long as without the library a program may take under it, …
+const TIMES: u32 = 20;
+/// … if that is more than this: the start, and a machine that is busy now and was not a moment ago.
+const FLOOR: Duration = Duration::from_secs(20);
 
 /// The library, built now, as no dependency of a test can be a shared library.
 pub fn library() -> &'static Path {
@@ -96,7 +100,11 @@ pub fn preloaded(program: &Path) -> Command {
 
 /// Runs a command to its end, which must come. If it does not, its children end with it: one of them may be what hangs,
 /// and holds the pipes open.
-pub fn finish(mut command: Command) -> Output {
+pub fn finish(command: Command) -> Output {
+    finish_within(command, PATIENCE)
+}
+
+fn finish_within(mut command: Command, patience: Duration) -> Output {
     let program = PathBuf::from(command.get_program());
     command
         .process_group(0)
@@ -108,9 +116,12 @@ pub fn finish(mut command: Command) -> Output {
     let (sender, receiver) = std::sync::mpsc::channel();
     // Read from the start: a program that prints more than a pipe holds would wait for a reader.
     let reader = std::thread::spawn(move || sender.send(child.wait_with_output()));
-    let Ok(output) = receiver.recv_timeout(PATIENCE) else {
+    let Ok(output) = receiver.recv_timeout(patience) else {
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-        panic!("{} hangs", program.display());
+        panic!(
+            "{} hangs: it has not ended after {patience:.1?}",
+            program.display()
+        );
     };
     reader.join().unwrap().unwrap();
     output.unwrap()
@@ -118,22 +129,70 @@ pub fn finish(mut command: Command) -> Output {
 
 /// What a command prints that ends well and has nothing to complain of.
 pub fn printed(command: Command) -> String {
-    let output = finish(command);
+    in_order(finish(command))
+}
+
+fn in_order(output: Output) -> String {
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{:?}: {complaint}", output.status);
     assert_eq!(complaint, "");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The program ends well under the library, and has nothing to complain of.
+/// How a program ran without the library, which says how long it may take under it.
+pub struct Pace {
+    output: Output,
+    took: Duration,
+}
+
+impl Pace {
+    /// Runs the program without the library.
+    pub fn of(program: &Path, arguments: &[&str]) -> Self {
+        let mut command = bare(program);
+        command.args(arguments);
+        let began = Instant::now();
+        let output = finish(command);
+        Self {
+            took: began.elapsed(),
+            output,
+        }
+    }
+
+    /// What it printed, if it ended well: some programs check what only the library does, and are timed alone.
+    pub fn native(self) -> String {
+        in_order(self.output)
+    }
+
+    /// As [`printed`], of the same program under the library, which is not too slow.
+    pub fn printed(&self, command: Command) -> String {
+        let program = PathBuf::from(command.get_program());
+        let most = FLOOR.max(self.took * TIMES);
+        let began = Instant::now();
+        // Who is too slow may say how slow.
+        let output = in_order(finish_within(command, most.max(PATIENCE)));
+        let took = began.elapsed();
+        let name = program.file_name().unwrap().display();
+        let both = format!("{took:.1?} under the library, {:.1?} without it", self.took);
+        println!("{name}: {both}");
+        assert!(
+            took <= most,
+            "{name} is too slow: {both}, which allows {most:.1?}"
+        );
+        output
+    }
+}
+
+/// The program ends well under the library, in time, and has nothing to complain of.
 pub fn is_right(name: &str, arguments: &[&str]) {
     if !is_possible() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let mut command = preloaded(&compile(name, directory.path(), &[]));
+    let program = compile(name, directory.path(), &[]);
+    let pace = Pace::of(&program, arguments);
+    let mut command = preloaded(&program);
     command.args(arguments);
-    printed(command);
+    pace.printed(command);
 }
 
 /// What the program prints under the library, and without it.
@@ -143,10 +202,10 @@ pub fn tables(name: &str, arguments: &[&str]) -> Option<[String; 2]> {
     }
     let directory = tempfile::tempdir().unwrap();
     let program = compile(name, directory.path(), &[]);
-    Some([preloaded(&program), bare(&program)].map(|mut command| {
-        command.args(arguments);
-        printed(command)
-    }))
+    let pace = Pace::of(&program, arguments);
+    let mut command = preloaded(&program);
+    command.args(arguments);
+    Some([pace.printed(command), pace.native()])
 }
 
 /// Compares line by line, as a table has hundreds.

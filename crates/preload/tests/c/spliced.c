@@ -1,28 +1,46 @@
-/* A producer gives a part of its arena to a pipe by vmsplice and goes on using the rest of the arena. Found
-   with it: the pages were moved out while the pipe referred to them, their frames held other data, and the
-   reader got that, in five runs of six. */
+/* A producer gives parts of its arena to pipes by vmsplice and goes on using the rest of the arena. Found with it: the
+   pages were moved out while the pipe referred to them, their frames held other data, and the reader got that, in
+   five runs of six. The argument says how many touches there are. */
 #include "check.h"
 #include "words.h"
 #include <fcntl.h>
+#include <stdbool.h>
 #include <sys/uio.h>
 
-int main(void) {
-    const size_t len = 100 * MIB, part = MIB;
-    int fd[2];
-    CHECK(pipe(fd) == 0 && fcntl(fd[0], F_SETPIPE_SZ, part) >= (int)part);
-    char *arena = map(len), *given = arena + len / 2;
-    put_words(arena, len, 7);
-    put_words(given, part, 7);
-    struct iovec range = {given, part};
-    ssize_t spliced = vmsplice(fd[1], &range, 1, 0);
-    CHECK(spliced == (ssize_t)part);
-    for (uint64_t n = 0; n < 60000; n++) {
-        char *at = arena + mix(n) % (len / PAGE) * PAGE;
-        if (at < given || at >= given + part)
-            *(uint64_t *)at = ~0ull;
+/* Four pipes: of one alone no frame was used again in two runs of three. */
+enum { PIPES = 4 };
+static const size_t LEN = 100 * MIB, PART = MIB;
+
+static size_t part(int n) { return LEN / (PIPES + 1) * (n + 1) / PAGE * PAGE; }
+
+static bool is_given(size_t at) {
+    for (int n = 0; n < PIPES; n++)
+        if (at >= part(n) && at < part(n) + PART)
+            return true;
+    return false;
+}
+
+int main(int count, char **arguments) {
+    const uint64_t touches = count > 1 ? strtoul(arguments[1], NULL, 10) : 60000;
+    int fd[PIPES][2];
+    char *arena = map(LEN);
+    put_words(arena, LEN, 7);
+    for (int n = 0; n < PIPES; n++) {
+        CHECK(pipe(fd[n]) == 0 && fcntl(fd[n][0], F_SETPIPE_SZ, PART) >= (int)PART);
+        put_words(arena + part(n), PART, 7 + n);
+        struct iovec range = {arena + part(n), PART};
+        ssize_t spliced = vmsplice(fd[n][1], &range, 1, 0);
+        CHECK(spliced == (ssize_t)PART);
     }
-    char *seen = malloc(part);
-    read_all(fd[0], seen, part);
-    CHECK(wrong_words(seen, part, 7) == 0);
+    for (uint64_t n = 0; n < touches; n++) {
+        size_t at = mix(n) % (LEN / PAGE) * PAGE;
+        if (!is_given(at))
+            *(uint64_t *)(arena + at) = ~0ull;
+    }
+    char *seen = malloc(PART);
+    for (int n = 0; n < PIPES; n++) {
+        read_all(fd[n][0], seen, PART);
+        CHECK(wrong_words(seen, PART, 7 + n) == 0);
+    }
     return 0;
 }

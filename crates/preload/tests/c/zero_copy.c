@@ -1,5 +1,5 @@
-/* Sends 2 MiB with MSG_ZEROCOPY to a reader that is slow, and uses other memory meanwhile. Found with it: the
-   pages were moved out while the socket's queue referred to them, and the reader got what their frames held
+/* Sends parts of an arena with MSG_ZEROCOPY to readers that are slow, and uses the rest of it meanwhile. Found with
+   it: the pages were moved out while the sockets' queues referred to them, and the readers got what their frames held
    then. The option is refused now, and the flag means nothing without it. */
 #include "check.h"
 #include "words.h"
@@ -8,29 +8,49 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-int main(void) {
-    const size_t len = 2 * MIB;
-    int fd[2], big = 8 << 20, one = 1;
-    connected(fd);
-    setsockopt(fd[0], SOL_SOCKET, SO_SNDBUFFORCE, &big, sizeof big);
-    setsockopt(fd[0], SOL_SOCKET, SO_ZEROCOPY, &one, sizeof one);
-    char *data = map(len);
-    put_words(data, len, 9);
-    CHECK(fcntl(fd[0], F_SETFL, O_NONBLOCK) == 0);
+/* Four sockets: of one alone no frame was used again in one run of two. */
+enum { SOCKETS = 4 };
+static const size_t LEN = 200 * MIB, PART = MIB;
+
+static size_t part(int n) { return LEN / (SOCKETS + 1) * (n + 1) / PAGE * PAGE; }
+
+/* As much of a part as the socket's queue takes. */
+static size_t give(int to, const char *data) {
+    int big = 8 << 20, one = 1;
+    setsockopt(to, SOL_SOCKET, SO_SNDBUFFORCE, &big, sizeof big);
+    setsockopt(to, SOL_SOCKET, SO_ZEROCOPY, &one, sizeof one);
+    CHECK(fcntl(to, F_SETFL, O_NONBLOCK) == 0);
     size_t sent = 0;
-    while (sent < len) {
-        size_t left = len - sent;
-        ssize_t n = send(fd[0], data + sent, left > 65536 ? 65536 : left, MSG_ZEROCOPY);
+    while (sent < PART) {
+        size_t left = PART - sent;
+        ssize_t n = send(to, data + sent, left > 65536 ? 65536 : left, MSG_ZEROCOPY);
         if (n <= 0)
             break;
         sent += n;
     }
     CHECK(sent > 0);
-    char *other = map(200 * MIB);
+    return sent;
+}
+
+int main(void) {
+    int fd[SOCKETS][2];
+    size_t sent[SOCKETS];
+    char *arena = map(LEN);
+    put_words(arena, LEN, 3);
+    for (int n = 0; n < SOCKETS; n++) {
+        connected(fd[n]);
+        put_words(arena + part(n), PART, 9 + n);
+        sent[n] = give(fd[n][0], arena + part(n));
+    }
     for (int round = 0; round < 2; round++)
-        put_words(other, 200 * MIB, round);
-    char *seen = malloc(len);
-    read_all(fd[1], seen, sent);
-    CHECK(wrong_words(seen, sent & ~7ul, 9) == 0);
+        for (int n = 0; n <= SOCKETS; n++) {
+            size_t from = n > 0 ? part(n - 1) + PART : 0, to = n < SOCKETS ? part(n) : LEN;
+            put_words(arena + from, to - from, round);
+        }
+    char *seen = malloc(PART);
+    for (int n = 0; n < SOCKETS; n++) {
+        read_all(fd[n][1], seen, sent[n]);
+        CHECK(wrong_words(seen, sent[n] & ~7ul, 9 + n) == 0);
+    }
     return 0;
 }

@@ -3,9 +3,9 @@
 //! What the page is decides everything: nothing yet (map zeros), in limbo (map it again), in the store (load it), in
 //! its file (read it), in flight (wait), mapped (somebody was faster), somebody else's in a region that has a snapshot
 //! or is one ([`snapshot`](super::snapshot)). How much around it comes with it, its *window*, is the order policy's to
-//! say ([`order`](crate::order)); a window that is not of one piece comes as several folios, the wanted one first. It ends
-//! where the program may not go: what it cannot use would only take memory from what it can. Then the memory is found,
-//! in this order:
+//! say ([`order`](crate::order)); a window that is not of one piece comes as several folios, the wanted one first. It
+//! ends where the program may not go: what it cannot use would only take memory from what it can. Then the memory is
+//! found, in this order:
 //!
 //! 1. a spare frame of the right order: memory that the program gave up a moment ago;
 //! 2. new pages from the kernel, while the frames in use stay within the limit;

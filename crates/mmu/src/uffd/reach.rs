@@ -1,8 +1,8 @@
 //! How far the window of a fault may reach: which pages the program may use.
 //!
 //! A fault brings in what lies around its page. Where that is closed (given back, or without access just now), it takes
-//! memory that the program has no use for, and `UFFDIO_COPY` does not ask for rights. Of a heap that was closed by every
-//! other 16 KiB, a third to a half of what was in memory after a pass in order was closed.
+//! memory that the program has no use for, and `UFFDIO_COPY` does not ask for rights. Of a heap that was closed by
+//! every other 16 KiB, a third to a half of what was in memory after a pass in order was closed.
 //!
 //! The kernel is not asked, as that would be a call for each fault. What is told here is what was opened, closed and
 //! protected through us. What a program does past us shows as more or less than it may use, which moves the end of a
@@ -63,8 +63,8 @@ impl Reach {
         }
     }
 
-    /// Pages may be used from now on, or not. Calls for the same leaf come one after the other, or what they say of each
-    /// other's pages may be lost.
+    /// Pages may be used from now on, or not. Calls for the same leaf come one after the other, or what they say of
+    /// each other's pages may be lost.
     pub(super) fn set(&self, range: PageRange, usable: bool) {
         let whole = if usable { OPEN } else { CLOSED };
         for start in range.leaf_starts() {

@@ -1,5 +1,5 @@
-/* Memory of which every other 16 KiB is closed: given back, or without access for a while, as in the heaps of collectors.
- * Found with it: a fault brought in what lay around its page, closed or not, so that a third to a half of what was in
+/* Memory of which every other 16 KiB is closed: given back, or without access for a while, as in the heaps of
+ * collectors. Found with it: a fault brought in what lay around its page, closed or not, so that a third to a half of what was in
  * memory after a pass in order was of no use to anybody. The argument says how it is closed. */
 #include "check.h"
 #include <stdbool.h>

@@ -185,10 +185,13 @@ fn verdict_of_groups(sabotage: Sabotage) -> String {
 #[test]
 fn a_region_left_between_two_groups_is_noticed() {
     let what = verdict_of_groups(Sabotage::LeaveMove);
-    assert!(
-        what.contains("says that") || what.contains("is answered with Refused"),
-        "{what}"
-    );
+    // Whose memory it is decides who has to give, too.
+    let ways = [
+        "says that",
+        "is answered with Refused",
+        "which is below its low",
+    ];
+    assert!(ways.iter().any(|way| what.contains(way)), "{what}");
 }
 
 #[test]

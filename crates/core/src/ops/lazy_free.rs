@@ -88,10 +88,11 @@ impl Core {
             }
             Entry::Poisoned => return self.zap_poison(page, out),
             Entry::Folio(id) if mode == FreeMode::Stored => {
-                // What is being read may turn out to be lost: whoever overwrites it must not hear of that.
+                // What is being read may turn out to be lost, or has just done so: whoever overwrites it must not
+                // hear of that.
                 let at = self.at(id);
                 let folio = self.folios.get_mut(id);
-                if folio.state == State::Filling {
+                if matches!(folio.state, State::Filling | State::Poisoning) {
                     folio.waited_for = true;
                     return Step::Stop(Reply::Wait { page: at.start });
                 }

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 /// Bytes in a page.
 const PAGE: u64 = 4096;
 
-/// The fields with what would have been missed, in the order of [`millpond_core::curve::MORE`].
-pub const FIELDS: [Field; millpond_core::curve::SIZES] = [
+/// The fields with what would have been missed, in the order of [`millpond_core::policy::curve::MORE`].
+pub const FIELDS: [Field; millpond_core::policy::curve::SIZES] = [
     Field::RefaultsAt100,
     Field::RefaultsAt125,
     Field::RefaultsAt150,

@@ -5,12 +5,11 @@
 
 use crate::addr::{Frame, PageIndex, PageRange};
 use crate::event::SlotPart;
-use crate::fold::FoldPart;
-use crate::folio::FolioId;
 use crate::gather::{Gather, Gathered};
+use crate::ids::{FolioId, SlotId};
 use crate::leaf_pages::LeafPages;
 use crate::limits::{MAX_COMMANDS, MAX_PARTS};
-use crate::swap::SlotId;
+use crate::tables::fold::FoldPart;
 use arrayvec::ArrayVec;
 
 /// Work for the driver.

@@ -1,12 +1,12 @@
 //! What a core is made for: sizes and marks, fixed at build-up unless an event says otherwise.
 
 use crate::addr::{LEAF_PAGES, Order, PageCount};
-use crate::folio::Folio;
 use crate::limits::{
     FOLIO_SHARE, MAX_ARENA_PAGES, MAX_NODES, MIN_LIMIT_PAGES, REFAULT_COST_MOST, SHADOW_BITS_LEAST,
     SINGLE_PLACES, SINGLE_PLACES_MOST,
 };
-use crate::swap::Slot;
+use crate::tables::folio::Folio;
+use crate::tables::swap::Slot;
 
 /// How many frames the pool has room for, by order, on each node. The MMU backend lays out its addresses by the same
 /// table, [on all nodes](PoolLayout::on_nodes).
@@ -33,7 +33,7 @@ pub struct Config {
     /// Memory nodes (NUMA) that regions are spread over.
     pub nodes: u8,
     /// Limbo's least share of the limit, in 1/1024. It grows where that is worth its cost; see
-    /// [`workingset`](crate::workingset).
+    /// [`workingset`](crate::policy::workingset).
     pub limbo_share: u16,
     /// What a major fault costs, in sixteenths of what a rescue from limbo costs: 256 is a file on a disk (60 to 100 µs
     /// against 4 to 6), 20 is compressed RAM. [`Event::SetRefaultCost`](crate::Event::SetRefaultCost) changes it.

@@ -1,11 +1,9 @@
 //! What can happen: the only way into the core.
 
 use crate::addr::{Frame, Order, PageCount, PageIndex, PageRange};
-use crate::folio::FolioId;
-use crate::group::{GroupId, GroupLimits};
-use crate::order::OrderPolicy;
-use crate::region::{Kind, RegionId};
-use crate::swap::SlotId;
+use crate::ids::{FolioId, GroupId, Kind, RegionId, SlotId};
+use crate::policy::order::OrderPolicy;
+use crate::tables::group::GroupLimits;
 
 /// What a faulting access was, as far as the backend can tell. A hint only: the state under the lock decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

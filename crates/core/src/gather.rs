@@ -21,8 +21,8 @@
 //! in use are the truth at every moment.
 
 use crate::addr::{Frame, Order, PageCount, PageIndex, PageRange};
+use crate::ids::SlotId;
 use crate::limits::{DISCARD_WALK, MAX_COMMANDS};
-use crate::swap::SlotId;
 use arrayvec::ArrayVec;
 
 /// Entries of the batch that needs no page: what one event could ask for by commands.

@@ -15,27 +15,28 @@ use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex, PageRange};
 use crate::command::{Commands, Releases};
 use crate::config::{Config, ConfigError};
 use crate::event::{Event, Refusal, Reply, SlotPart};
-use crate::fold::Folds;
-use crate::folio::{Folio, FolioId, Folios, ListName, State};
-use crate::frames::Frames;
-use crate::group::{GroupId, GroupLimits, Groups, NodeId};
-use crate::leaf::{Entry, LeafTable, Place};
+use crate::ids::{
+    ANON, FILE, FolioId, GroupId, KINDS, Kind, ListName, NodeId, Place, Rule, SlotId, VecId,
+};
 use crate::limits::{DEFERRED_SPLITS, LARGE, REFAULT_COST_MOST, TRIM_AT_ONCE};
-use crate::lru::{ANON, FILE, KINDS, Lruvec, Lruvecs, VecId, kind_of};
-use crate::ops::clear_leaf::Clearing;
-use crate::ops::free::Demand;
-use crate::ops::lazy_free::Recount;
-use crate::ops::leaf_out::Leaving;
-use crate::ops::left_behind::LeftBehind;
-use crate::ops::reclaim::Spared;
-use crate::ops::store_full::StoreRoom;
-use crate::ops::stuck::Excess;
-use crate::order::{OrderPolicy, Trends};
-use crate::region::{Kind, Regions};
-use crate::shadow::ShadowLayout;
-use crate::stats::VmStat;
-use crate::swap::{SlotId, Slots};
-use crate::workingset::{Rule, is_watched};
+use crate::policy::copied::CopiedFrames;
+use crate::policy::demand::Demand;
+use crate::policy::order::{OrderPolicy, Trends};
+use crate::policy::sample::is_watched;
+use crate::policy::shadow::ShadowLayout;
+use crate::policy::store_room::StoreRoom;
+use crate::policy::whole_leaf::Clearing;
+use crate::stats::{Excess, VmStat};
+use crate::tables::fold::Folds;
+use crate::tables::folio::{Folio, Folios, State};
+use crate::tables::frames::Frames;
+use crate::tables::group::{GroupLimits, Groups, Spared};
+use crate::tables::leaf::{Entry, LeafTable};
+use crate::tables::leaving::Leaving;
+use crate::tables::lru::{Lruvec, Lruvecs, kind_of};
+use crate::tables::recount::Recount;
+use crate::tables::region::Regions;
+use crate::tables::swap::Slots;
 use std::collections::VecDeque;
 
 /// The state machine: an event in, commands out ([`Core::handle`]). All state is in here, and it touches nothing
@@ -80,7 +81,7 @@ pub struct Core {
     pub(crate) gathered_frames: u32,
     /// What faults bring in.
     pub(crate) demand: Demand,
-    pub(crate) left_behind: LeftBehind,
+    pub(crate) copied: CopiedFrames,
     /// Leaves that leave by their tables.
     pub(crate) leaving: Leaving,
     /// Leaves that are put out so that a stream has them whole.
@@ -149,7 +150,7 @@ impl Core {
             unhooked: 0,
             gathered_frames: 0,
             demand: Demand::default(),
-            left_behind: LeftBehind::default(),
+            copied: CopiedFrames::default(),
             leaving: Leaving::default(),
             clearing: Clearing::default(),
             flights: 0,
@@ -364,19 +365,19 @@ impl Core {
     /// Which list of the root group and first node gives the next victim.
     #[must_use]
     pub fn rule(&self) -> Rule {
-        let root = self.lru.id(crate::group::GroupId::ROOT, NodeId::default());
+        let root = self.lru.id(crate::ids::GroupId::ROOT, NodeId::default());
         self.lru.get(root).workingset.rule()
     }
 
     /// The orders of a region's folios.
     #[must_use]
-    pub fn order_of(&self, region: crate::region::RegionId) -> Option<OrderPolicy> {
+    pub fn order_of(&self, region: crate::ids::RegionId) -> Option<OrderPolicy> {
         self.regions.get(region).map(|region| region.order)
     }
 
     /// Whether a region shares what a snapshot of it, or its source, holds.
     #[must_use]
-    pub fn inherits(&self, region: crate::region::RegionId) -> bool {
+    pub fn inherits(&self, region: crate::ids::RegionId) -> bool {
         self.regions
             .get(region)
             .is_some_and(|region| region.base.is_some())
@@ -384,7 +385,7 @@ impl Core {
 
     /// The node that a region's memory should be on.
     #[must_use]
-    pub fn node_of_region(&self, region: crate::region::RegionId) -> Option<NodeId> {
+    pub fn node_of_region(&self, region: crate::ids::RegionId) -> Option<NodeId> {
         self.regions.get(region).map(|region| region.node)
     }
 
@@ -565,7 +566,7 @@ impl Core {
         }
     }
 
-    fn drop_region(&mut self, id: crate::region::RegionId) -> Reply {
+    fn drop_region(&mut self, id: crate::ids::RegionId) -> Reply {
         let Some(region) = self.regions.get(id) else {
             return Reply::Refused(Refusal::UnknownRegion);
         };

@@ -6,8 +6,8 @@
 use crate::addr::{Frame, PageRange};
 use crate::command::CopyFrom;
 use crate::event::SlotPart;
+use crate::ids::SlotId;
 use crate::leaf_pages::LeafPages;
-use crate::swap::SlotId;
 
 /// How a frame came to be mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -93,8 +93,8 @@ pub struct VmStat {
     /// Tables of entries that held shadows only and were dropped.
     pub workingset_nodereclaim: u64,
     /// Of a sample of the faults on what was in memory before: how many there would have been in memory of other sizes
-    /// ([`curve::MORE`](crate::curve::MORE)), the present one first. [`VmStat::avoided`] says what follows.
-    pub refaults_at: [u64; crate::curve::SIZES],
+    /// ([`curve::MORE`](crate::policy::curve::MORE)), the present one first. [`VmStat::avoided`] says what follows.
+    pub refaults_at: [u64; crate::policy::curve::SIZES],
     /// Pages that a stream longer than memory has left behind: they go first.
     pub drop_behind: u64,
     /// Snapshots taken.
@@ -270,7 +270,7 @@ impl VmStat {
     }
 
     /// The share of major faults, 0 to 1, that would not have happened with `more` pages beyond the limit; `None` while
-    /// too few have happened to say. See [`curve`](crate::curve).
+    /// too few have happened to say. See [`curve`](crate::policy::curve).
     ///
     /// ```
     /// use millpond_core::{PageCount, VmStat};
@@ -285,7 +285,7 @@ impl VmStat {
     /// ```
     #[must_use]
     pub fn avoided(&self, more: PageCount) -> Option<f64> {
-        crate::curve::avoided(&self.refaults_at, self.nr_limit, u64::from(more.0))
+        crate::policy::curve::avoided(&self.refaults_at, self.nr_limit, u64::from(more.0))
     }
 
     /// Adds the counters of `other`, not its gauges and peaks.
@@ -300,4 +300,13 @@ impl VmStat {
             *count += other;
         }
     }
+}
+
+/// Why nothing could leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Excess {
+    /// Pinned, locked, or in a mapping that does not let them move.
+    pub stays: PageCount,
+    /// Refused by the kernel, which held them for itself.
+    pub refused: PageCount,
 }

@@ -5,9 +5,10 @@ mod common;
 
 use common::{Bench, Driven, part};
 use millpond_core::limits::{MIN_LIMIT_PAGES, PAGES_PER_PAST_TABLE};
+use millpond_core::policy::curve;
 use millpond_core::{
     Access, Command, Commands, Config, Core, Event, FreeMode, Kind, LEAF_PAGES, Order, Outcome,
-    PageCount, PageIndex, PageRange, PageState, Reclaimer, Reply, curve,
+    PageCount, PageIndex, PageRange, PageState, Reclaimer, Reply,
 };
 
 /// A core whose limit is lowered to a few pages, so that histories are short.

@@ -9,7 +9,7 @@
 use crate::driver::Contents;
 use crate::error::{LazyFreeError, VolatileError};
 use crate::region::{Region, Wrong};
-use millpond_core::volatile::VolatileRefusal;
+use millpond_core::tables::volatile::VolatileRefusal;
 use millpond_core::{FreeMode, PageRange, Refusal};
 use std::ops::Range;
 

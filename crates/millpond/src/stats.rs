@@ -132,7 +132,7 @@ impl Stats {
     }
 
     /// The share of major faults so far, 0 to 1, that would not have happened with `more` bytes of budget; `None` while
-    /// too few have happened to say. Where it comes from: [`millpond_core::curve`].
+    /// too few have happened to say. Where it comes from: [`millpond_core::policy::curve`].
     ///
     /// ```
     /// let manager = millpond::Manager::builder().ram(16 << 20).build()?;

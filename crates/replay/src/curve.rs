@@ -1,10 +1,11 @@
 //! The curve of major faults against memory, as a table and a plot: what each further MiB would have saved.
 //!
-//! The numbers are the core's ([`millpond_core::curve`] says where they come from), of a replay or of a process that
-//! runs. It has looked at a few sizes of memory; between two the curve is straight.
+//! The numbers are the core's ([`millpond_core::policy::curve`] says where they come from), of a replay or of a process
+//! that runs. It has looked at a few sizes of memory; between two the curve is straight.
 
-use millpond_core::curve::{MORE, SIZES};
-use millpond_core::{PAGE_SIZE, VmStat, curve};
+use millpond_core::policy::curve;
+use millpond_core::policy::curve::{MORE, SIZES};
+use millpond_core::{PAGE_SIZE, VmStat};
 use std::fmt;
 
 /// Fewer faults that the core has looked at are a guess.

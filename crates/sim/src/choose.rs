@@ -561,7 +561,7 @@ impl World {
     pub(crate) fn tick_core(&mut self) -> Check {
         self.expect_done(Event::Tick)?;
         let what = match self.rng.chance(500) {
-            true => Spare::LeftBehind,
+            true => Spare::Copied,
             false => Spare::Unwanted,
         };
         self.give_spare_back(what)

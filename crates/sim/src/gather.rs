@@ -28,7 +28,7 @@ pub(crate) enum Spare {
     /// What nobody asks for.
     Unwanted,
     /// What copies have left behind.
-    LeftBehind,
+    Copied,
     /// So many pages, for somebody who wants them in one piece.
     Scattered(PageCount),
 }
@@ -164,7 +164,7 @@ impl World {
         loop {
             match what {
                 Spare::Unwanted => self.core.gather_spare(most, &mut gather),
-                Spare::LeftBehind => self.core.gather_left_behind(&mut gather),
+                Spare::Copied => self.core.gather_copied(&mut gather),
                 Spare::Scattered(missing) => self.core.gather_scattered(missing, &mut gather),
             }
             self.check_state()?;
@@ -186,7 +186,7 @@ impl World {
             }
             let name = match what {
                 Spare::Unwanted => "spare frames gathered",
-                Spare::LeftBehind => "left behind by copies, gathered",
+                Spare::Copied => "left behind by copies, gathered",
                 Spare::Scattered(_) => "in pieces, gathered",
             };
             Coverage::count(&mut self.coverage.answers, name);

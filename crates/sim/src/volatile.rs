@@ -6,7 +6,7 @@
 //! is written to it now) and then discards what the purge has passed over. Whoever drops a region waits likewise, or
 //! what is written to the next region at its addresses could be dropped.
 
-use millpond_core::volatile::VolatileRefusal;
+use millpond_core::tables::volatile::VolatileRefusal;
 use millpond_core::{Event, GroupId, PageCount, PageRange, Reclaimer, Refusal, Reply};
 
 use crate::actor::{Blocked, Op, PurgeStage, UnmarkStage};

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use millpond_core::volatile::VolatileBook;
+use millpond_core::tables::volatile::VolatileBook;
 use millpond_core::{
     Command, Commands, Core, Event, FoldPart, FolioId, GroupId, Kind, LeafPages, Outcome,
     PageCount, PageIndex, PageRange, RegionId, Reply, Rule, VmStat,

@@ -4,8 +4,8 @@
 //! file there too. Each page has 1 KiB of noise, then its own number again and again. Of several
 //! rounds the fastest counts.
 
+use millpond_core::SlotId;
 use millpond_core::port::{Saved, Store};
-use millpond_core::swap::SlotId;
 use millpond_core::{Order, SlotPart};
 use millpond_store::{CompressedRam, CompressedRamConfig, FileStore, FileStoreConfig};
 use std::time::Instant;

@@ -14,9 +14,9 @@ use crate::mem::{LINE, PAGE, prefetch};
 use crate::paged::{encode, kept_sums};
 use crate::scratch::ScratchPool;
 use crate::slot_table::{Block, ClaimError, Kind, SlotTable, Taken};
+use millpond_core::SlotId;
 use millpond_core::SlotPart;
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
-use millpond_core::swap::SlotId;
 use rustix::io::Errno;
 
 /// Records that a slot of 64 KiB has.

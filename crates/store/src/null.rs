@@ -1,8 +1,8 @@
 //! No store.
 
+use millpond_core::SlotId;
 use millpond_core::SlotPart;
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
-use millpond_core::swap::SlotId;
 
 /// The store of a manager that has none: it takes nothing but zeros, which need no store.
 #[derive(Clone, Copy, Debug, Default)]

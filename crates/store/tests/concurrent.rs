@@ -4,8 +4,8 @@
 mod common;
 
 use common::{Fill, Random, contents, part, stores};
+use millpond_core::SlotId;
 use millpond_core::port::{SaveError, Saved, Store};
-use millpond_core::swap::SlotId;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 

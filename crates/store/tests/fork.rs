@@ -4,8 +4,8 @@
 mod common;
 
 use common::{Fill, contents, encrypted, file, ram};
+use millpond_core::SlotId;
 use millpond_core::port::{Saved, Store};
-use millpond_core::swap::SlotId;
 use millpond_store::Spill;
 
 fn data(slot: u32, version: u64) -> Vec<u8> {

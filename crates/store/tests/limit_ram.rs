@@ -5,8 +5,8 @@
 mod common;
 
 use common::{Fill, contents, file, part, ram};
+use millpond_core::SlotId;
 use millpond_core::port::{Saved, Store};
-use millpond_core::swap::SlotId;
 use millpond_store::Spill;
 use tempfile::TempDir;
 

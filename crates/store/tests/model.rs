@@ -3,8 +3,8 @@
 mod common;
 
 use common::{Fill, contents, part, stores};
+use millpond_core::SlotId;
 use millpond_core::port::{LoadError, SaveError, Saved, Store};
-use millpond_core::swap::SlotId;
 use proptest::prelude::*;
 use std::collections::HashMap;
 

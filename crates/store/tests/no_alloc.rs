@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Fill, contents, part, stores};
-use millpond_core::swap::SlotId;
+use millpond_core::SlotId;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 

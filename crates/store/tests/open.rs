@@ -3,8 +3,8 @@
 mod common;
 
 use common::{Fill, contents, file, ram};
+use millpond_core::SlotId;
 use millpond_core::port::{SaveError, Store};
-use millpond_core::swap::SlotId;
 use millpond_store::*;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -1,10 +1,10 @@
 //! What folios lie in and what the store keeps of them: frames, slots, and the bases of snapshots.
 
-use super::ensure;
-use crate::folio::{Errand, Folio, State};
-use crate::frames::Place;
+use crate::check::ensure;
 use crate::machine::Core;
-use crate::swap::SlotState;
+use crate::tables::folio::{Errand, Folio, State};
+use crate::tables::frames::Place;
+use crate::tables::swap::SlotState;
 use std::collections::HashMap;
 
 impl Core {

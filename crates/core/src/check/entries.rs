@@ -1,12 +1,12 @@
 //! Entries of leaf tables: against folios and slots, their counts, and the shadows among them.
 
-use super::ensure;
 use crate::addr::{LEAF_PAGES, PageIndex};
-use crate::folio::State;
-use crate::leaf::Entry;
-use crate::lru::Lruvecs;
+use crate::check::ensure;
+use crate::ids::Kind;
 use crate::machine::Core;
-use crate::region::Kind;
+use crate::tables::folio::State;
+use crate::tables::leaf::Entry;
+use crate::tables::lru::Lruvecs;
 use std::collections::HashSet;
 
 impl Core {

@@ -1,11 +1,11 @@
 //! Folio records: what each state admits, and who is charged for them.
 
-use super::ensure;
 use crate::addr::{LEAF_PAGES, PageIndex};
-use crate::folio::{Errand, Folio, FolioId, State};
-use crate::group::GroupId;
-use crate::leaf::Entry;
+use crate::check::ensure;
+use crate::ids::{FolioId, GroupId};
 use crate::machine::Core;
+use crate::tables::folio::{Errand, Folio, State};
+use crate::tables::leaf::Entry;
 use std::collections::HashMap;
 
 impl Core {

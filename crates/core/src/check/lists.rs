@@ -1,11 +1,10 @@
 //! Lists: who is on which, in what order, and what each list counts.
 
-use super::ensure;
-use crate::folio::{Folio, FolioId, ListName, State};
-use crate::lru::{
-    ANON, EVICTABLE, FILE, KINDS, List, UNWATCHED, VecId, WATCHED, is_exception, kind_of,
-};
+use crate::check::ensure;
+use crate::ids::{ANON, FILE, FolioId, KINDS, ListName, VecId};
 use crate::machine::Core;
+use crate::tables::folio::{Folio, State};
+use crate::tables::lru::{EVICTABLE, List, UNWATCHED, WATCHED, is_exception, kind_of};
 
 impl Core {
     pub(super) fn check_list_of(&self, id: FolioId, folio: &Folio) -> Result<(), String> {

@@ -6,9 +6,10 @@ mod folios;
 mod lists;
 
 use crate::addr::PageIndex;
-use crate::folio::{FolioId, State};
-use crate::leaf::Entry;
+use crate::ids::FolioId;
 use crate::machine::Core;
+use crate::tables::folio::State;
+use crate::tables::leaf::Entry;
 use core::fmt;
 
 /// What a page is, seen from outside.

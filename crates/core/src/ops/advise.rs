@@ -1,14 +1,15 @@
 //! Hints, and news of changed protection: folios change lists, or leave at once.
 
-use super::walk::Step;
 use crate::addr::{PageIndex, PageRange};
 use crate::command::Commands;
 use crate::event::{Advice, Refusal, Reply};
-use crate::folio::{Errand, FolioId, ListName, State};
-use crate::leaf::Entry;
+use crate::ids::{FolioId, ListName};
 use crate::limits::RECLAIM_BATCH;
 use crate::machine::Core;
-use crate::order::Hint;
+use crate::ops::walk::Step;
+use crate::policy::order::Hint;
+use crate::tables::folio::{Errand, State};
+use crate::tables::leaf::Entry;
 
 impl Core {
     pub(crate) fn advise(&mut self, range: PageRange, advice: Advice, out: &mut Commands) -> Reply {

@@ -12,10 +12,10 @@
 use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex, PageRange};
 use crate::command::Commands;
 use crate::event::Reply;
-use crate::leaf::Entry;
 use crate::limits::ANSWER_COMMANDS;
 use crate::machine::Core;
-use crate::order::{Step, Way};
+use crate::policy::order::{Step, Way};
+use crate::tables::leaf::Entry;
 
 /// Leaves that come along at most.
 const MOST: u32 = 3;

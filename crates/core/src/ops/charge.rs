@@ -4,16 +4,16 @@
 //! its frame spoken for) until its frame holds nothing. And *pages held*, by entry: what is not empty, in memory or in
 //! the store, belongs to the group of its region. Everything that changes one of these goes through here.
 //!
-//! What pages have left behind ([`workingset`](crate::workingset)) is nobody's memory, but it is judged by the lists of
-//! their group. It does not change hands: a page that is handed over forgets it; one that is left to the group above a
-//! removed one keeps what then says, by the depth of that group, that it is not about the present one.
+//! What pages have left behind ([`workingset`](crate::policy::workingset)) is nobody's memory, but it is judged by the
+//! lists of their group. It does not change hands: a page that is handed over forgets it; one that is left to the group
+//! above a removed one keeps what then says, by the depth of that group, that it is not about the present one.
 
 use crate::addr::{PageIndex, PageRange};
-use crate::folio::{FolioId, ListName, State};
-use crate::group::GroupId;
-use crate::leaf::Entry;
+use crate::ids::{FolioId, GroupId, ListName};
 use crate::machine::Core;
 use crate::stats::VmStat;
+use crate::tables::folio::State;
+use crate::tables::leaf::Entry;
 
 impl Core {
     /// The group whose page this is. While a region changes groups, what the change has not come to is the old one's.
@@ -111,7 +111,7 @@ impl Core {
         self.each_above(group, |group| group.lazy_leaving -= pages);
     }
 
-    fn each_above(&mut self, group: GroupId, change: impl Fn(&mut crate::group::Group)) {
+    fn each_above(&mut self, group: GroupId, change: impl Fn(&mut crate::tables::group::Group)) {
         let mut next = Some(group);
         while let Some(id) = next {
             let group = self.groups.get_mut(id);

@@ -6,11 +6,10 @@
 use crate::addr::{Frame, PageRange};
 use crate::command::{Command, Commands};
 use crate::event::{Outcome, Reply};
-use crate::folio::{Errand, Folio, FolioId, ListName, State};
-use crate::leaf::Entry;
+use crate::ids::{FolioId, Kind, ListName, SlotId};
 use crate::machine::Core;
-use crate::region::Kind;
-use crate::swap::SlotId;
+use crate::tables::folio::{Errand, Folio, State};
+use crate::tables::leaf::Entry;
 
 impl Core {
     pub(crate) fn complete(&mut self, id: FolioId, outcome: Outcome, out: &mut Commands) -> Reply {
@@ -128,7 +127,7 @@ impl Core {
         let pages = folio.order.pages().0;
         self.settle_frame(folio.frame, frame_kept);
         if folio.frame.is_some() {
-            self.left_behind.came_in(folio.order, frame_kept);
+            self.copied.came_in(folio.order, frame_kept);
         }
         let major = match folio.errand {
             Errand::Fold(_) => true,
@@ -176,7 +175,7 @@ impl Core {
         let folio = *self.folios.get(id);
         let pages = folio.order.pages().0;
         self.settle_frame(folio.frame, frame_kept);
-        self.left_behind.came_in(folio.order, frame_kept);
+        self.copied.came_in(folio.order, frame_kept);
         self.now_mapped(id);
         self.count(folio.group, |stat| {
             stat.pgfault += 1;

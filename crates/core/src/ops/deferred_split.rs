@@ -17,10 +17,10 @@
 use crate::addr::{PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands};
 use crate::event::FreeMode;
-use crate::folio::{Errand, FolioId, ListName, Part, State};
-use crate::group::GroupId;
+use crate::ids::{FolioId, GroupId, ListName};
 use crate::limits::{CLEAR_PAGES, DEFERRED_SPLITS, RECLAIM_SCAN};
 use crate::machine::Core;
+use crate::tables::folio::{Errand, Part, State};
 
 impl Core {
     /// Starts freeing the part of a mapped folio that lies in `range`, without a split. False when that cannot be.

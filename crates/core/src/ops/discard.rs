@@ -1,7 +1,7 @@
 //! Discard: a range forgets its contents and reads as zeros (`MADV_DONTNEED`), or as its file holds it.
 //!
 //! Entry by entry: what is in the store releases its slot, what is in limbo gives its frame up as spare, what is mapped
-//! is dropped. As far as demand asks for frames ([`free`](super::free) says for how many), it is taken out by a
+//! is dropped. As far as demand asks for frames ([`free`](crate::ops::free) says for how many), it is taken out by a
 //! command, so that its frame serves the next faults. All else is left in the batch of the list of commands
 //! ([`gather`](crate::gather)): slots, and runs of mapped folios, which are `Zapping` until the batch was given back. A
 //! command for each folio would ask for the core's lock twice every 64 of them. Spare frames that are too many go to
@@ -14,13 +14,14 @@
 //! flight, pinned, or in limbo and only partly in the range is passed over, and what is mapped is taken out, so that
 //! its frames serve the next faults without the kernel.
 
-use super::walk::Step;
 use crate::addr::{Frame, Order, PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands, Releases};
 use crate::event::{Refusal, Reply};
-use crate::folio::{Errand, FolioId, ListName, State};
-use crate::leaf::Entry;
+use crate::ids::{FolioId, ListName};
 use crate::machine::Core;
+use crate::ops::walk::Step;
+use crate::tables::folio::{Errand, State};
+use crate::tables::leaf::Entry;
 
 impl Core {
     pub(crate) fn discard(&mut self, range: PageRange, out: &mut Commands) -> Reply {

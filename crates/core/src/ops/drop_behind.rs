@@ -1,14 +1,15 @@
 //! A stream passes: what is behind it is put at the old end of its list. Why, and when:
-//! [`drop_behind`](crate::drop_behind).
+//! [`drop_behind`](crate::policy::streams).
 
 use crate::addr::{Order, PageIndex};
-use crate::folio::{FolioId, ListName, State};
-use crate::leaf::Entry;
+use crate::ids::{FolioId, ListName};
 use crate::limits::{FAULT_LOADS, PASSING_RUN};
-use crate::lru::Lruvec;
 use crate::machine::Core;
-use crate::order::{Step, Way};
-use crate::shadow::Shadow;
+use crate::policy::order::{Step, Way};
+use crate::policy::shadow::Shadow;
+use crate::tables::folio::State;
+use crate::tables::leaf::Entry;
+use crate::tables::lru::Lruvec;
 
 impl Lruvec {
     /// The page `at` has come back as a part of a folio of `order`, for a fault that asked for this `step`, after

@@ -2,31 +2,29 @@
 //!
 //! What the page is decides everything: nothing yet (map zeros), in limbo (map it again), in the store (load it), in
 //! its file (read it), in flight (wait), mapped (somebody was faster), somebody else's in a region that has a snapshot
-//! or is one ([`snapshot`](super::snapshot)). How much around it comes with it, its *window*, is the order policy's to
-//! say ([`order`](crate::order)); a window that is not of one piece comes as several folios, the wanted one first. It
-//! ends where the program may not go: what it cannot use would only take memory from what it can. Then the memory is
-//! found, in this order:
+//! or is one ([`snapshot`](crate::ops::snapshot)). How much around it comes with it, its *window*, is the order
+//! policy's to say ([`order`](crate::policy::order)); a window that is not of one piece comes as several folios, the
+//! wanted one first. It ends where the program may not go: what it cannot use would only take memory from what it can.
+//! Then the memory is found, in this order:
 //!
 //! 1. a spare frame of the right order: memory that the program gave up a moment ago;
 //! 2. new pages from the kernel, while the frames in use stay within the limit;
 //! 3. the same after giving spare frames of other orders back: a few by commands of the fault's own, many for a large
 //!    folio, by whoever faults ([`Reply::Scattered`]);
 //! 4. none: the caller reclaims and asks again. A store that takes nothing makes reclaim pointless once nothing lazily
-//!    freed is left, and so does memory of which nothing can leave ([`stuck`](super::stuck)); then the limit is
+//!    freed is left, and so does memory of which nothing can leave ([`stuck`](crate::ops::stuck)); then the limit is
 //!    exceeded and counted, because the alternatives are to lose data or to hang.
 
-use crate::addr::PageCount;
-use crate::addr::{Frame, Order, PageIndex, PageRange};
+use crate::addr::{Frame, Order, PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands};
 use crate::event::{Refusal, Reply, SlotPart};
-use crate::fold::Parts;
-use crate::folio::{Errand, FolioId, ListName, State};
-use crate::group::GroupId;
-use crate::leaf::Entry;
+use crate::ids::{FolioId, GroupId, ListName, SlotId};
 use crate::limits::{ANSWER_COMMANDS, FAULT_FOLIOS, FAULT_LOADS, LARGE, TRIM_BATCH};
 use crate::machine::Core;
-use crate::order::{OrderPolicy, Stand, Step, Way};
-use crate::swap::SlotId;
+use crate::policy::order::{OrderPolicy, Stand, Step, Way};
+use crate::tables::fold::Parts;
+use crate::tables::folio::{Errand, State};
+use crate::tables::leaf::Entry;
 
 /// Memory for a folio on its way in.
 pub(crate) enum Memory {

@@ -17,8 +17,9 @@
 use crate::addr::{Order, PageIndex};
 use crate::command::{Command, Commands};
 use crate::event::{Outcome, Reply};
-use crate::folio::{Folio, FolioId, ListName, State};
+use crate::ids::{FolioId, ListName};
 use crate::machine::Core;
+use crate::tables::folio::{Folio, State};
 
 impl Core {
     /// Not in memory: as much around the page as region, neighbours and pool allow is read.

@@ -13,38 +13,12 @@
 
 use crate::addr::{Frame, PageCount, PageIndex, PageRange};
 use crate::event::{Refusal, Reply};
-use crate::folio::{FolioId, State};
 use crate::gather::{Gather, Gathered};
-use crate::leaf::Entry;
+use crate::ids::FolioId;
 use crate::limits::{DISCARD_WALK, POOL_MARK};
 use crate::machine::Core;
-
-/// How much faults bring in between two ticks.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Demand {
-    now: u32,
-    mark: u32,
-    /// Pages that are kept where they are.
-    kept: u32,
-    /// Spare pages that go to the kernel whatever the mark says.
-    unwanted: u32,
-}
-
-impl Demand {
-    pub(crate) fn brought(&mut self, pages: u32) {
-        self.now = self.now.saturating_add(pages);
-    }
-
-    /// A frame is spare because there was more like it than there may be.
-    pub(crate) fn unwanted(&mut self, pages: u32) {
-        self.unwanted += pages;
-    }
-
-    fn tick(&mut self) {
-        self.mark = self.now.max(self.mark / 2);
-        self.now = 0;
-    }
-}
+use crate::tables::folio::State;
+use crate::tables::leaf::Entry;
 
 impl Core {
     /// Unhooks `range`, or as much of it as one batch holds: nobody can touch it any more. Answers `Done`, `More`,

@@ -1,4 +1,4 @@
-//! Groups are made, get other limits, take regions over, and end. [`group`](crate::group) says what they are.
+//! Groups are made, get other limits, take regions over, and end. [`group`](crate::tables::group) says what they are.
 //!
 //! Memory that changes groups does so a bounded number of entries, or folios, at a time. A region that moves belongs to
 //! its new group at once; what lies at and behind the page that the move has come to is still the old one's, and so is
@@ -6,12 +6,11 @@
 
 use crate::addr::{LEAF_PAGES, PageCount, PageIndex, PageRange};
 use crate::event::{Refusal, Reply};
-use crate::folio::ListName;
-use crate::group::{GroupEvents, GroupId, GroupLimits, GroupStat, NoGroup};
+use crate::ids::{FILE, GroupId, ListName, RegionId};
 use crate::limits::{DISCARD_WALK, GROUP_WALK, RECLAIM_SCAN, TABLES_WALK};
-use crate::lru::{FILE, Lruvecs};
 use crate::machine::Core;
-use crate::region::RegionId;
+use crate::tables::group::{GroupEvents, GroupLimits, GroupStat, NoGroup};
+use crate::tables::lru::Lruvecs;
 
 impl Core {
     pub(crate) fn create_group(&mut self, parent: GroupId, limits: GroupLimits) -> Reply {

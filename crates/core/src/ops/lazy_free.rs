@@ -33,23 +33,15 @@
 //! (cleared). The latter gets a glance before it is taken out, so that a busy allocator's reused memory is not chased
 //! through the pool, and a full look afterwards, when nobody can write to it any more.
 
-use super::walk::Step;
 use crate::addr::{Frame, PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands};
 use crate::event::{FreeMode, Refusal, Reply};
-use crate::folio::{Errand, Folio, FolioId, ListName, State};
-use crate::group::GroupId;
-use crate::leaf::Entry;
+use crate::ids::{FolioId, GroupId, ListName};
 use crate::limits::{CLEAR_PAGES, MAX_GROUPS, RECLAIM_BATCH, RECLAIM_SCAN};
-use crate::lru::VecId;
 use crate::machine::Core;
-
-/// Where looks at lazily freed memory go on: the lruvec, and how much of it was not looked at in this round.
-#[derive(Debug, Default)]
-pub(crate) struct Recount {
-    at: VecId,
-    left: u32,
-}
+use crate::ops::walk::Step;
+use crate::tables::folio::{Errand, Folio, State};
+use crate::tables::leaf::Entry;
 
 impl Core {
     pub(crate) fn lazy_free(
@@ -415,7 +407,7 @@ impl Core {
         }
     }
 
-    /// What was kept in place ([`free`](super::free)) longer than demand asks for it.
+    /// What was kept in place ([`free`](crate::ops::free)) longer than demand asks for it.
     pub(crate) fn give_freed_back(&mut self, range: PageRange, out: &mut Commands) -> Reply {
         self.walk(range, out, |core, page, out| {
             let Entry::Folio(id) = core.leaves.get(page) else {

@@ -32,8 +32,8 @@
 //!
 //! # For a stream
 //! A stream that wants all of a leaf of which a part is in memory has that put out, due or not
-//! ([`clear_leaf`](super::clear_leaf)). What has left so does not stay in limbo: the same events go on to save it, and
-//! what was in limbo before.
+//! ([`clear_leaf`](crate::ops::clear_leaf)). What has left so does not stay in limbo: the same events go on to save it,
+//! and what was in limbo before.
 //!
 //! # In steps
 //! A leaf has up to 512 folios, and to look at one and to take it off its list is a tenth of a microsecond each. A
@@ -44,94 +44,29 @@
 //!
 //! # While it is under way
 //! From the first that begins, nobody else asks for any of them: they are
-//! [`TakingOut`](crate::folio::State::TakingOut). What is *not* in memory must stay away, too: a page that were mapped
-//! in the meantime would be moved along, and nobody would know. Faults in the leaf wait ([`Core::waits_for_leaf`]),
-//! which is all there is to it, because everything that maps a page begins with one.
+//! [`TakingOut`](crate::tables::folio::State::TakingOut). What is *not* in memory must stay away, too: a page that were
+//! mapped in the meantime would be moved along, and nobody would know. Faults in the leaf wait
+//! ([`Core::waits_for_leaf`]), which is all there is to it, because everything that maps a page begins with one.
 
 use crate::addr::{Frame, LEAF_PAGES, Order, PageIndex, PageRange};
 use crate::command::{Command, Commands};
 use crate::event::{Outcome, Reclaimer, Reply};
-use crate::folio::{Errand, Folio, FolioId, ListName, State};
-use crate::leaf::Entry;
+use crate::ids::{FolioId, Kind, ListName, VecId};
 use crate::leaf_pages::LeafPages;
 use crate::limits::{
-    ANSWER_COMMANDS, LEAF_OUT_LEAST, LEAF_OUT_SHARE, LEAF_OUT_SPLITS, LEAF_STEP, LEAVING_LEAVES,
-    LOAD_RESERVE, RECLAIM_BATCH,
+    ANSWER_COMMANDS, LEAF_OUT_LEAST, LEAF_OUT_SHARE, LEAF_STEP, LOAD_RESERVE, RECLAIM_BATCH,
 };
-use crate::lru::{UNWATCHED, VecId, WATCHED};
 use crate::machine::Core;
-use crate::order::OrderPolicy;
-use crate::region::Kind;
-use arrayvec::ArrayVec;
+use crate::policy::order::OrderPolicy;
+use crate::tables::folio::{Errand, Folio, State};
+use crate::tables::leaf::Entry;
+use crate::tables::leaving::{LeavingLeaf, Seen, Stage, may_leave};
+use crate::tables::lru::{UNWATCHED, WATCHED};
 
 /// Younger than this part of the oldest one's time is young.
 const YOUNG: u32 = 4;
-/// So many leaves that had to stay are remembered, and not looked at again.
-const REFUSED: usize = 8;
 /// When so many take-outs in a row have failed, no more are tried.
 const FAILURES: u32 = 8;
-
-/// What is known of leaves that leave by their tables.
-#[derive(Debug, Default)]
-pub(crate) struct Leaving {
-    /// Whether there may be any.
-    pub(crate) allowed: bool,
-    leaves: ArrayVec<LeavingLeaf, LEAVING_LEAVES>,
-    /// Leaves that had to stay, the last one behind `refusals`.
-    refused: [u32; REFUSED],
-    refusals: usize,
-    /// Take-outs that have failed since the last that did not.
-    failures: u32,
-}
-
-/// A leaf that leaves, or may.
-#[derive(Clone, Copy, Debug)]
-struct LeavingLeaf {
-    start: PageIndex,
-    /// Whose folios there.
-    vec: VecId,
-    /// Whether they may be split: not where the program has said how large they are.
-    splits: bool,
-    /// The first place of its block, from `Begins` on.
-    frame: Frame,
-    pages: LeafPages,
-    /// Those whose folios have not been told how it went.
-    left: LeafPages,
-    /// A fault waits for it.
-    waited_for: bool,
-    /// A stream wants it whole, due or not ([`clear_leaf`](super::clear_leaf)).
-    for_stream: bool,
-    stage: Stage,
-}
-
-/// How far it has come.
-#[derive(Clone, Copy, Debug)]
-enum Stage {
-    /// It is looked at from this place on.
-    IsLookedAt(u32, Seen),
-    /// What is mapped from this place on begins to leave.
-    Begins(u32),
-    /// One of them has to stay. Those that had begun are told, by whoever reclaims.
-    GoesBack,
-    /// The command is out.
-    Out,
-    /// It has left, or not. Its folios are told, by nobody but who has answered: the answer is given until all know,
-    /// and must find the leaf as it was.
-    Answered,
-    /// It has left in favour of a stream, and goes on to the store from this place on. Nobody waits for it any more.
-    Saves(u32),
-}
-
-/// What was seen of a leaf.
-#[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    /// Age below which a folio is young.
-    young_below: u32,
-    folios: u32,
-    pages: u32,
-    active: u32,
-    young: u32,
-}
 
 /// What is at a place of a leaf that is to leave.
 enum Found {
@@ -141,54 +76,6 @@ enum Found {
     Folio(FolioId, PageRange),
     /// Something that has to stay.
     Stays,
-}
-
-impl Leaving {
-    fn refuse(&mut self, leaf: PageIndex) {
-        self.refused[self.refusals % REFUSED] = leaf.leaf();
-        self.refusals += 1;
-    }
-
-    fn is_refused(&self, leaf: PageIndex) -> bool {
-        let known = self.refusals.min(REFUSED);
-        self.refused[..known].contains(&leaf.leaf())
-    }
-
-    /// Whether faults at `page` wait for one of them.
-    pub(crate) fn holds_up(&self, page: PageIndex) -> bool {
-        self.leaves.iter().any(|leaf| leaf.holds_up(page))
-    }
-
-    /// Whether some of them hold up what else is done in their leaves.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.leaves.iter().any(LeavingLeaf::has_begun)
-    }
-}
-
-impl LeavingLeaf {
-    /// Whether what is done at `page` waits for it.
-    fn holds_up(&self, page: PageIndex) -> bool {
-        self.start.leaf() == page.leaf() && self.has_begun()
-    }
-
-    /// The place for the page at this place of the leaf.
-    fn frame(&self, place: u32) -> Frame {
-        Frame::new(Order::ZERO, self.frame.index() + place)
-    }
-
-    fn has_begun(&self) -> bool {
-        !matches!(self.stage, Stage::IsLookedAt(..) | Stage::Saves(_))
-    }
-
-    /// Whether it goes on when the driver says how it went, and no sooner.
-    fn is_the_drivers(&self) -> bool {
-        matches!(self.stage, Stage::Out | Stage::Answered)
-    }
-
-    /// Whether a resident folio may leave with it.
-    fn takes(&self, folio: &Folio) -> bool {
-        may_leave(folio) && (self.splits || folio.order == Order::ZERO)
-    }
 }
 
 impl Core {
@@ -586,18 +473,4 @@ impl Core {
             frame.order() == Order::ZERO && places.contains(&frame.index())
         })
     }
-}
-
-/// Whether a resident folio has nothing that keeps it, and may be split: what the store holds as a whole stays one
-/// there.
-fn may_leave(folio: &Folio) -> bool {
-    let listed = matches!(folio.list, ListName::Active | ListName::Inactive);
-    let whole = folio.order > LEAF_OUT_SPLITS && folio.slot().is_none();
-    listed
-        && folio.pins == 0
-        && !folio.immovable
-        && !folio.lazy
-        && folio.freed.pages == 0
-        && !whole
-        && folio.order < Order::MAX
 }

@@ -3,7 +3,7 @@
 //! *In.* The oldest mapped folios of a lruvec are taken out of the program into frames of the pool. Where neighbours go
 //! one after the other they go by one call of the kernel's, so a batch that has what it wants still takes the rest of a
 //! leaf ([`ends_leaf`](Core::ends_leaf)); where what goes is scattered, its leaf may go as a whole
-//! ([`leaf_out`](super::leaf_out)).
+//! ([`leaf_out`](crate::ops::leaf_out)).
 //!
 //! *Out.* The oldest folios in limbo go to the store, or to their file; a batch that has what it wants still empties a
 //! block of frames ([`ends_block`](Core::ends_block)), which a leaf may be taken out to next.
@@ -14,13 +14,13 @@
 use crate::addr::{Frame, LEAF_PAGES, Order, PageIndex, PageRange};
 use crate::command::{Command, Commands};
 use crate::event::Reclaimer;
-use crate::folio::{Errand, FolioId, ListName, State};
+use crate::ids::{ANON, FILE, FolioId, ListName, Rule, VecId};
 use crate::limits::{BALANCE_BATCH, LOAD_RESERVE, RECLAIM_BATCH, RECLAIM_SCAN};
-use crate::lru::{ANON, FILE, VecId, WATCHED, kind_of};
 use crate::machine::Core;
-use crate::places::block_of;
-use crate::unproven::End;
-use crate::workingset::Rule;
+use crate::policy::first_fill::End;
+use crate::tables::folio::{Errand, State};
+use crate::tables::lru::{WATCHED, kind_of};
+use crate::tables::places::block_of;
 
 impl Core {
     /// Pages in limbo, or on their way there.

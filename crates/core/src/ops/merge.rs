@@ -12,15 +12,15 @@
 //! The heir's threads may go on meanwhile. A merge that cannot finish now (the store is full, the kernel holds a page)
 //! may be left where it is: an heir with a base is as right as one without, only slower.
 
-use super::walk::Step;
 use crate::addr::{PageIndex, PageRange};
 use crate::command::Commands;
 use crate::event::{Refusal, Reply};
-use crate::folio::{Errand, FolioId, ListName, State};
-use crate::leaf::Entry;
+use crate::ids::{FolioId, ListName, RegionId};
 use crate::limits::RECLAIM_BATCH;
 use crate::machine::Core;
-use crate::region::RegionId;
+use crate::ops::walk::Step;
+use crate::tables::folio::{Errand, State};
+use crate::tables::leaf::Entry;
 
 impl Core {
     pub(crate) fn merge(&mut self, base: RegionId, from: PageIndex, out: &mut Commands) -> Reply {

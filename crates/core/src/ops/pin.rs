@@ -7,10 +7,11 @@
 use crate::addr::{PageIndex, PageRange};
 use crate::command::Commands;
 use crate::event::{Refusal, Reply};
-use crate::folio::{FolioId, ListName, State};
-use crate::leaf::Entry;
+use crate::ids::{FolioId, ListName};
 use crate::limits::MAX_PINS;
 use crate::machine::Core;
+use crate::tables::folio::State;
+use crate::tables::leaf::Entry;
 
 impl Core {
     pub(crate) fn pin(&mut self, range: PageRange, out: &mut Commands) -> Reply {

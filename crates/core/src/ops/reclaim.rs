@@ -1,14 +1,15 @@
 //! Reclaim: the next batch of work that makes memory available.
 //!
-//! What was lazily freed goes first ([`lazy_free`](super::lazy_free)). Then memory leaves in two steps, and a batch has
-//! both, so that limbo stays at its length while its old end is written out:
+//! What was lazily freed goes first ([`lazy_free`](crate::ops::lazy_free)). Then memory leaves in two steps, and a
+//! batch has both, so that limbo stays at its length while its old end is written out:
 //!
 //! 1. *save*: the oldest folios in limbo go to the store, and their frames become spare. Only as long as limbo
 //!    is longer than its least share: being there for a while is what tells a folio in use from one that is not;
 //! 2. *take out*: the oldest mapped folios are captured into limbo, as many as are wanted there and have been earned.
 //!
-//! Who is next, and the two steps themselves: [`limbo`](super::limbo). Which list is the old one, how long limbo is and
-//! who earns what: [`workingset`](crate::workingset). How much of each kind leaves: [`balance`](crate::balance).
+//! Who is next, and the two steps themselves: [`limbo`](crate::ops::limbo). Which list is the old one, how long limbo
+//! is and who earns what: [`workingset`](crate::policy::workingset). How much of each kind leaves:
+//! [`balance`](crate::policy::balance).
 //!
 //! Background and direct reclaim are the same code in the same order. A batch is bounded, in commands and in
 //! folios looked at; the caller asks again until enough is available. When nothing but limbo is left, limbo is written
@@ -17,24 +18,13 @@
 use crate::addr::PageCount;
 use crate::command::Commands;
 use crate::event::{Reclaimer, Refusal, Reply};
-use crate::folio::{Errand, Folio, FolioId, ListName};
-use crate::group::GroupId;
-use crate::limbo_share::{SIXTEENTH, pace};
+use crate::ids::{FolioId, GroupId, ListName, Rule, VecId};
 use crate::limits::RECLAIM_BATCH;
-use crate::lru::{UNWATCHED, VecId, WATCHED};
 use crate::machine::Core;
-use crate::workingset::Rule;
-
-/// What reclaim leaves alone.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Spared {
-    /// What is below a low, or a min.
-    Low,
-    /// What is below a min.
-    Min,
-    /// Nothing.
-    Nothing,
-}
+use crate::policy::limbo_share::{SIXTEENTH, pace};
+use crate::tables::folio::{Errand, Folio};
+use crate::tables::group::Spared;
+use crate::tables::lru::{UNWATCHED, WATCHED};
 
 /// The lruvec that gives the next batch, by its clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,14 +1,15 @@
-//! Uses that were seen, and departures: where [`workingset`](crate::workingset) meets folios, entries and lists.
+//! Uses that were seen, and departures: where [`workingset`](crate::policy::workingset) meets folios, entries and
+//! lists.
 
 use crate::addr::{Order, PageIndex, PageRange};
-use crate::curve::Use;
-use crate::folio::{Folio, FolioId, ListName};
-use crate::leaf::Entry;
+use crate::ids::{ANON, FILE, FolioId, Kind, ListName, VecId};
 use crate::limits::{PAGES_PER_PAST_TABLE, PAST_TABLES_BATCH};
-use crate::lru::{ANON, EVICTABLE, FILE, Lruvec, Lruvecs, VecId, WATCHED, kind_of};
 use crate::machine::Core;
-use crate::order::Step;
-use crate::region::Kind;
+use crate::policy::curve::Use;
+use crate::policy::order::Step;
+use crate::tables::folio::Folio;
+use crate::tables::leaf::Entry;
+use crate::tables::lru::{EVICTABLE, Lruvec, Lruvecs, WATCHED, kind_of};
 
 impl Core {
     /// A page that was not in memory was wanted, and has come in as a part of a folio, by this `step`. `shadow` is what

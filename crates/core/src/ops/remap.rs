@@ -13,11 +13,10 @@
 use crate::addr::{LEAF_PAGES, PageCount, PageIndex, PageRange};
 use crate::command::Commands;
 use crate::event::{Refusal, Reply};
-use crate::folio::FolioId;
-use crate::leaf::Entry;
-use crate::lru::Lruvecs;
+use crate::ids::{FolioId, Kind, RegionId};
 use crate::machine::Core;
-use crate::region::{Kind, RegionId};
+use crate::tables::leaf::Entry;
+use crate::tables::lru::Lruvecs;
 
 impl Core {
     pub(crate) fn remap(&mut self, from: PageRange, to: PageRange, out: &mut Commands) -> Reply {

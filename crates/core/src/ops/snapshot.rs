@@ -26,16 +26,16 @@
 //!
 //! # The end
 //! An heir that is dropped is detached first. A base without heirs is dropped; one with a single heir left is merged
-//! into it ([`merge`](super::merge)), so that chains of bases do not grow by snapshots that came and went.
+//! into it ([`merge`](crate::ops::merge)), so that chains of bases do not grow by snapshots that came and went.
 
-use super::fault::Memory;
 use crate::addr::{LEAF_PAGES, Order, PageIndex, PageRange};
 use crate::command::{Command, Commands, CopyFrom};
 use crate::event::{Refusal, Reply};
-use crate::folio::{FolioId, ListName, State};
-use crate::leaf::Entry;
+use crate::ids::{FolioId, Kind, ListName, RegionId};
 use crate::machine::Core;
-use crate::region::{Kind, RegionId};
+use crate::ops::fault::Memory;
+use crate::tables::folio::State;
+use crate::tables::leaf::Entry;
 
 impl Core {
     pub(crate) fn snapshot(&mut self, source: RegionId, base: RegionId, copy: RegionId) -> Reply {
@@ -44,7 +44,7 @@ impl Core {
         else {
             return Reply::Refused(Refusal::UnknownRegion);
         };
-        let new = |region: &crate::region::Region| {
+        let new = |region: &crate::tables::region::Region| {
             let in_use = |leaf| self.leaves.leaf_in_use(leaf);
             region.range.len == from.range.len
                 && region.base.is_none()
@@ -147,7 +147,7 @@ impl Core {
 
     /// The pages of `range`, empty now, that would inherit something read as zeros instead. How many there are.
     pub(crate) fn hide_inherited(&mut self, range: PageRange) -> u32 {
-        let inherits = |region: &crate::region::Region| region.base.is_some();
+        let inherits = |region: &crate::tables::region::Region| region.base.is_some();
         if !self.regions.of(range.start).is_some_and(inherits) {
             return 0;
         }
@@ -161,7 +161,7 @@ impl Core {
         hidden
     }
 
-    /// [`LeafTable::blank`](crate::leaf::LeafTable::blank) of a range whose empty pages may be inherited.
+    /// [`LeafTable::blank`](crate::tables::leaf::LeafTable::blank) of a range whose empty pages may be inherited.
     pub(crate) fn blank(&self, range: PageRange) -> Option<u32> {
         let zeros = self.leaves.blank(range)?;
         let region = self.regions.of(range.start)?;

@@ -6,9 +6,10 @@
 use crate::addr::{PageIndex, PageRange};
 use crate::command::Commands;
 use crate::event::{Refusal, Reply};
-use crate::folio::{FolioId, State};
-use crate::leaf::Entry;
+use crate::ids::FolioId;
 use crate::machine::Core;
+use crate::tables::folio::State;
+use crate::tables::leaf::Entry;
 
 impl Core {
     /// Splits a resident folio so that no piece straddles `page`, into pieces as large as alignment

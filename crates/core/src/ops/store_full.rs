@@ -21,39 +21,11 @@
 //! When the guess is wrong, and the store is larger than it seemed, what came in is written once more when it goes.
 
 use crate::command::Commands;
-use crate::folio::{Folio, FolioId, ListName, State};
-use crate::group::GroupId;
+use crate::ids::{FolioId, GroupId, ListName, SlotId, VecId};
 use crate::limits::{ANSWER_COMMANDS, SLOT_SWEEP};
-use crate::lru::{Lruvec, VecId};
 use crate::machine::Core;
-use crate::swap::SlotId;
-
-/// What is known of the room in the store.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct StoreRoom {
-    /// Pages that it held when it last had no room; zero if it always had.
-    full_at: u32,
-    /// It takes nothing for want of room.
-    full: bool,
-    /// Something mapped may have a slot that the sweep has not seen.
-    held_twice: bool,
-    /// Records that are still to be asked for their slots, from this one down.
-    sweep: u32,
-}
-
-impl StoreRoom {
-    /// Whether a store that holds `pages` is nearly full.
-    fn is_tight(self, pages: u32) -> bool {
-        self.full_at > 0 && pages > self.full_at / 4 * 3
-    }
-
-    /// It holds `pages` now. One that has taken an eighth more than it had when it refused has grown.
-    fn took(&mut self, pages: u32) {
-        if self.full_at > 0 && pages > self.full_at.saturating_add(self.full_at / 8) {
-            self.full_at = 0;
-        }
-    }
-}
+use crate::tables::folio::{Folio, State};
+use crate::tables::lru::Lruvec;
 
 impl Core {
     /// A slot was filled.

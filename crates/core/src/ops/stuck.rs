@@ -20,20 +20,11 @@
 //! When the guess is wrong (something was freed by the kernel a moment ago), memory is above the limit for a tick.
 
 use crate::addr::PageCount;
-use crate::folio::{FolioId, ListName};
-use crate::group::GroupId;
+use crate::ids::{FolioId, GroupId, ListName, VecId};
 use crate::limits::LOOK_AGAIN;
-use crate::lru::{Lruvec, VecId};
 use crate::machine::Core;
-
-/// Why nothing could leave.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Excess {
-    /// Pinned, locked, or in a mapping that does not let them move.
-    pub stays: PageCount,
-    /// Refused by the kernel, which held them for itself.
-    pub refused: PageCount,
-}
+use crate::stats::Excess;
+use crate::tables::lru::Lruvec;
 
 impl Lruvec {
     /// Mapped folios that reclaim may ask for.

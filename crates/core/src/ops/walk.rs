@@ -8,9 +8,9 @@
 use crate::addr::{PageCount, PageIndex, PageRange};
 use crate::command::{Commands, Releases};
 use crate::event::{Refusal, Reply};
-use crate::leaf::Entry;
 use crate::limits::DISCARD_WALK;
 use crate::machine::Core;
+use crate::tables::leaf::Entry;
 
 /// Commands that one step of a walk can give: one about a folio, and the releases of two edge splits and a slot.
 const STEP_COMMANDS: usize = 4;

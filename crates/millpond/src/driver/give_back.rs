@@ -77,8 +77,8 @@ impl Driver {
     }
 
     /// What copies have left behind goes to the kernel, so that faults need not see to it. For threads inside the gate.
-    pub(super) fn give_left_behind_back(&self) {
-        self.give_back_while(Core::gather_left_behind);
+    pub(super) fn give_copied_back(&self) {
+        self.give_back_while(Core::gather_copied);
     }
 
     /// What is spare in the pool and not asked for goes to the kernel. For threads inside the gate.

@@ -6,7 +6,7 @@
 
 use super::Driver;
 use crate::signals::SignalsBlocked;
-use millpond_core::volatile::VolatileRefusal;
+use millpond_core::tables::volatile::VolatileRefusal;
 use millpond_core::{Commands, Event, FreeMode, PageCount, PageRange, Refusal, Reply};
 use std::sync::atomic::Ordering;
 
@@ -212,7 +212,7 @@ impl Driver {
 
     pub(crate) fn volatile(
         &self,
-    ) -> std::sync::MutexGuard<'_, millpond_core::volatile::VolatileBook> {
+    ) -> std::sync::MutexGuard<'_, millpond_core::tables::volatile::VolatileBook> {
         self.volatile
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)

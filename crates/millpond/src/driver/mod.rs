@@ -51,7 +51,7 @@ use crate::stats::Stats;
 use governor::Governor;
 use latency::Latency;
 use lock::{Gate, Held, Rank, Ranked};
-use millpond_core::volatile::VolatileBook;
+use millpond_core::tables::volatile::VolatileBook;
 use millpond_core::{Core, PageCount, Store, VmStat};
 use millpond_mmu::{Delivery, Uffd};
 use recent::Witnessed;

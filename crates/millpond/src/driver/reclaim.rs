@@ -5,7 +5,7 @@
 //! on the lists may be the very ones that are being freed, and writing these out is work for nothing.
 //!
 //! The background thread also gives spare frames back that copies leave behind; otherwise faults would, one in 24 of
-//! them, and be the slowest hundredth ([`Core::gather_left_behind`](millpond_core::Core::gather_left_behind)).
+//! them, and be the slowest hundredth ([`Core::gather_copied`](millpond_core::Core::gather_copied)).
 //!
 //! A second thread makes each call that moves pages interrupt the first one's processor, so it works for streams of
 //! large folios, and for all where faults are not served on the processor that they come from anyway ([`Background`]).
@@ -155,7 +155,7 @@ impl Driver {
         let progress = dropped || !commands.is_empty();
         self.carry_out(&mut commands);
         self.wake_waiters();
-        self.give_left_behind_back();
+        self.give_copied_back();
         self.adjust_limit();
         self.count_reclaim(started, Reclaimer::Background);
         self.poke_shrinkers();

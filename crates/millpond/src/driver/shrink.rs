@@ -9,14 +9,14 @@
 //!
 //! # How much
 //! Each round looks at what reclaim has scanned in the shrinker's group since the last one, over what is charged there:
-//! [`millpond_core::shrink`] has the arithmetic.
+//! [`millpond_core::policy::shrink`] has the arithmetic.
 
 use super::Driver;
 use crate::error::GroupError;
 use crate::group::Group;
 use crate::manager::{Manager, Pond};
 use millpond_core::GroupId;
-use millpond_core::shrink::{DEFAULT_SEEKS, Owed, priority};
+use millpond_core::policy::shrink::{DEFAULT_SEEKS, Owed, priority};
 use millpond_mmu::panics::{Ours, Outside};
 use rustix::thread::futex;
 use std::panic::{AssertUnwindSafe, catch_unwind};

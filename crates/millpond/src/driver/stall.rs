@@ -15,7 +15,7 @@ use super::lock::{Rank, Ranked};
 use crate::group::Pressure;
 use crate::signals::SignalsBlocked;
 use millpond_core::limits::{MAX_GROUP_DEPTH, MAX_GROUPS};
-use millpond_core::pressure::PressureMeter;
+use millpond_core::policy::pressure::PressureMeter;
 use millpond_core::{Core, GroupId, PageIndex};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -36,7 +36,7 @@
 //! is still on its way to the file (`store/src/spill.rs`). A larger share is only tried when the present one is full:
 //! what does not compress is in the file whatever the share is.
 
-use millpond_core::curve::{self, SIZES};
+use millpond_core::policy::curve::{self, SIZES};
 use millpond_core::{PAGE_SIZE, PageCount, Tier, Tiers};
 use millpond_mmu::Delivery;
 use std::cmp::Ordering;

@@ -6,10 +6,10 @@
 //! a call of its own (`huge.rs`).
 //!
 //! Small folios that fill a leaf together get a huge page as a folio of 2 MiB does: 0.2 µs a page instead of 0.8. It
-//! stays one as long as they come and go together, which the core sees to (`core/src/places.rs`). When one of them
-//! leaves, or comes back, alone, the kernel makes 512 small pages of it, for 300 µs: with that the leaf has cost what
-//! small pages would have cost at once. When one is dropped alone, its memory comes free when the kernel is short of
-//! some.
+//! stays one as long as they come and go together, which the core sees to (`core/src/tables/places.rs`). When one of
+//! them leaves, or comes back, alone, the kernel makes 512 small pages of it, for 300 µs: with that the leaf has cost
+//! what small pages would have cost at once. When one is dropped alone, its memory comes free when the kernel is short
+//! of some.
 //!
 //! A call that stops half-way is finished folio by folio, by the rules of `install.rs`.
 

@@ -13,8 +13,8 @@ use crate::image::{BLOCK, MAX_SLOT};
 use crate::mem::PAGE;
 use crate::slot_table::{Block, Kind};
 use arrayvec::ArrayVec;
+use millpond_core::SlotId;
 use millpond_core::port::LoadError;
-use millpond_core::swap::SlotId;
 use rustix::io::Errno;
 use std::ops::Range;
 

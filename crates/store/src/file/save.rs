@@ -10,8 +10,8 @@ use crate::codec::{COMPRESSED_MAX, compress};
 use crate::image::{BLOCK, Image, ImageBlock, MAX_BLOCKS};
 use crate::scratch::Tables;
 use crate::slot_table::{Block, ClaimError, Kind};
+use millpond_core::SlotId;
 use millpond_core::port::SaveError;
-use millpond_core::swap::SlotId;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::*;
 

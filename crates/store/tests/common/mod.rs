@@ -1,8 +1,8 @@
 //! What the tests share: contents of all kinds, and stores of all kinds.
 #![allow(dead_code)]
 
+use millpond_core::SlotId;
 use millpond_core::port::Store;
-use millpond_core::swap::SlotId;
 use millpond_core::{Order, SlotPart};
 use millpond_store::{CompressedRam, CompressedRamConfig, FileStore, FileStoreConfig, Spill};
 use std::path::Path;

@@ -12,8 +12,8 @@
 //! that is lost must not take its neighbours with it.
 
 use crate::addr::{PageCount, PageIndex, PageRange};
+use crate::ids::{FoldId, SlotId};
 use crate::limits::{FOLD_PARTS, FOLDS};
-use crate::swap::SlotId;
 
 /// A run of pages of a folio that is being folded up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,10 +84,6 @@ impl Parts {
         })
     }
 }
-
-/// The number of a fold under way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct FoldId(pub(crate) u8);
 
 /// All folds under way. Nothing here allocates after it was made.
 #[derive(Debug)]

@@ -7,8 +7,8 @@
 //! one.
 //!
 //! But two things are known of a stream when it passes. Which pages are behind it: the run of faults says so
-//! ([`order`](crate::order)). And when they were used last: the page that it wants now has a shadow, and a stream that
-//! goes where it went before needs its neighbours again when it needs this one. So
+//! ([`order`](crate::policy::order)). And when they were used last: the page that it wants now has a shadow, and a
+//! stream that goes where it went before needs its neighbours again when it needs this one. So
 //!
 //! ```text
 //!     pages that have come in since  ≥  pages in memory
@@ -40,7 +40,7 @@
 //! stream only where advice or a file's readahead state say so; its active list is what protects others.
 
 use crate::addr::PageIndex;
-use crate::duel::hash;
+use crate::policy::sample::hash;
 
 /// Pages that must have passed on trial before all are dropped again, in sizes of memory: after the first failure, and
 /// at most.

@@ -1,73 +1,34 @@
-//! Leaf tables: what each page of the arena is now.
-//!
-//! A leaf covers 2 MiB by 512 entries of 8 bytes, like the lowest level of a page table. A directory maps the
-//! leaves of the arena to the tables in use, so that a range of addresses that nobody touches costs four
-//! bytes for each 2 MiB, and so that moving 2 MiB of memory is moving one directory entry: folios name their
-//! place in a table, not their address, and each table knows the leaf that it serves.
-//!
-//! Tables live in one array, sized for the whole arena when the core is built. It comes zeroed from the
-//! allocator, which for arrays of this size means address space that the kernel backs on first touch; zero is
-//! the empty entry. Giving a page an entry therefore never allocates, and a table that has become empty is the
-//! next one to be used again.
-//!
-//! What left memory leaves its *shadow* behind: the bits of an entry that its kind has no use for
-//! ([`workingset`](crate::workingset) says what they mean). A page in the store, and one that was given up as zeros,
-//! have an entry anyway, and its shadow costs nothing. A page whose contents were dropped has nothing but a shadow: its
-//! entry reads as empty. A table that holds nothing else is memory spent on the past; it waits on a list of its lruvec,
-//! oldest first, to be dropped when there are too many (`past`). Who is on these lists follows from the counts of each
-//! table alone, and every change of an entry goes through `LeafTable::change_part`, so that every path keeps them
-//! right.
+//! The table of entries itself.
 
-mod packing;
-mod past;
-
-pub use packing::Entry;
-
+use super::packing::{EMPTY, Entry, KIND_MASK, Packing, SHADOW, ZERO};
+use super::past::{Past, PastList};
 use crate::addr::{LEAF_PAGES, PAGE_SHIFT, PageCount, PageIndex, PageRange};
-use crate::swap::SlotId;
-use packing::{EMPTY, KIND_MASK, Packing, SHADOW, ZERO};
-use past::{Past, PastList};
+use crate::ids::{Place, SlotId};
 use std::ops::Range;
 
 /// Bytes of a directory (of 256 GiB) that is taken for touched as a whole.
 const SHORT_DIRECTORY: u64 = 512 << 10;
 
 /// No table: tables are numbered from one.
-const NO_TABLE: u32 = 0;
-
-/// Where an entry is: table number less one times 512, and the index in it. It moves with its table.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place(u32);
-
-impl Place {
-    /// The number of the place: no other entry has it at the same time.
-    pub(crate) fn number(self) -> u32 {
-        self.0
-    }
-
-    /// The place `pages` further on, in the same table.
-    pub(crate) fn plus(self, pages: u32) -> Self {
-        Self(self.0 + pages)
-    }
-}
+pub(super) const NO_TABLE: u32 = 0;
 
 /// The directory and the tables.
 #[derive(Debug)]
 pub(crate) struct LeafTable {
-    packing: Packing,
+    pub(super) packing: Packing,
     /// Table number plus one for each leaf of the arena; [`NO_TABLE`] where it has none.
-    directory: Vec<u32>,
-    entries: Vec<u64>,
+    pub(super) directory: Vec<u32>,
+    pub(super) entries: Vec<u64>,
     /// Entries of each table that are not empty, shadows included.
-    used: Vec<u16>,
-    past: Vec<Past>,
-    past_lists: Vec<PastList>,
+    pub(super) used: Vec<u16>,
+    pub(super) past: Vec<Past>,
+    pub(super) past_lists: Vec<PastList>,
     /// The leaf that each table serves.
-    serves: Vec<u32>,
+    pub(super) serves: Vec<u32>,
     /// Tables that were used before and are empty now.
-    free: Vec<u32>,
+    pub(super) free: Vec<u32>,
     /// Tables from here on were never used.
-    fresh: u32,
+    pub(super) fresh: u32,
 }
 
 impl LeafTable {
@@ -110,7 +71,7 @@ impl LeafTable {
         self.packing.shadow(self.bits(page))
     }
 
-    fn bits(&self, page: PageIndex) -> u64 {
+    pub(super) fn bits(&self, page: PageIndex) -> u64 {
         match self.directory[page.leaf() as usize] {
             NO_TABLE => EMPTY,
             table => self.entries[Self::place(table, page)],
@@ -169,7 +130,7 @@ impl LeafTable {
     }
 
     /// The entries of a part of a leaf, if that has a table.
-    fn part(&self, part: PageRange) -> Option<&[u64]> {
+    pub(super) fn part(&self, part: PageRange) -> Option<&[u64]> {
         debug_assert!(is_in_one_leaf(part), "{part} is in several leaves");
         let table = self.directory[part.start.leaf() as usize];
         (table != NO_TABLE).then(|| &self.entries[Self::places(table, part)])
@@ -177,7 +138,7 @@ impl LeafTable {
 
     /// Changes the entries of `range`: what each becomes is said by its number in the range's part of a leaf and what
     /// it was. Who is counted, and which table is on which list, is looked at once a leaf.
-    fn change(&mut self, range: PageRange, to: impl Fn(u32, u64) -> u64) {
+    pub(super) fn change(&mut self, range: PageRange, to: impl Fn(u32, u64) -> u64) {
         let mut rest = range;
         while !rest.is_empty() {
             let in_leaf = LEAF_PAGES - rest.start.0 % LEAF_PAGES;
@@ -188,7 +149,7 @@ impl LeafTable {
         }
     }
 
-    fn change_part(&mut self, part: PageRange, to: impl Fn(u32, u64) -> u64) {
+    pub(super) fn change_part(&mut self, part: PageRange, to: impl Fn(u32, u64) -> u64) {
         let leaf = part.start.leaf() as usize;
         let table = match self.directory[leaf] {
             NO_TABLE if (0..part.len.0).all(|n| to(n, EMPTY) == EMPTY) => return,
@@ -222,7 +183,7 @@ impl LeafTable {
     }
 
     /// The table of a leaf, which holds nothing, may serve another one.
-    fn give_table_back(&mut self, leaf: usize) {
+    pub(super) fn give_table_back(&mut self, leaf: usize) {
         let table = std::mem::replace(&mut self.directory[leaf], NO_TABLE);
         self.free.push(table);
     }
@@ -277,7 +238,7 @@ impl LeafTable {
 
     /// What is touched of the directory. A short one is taken for touched; that of a whole program's addresses is
     /// megabytes, of which each table in use touches a page at most.
-    fn directory_bytes(&self) -> u64 {
+    pub(super) fn directory_bytes(&self) -> u64 {
         let all = self.directory.len() as u64 * 4;
         all.min((u64::from(self.fresh) << PAGE_SHIFT).max(SHORT_DIRECTORY))
     }
@@ -291,7 +252,7 @@ impl LeafTable {
         self.directory.iter().enumerate().filter_map(in_use)
     }
 
-    fn take_table(&mut self, leaf: usize) -> u32 {
+    pub(super) fn take_table(&mut self, leaf: usize) -> u32 {
         let table = self.free.pop().unwrap_or_else(|| {
             self.past.push(Past::default());
             self.fresh += 1;
@@ -305,16 +266,16 @@ impl LeafTable {
         table
     }
 
-    fn of_table(table: u32) -> Range<usize> {
+    pub(super) fn of_table(table: u32) -> Range<usize> {
         let first = (table - 1) as usize * LEAF_PAGES as usize;
         first..first + LEAF_PAGES as usize
     }
 
-    fn place(table: u32, page: PageIndex) -> usize {
+    pub(super) fn place(table: u32, page: PageIndex) -> usize {
         Self::of_table(table).start + (page.0 % LEAF_PAGES) as usize
     }
 
-    fn places(table: u32, part: PageRange) -> Range<usize> {
+    pub(super) fn places(table: u32, part: PageRange) -> Range<usize> {
         let first = Self::place(table, part.start);
         first..first + part.len.0 as usize
     }
@@ -328,12 +289,12 @@ struct Change {
 }
 
 impl Change {
-    fn note(&mut self, before: bool, after: bool) {
+    pub(super) fn note(&mut self, before: bool, after: bool) {
         self.fewer += u16::from(before);
         self.more += u16::from(after);
     }
 
-    fn apply(&self, count: u16) -> u16 {
+    pub(super) fn apply(&self, count: u16) -> u16 {
         count - self.fewer + self.more
     }
 }
@@ -346,7 +307,7 @@ fn is_in_one_leaf(range: PageRange) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::folio::FolioId;
+    use crate::ids::FolioId;
     use proptest::prelude::*;
     use std::collections::HashMap;
 

@@ -12,8 +12,8 @@
 //! The lists of each name come in two [parts](PARTS): folios that are *watched*, a sample, are taken out earlier than
 //! others. Their ages still say who is older than whom, whatever list they are on.
 //!
-//! [`workingset`]: crate::workingset
-//! [`balance`]: crate::balance
+//! [`workingset`]: crate::policy::workingset
+//! [`balance`]: crate::policy::balance
 //!
 //! And they come by [kind](crate::Kind): those of anonymous pages, and those of pages of files. How much is looked at
 //! of each: [`balance`].
@@ -22,11 +22,11 @@
 //! is one index away, and whatever lists a folio need not know of groups. Reclaim works inside of one lruvec at a time
 //! ([`shrink_lruvec`](crate::machine::Core::shrink_lruvec)); which one, and how much of it, is said by the groups.
 
-use crate::balance::Balance;
-use crate::folio::{Folio, FolioId, Folios, ListName};
-use crate::group::{GroupId, NodeId};
+use crate::ids::{ANON, FILE, FolioId, GroupId, KINDS, ListName, NodeId, VecId};
 use crate::limits::MAX_GROUP_DEPTH;
-use crate::workingset::Workingset;
+use crate::policy::balance::Balance;
+use crate::policy::workingset::Workingset;
+use crate::tables::folio::{Folio, Folios};
 
 const END: u32 = u32::MAX;
 
@@ -159,13 +159,6 @@ impl List {
         self.folios += 1;
     }
 }
-
-/// Kinds that have lists of their own: what is not in memory is in the store, or in a file.
-pub(crate) const KINDS: usize = 2;
-/// Anonymous pages.
-pub(crate) const ANON: usize = 0;
-/// Pages of files.
-pub(crate) const FILE: usize = 1;
 
 /// Which kind's lists a folio is on.
 pub(crate) fn kind_of(folio: &Folio) -> usize {
@@ -360,10 +353,6 @@ impl Lruvec {
         both.max_by_key(|&id| self.workingset.since(folios.get(id).age))
     }
 }
-
-/// The number of a lruvec.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub(crate) struct VecId(u32);
 
 /// All lruvecs: for each group one a node.
 #[derive(Debug)]
@@ -571,8 +560,8 @@ fn place_of(folio: &Folio, name: ListName) -> (usize, u8) {
 mod tests {
     use super::*;
     use crate::addr::{Order, PageCount, PageIndex};
-    use crate::folio::State;
-    use crate::leaf::LeafTable;
+    use crate::tables::folio::State;
+    use crate::tables::leaf::LeafTable;
     use proptest::prelude::*;
     use std::collections::VecDeque;
 

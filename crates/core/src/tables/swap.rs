@@ -13,10 +13,7 @@
 //! available again. Without that, a release still on its way could destroy what was just saved under the same number.
 
 use crate::addr::Order;
-
-/// The number of a swap slot: the name under which the store keeps a folio's bytes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct SlotId(pub u32);
+use crate::ids::SlotId;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SlotState {

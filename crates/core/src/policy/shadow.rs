@@ -24,9 +24,9 @@
 //! use while its page could have been held, so more of them than there are pages rarely tell anything; a table with one
 //! entry in two has `n` shadows for `n` pages. The oldest are dropped first (`workingset_nodereclaim`).
 
-use crate::folio::Folio;
-use crate::group::NodeId;
+use crate::ids::NodeId;
 use crate::limits::{MAX_GROUP_DEPTH, MAX_NODES, SHADOW_BITS_LEAST};
+use crate::tables::folio::Folio;
 use std::fmt;
 
 /// How the bits of a shadow are shared out. Printed as `timestamp_bits=… max_order=… bucket_order=…`.
@@ -127,7 +127,7 @@ impl ShadowLayout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::folio::folio_of_age;
+    use crate::tables::folio::folio_of_age;
 
     #[test]
     fn the_layout_says_how_bits_are_shared_out() {

@@ -63,10 +63,11 @@
 //! [`Config::refault_cost`]: crate::Config::refault_cost
 //! [`Config::limbo_share`]: crate::Config::limbo_share
 
-use crate::duel::Misses;
-use crate::folio::Folio;
+use crate::ids::Rule;
 use crate::limits::{LIMBO_MOST, RESCUES_LEAST, RESCUES_MOST};
-use crate::workingset::{Rule, watched_bits};
+use crate::policy::duel::Misses;
+use crate::policy::sample::watched_bits;
+use crate::tables::folio::Folio;
 
 /// A sixteenth of a take-out, or of a rescue: what costs and credits are counted in.
 pub(crate) const SIXTEENTH: u32 = 16;
@@ -230,7 +231,7 @@ fn watched_pace(cost: u32) -> u32 {
 mod tests {
     use super::*;
     use crate::addr::LEAF_PAGES;
-    use crate::folio::folio_of_age;
+    use crate::tables::folio::folio_of_age;
 
     /// Random use: who was rescued is rescued again as often as others are, and limbo becomes short.
     #[test]

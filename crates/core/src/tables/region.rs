@@ -8,27 +8,8 @@
 //! that all say the same.
 
 use crate::addr::{LEAF_PAGES, PageCount, PageIndex, PageRange};
-use crate::group::{GroupId, NodeId};
-use crate::order::{Habit, OrderPolicy};
-
-/// The name of a region. A name is not given to another region while 4,096 later ones use its place.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct RegionId(pub u32);
-
-/// What the pages of a region are while they are not in memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Kind {
-    /// Zeros, or a slot's of the store.
-    #[default]
-    Anonymous,
-    /// A file's: each page has its place there. It is read when it is touched, and written back there when it is not
-    /// what the file holds; it never has a slot. What is discarded was not written back, and reads as the file holds
-    /// it.
-    File,
-    /// The same, mapped straight from the memory that holds the file (DAX-like): there is nothing to read, so what
-    /// leaves is not remembered and costs nothing when it comes back.
-    Direct,
-}
+use crate::ids::{GroupId, Kind, NodeId, RegionId};
+use crate::policy::order::{Habit, OrderPolicy};
 
 const PLACE_BITS: u32 = 20;
 /// So that what belongs to nobody takes no memory, seats are numbered from one in the table of leaves.

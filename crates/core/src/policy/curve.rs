@@ -47,10 +47,10 @@
 //! it nearly holds all that is used, because there few faults tell what is in use. There it keeps less than this
 //! promises.
 
-use crate::duel::{Duel, is_sampled, sample_bits};
+use crate::ids::Rule;
 use crate::limits::{CURVE_FOLIOS, WATCHED_LEAST};
-use crate::sample::Part;
-use crate::workingset::Rule;
+use crate::policy::duel::Duel;
+use crate::policy::sample::{Part, is_sampled, sample_bits};
 
 /// By how much memory is imagined to be larger, in quarters of what it is: nothing first.
 pub const MORE: [u32; SIZES] = [0, 1, 2, 4, 8];
@@ -238,7 +238,7 @@ pub fn avoided(counts: &[u64; SIZES], limit: u64, more: u64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::duel::hash;
+    use crate::policy::sample::hash;
 
     fn used(
         curve: &mut Curve,

@@ -1,27 +1,9 @@
 //! What left memory: shadows, and the tables that hold nothing else.
 
-use super::{LeafTable, NO_TABLE, packing::EMPTY};
+use super::packing::EMPTY;
+use super::table::{LeafTable, NO_TABLE};
 use crate::addr::{LEAF_PAGES, PageRange};
 use std::ops::Range;
-
-/// A table's place among those of its lruvec that hold shadows only.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Past {
-    /// Entries that are nothing but a shadow.
-    pub(super) shadows: u16,
-    /// Whose list it is on, or would be.
-    owner: u16,
-    younger: u32,
-    older: u32,
-}
-
-/// Tables that hold shadows only.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct PastList {
-    youngest: u32,
-    oldest: u32,
-    len: u32,
-}
 
 impl LeafTable {
     /// Leaves a shadow at pages that are not in memory, of one leaf. `owner` is the lruvec that is charged with it.

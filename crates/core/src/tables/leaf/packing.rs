@@ -1,8 +1,7 @@
 //! An entry in 64 bits.
 
 use crate::addr::MAX_ORDER;
-use crate::folio::FolioId;
-use crate::swap::SlotId;
+use crate::ids::{FolioId, SlotId};
 
 /// What a page is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

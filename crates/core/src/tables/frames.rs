@@ -13,13 +13,13 @@
 //! given back for new pages.
 //!
 //! Which of several places is used is chosen so that neighbours can be moved by one system call
-//! ([`places`](crate::places)). Holes, spare and draining places are three sets of bits, and what is in none of them is
-//! busy: a place costs 3½ bits, so that there can be more of them than there is memory.
+//! ([`places`](crate::tables::places)). Holes, spare and draining places are three sets of bits, and what is in none of
+//! them is busy: a place costs 3½ bits, so that there can be more of them than there is memory.
 
 use crate::addr::{Frame, Order, PageIndex};
 use crate::config::PoolLayout;
-use crate::group::NodeId;
-use crate::places::{Bits, End, Places, block_of};
+use crate::ids::NodeId;
+use crate::tables::places::{Bits, End, Places, block_of};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {

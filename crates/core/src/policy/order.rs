@@ -39,7 +39,7 @@
 
 use crate::addr::{LEAF_PAGES, Order, PageIndex, PageRange};
 use crate::limits::PASSING_RUN;
-use crate::sparse::{Sparse, Word};
+use crate::tables::sparse::{Sparse, Word};
 use std::fmt;
 use std::str::FromStr;
 

@@ -20,8 +20,9 @@
 //!
 //! What is compared with what, and what follows: `workingset.rs`.
 
+use crate::ids::Rule;
 use crate::limits::{WATCHED_FOLIOS, WATCHED_MOST};
-use crate::workingset::Rule;
+use crate::policy::sample::hash;
 use std::collections::VecDeque;
 
 const NONE: u16 = u16::MAX;
@@ -498,24 +499,6 @@ impl Duel {
         let free = std::mem::replace(&mut self.free, seat);
         self.at_mut(seat).next = free;
     }
-}
-
-/// A number with all bits of `key` in its upper ones.
-pub(crate) fn hash(key: u32) -> u32 {
-    let mut hash = key.wrapping_mul(0x9E37_79B1);
-    hash ^= hash >> 15;
-    hash = hash.wrapping_mul(0x85EB_CA6B);
-    hash ^ hash >> 13
-}
-
-/// One folio in two to the power of this is sampled, so that of a memory of `limit` pages no more than `want` are.
-pub(crate) fn sample_bits(limit: u32, want: u32) -> u32 {
-    limit.max(1).div_ceil(want).next_power_of_two().ilog2()
-}
-
-/// Whether a folio with this `key` is in such a sample. Who is in a smaller one is in the larger ones.
-pub(crate) fn is_sampled(key: u32, bits: u32) -> bool {
-    bits == 0 || hash(key) >> (32 - bits) == 0
 }
 
 #[cfg(test)]

@@ -35,22 +35,10 @@
 //! when they are listed; until then the number stays in use.
 
 use crate::addr::PageCount;
+use crate::ids::GroupId;
 use crate::limits::{MAX_GROUP_DEPTH, MAX_GROUPS, MIN_GROUP_MAX};
 use crate::stats::VmStat;
 use std::collections::VecDeque;
-
-/// The number of a group. Numbers are used again, the longest unused first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct GroupId(pub u16);
-
-impl GroupId {
-    /// The group that all others lie below.
-    pub const ROOT: Self = Self(0);
-}
-
-/// The number of a memory node (NUMA).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct NodeId(pub u8);
 
 /// How much memory a group, with all below it, may have. In pages; a mark of [`GroupLimits::NONE`] is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -632,4 +620,15 @@ mod tests {
             |l| (l.min, l.high, l.max) = (PageCount(0), PageCount(8), PageCount(8))
         ));
     }
+}
+
+/// What reclaim leaves alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Spared {
+    /// What is below a low, or a min.
+    Low,
+    /// What is below a min.
+    Min,
+    /// Nothing.
+    Nothing,
 }

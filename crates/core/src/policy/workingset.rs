@@ -91,7 +91,7 @@
 //! see `drop_behind.rs`.
 //!
 //! # When memory fills
-//! What came while nothing left was never looked at, and may leave by either end: see `unproven.rs`.
+//! What came while nothing left was never looked at, and may leave by either end: see `first_fill.rs`.
 //!
 //! # How long limbo is
 //! As long as what its rescues tell is worth them, between a least length and nine tenths of memory, and never dearer
@@ -101,13 +101,14 @@
 //! Who leaves memory leaves its age, its list, node and group in the spare bits of its entry; how they are packed, and
 //! whose a shadow is when regions and groups have moved: `shadow.rs`.
 
-use crate::curve::Curve;
-use crate::drop_behind::Streams;
-use crate::duel::{Duel, is_sampled, sample_bits};
-use crate::limbo_share::LimboShare;
-use crate::limits::{WATCHED_FOLIOS, WATCHED_LEAST, WATCHED_MOST, WATCHED_SHARE};
-use crate::sample::Part;
-use crate::unproven::Unproven;
+use crate::ids::Rule;
+use crate::limits::WATCHED_MOST;
+use crate::policy::curve::Curve;
+use crate::policy::duel::Duel;
+use crate::policy::first_fill::Unproven;
+use crate::policy::limbo_share::LimboShare;
+use crate::policy::sample::{Part, watched_bits};
+use crate::policy::streams::Streams;
 
 /// Real misses are counted in 1/1024, and this much is allowed for each of LRU's.
 const ALLOWED: i32 = 20;
@@ -129,15 +130,6 @@ const OFF_NOW: u64 = 16;
 const OFF_PART: u32 = 4;
 /// … or by so many: fewer are chance where folios are large and few.
 const OFF_FEW: u32 = 16;
-
-/// Which list gives the next victim.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Rule {
-    /// The one whose oldest folio is older.
-    Recency,
-    /// The inactive one.
-    Reuse,
-}
 
 /// What one lruvec knows and wants.
 #[derive(Debug)]
@@ -306,22 +298,11 @@ impl Workingset {
     }
 }
 
-/// Whether a folio whose first page's entry has this number is watched, in a budget of `limit` pages.
-pub(crate) fn is_watched(key: u32, limit: u32) -> bool {
-    is_sampled(key, watched_bits(limit))
-}
-
-/// One folio in two to the power of this is watched.
-pub(crate) fn watched_bits(limit: u32) -> u32 {
-    let want = (limit / WATCHED_SHARE).clamp(WATCHED_LEAST, WATCHED_FOLIOS);
-    sample_bits(limit, want)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::folio::folio_of_age;
-    use crate::limits::LIMBO_MOST;
+    use crate::limits::{LIMBO_MOST, WATCHED_LEAST};
+    use crate::tables::folio::folio_of_age;
 
     /// Who was rescued is rescued again as often as others are, but by arrival half of the hits would be lost.
     #[test]
@@ -342,7 +323,7 @@ mod tests {
             false => 1499 - n % 1500,
         };
         assert_eq!(share(&zigzag), LIMBO_MOST);
-        assert_eq!(share(&|n| crate::duel::hash(n) % 1500), 32);
+        assert_eq!(share(&|n| crate::policy::sample::hash(n) % 1500), 32);
     }
 
     #[test]
@@ -373,7 +354,7 @@ mod tests {
         (0..limit).for_each(|n| workingset.touched_first(n % 2 == 0, limit));
         let mut run = |averaged: bool| {
             for n in 0..40_000 {
-                let room = limit / 2 - 38 + crate::duel::hash(n) % 76;
+                let room = limit / 2 - 38 + crate::policy::sample::hash(n) % 76;
                 let seats = match averaged {
                     true => workingset.seats(room, limit, limit),
                     false => room,

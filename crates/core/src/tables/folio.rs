@@ -22,15 +22,7 @@
 
 use crate::addr::{Frame, Order};
 use crate::event::{Reclaimer, SlotPart};
-use crate::fold::FoldId;
-use crate::group::{GroupId, NodeId};
-use crate::leaf::Place;
-use crate::region::Kind;
-use crate::swap::SlotId;
-
-/// The number of a folio record.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct FolioId(pub u32);
+use crate::ids::{FoldId, FolioId, GroupId, Kind, ListName, NodeId, Place, SlotId};
 
 /// Who may do what with a folio; see the [module](self).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,33 +68,6 @@ pub(crate) enum Errand {
     FreePart,
     /// `Poisoning`, and `Zapping` afterwards: it stands for poison, which is not charged as memory.
     Poison,
-}
-
-/// Which list a folio is on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ListName {
-    None,
-    Active,
-    Inactive,
-    /// In limbo, from the inactive list.
-    Limbo,
-    Unevictable,
-    LazyFree,
-    /// In limbo, from the active list.
-    LimboActive,
-}
-
-impl ListName {
-    /// In the order of their numbers.
-    pub(crate) const ALL: [Self; 7] = [
-        Self::None,
-        Self::Active,
-        Self::Inactive,
-        Self::Limbo,
-        Self::Unevictable,
-        Self::LazyFree,
-        Self::LimboActive,
-    ];
 }
 
 /// A run of a folio's pages, counted from its start.
@@ -187,7 +152,7 @@ const DIRECT: u8 = 16;
 const DIRTY: u8 = 32;
 
 impl Folio {
-    /// Which of the lists of a name it is on; see [`lru`](crate::lru).
+    /// Which of the lists of a name it is on; see [`lru`](crate::tables::lru).
     pub(crate) fn part(&self) -> u8 {
         u8::from(self.marks & WATCHED != 0)
     }
@@ -419,7 +384,7 @@ impl Folios {
 #[cfg(test)]
 pub(crate) fn folio_of_age(age: u32, active: bool) -> Folio {
     use crate::addr::{LEAF_PAGES, PageCount, PageIndex};
-    use crate::leaf::LeafTable;
+    use crate::tables::leaf::LeafTable;
 
     let mut folios = Folios::new(1);
     let mut leaves = LeafTable::new(PageCount(LEAF_PAGES), 512);

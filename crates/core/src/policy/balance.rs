@@ -4,7 +4,7 @@
 //! the store, 6 µs where that is compressed RAM; a page of a file from wherever the file is, 60 to 100 from a disk and
 //! more from far away. And the kinds are used differently: files are often read once, the heap over and over. So one
 //! list of both, ordered by age, would throw out what is dear for what is cheap. Each kind has lists of its own, on
-//! which ages decide as before ([`workingset`](crate::workingset)), and here is decided whose turn it is.
+//! which ages decide as before ([`workingset`](crate::policy::workingset)), and here is decided whose turn it is.
 //!
 //! # Derivation
 //! Let `x` pages be taken from anonymous memory in a while and `y` from files. What that costs later is
@@ -44,7 +44,7 @@
 //! but cost nothing when they come back: there is nothing to read. They leave no shadow, so they are never refaults,
 //! and they do not add to the cost of files.
 
-use crate::lru::{ANON, FILE, KINDS};
+use crate::ids::{ANON, FILE, KINDS};
 
 /// Pressures are in 1/1024 …
 const ALL: u64 = 1024;

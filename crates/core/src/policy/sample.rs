@@ -5,6 +5,8 @@
 //! among the folios that were touched for the first time. What is freed and touched again is counted again, and few
 //! such pages could make up any part, so it is bounded by an eighth more or less than what should be.
 
+use crate::limits::{WATCHED_FOLIOS, WATCHED_LEAST, WATCHED_SHARE};
+
 /// A sample's part of the folios is taken for at most so much off what it should be: one in so many.
 const OFF_MOST: u64 = 8;
 /// So many folios of the sample are taken for granted, lest the first few say what its part is.
@@ -59,4 +61,33 @@ mod tests {
         assert_eq!(part(950, 16_000), 95);
         assert_eq!([part(0, 16_000), part(16_000, 16_000)], [88, 112]);
     }
+}
+
+/// A number with all bits of `key` in its upper ones.
+pub(crate) fn hash(key: u32) -> u32 {
+    let mut hash = key.wrapping_mul(0x9E37_79B1);
+    hash ^= hash >> 15;
+    hash = hash.wrapping_mul(0x85EB_CA6B);
+    hash ^ hash >> 13
+}
+
+/// Whether a folio whose first page's entry has this number is watched, in a budget of `limit` pages.
+pub(crate) fn is_watched(key: u32, limit: u32) -> bool {
+    is_sampled(key, watched_bits(limit))
+}
+
+/// One folio in two to the power of this is watched.
+pub(crate) fn watched_bits(limit: u32) -> u32 {
+    let want = (limit / WATCHED_SHARE).clamp(WATCHED_LEAST, WATCHED_FOLIOS);
+    sample_bits(limit, want)
+}
+
+/// Whether a folio with this `key` is in such a sample. Who is in a smaller one is in the larger ones.
+pub(crate) fn is_sampled(key: u32, bits: u32) -> bool {
+    bits == 0 || hash(key) >> (32 - bits) == 0
+}
+
+/// One folio in two to the power of this is sampled, so that of a memory of `limit` pages no more than `want` are.
+pub(crate) fn sample_bits(limit: u32, want: u32) -> u32 {
+    limit.max(1).div_ceil(want).next_power_of_two().ilog2()
 }

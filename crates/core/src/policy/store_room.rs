@@ -1,0 +1,28 @@
+//! What is known of the room in the store (`ops/store_full.rs`).
+
+/// What is known of the room in the store.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct StoreRoom {
+    /// Pages that it held when it last had no room; zero if it always had.
+    pub(crate) full_at: u32,
+    /// It takes nothing for want of room.
+    pub(crate) full: bool,
+    /// Something mapped may have a slot that the sweep has not seen.
+    pub(crate) held_twice: bool,
+    /// Records that are still to be asked for their slots, from this one down.
+    pub(crate) sweep: u32,
+}
+
+impl StoreRoom {
+    /// Whether a store that holds `pages` is nearly full.
+    pub(crate) fn is_tight(self, pages: u32) -> bool {
+        self.full_at > 0 && pages > self.full_at / 4 * 3
+    }
+
+    /// It holds `pages` now. One that has taken an eighth more than it had when it refused has grown.
+    pub(crate) fn took(&mut self, pages: u32) {
+        if self.full_at > 0 && pages > self.full_at.saturating_add(self.full_at / 8) {
+            self.full_at = 0;
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The account of leaves that were put out so that a stream has them whole (`ops/clear_leaf.rs`).
+
+use crate::addr::{LEAF_PAGES, PageIndex};
+use crate::limits::LEAVING_LEAVES;
+use crate::policy::order::{Step, Way};
+use arrayvec::ArrayVec;
+
+/// Pages that a stream has brought in before a leaf is put out for it.
+pub(crate) const STREAM: u16 = LEAF_PAGES as u16 / 2;
+/// More strays of late say that the memory is in use.
+pub(crate) const STRAYS: u8 = 8;
+/// So many are remembered.
+pub(crate) const STRAYS_MOST: u8 = 64;
+/// After so many failures in a row the time to the next try grows no more.
+pub(crate) const FAILURES_MOST: u8 = 6;
+
+/// Leaves that are being put out for streams, and how that went so far.
+#[derive(Debug, Default)]
+pub(crate) struct Clearing {
+    /// Where the streams wait, and which way they go.
+    pub(crate) asked: ArrayVec<(PageIndex, Way), LEAVING_LEAVES>,
+    pub(crate) strays: u8,
+    /// In a row.
+    pub(crate) failures: u8,
+    /// Leaves that are left as they are until the next try.
+    pub(crate) pause: u8,
+}
+
+impl Clearing {
+    pub(crate) fn way(&self, page: PageIndex) -> Option<Way> {
+        let mut asked = self.asked.iter();
+        asked.find(|(at, _)| *at == page).map(|&(_, way)| way)
+    }
+
+    /// Whether one may be put out.
+    pub(crate) fn is_due(&mut self) -> bool {
+        if self.strays > STRAYS {
+            return false;
+        }
+        let paused = self.pause > 0;
+        self.pause = self.pause.saturating_sub(1);
+        !paused
+    }
+
+    /// A stream waits at `page`. Who has not come back after some others have asked is forgotten.
+    pub(crate) fn asks(&mut self, page: PageIndex, way: Way) {
+        if self.asked.is_full() {
+            self.asked.remove(0);
+        }
+        self.asked.push((page, way));
+    }
+
+    /// A fault has brought `page` in, by this `step`: its whole leaf, if `whole`. `again`: it was in memory before.
+    pub(crate) fn came_in(&mut self, page: PageIndex, step: Step, whole: bool, again: bool) {
+        if step.way == Way::Unknown {
+            self.strays = (self.strays + u8::from(again)).min(STRAYS_MOST);
+        } else if step.enters && step.run >= STREAM {
+            self.strays /= 2;
+        }
+        if self.way(page).is_none() {
+            return;
+        }
+        self.asked.retain(|(at, _)| *at != page);
+        match whole {
+            true => self.failures = 0,
+            false => {
+                self.pause = 1 << self.failures;
+                self.failures = (self.failures + 1).min(FAILURES_MOST);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::addr::Order;
+
+    const AT: PageIndex = PageIndex(7 * LEAF_PAGES);
+
+    fn step(way: Way, window: Order) -> Step {
+        let run = STREAM;
+        Step {
+            window,
+            way,
+            run,
+            enters: true,
+        }
+    }
+
+    #[test]
+    fn what_faults_again_away_from_streams_keeps_leaves_in_memory_until_they_have_gone_on() {
+        let mut clearing = Clearing::default();
+        let stray = step(Way::Unknown, Order::ZERO);
+        for _ in 0..=STRAYS {
+            assert!(clearing.is_due());
+            clearing.came_in(AT, stray, false, true);
+        }
+        assert!(!clearing.is_due());
+        // First touches say nothing of memory in use.
+        let mut new = Clearing::default();
+        (0..100).for_each(|_| new.came_in(AT, stray, false, false));
+        assert!(new.is_due());
+        (0..200).for_each(|_| clearing.came_in(AT, stray, false, true));
+        let steps = (0..10).take_while(|_| {
+            clearing.came_in(AT, step(Way::Up, Order::MAX), true, true);
+            !clearing.is_due()
+        });
+        assert_eq!(steps.count(), 2);
+    }
+
+    #[test]
+    fn failures_make_the_time_to_the_next_try_longer_and_a_success_ends_that() {
+        let mut clearing = Clearing::default();
+        let stream = step(Way::Up, Order::MAX);
+        let mut passed = Vec::new();
+        for whole in [false, false, false, true, false] {
+            passed.push((0..).take_while(|_| !clearing.is_due()).count());
+            clearing.asks(AT, Way::Up);
+            clearing.came_in(AT, stream, whole, true);
+        }
+        assert_eq!(passed, [0, 1, 2, 4, 0]);
+        for _ in 0..20 {
+            clearing.asks(AT, Way::Up);
+            clearing.came_in(AT, stream, false, true);
+        }
+        assert_eq!((0..).take_while(|_| !clearing.is_due()).count(), 64);
+    }
+
+    #[test]
+    fn who_never_comes_back_is_forgotten() {
+        let mut clearing = Clearing::default();
+        for n in 0..100 {
+            clearing.asks(PageIndex(n * LEAF_PAGES), Way::Down);
+        }
+        assert_eq!(clearing.way(PageIndex(0)), None);
+        assert_eq!(clearing.way(PageIndex(99 * LEAF_PAGES)), Some(Way::Down));
+    }
+}

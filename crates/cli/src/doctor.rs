@@ -9,8 +9,7 @@ use crate::run::env;
 use clap::Args;
 use millpond_mmu::{Capabilities, Capability, capabilities};
 use serde::Serialize;
-use std::fmt;
-use std::io;
+use std::{fmt, io};
 
 /// `millpond doctor`'s arguments.
 #[derive(Args, Debug)]

@@ -2,10 +2,9 @@
 
 use crate::size::Human;
 use serde::Serialize;
-use std::fmt;
-use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::{fmt, fs};
 
 /// The findings. A null is something that this kernel does not have or that may not be read.
 #[derive(Debug, Serialize)]

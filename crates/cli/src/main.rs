@@ -1,23 +1,8 @@
 //! `millpond`: run a program in less RAM than it touches, see what happens there and what this machine allows, and
 //! measure.
 
-mod bench;
-mod curve;
-mod doctor;
-mod figures;
-mod machine;
-mod metrics;
-mod numbers;
-mod print;
-mod record;
-mod replay;
-mod run;
-mod size;
-mod stat;
-mod top;
-mod ways;
-
 use clap::{Parser, Subcommand};
+use millpond_cli::{bench, doctor, metrics, print, record, replay, run, stat, top};
 use std::error::Error;
 use std::process::ExitCode;
 
@@ -45,12 +30,9 @@ enum Command {
     Metrics(metrics::MetricsArgs),
     /// Watch the programs that run under a budget, like top
     Top(top::TopArgs),
-    /// Measure
-    #[command(subcommand)]
-    Bench(bench::BenchCommand),
-    /// One measured process of `bench`
-    #[command(subcommand, hide = true)]
-    BenchWorker(bench::WorkerCommand),
+    /// Measure, by `millpond-bench`
+    #[command(disable_help_flag = true)]
+    Bench(bench::BenchArgs),
 }
 
 fn main() -> ExitCode {
@@ -75,10 +57,7 @@ fn main() -> ExitCode {
         Command::Stat(args) => finish(stat::stat(&args), |_| 1),
         Command::Metrics(args) => finish(metrics::metrics(&args), |_| 1),
         Command::Top(args) => finish(top::top(&args), |_| 1),
-        Command::Bench(command) => finish(bench::bench(&command), bench::BenchError::exit_code),
-        Command::BenchWorker(command) => {
-            finish(bench::work(&command), bench::BenchError::exit_code)
-        }
+        Command::Bench(args) => finish(bench::bench(&args), bench::BenchError::exit_code),
     }
 }
 

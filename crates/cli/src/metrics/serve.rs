@@ -1,6 +1,6 @@
 //! Serving metrics over HTTP: one request after the other, since answering one takes a millisecond.
 
-use super::{MetricsError, exposition};
+use crate::metrics::{MetricsError, exposition};
 use crate::print;
 use millpond_board::watch::Watch;
 use std::net::SocketAddr;

@@ -15,18 +15,17 @@
 
 mod streams;
 
-use crate::print;
-use crate::run::{self, Program, RunArgs, RunError, env::SharedBoard};
-use crate::size;
+use crate::run::env::SharedBoard;
+use crate::run::{self, Program, RunArgs, RunError};
+use crate::{print, size};
 use clap::Args;
 use millpond::space::Recording;
 use millpond_board::{TAPES, TapeError, Tapes, path_of};
 use std::ffi::OsString;
-use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 use streams::{Recorded, Streams};
 
 /// Between two looks at the tapes. A program enters a page in 10 µs or more, so that a tape is never an eighth full.

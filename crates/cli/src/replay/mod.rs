@@ -19,11 +19,10 @@ use millpond_replay::trace::Trace;
 use millpond_replay::{OpenError, open};
 use report::ReplayReport;
 use sizes::{RamSize, RamSizeError};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::{io, thread};
 
 /// `millpond replay`'s arguments.
 #[derive(Args, Debug)]

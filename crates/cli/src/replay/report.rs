@@ -12,8 +12,8 @@
 //!
 //! A miss is an access to a page that is not in memory, first touches included; ratios are of all accesses.
 
-use super::check::CurveCheck;
-use super::sizes::RamSize;
+use crate::replay::check::CurveCheck;
+use crate::replay::sizes::RamSize;
 use crate::size::Human;
 use millpond_replay::curve::{Curve, Step};
 use millpond_replay::policies::{Misses, Policy};

@@ -22,8 +22,7 @@ mod unmanaged;
 pub use signals::{die_by, without_signals};
 pub use supervise::{Outcome, cpu_time, reap};
 
-use crate::doctor;
-use crate::size;
+use crate::{doctor, size};
 use clap::{Args, ValueEnum};
 use env::{EnvError, SharedBoard};
 use millpond::{Order, OrderPolicy};

@@ -4,11 +4,11 @@
 //! several do not fall together and percentiles cannot be added: the peak is the highest, the latencies are of
 //! the process with the most faults. The JSON form carries each process too, so that nothing has to be guessed.
 
-use super::beside::Beside;
-use super::supervise::Outcome;
-use super::unmanaged::Unmanaged;
 use crate::curve;
 use crate::numbers::{Thousands, Time};
+use crate::run::beside::Beside;
+use crate::run::supervise::Outcome;
+use crate::run::unmanaged::Unmanaged;
 use crate::size::Human;
 use crate::ways::{WAYS, Way};
 use millpond::OrderPolicy;

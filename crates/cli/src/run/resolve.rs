@@ -1,11 +1,11 @@
 //! From the name of a program to the file that will run, by the rules of `execvp` and of the kernel's `#!` lines.
 //!
 //! The file has to be known before it is started, because its headers tell whether the preload library can enter it
-//! (see [`super::elf`]). So this walks `PATH` as `execvp` does, a directory that may not be searched and a file that
-//! may not be executed included, and follows `#!` lines to the program that the kernel will load in the end, at most
-//! as deep as the kernel goes.
+//! (see [`crate::run::elf`]). So this walks `PATH` as `execvp` does, a directory that may not be searched and a file
+//! that may not be executed included, and follows `#!` lines to the program that the kernel will load in the end, at
+//! most as deep as the kernel goes.
 
-use super::elf::{self, Kind, Unfit};
+use crate::run::elf::{self, Kind, Unfit};
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};

@@ -1,8 +1,8 @@
 //! Starting the program, watching it from outside, and waiting for its end.
 
-use super::deaf::{self, Deafness};
-use super::signals::{Arrived, Signals};
-use super::unmanaged::{LOOK_EVERY, Unmanaged, Watch};
+use crate::run::deaf::{self, Deafness};
+use crate::run::signals::{Arrived, Signals};
+use crate::run::unmanaged::{LOOK_EVERY, Unmanaged, Watch};
 use rustix::process::{Pid, Signal};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};

@@ -12,7 +12,7 @@
 //! A look costs a few reads for each process, and the mappings are read only until the question is answered for what
 //! the process executes. What may not be looked at (another user's) is left out.
 
-use super::env::LIBRARY;
+use crate::run::env::LIBRARY;
 use rustix::process::Pid;
 use serde::Serialize;
 use std::collections::BTreeMap;

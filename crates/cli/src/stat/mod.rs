@@ -16,9 +16,8 @@
 
 mod table;
 
-use crate::curve;
 use crate::figures::{self, Figures, Sample, is_alive, kind};
-use crate::print;
+use crate::{curve, print};
 use clap::Args;
 use millpond_board::list::{Found, list};
 use millpond_board::{BoardError, SlotSnapshot, View};

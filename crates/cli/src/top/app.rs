@@ -1,10 +1,10 @@
 //! What somebody who watches has in front of them: the list or one process, and what a key changes of it.
 
-use super::columns::Column;
-use super::keys::Action;
-use super::model::{Look, Model, RowId};
-use super::order::{Order, Selection, processes};
-use super::{detail_view, list_view};
+use crate::top::columns::Column;
+use crate::top::keys::Action;
+use crate::top::model::{Look, Model, RowId};
+use crate::top::order::{Order, Selection, processes};
+use crate::top::{detail_view, list_view};
 use ratatui::Frame;
 use std::time::Duration;
 

@@ -4,9 +4,9 @@
 //! shown in the order in which they are declared. A value that is not known is a dash, and sorts behind all others
 //! whichever way round the list is.
 
-use super::model::Row;
 use crate::numbers::Thousands;
 use crate::size::Human;
+use crate::top::model::Row;
 use millpond_board::Field;
 use std::cmp::Ordering;
 

@@ -4,12 +4,12 @@
 //! where there is room for that, and otherwise below each other; what does not fit at the bottom is cut off. So the
 //! order of the panels is that of their importance.
 
-use super::app::App;
-use super::budget::{self, Part};
-use super::list_view::footer;
-use super::model::Row;
-use super::panels;
 use crate::size::Human;
+use crate::top::app::App;
+use crate::top::budget::{self, Part};
+use crate::top::list_view::footer;
+use crate::top::model::Row;
+use crate::top::panels;
 use millpond_board::Field;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};

@@ -4,10 +4,10 @@
 //! has no room for what is around the processes, so these go last: first the title goes, then the keys, then
 //! the headings.
 
-use super::app::App;
-use super::columns::{Column, fitting};
-use super::model::Row;
-use super::order::{Line as Listed, processes};
+use crate::top::app::App;
+use crate::top::columns::{Column, fitting};
+use crate::top::model::Row;
+use crate::top::order::{Line as Listed, processes};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};

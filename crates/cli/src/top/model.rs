@@ -16,8 +16,8 @@
 //! Slots are given to others when they are released, so a row is known by its board, its slot and when that was
 //! claimed.
 
-use super::history::History;
 use crate::figures::{Figures, Sample};
+use crate::top::history::History;
 use millpond_board::{Field, SlotSnapshot};
 
 /// A process that has not written for so long is stopped, or its board is not kept up: ten writings and more are

@@ -4,8 +4,8 @@
 //! to a process and not to a place: it goes along when lines change places. When the process goes, whatever has
 //! come to its place is selected, as in a list from which one has taken something out.
 
-use super::columns::Column;
-use super::model::{Group, Model, Row, RowId};
+use crate::top::columns::Column;
+use crate::top::model::{Group, Model, Row, RowId};
 use std::cmp::Ordering;
 
 /// By what the list is sorted.

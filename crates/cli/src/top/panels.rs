@@ -4,14 +4,14 @@
 //! memory would have saved, are over everything since the process's start, because that is what it writes; each panel
 //! says which of the two.
 
-use super::app::App;
-use super::columns::count;
-use super::detail_view::Panel;
-use super::history::Series;
-use super::model::Row;
 use crate::curve;
 use crate::numbers::{Thousands, Time};
 use crate::size::Human;
+use crate::top::app::App;
+use crate::top::columns::count;
+use crate::top::detail_view::Panel;
+use crate::top::history::Series;
+use crate::top::model::Row;
 use crate::ways::WAYS;
 use millpond_board::Field;
 use ratatui::Frame;

@@ -24,7 +24,8 @@ use std::io::{self, BufWriter, Stdout, stdout};
 use std::mem::ManuallyDrop;
 use std::panic;
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The terminal is changed, or about to be.
 static TAKEN: AtomicBool = AtomicBool::new(false);

@@ -25,9 +25,12 @@ pub fn alone() -> MutexGuard<'static, ()> {
 /// shared library: as a part of the workspace, as `./test` has done already. By itself its dependencies would have
 /// other features, and be built again for 80 s.
 pub fn millpond() -> &'static Path {
-    static BUILT: OnceLock<()> = OnceLock::new();
-    let program = Path::new(env!("CARGO_BIN_EXE_millpond"));
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
+        let own = option_env!("CARGO_BIN_EXE_millpond").map(PathBuf::from);
+        let bench = option_env!("CARGO_BIN_EXE_millpond-bench").map(Path::new);
+        let program = own.or(bench.map(|bench| bench.with_file_name("millpond")));
+        let program = program.expect("these are tests of a program");
         let directory = program.parent().unwrap();
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--workspace"]);
@@ -37,8 +40,8 @@ pub fn millpond() -> &'static Path {
         }
         let built = cargo.status().unwrap();
         assert!(built.success(), "the library does not build");
-    });
-    program
+        program
+    })
 }
 
 /// Whether these tests can run here; says why not. `programs` are files and the Debian packages that they are in.

@@ -1,7 +1,7 @@
 //! What is seen: the text of the lines that matter, and that no size of terminal is too small.
 
-use super::super::keys::Action;
 use super::*;
+use crate::top::keys::Action;
 
 /// A process as it is after so many seconds: in each 1,200 major faults and three MiB from the store.
 fn busy(pid: u32, name: &str, second: u64) -> SlotSnapshot {

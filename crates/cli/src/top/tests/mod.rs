@@ -4,8 +4,8 @@ mod drawing;
 mod model;
 mod selecting;
 
-use super::app::App;
-use super::model::Look;
+use crate::top::app::App;
+use crate::top::model::Look;
 use millpond_board::{Field, Fields, SlotSnapshot, State};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;

@@ -1,9 +1,9 @@
 //! What the model makes of looks: rates, who is silent, who has ended, and how much it keeps.
 
-use super::super::columns::Column;
-use super::super::history::{KEPT_NS, Series};
-use super::super::model::{Model, Row, SILENT_NS};
 use super::*;
+use crate::top::columns::Column;
+use crate::top::history::{KEPT_NS, Series};
+use crate::top::model::{Model, Row, SILENT_NS};
 
 /// All processes of the model.
 fn rows(model: &Model) -> Vec<&Row> {

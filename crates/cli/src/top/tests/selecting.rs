@@ -1,10 +1,10 @@
 //! What is selected, sorted and open, while processes come and go.
 
-use super::super::app::Next;
-use super::super::columns::{Column, fitting};
-use super::super::keys::Action;
-use super::super::order::{Line, processes};
 use super::*;
+use crate::top::app::Next;
+use crate::top::columns::{Column, fitting};
+use crate::top::keys::Action;
+use crate::top::order::{Line, processes};
 
 /// A process with so many MiB of 100.
 fn uses(pid: u32, name: &str, mib: u64) -> SlotSnapshot {

@@ -1,0 +1,153 @@
+//! A memory cgroup of the benchmark's own, version 1 or 2.
+
+use crate::error::Skip;
+use rustix::process::{Pid, Signal};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io};
+
+/// Where memory cgroups can be made on this machine.
+#[derive(Clone, Debug)]
+pub struct Hierarchy {
+    /// 1 or 2.
+    pub version: u8,
+    root: PathBuf,
+}
+
+impl Hierarchy {
+    /// Finds the mounted hierarchy that has the memory controller.
+    ///
+    /// # Errors
+    /// When there is none, or it is not open for new groups.
+    pub fn find() -> Result<Self, Skip> {
+        let mounts = fs::read_to_string("/proc/self/mounts")
+            .map_err(|e| Skip(format!("no /proc/self/mounts: {e}")))?;
+        let mut closed = None;
+        for line in mounts.lines() {
+            let mut words = line.split(' ');
+            let (Some(_), Some(root), Some(kind), Some(options)) =
+                (words.next(), words.next(), words.next(), words.next())
+            else {
+                continue;
+            };
+            let root = PathBuf::from(root);
+            if kind == "cgroup" && options.split(',').any(|option| option == "memory") {
+                return Ok(Self { version: 1, root });
+            }
+            if kind == "cgroup2" && has_word(&root.join("cgroup.controllers"), "memory") {
+                let control = root.join("cgroup.subtree_control");
+                if has_word(&control, "memory") {
+                    return Ok(Self { version: 2, root });
+                }
+                closed = Some(format!(
+                    "memory groups are not enabled; `echo +memory > {}` does it",
+                    control.display()
+                ));
+            }
+        }
+        Err(Skip(closed.unwrap_or_else(|| {
+            "no cgroup hierarchy with the memory controller is mounted".to_owned()
+        })))
+    }
+
+    /// The path that a group called `name` will have.
+    #[must_use]
+    pub fn path_of(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// Makes the group with a limit of `bytes` on its memory and none on its swap.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn create(&self, path: &Path, bytes: u64) -> io::Result<()> {
+        fs::create_dir(path)?;
+        set_limit(path, bytes)
+    }
+
+    /// How eagerly the kernel swaps for the group at `path`: its own setting in version 1, the machine's in version 2.
+    #[must_use]
+    pub fn swappiness(&self, path: &Path) -> Option<u32> {
+        let own = path.join("memory.swappiness");
+        let file = if self.version == 1 {
+            own
+        } else {
+            "/proc/sys/vm/swappiness".into()
+        };
+        fs::read_to_string(file).ok()?.trim().parse().ok()
+    }
+}
+
+fn has_word(file: &Path, word: &str) -> bool {
+    fs::read_to_string(file).is_ok_and(|text| text.split_whitespace().any(|w| w == word))
+}
+
+/// Limits the memory of the group at `path`, of either version.
+///
+/// # Errors
+/// When the kernel refuses, as it does for less than it can reclaim at once.
+pub fn set_limit(path: &Path, bytes: u64) -> io::Result<()> {
+    let limit = ["memory.limit_in_bytes", "memory.max"]
+        .map(|name| path.join(name))
+        .into_iter()
+        .find(|file| file.exists())
+        .ok_or(io::ErrorKind::NotFound)?;
+    fs::write(limit, bytes.to_string())
+}
+
+/// The file that names the processes of the group at `path`, and takes more.
+#[must_use]
+pub fn procs(path: &Path) -> PathBuf {
+    path.join("cgroup.procs")
+}
+
+/// Moves the calling process into the group at `path`. What it touched before stays charged where it was.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn enter(path: &Path) -> io::Result<()> {
+    fs::write(procs(path), std::process::id().to_string())
+}
+
+/// Ends what a measured program has left in the group at `path`, and waits for its end.
+///
+/// # Errors
+/// When something is still there after two seconds.
+pub fn empty(path: &Path) -> io::Result<()> {
+    retry(|| {
+        // A group that is not there has nobody in it.
+        let members = fs::read_to_string(procs(path)).unwrap_or_default();
+        for pid in members.lines().filter_map(|pid| pid.parse().ok()) {
+            if let Some(pid) = Pid::from_raw(pid) {
+                let _ = rustix::process::kill_process(pid, Signal::KILL);
+            }
+        }
+        if members.is_empty() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::ResourceBusy.into())
+        }
+    })
+}
+
+/// Removes the group at `path`, if it is there. A process that has just ended may hold it for a moment.
+///
+/// # Errors
+/// When it is still in use after two seconds.
+pub fn remove(path: &Path) -> io::Result<()> {
+    retry(|| match fs::remove_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    })
+}
+
+/// Tries until it works, two seconds at most.
+pub fn retry<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 0..100 {
+        if let Ok(done) = attempt() {
+            return Ok(done);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    attempt()
+}

@@ -1,0 +1,73 @@
+//! Why there is no result, or only a part of one.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a side of the benchmark cannot run on this machine.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Skip(pub String);
+
+/// Why a measured process failed.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a benchmark gave no result.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// A side cannot run here; the benchmark goes on without it.
+    #[error(transparent)]
+    Skipped(#[from] Skip),
+    /// Another benchmark holds the lock.
+    #[error("another benchmark is running (it holds {}); wait for its end", .0.display())]
+    Busy(PathBuf),
+    /// The lock cannot be taken.
+    #[error("cannot lock {}: {error}; run the benchmark as root", .path.display())]
+    Lock {
+        /// The lock's file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// What is made cannot be written down.
+    #[error("cannot write down what the benchmark makes: {0}; see that /run has room")]
+    Record(#[source] io::Error),
+    /// Something could not be put back.
+    #[error(
+        "cannot put back swap, zram or cgroup: {0}; start the benchmark again, it tries again first"
+    )]
+    PutBack(#[source] io::Error),
+    /// The measured process cannot be started.
+    #[error("cannot start the measured process: {0}")]
+    Start(#[source] io::Error),
+    /// Somebody else killed the measured process.
+    #[error(
+        "the measured process was killed; in a memory cgroup the kernel does so, for want of memory"
+    )]
+    Killed,
+    /// The measured process failed.
+    #[error("the measured process failed: {0}")]
+    Worker(String),
+    /// The measured process itself: it cannot get its memory.
+    #[error("cannot get the memory to measure: {0}")]
+    Memory(Failure),
+    /// Traces cannot be replayed.
+    #[error("{0}")]
+    Traces(String),
+    /// A signal asked for the end.
+    #[error("ended by signal {0}")]
+    Interrupted(i32),
+    /// The result cannot be printed.
+    #[error("cannot print the result: {0}")]
+    Print(#[source] io::Error),
+}
+
+impl BenchError {
+    /// The exit status for this error.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Interrupted(signal) => 128u8.saturating_add(*signal as u8),
+            _ => 1,
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! A program that allocates much and uses next to nothing of it: 128 MiB from `malloc`, a header written, `free`.
+//!
+//! Programs that reserve by allocating do this, and it was the one benchmark that folios of several pages made slower
+//! in the kernel: each header paid for the zeroing of a whole folio. It runs under `millpond run`, with lazy purging,
+//! where the allocator keeps the header's page from one round to the next, and without, where each round faults anew;
+//! and on the C library's allocator for comparison.
+
+use crate::error::{BenchError, Failure};
+use crate::order::BenchOrder;
+use crate::part::{self, Figure};
+use crate::phases::usage;
+use crate::rounds::{Median, highest, of};
+use crate::worker::Workers;
+use crate::{rounds, under_run};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::hint::black_box;
+use std::time::Instant;
+
+/// Bytes of the header.
+const HEADER: usize = 64;
+
+/// Sizes of one measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[group(skip)]
+pub struct Sizes {
+    /// Size of the allocation
+    #[arg(id = "header-block", long = "header-block", default_value = "128M", value_parser = rounds::parse_pages, value_name = "SIZE")]
+    pub block_bytes: u64,
+    /// How often it is made
+    #[arg(id = "header-times", long = "header-times", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    pub times: u32,
+    /// The program's budget under `millpond run`
+    #[arg(id = "header-ram", long = "header-ram", default_value = "64M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
+    pub budget_bytes: u64,
+}
+
+/// One way of running the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Run {
+    /// The order of the folios; null on the C library's allocator.
+    pub order: Option<BenchOrder>,
+    /// Whether freed memory is kept until there is pressure.
+    pub lazy_purge: bool,
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let purge = if self.lazy_purge { "lazy" } else { "eager" };
+        match self.order {
+            Some(order) => f.pad(&format!("{order}, {purge} purge")),
+            None => f.pad("C library"),
+        }
+    }
+}
+
+/// What the program found.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Microseconds for an allocation, its header, and its end.
+    pub round: f64,
+    /// Page faults that the kernel counts for the process, a round.
+    pub faults: f64,
+    /// Headers that did not hold what was written.
+    pub wrong_headers: u64,
+}
+
+impl Median for Outcome {
+    fn median(rounds: &[Self]) -> Self {
+        Self {
+            round: of(rounds, |r| r.round),
+            faults: of(rounds, |r| r.faults),
+            wrong_headers: highest(rounds, |r| r.wrong_headers),
+        }
+    }
+}
+
+impl part::Outcome for Outcome {
+    const FIGURES: &'static [Figure<Self>] = &[
+        Figure::time("round", |r| r.round),
+        Figure::other("faults", |r| r.faults),
+    ];
+
+    fn wrong(&self) -> u64 {
+        self.wrong_headers
+    }
+}
+
+impl Sizes {
+    /// All ways, in the order in which a round runs them.
+    #[must_use]
+    pub fn runs(&self, order: BenchOrder, can_run: bool) -> Vec<Run> {
+        let zero = BenchOrder(millpond::Order::ZERO.into());
+        let mut runs = Vec::new();
+        for lazy_purge in [true, false] {
+            for order in [zero, order] {
+                let order = Some(order);
+                runs.extend(can_run.then_some(Run { order, lazy_purge }));
+            }
+        }
+        runs.push(Run {
+            order: None,
+            lazy_purge: false,
+        });
+        runs
+    }
+}
+
+/// Does one run in a process of its own.
+///
+/// # Errors
+/// When it cannot be started, fails, or somebody asked for the end.
+pub fn measure(workers: &Workers, run: Run, sizes: &Sizes) -> Result<Outcome, BenchError> {
+    let mut program = vec!["folio".to_owned(), "header".to_owned()];
+    program.extend(rounds::options(&[
+        ("--header-block", sizes.block_bytes),
+        ("--header-times", sizes.times.into()),
+    ]));
+    let Some(order) = run.order else {
+        return workers.measure(&program, |_, _| Ok(()));
+    };
+    let purge = if run.lazy_purge { "on" } else { "off" };
+    let order = order.to_string();
+    let options = ["--order", &order, "--lazy-purge", purge];
+    let command = under_run::command(sizes.budget_bytes, &options, &program)?;
+    workers.measure_command(command, |_, _| Ok(()))
+}
+
+/// The program.
+///
+/// # Errors
+/// When there is no such allocation.
+pub fn work(sizes: &Sizes) -> Result<Outcome, Failure> {
+    let len = usize::try_from(sizes.block_bytes)?;
+    let mut wrong_headers = 0;
+    // The first allocation sets the allocator up.
+    wrong_headers += u64::from(!allocate(len, 0)?);
+    let (started, before) = (Instant::now(), usage().minor_faults);
+    for time in 0..sizes.times {
+        wrong_headers += u64::from(!allocate(len, time)?);
+    }
+    let (micros, after) = (started.elapsed().as_secs_f64() * 1e6, usage().minor_faults);
+    let times = f64::from(sizes.times);
+    Ok(Outcome {
+        round: micros / times,
+        faults: (after - before) as f64 / times,
+        wrong_headers,
+    })
+}
+
+/// Allocates, writes the header, reads it back, frees; whether it was right.
+fn allocate(len: usize, time: u32) -> Result<bool, Failure> {
+    // SAFETY: any size may be asked for.
+    let block = unsafe { libc::malloc(black_box(len)) }.cast::<u8>();
+    if block.is_null() {
+        return Err(format!("malloc has no {len} bytes").into());
+    }
+    let stamp = (time % 255) as u8 + 1;
+    // SAFETY: the block has at least a page, of which this is the start, and nobody else knows it.
+    unsafe { block.write_bytes(stamp, HEADER) };
+    // SAFETY: as above; the bytes have been written.
+    let header = unsafe { std::slice::from_raw_parts(black_box(block), HEADER) };
+    let right = header.iter().all(|&byte| byte == stamp);
+    // SAFETY: `malloc` gave the block, and nothing refers to it any more.
+    unsafe { libc::free(block.cast()) };
+    Ok(right)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_written_and_read_back() {
+        let sizes = Sizes {
+            block_bytes: 1 << 20,
+            times: 300,
+            budget_bytes: 0,
+        };
+        let outcome = work(&sizes).unwrap();
+        assert_eq!(outcome.wrong_headers, 0);
+        assert!(outcome.round > 0.0);
+    }
+
+    #[test]
+    fn without_the_library_the_c_librarys_allocator_is_left() {
+        let sizes = Sizes {
+            block_bytes: 1 << 20,
+            times: 1,
+            budget_bytes: 0,
+        };
+        let order = "adaptive".parse().unwrap();
+        assert_eq!(sizes.runs(order, true).len(), 5);
+        let [libc] = sizes.runs(order, false)[..] else {
+            panic!("one run");
+        };
+        assert_eq!(libc.to_string(), "C library");
+    }
+}

@@ -1,0 +1,299 @@
+//! The slowest faults beside the usual one, while memory is short: a region of twice the budget, read at random.
+//!
+//! A fault that finds no memory reclaims for itself, and one that reclaims a batch pays for the faults after it. The
+//! mean does not show that; a program that answers requests does. So the 99th percentile stands beside the median, with
+//! a thread that reclaims ahead of need and without.
+//!
+//! Twice measured. By the program: the time of each access whose page was not mapped (`mincore`, asked before the clock
+//! starts), signal and kernel included. By the manager: its histograms, from the moment it hears of a fault to the
+//! moment it is resolved. Memory is filled through `populate`, which is no fault, so that they hold the random accesses
+//! alone.
+
+use crate::data::{self, PAGE};
+use crate::error::Failure;
+use crate::order::BenchOrder;
+use crate::part::{self, Figure};
+use crate::rounds::{Median, count, highest};
+use crate::{millpond_side, rounds};
+use millpond::{LatencySummary, Region};
+use serde::{Deserialize, Serialize};
+use std::hint::black_box;
+use std::time::Instant;
+use std::{fmt, io};
+
+/// Filled at once, and surely still in memory when it is.
+const CHUNK: usize = 1 << 20;
+
+/// Sizes of one measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[group(skip)]
+pub struct Sizes {
+    /// The budget; the region is twice as large
+    #[arg(id = "latency-ram", long = "latency-ram", default_value = "256M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
+    pub budget_bytes: u64,
+    /// Random accesses
+    #[arg(id = "latency-accesses", long = "latency-accesses", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..), value_name = "N")]
+    pub accesses: u32,
+}
+
+impl Sizes {
+    /// As arguments of the measured process.
+    #[must_use]
+    pub fn to_arguments(self) -> Vec<String> {
+        let numbers = [
+            ("--latency-ram", self.budget_bytes),
+            ("--latency-accesses", self.accesses.into()),
+        ];
+        rounds::options(&numbers)
+    }
+}
+
+/// One way of measuring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Run {
+    /// The order of the folios.
+    pub order: BenchOrder,
+    /// Whether a thread reclaims ahead of need.
+    pub background: bool,
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let who = if self.background {
+            "a thread reclaims"
+        } else {
+            "faults reclaim"
+        };
+        f.pad(&format!("{}, {who}", self.order))
+    }
+}
+
+/// How long faults took, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Times {
+    /// Faults.
+    pub count: u64,
+    /// Median.
+    pub p50_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// Longest.
+    pub max_ns: u64,
+}
+
+impl Times {
+    /// The 99th percentile over the median.
+    #[must_use]
+    pub fn spread(&self) -> f64 {
+        self.p99_ns as f64 / self.p50_ns as f64
+    }
+
+    fn of(mut times: Vec<u64>) -> Self {
+        times.sort_unstable();
+        let at = |percent: usize| {
+            let rank = (times.len() * percent).div_ceil(100).max(1);
+            times.get(rank - 1).copied().unwrap_or(0)
+        };
+        Self {
+            count: times.len() as u64,
+            p50_ns: at(50),
+            p99_ns: at(99),
+            max_ns: at(100),
+        }
+    }
+}
+
+impl From<LatencySummary> for Times {
+    fn from(summary: LatencySummary) -> Self {
+        let LatencySummary {
+            count,
+            p50_ns,
+            p99_ns,
+            max_ns,
+        } = summary;
+        Self {
+            count,
+            p50_ns,
+            p99_ns,
+            max_ns,
+        }
+    }
+}
+
+/// What one process measured.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// By the program: accesses whose page was not mapped.
+    pub program: Times,
+    /// By the manager: all faults.
+    pub manager: Times,
+    /// Of these, the ones that mapped again what was still in RAM,
+    pub rescue: Times,
+    /// those that read from the store,
+    pub load: Times,
+    /// and those that reclaimed before.
+    pub reclaimed: Times,
+    /// Pages that did not hold what was written.
+    pub wrong_pages: u64,
+}
+
+impl Median for Times {
+    fn median(rounds: &[Self]) -> Self {
+        Self {
+            count: count(rounds, |r| r.count),
+            p50_ns: count(rounds, |r| r.p50_ns),
+            p99_ns: count(rounds, |r| r.p99_ns),
+            max_ns: highest(rounds, |r| r.max_ns),
+        }
+    }
+}
+
+impl Median for Outcome {
+    fn median(rounds: &[Self]) -> Self {
+        let times = |field: fn(&Self) -> Times| {
+            let times: Vec<Times> = rounds.iter().map(field).collect();
+            Times::median(&times)
+        };
+        Self {
+            program: times(|r| r.program),
+            manager: times(|r| r.manager),
+            rescue: times(|r| r.rescue),
+            load: times(|r| r.load),
+            reclaimed: times(|r| r.reclaimed),
+            wrong_pages: highest(rounds, |r| r.wrong_pages),
+        }
+    }
+}
+
+impl part::Outcome for Outcome {
+    const FIGURES: &'static [Figure<Self>] = &[
+        Figure::other("p50", |r| micros(r.program.p50_ns)),
+        Figure::other("p99", |r| micros(r.program.p99_ns)),
+        Figure::other("max", |r| micros(r.program.max_ns)),
+        Figure::other("p99/p50", |r| r.program.spread()),
+        Figure::other("manager p50", |r| micros(r.manager.p50_ns)),
+        Figure::other("manager p99", |r| micros(r.manager.p99_ns)),
+    ];
+
+    fn wrong(&self) -> u64 {
+        self.wrong_pages
+    }
+}
+
+fn micros(ns: u64) -> f64 {
+    ns as f64 / 1000.0
+}
+
+/// The measured process.
+///
+/// # Errors
+/// When the manager or the region cannot be had.
+pub fn work(order: BenchOrder, background: bool, sizes: &Sizes) -> Result<Outcome, Failure> {
+    let manager = millpond_side::settings(sizes.budget_bytes)
+        .background_reclaim(background)
+        .build()?;
+    let len = usize::try_from(2 * sizes.budget_bytes)?;
+    let mut region = manager.region_with(len, order.0)?;
+    fill(&mut region)?;
+    let faults = manager.stats().faults;
+    let before = faults.load.count + faults.first_touch.count + faults.reclaimed.count;
+    if before != 0 {
+        return Err(format!("{before} faults while memory was filled").into());
+    }
+    let (times, wrong_pages) = read(region.as_slice(), sizes.accesses as usize)?;
+    let stats = manager.stats();
+    Ok(Outcome {
+        program: Times::of(times),
+        manager: stats.latency.into(),
+        rescue: stats.faults.rescue.into(),
+        load: stats.faults.load.into(),
+        reclaimed: stats.faults.reclaimed.into(),
+        wrong_pages,
+    })
+}
+
+fn fill(region: &mut Region) -> Result<(), Failure> {
+    let len = region.len();
+    for start in (0..len).step_by(CHUNK) {
+        let range = start..(start + CHUNK).min(len);
+        region.populate(range.clone())?;
+        let pages = region.as_mut_slice()[range].chunks_exact_mut(PAGE);
+        for (index, page) in (start / PAGE..).zip(pages) {
+            data::fill(page, index);
+        }
+    }
+    Ok(())
+}
+
+/// Reads a word of so many pages; the times of those that were not mapped, and how many were wrong.
+fn read(memory: &[u8], accesses: usize) -> Result<(Vec<u64>, u64), Failure> {
+    let mut times = Vec::with_capacity(accesses);
+    let mut wrong_pages = 0;
+    for index in data::random_pages(memory.len() / PAGE, 1).take(accesses) {
+        let word = &memory[(index + 1) * PAGE - 8..][..8];
+        let mapped = is_mapped(memory, index)?;
+        let started = Instant::now();
+        let right = *black_box(word) == (index as u64).to_le_bytes();
+        let took = started.elapsed();
+        wrong_pages += u64::from(!right);
+        if !mapped {
+            times.push(u64::try_from(took.as_nanos())?);
+        }
+    }
+    Ok((times, wrong_pages))
+}
+
+/// Whether a page is mapped now.
+fn is_mapped(memory: &[u8], index: usize) -> io::Result<bool> {
+    let page = &memory[index * PAGE..][..PAGE];
+    let mut seen = 0u8;
+    // SAFETY: the page is mapped address space, one byte is written for it, and its contents are not touched.
+    let answer = unsafe { libc::mincore(page.as_ptr().cast_mut().cast(), PAGE, &raw mut seen) };
+    if answer == 0 {
+        Ok(seen & 1 == 1)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::{Mapping, Pages};
+
+    #[test]
+    fn percentiles_are_of_the_sorted_times() {
+        let times = Times::of((1..=200).rev().collect());
+        assert_eq!(
+            (times.count, times.p50_ns, times.p99_ns, times.max_ns),
+            (200, 100, 198, 200)
+        );
+        assert_eq!(times.spread(), 1.98);
+        assert_eq!(Times::of(Vec::new()).count, 0);
+        assert!(!Times::default().spread().is_finite());
+    }
+
+    #[test]
+    fn what_was_touched_is_mapped_and_nothing_else() {
+        let mut mapping = Mapping::new(4 * PAGE, Pages::Small).unwrap();
+        mapping.bytes_mut()[2 * PAGE] = 1;
+        let mapped: Vec<bool> = (0..4)
+            .map(|index| is_mapped(mapping.bytes(), index).unwrap())
+            .collect();
+        assert_eq!(mapped, [false, false, true, false]);
+    }
+
+    #[test]
+    fn absent_pages_are_timed_and_wrong_ones_counted() {
+        let mut mapping = Mapping::new(64 * PAGE, Pages::Small).unwrap();
+        for (index, page) in mapping.bytes_mut().chunks_exact_mut(PAGE).enumerate() {
+            if index % 2 == 0 {
+                data::fill(page, index);
+            }
+        }
+        let (times, wrong) = read(mapping.bytes(), 1000).unwrap();
+        // Zeros, each mapped by its first access.
+        assert!((1..=32).contains(&times.len()), "{}", times.len());
+        assert!((400..600).contains(&wrong), "{wrong}");
+    }
+}

@@ -1,0 +1,218 @@
+//! Two patterns in one region at the same time: half of the threads read it in order, the other half at random.
+//!
+//! This is where one setting has to serve both: what is brought in for those who read in order pushes out what the
+//! others had, and the places that these leave in memory lie in the way of large steps.
+//!
+//! All threads run until the last has done its share, so that the patterns meet all the time, and what each costs is
+//! the time of its threads over the pages that they read. The figure is the mean of both: the cost of a page when as
+//! many are read in order as at random. Total pages over total time would flatter the side whose fast half is very
+//! fast.
+//!
+//! A page that was read has its index in its last word, which is looked at each time; afterwards every byte is
+//! compared.
+
+use crate::data::{self, PAGE};
+use crate::error::Failure;
+use crate::mapping::{Mapping, Pages};
+use crate::order::BenchOrder;
+use crate::part::{self, Figure};
+use crate::phases::{Work, usage};
+use crate::rounds::{Median, highest, of};
+use crate::{cgroup, millpond_side};
+use serde::{Deserialize, Serialize};
+use std::hint::black_box;
+use std::path::Path;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+/// Pages between two looks at whether all are done.
+const STEP: usize = 64;
+
+/// Sizes of one measurement, beside those of the swap workload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[group(skip)]
+pub struct Sizes {
+    /// Threads of the mix, half of them reading in order
+    #[arg(id = "mix-threads", long = "mix-threads", default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..=256), value_name = "N")]
+    pub threads: u16,
+}
+
+/// What one process measured: microseconds a page.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// As many pages in order as at random.
+    pub mixed: f64,
+    /// Those in order.
+    pub sequential: f64,
+    /// Those at random.
+    pub random: f64,
+    /// Pages that did not hold what was written.
+    pub wrong_pages: u64,
+    /// Highest resident set of the process as the kernel counts it, in bytes.
+    pub peak_rss_bytes: u64,
+}
+
+impl Median for Outcome {
+    fn median(rounds: &[Self]) -> Self {
+        Self {
+            mixed: of(rounds, |r| r.mixed),
+            sequential: of(rounds, |r| r.sequential),
+            random: of(rounds, |r| r.random),
+            wrong_pages: highest(rounds, |r| r.wrong_pages),
+            peak_rss_bytes: highest(rounds, |r| r.peak_rss_bytes),
+        }
+    }
+}
+
+impl part::Outcome for Outcome {
+    const FIGURES: &'static [Figure<Self>] = &[
+        Figure::time("mixed", |r| r.mixed),
+        Figure::time("sequential", |r| r.sequential),
+        Figure::time("random", |r| r.random),
+    ];
+
+    fn wrong(&self) -> u64 {
+        self.wrong_pages
+    }
+}
+
+/// Millpond's side.
+///
+/// # Errors
+/// When there is no manager or region.
+pub fn ours(order: BenchOrder, work: &Work, sizes: &Sizes) -> Result<Outcome, Failure> {
+    let manager = millpond_side::settings(work.ram).build()?;
+    let mut region = manager.region_with(work.len()?, order.0)?;
+    fill(region.as_mut_slice());
+    read(region.as_slice(), work, sizes)
+}
+
+/// The kernel's side, in the group `cgroup`.
+///
+/// # Errors
+/// When it cannot enter the group, or has no memory.
+pub fn kernels(cgroup: Option<&Path>, work: &Work, sizes: &Sizes) -> Result<Outcome, Failure> {
+    if let Some(cgroup) = cgroup {
+        cgroup::enter(cgroup)?;
+    }
+    let mut memory = Mapping::new(work.len()?, Pages::Small)?;
+    fill(memory.bytes_mut());
+    read(memory.bytes(), work, sizes)
+}
+
+fn fill(memory: &mut [u8]) {
+    for (index, page) in memory.chunks_exact_mut(PAGE).enumerate() {
+        data::fill(page, index);
+    }
+}
+
+fn read(memory: &[u8], work: &Work, sizes: &Sizes) -> Result<Outcome, Failure> {
+    let threads = usize::from(sizes.threads);
+    let pages = memory.len() / PAGE;
+    let share = (work.accesses as usize).div_ceil(threads);
+    let (start, busy) = (&Barrier::new(threads), &AtomicUsize::new(threads));
+    let done: Vec<Result<Done, Failure>> = std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads)
+            .map(|thread| {
+                scope.spawn(move || {
+                    // Those who read in order start apart from each other, and go round.
+                    let first = thread * pages / threads;
+                    let in_order = thread % 2 == 0;
+                    let mut order: Box<dyn Iterator<Item = usize>> = if in_order {
+                        Box::new((0..pages).cycle().skip(first))
+                    } else {
+                        Box::new(data::random_pages(pages, thread as u64))
+                    };
+                    start.wait();
+                    let mut done = Done {
+                        in_order,
+                        ..Done::default()
+                    };
+                    let started = Instant::now();
+                    while busy.load(Ordering::Relaxed) > 0 {
+                        for index in order.by_ref().take(STEP) {
+                            done.wrong += u64::from(!look(memory, index));
+                        }
+                        let before = done.pages;
+                        done.pages += STEP;
+                        if before < share && done.pages >= share {
+                            busy.fetch_sub(1, Ordering::Relaxed);
+                        }
+                    }
+                    done.micros = started.elapsed().as_secs_f64() * 1e6;
+                    done
+                })
+            })
+            .collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Done>| {
+            thread.join().map_err(|_| "a thread panicked".into())
+        };
+        running.into_iter().map(join).collect()
+    });
+    let done = done.into_iter().collect::<Result<Vec<Done>, Failure>>()?;
+    let cost = |in_order| {
+        let of = || done.iter().filter(|one| one.in_order == in_order);
+        of().map(|one| one.micros).sum::<f64>() / of().map(|one| one.pages).sum::<usize>() as f64
+    };
+    let (sequential, random) = (cost(true), cost(false));
+    let wrong = memory
+        .chunks_exact(PAGE)
+        .enumerate()
+        .filter(|&(index, page)| !data::matches(page, index));
+    Ok(Outcome {
+        mixed: f64::midpoint(sequential, random),
+        sequential,
+        random,
+        wrong_pages: done.iter().map(|one| one.wrong).sum::<u64>() + wrong.count() as u64,
+        peak_rss_bytes: usage().peak_rss_bytes,
+    })
+}
+
+/// What one thread did.
+#[derive(Default)]
+struct Done {
+    in_order: bool,
+    pages: usize,
+    micros: f64,
+    wrong: u64,
+}
+
+/// Reads a page; whether it is the right one.
+fn look(memory: &[u8], index: usize) -> bool {
+    let page = &memory[index * PAGE..][..PAGE];
+    black_box(data::read(page));
+    page[PAGE - 8..] == (index as u64).to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORK: Work = Work {
+        pages: 256,
+        ram: 16 << 20,
+        accesses: 1000,
+    };
+
+    #[test]
+    fn odd_and_even_numbers_of_threads_read_both_ways() {
+        for threads in [2, 5] {
+            let outcome = kernels(None, &WORK, &Sizes { threads }).unwrap();
+            assert!(outcome.sequential > 0.0 && outcome.random > 0.0);
+            assert_eq!(outcome.wrong_pages, 0);
+        }
+    }
+
+    #[test]
+    fn a_wrong_byte_is_found_whether_in_the_last_word_or_not() {
+        let sizes = Sizes { threads: 2 };
+        for at in [5, PAGE - 1] {
+            let mut memory = vec![0; 256 * PAGE];
+            fill(&mut memory);
+            memory[7 * PAGE + at] ^= 1;
+            let outcome = read(&memory, &WORK, &sizes).unwrap();
+            assert!(outcome.wrong_pages > 0, "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Whose memory a measured process touches.
+
+use crate::order::BenchOrder;
+use crate::part::Contender;
+use serde::{Serialize, Serializer};
+use std::fmt;
+use std::str::FromStr;
+
+/// A side. In arguments and in JSON an order stands for Millpond at this order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// Millpond's.
+    Ours(BenchOrder),
+    /// The kernel's, pages of 4 KiB.
+    Kernel,
+    /// The kernel's, transparent huge pages.
+    KernelHuge,
+}
+
+impl Side {
+    /// Millpond's at a fixed order, which exists.
+    #[must_use]
+    pub fn fixed(order: u8) -> Self {
+        let order = millpond::Order::new(order).expect("an order that exists");
+        Self::Ours(BenchOrder(order.into()))
+    }
+}
+
+impl Contender for Side {
+    fn is_kernel(self) -> bool {
+        !matches!(self, Self::Ours(_))
+    }
+}
+
+impl FromStr for Side {
+    type Err = millpond::BadOrderPolicy;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "kernel" => Ok(Self::Kernel),
+            "kernel_huge" => Ok(Self::KernelHuge),
+            order => order.parse().map(Self::Ours),
+        }
+    }
+}
+
+/// As in arguments.
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ours(order) => f.pad(&order.to_string()),
+            Self::Kernel => f.pad("kernel"),
+            Self::KernelHuge => f.pad("kernel_huge"),
+        }
+    }
+}
+
+impl Serialize for Side {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sides_are_read_as_they_are_written() {
+        for text in ["kernel", "kernel_huge", "0", "adaptive", "adaptive:4"] {
+            let side: Side = text.parse().unwrap();
+            assert_eq!(side.to_string(), text);
+            assert_eq!(side.is_kernel(), text.starts_with("kernel"));
+        }
+        assert!("ours".parse::<Side>().is_err());
+        assert_eq!(Side::fixed(9), "9".parse().unwrap());
+    }
+}

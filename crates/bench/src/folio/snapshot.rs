@@ -1,0 +1,210 @@
+//! An image of memory that goes its own way: a snapshot of a region beside a fork of the process, all of it resident.
+//!
+//! Two costs. Whoever takes the image is blocked while it is taken: a fork copies an entry for each page. And who
+//! writes afterwards pays for each page that both still share: the kernel copies it in the child's fault, Millpond in
+//! the source's. One page in a hundred is written, at random, each once, one word of it.
+//!
+//! As with the first touch everything is done several times in a process and the last time counts, because copies are
+//! new memory, which on a virtual machine may have to come from the host.
+//!
+//! Afterwards the written pages and some others are compared byte for byte, in the image and in what it was taken of.
+
+use crate::data::{self, PAGE};
+use crate::error::Failure;
+use crate::folio::side::Side;
+use crate::folio::touch::WARM_UPS;
+use crate::mapping::{Mapping, Pages};
+use crate::order::BenchOrder;
+use crate::part::{self, Figure};
+use crate::rounds::{Median, highest, of};
+use crate::{millpond_side, rounds};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::io::{self, Read, Write};
+use std::time::Instant;
+
+/// One in so many pages is written.
+const WRITTEN: usize = 100;
+/// One in so many of the others is compared.
+const COMPARED: usize = 61;
+/// What is written.
+const NEW: u64 = 0x5EC0_4D00_C0FF_EE00;
+
+/// Sizes of one measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[group(skip)]
+pub struct Sizes {
+    /// Memory that an image is taken of
+    #[arg(id = "snapshot-memory", long = "snapshot-memory", default_value = "1G", value_parser = rounds::parse_pages, value_name = "SIZE")]
+    pub memory_bytes: u64,
+}
+
+/// What one process measured: microseconds.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Taking the image.
+    pub blocked: f64,
+    /// Writing a page that is shared.
+    pub page: f64,
+    /// Pages of image and source that did not hold what they had to.
+    pub wrong_pages: u64,
+}
+
+impl Median for Outcome {
+    fn median(rounds: &[Self]) -> Self {
+        Self {
+            blocked: of(rounds, |r| r.blocked),
+            page: of(rounds, |r| r.page),
+            wrong_pages: highest(rounds, |r| r.wrong_pages),
+        }
+    }
+}
+
+impl part::Outcome for Outcome {
+    const FIGURES: &'static [Figure<Self>] = &[
+        Figure::time("blocked", |r| r.blocked),
+        Figure::time("page", |r| r.page),
+    ];
+
+    fn wrong(&self) -> u64 {
+        self.wrong_pages
+    }
+}
+
+/// The measured process.
+///
+/// # Errors
+/// When there is no memory, or no image of it.
+pub fn work(side: Side, sizes: &Sizes) -> Result<Outcome, Failure> {
+    let len = usize::try_from(sizes.memory_bytes)?;
+    let once = || match side {
+        Side::Ours(order) => snapshot(order, len),
+        Side::Kernel => fork(Pages::Small, len),
+        Side::KernelHuge => fork(Pages::Huge, len),
+    };
+    for _ in 0..WARM_UPS {
+        once()?;
+    }
+    once()
+}
+
+fn snapshot(order: BenchOrder, len: usize) -> Result<Outcome, Failure> {
+    // Room for the image as well, as the kernel has it.
+    let manager = millpond_side::settings(3 * len as u64 + (64 << 20)).build()?;
+    let mut source = manager.region_with(len, order.0)?;
+    fill(source.as_mut_slice());
+    let pages = written(len / PAGE);
+    let started = Instant::now();
+    let image = source.snapshot()?;
+    let blocked = started.elapsed().as_secs_f64() * 1e6;
+    let page = write(source.as_mut_slice(), &pages);
+    let wrong_pages =
+        wrong(image.as_slice(), &pages, false) + wrong(source.as_slice(), &pages, true);
+    Ok(Outcome {
+        blocked,
+        page,
+        wrong_pages,
+    })
+}
+
+fn fork(kind: Pages, len: usize) -> Result<Outcome, Failure> {
+    let mut source = Mapping::new(len, kind)?;
+    fill(source.bytes_mut());
+    let pages = written(len / PAGE);
+    let (mut told, mut tells) = io::pipe()?;
+    let started = Instant::now();
+    // SAFETY: this process has one thread, so the child finds no lock taken; it returns into no caller.
+    let child = unsafe { libc::fork() };
+    let blocked = started.elapsed().as_secs_f64() * 1e6;
+    match child {
+        -1 => return Err(io::Error::last_os_error().into()),
+        0 => {
+            let page = write(source.bytes_mut(), &pages);
+            let wrong = wrong(source.bytes(), &pages, true);
+            let mut text = [0; 16];
+            text[..8].copy_from_slice(&page.to_le_bytes());
+            text[8..].copy_from_slice(&wrong.to_le_bytes());
+            let status = i32::from(tells.write_all(&text).is_err());
+            // SAFETY: ends this process, without what the parent has registered for its own end.
+            unsafe { libc::_exit(status) }
+        }
+        _ => drop(tells),
+    }
+    let mut text = [0; 16];
+    let read = told.read_exact(&mut text);
+    let mut status = 0;
+    // SAFETY: `status` is writable, and the child is this process's own and not waited for yet.
+    if unsafe { libc::waitpid(child, &raw mut status, 0) } != child || status != 0 {
+        return Err(format!("the child failed: status {status}").into());
+    }
+    read?;
+    let (page, wrong_there) = text.split_at(8);
+    Ok(Outcome {
+        blocked,
+        page: f64::from_le_bytes(page.try_into()?),
+        wrong_pages: u64::from_le_bytes(wrong_there.try_into()?)
+            + wrong(source.bytes(), &pages, false),
+    })
+}
+
+fn fill(memory: &mut [u8]) {
+    for (index, page) in memory.chunks_exact_mut(PAGE).enumerate() {
+        data::fill(page, index);
+    }
+}
+
+/// The pages that are written, in the order in which they are.
+fn written(pages: usize) -> Vec<usize> {
+    let mut seen = BTreeSet::new();
+    let count = (pages / WRITTEN).max(1);
+    data::random_pages(pages, 1)
+        .filter(|&page| seen.insert(page))
+        .take(count)
+        .collect()
+}
+
+/// Writes a word to each of `pages`; microseconds a page.
+fn write(memory: &mut [u8], pages: &[usize]) -> f64 {
+    let started = Instant::now();
+    for &page in pages {
+        memory[page * PAGE..][..8].copy_from_slice(&NEW.to_le_bytes());
+    }
+    started.elapsed().as_secs_f64() * 1e6 / pages.len() as f64
+}
+
+/// How many of `pages` are not what they were filled with, or with the new word if it was `written` here; and of some
+/// others.
+fn wrong(memory: &[u8], pages: &[usize], written: bool) -> u64 {
+    let mut wanted = [0; PAGE];
+    let is_wrong = |&page: &usize| {
+        data::fill(&mut wanted, page);
+        if written && pages.contains(&page) {
+            wanted[..8].copy_from_slice(&NEW.to_le_bytes());
+        }
+        memory[page * PAGE..][..PAGE] != wanted
+    };
+    let others = (0..memory.len() / PAGE).step_by(COMPARED);
+    pages.iter().copied().chain(others).filter(is_wrong).count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_written_once_each_and_a_wrong_byte_is_found() {
+        let pages = written(1000);
+        assert_eq!(pages.len(), 10);
+        let mut memory = vec![0; 1000 * PAGE];
+        fill(&mut memory);
+        assert_eq!(wrong(&memory, &pages, false), 0);
+        write(&mut memory, &pages);
+        assert_eq!(wrong(&memory, &pages, true), 0);
+        assert!(wrong(&memory, &pages, false) >= 10);
+        for page in [pages[3], 2 * COMPARED] {
+            memory[page * PAGE + 4000] ^= 1;
+            assert!(wrong(&memory, &pages, true) > 0, "page {page}");
+            memory[page * PAGE + 4000] ^= 1;
+        }
+    }
+}

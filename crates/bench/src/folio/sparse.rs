@@ -1,0 +1,121 @@
+//! A program that touches one byte here and one there: what it did not ask for must not become resident.
+//!
+//! One byte each 64 KiB, upwards: the pattern that a fixed order of 4 answers with sixteen times the memory. A policy
+//! that sees a stride and takes it for a stream would do the same. What counts is the growth of the process's `Rss`,
+//! tables and all, beside that at order 0.
+
+use crate::data::PAGE;
+use crate::error::Failure;
+use crate::order::BenchOrder;
+use crate::part::{self, Figure};
+use crate::rounds::{Median, count, highest};
+use crate::{millpond_side, rounds, smaps};
+use serde::{Deserialize, Serialize};
+
+/// Sizes of one measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[group(skip)]
+pub struct Sizes {
+    /// Memory over which the touches are spread
+    #[arg(id = "sparse-memory", long = "sparse-memory", default_value = "1G", value_parser = rounds::parse_pages, value_name = "SIZE")]
+    pub memory_bytes: u64,
+    /// From one touch to the next
+    #[arg(id = "sparse-stride", long = "sparse-stride", default_value = "64K", value_parser = rounds::parse_pages, value_name = "SIZE")]
+    pub stride_bytes: u64,
+}
+
+/// What one process found.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Growth of `Rss` by all touches.
+    pub rss_bytes: u64,
+    /// What the manager reports as resident.
+    pub resident_bytes: u64,
+    /// Pages that did not hold what was written.
+    pub wrong_pages: u64,
+}
+
+impl Median for Outcome {
+    fn median(rounds: &[Self]) -> Self {
+        Self {
+            rss_bytes: count(rounds, |r| r.rss_bytes),
+            resident_bytes: count(rounds, |r| r.resident_bytes),
+            wrong_pages: highest(rounds, |r| r.wrong_pages),
+        }
+    }
+}
+
+impl part::Outcome for Outcome {
+    const FIGURES: &'static [Figure<Self>] = &[
+        Figure::other("Rss, KiB", |r| (r.rss_bytes >> 10) as f64),
+        Figure::other("resident, KiB", |r| (r.resident_bytes >> 10) as f64),
+    ];
+
+    fn wrong(&self) -> u64 {
+        self.wrong_pages
+    }
+}
+
+impl Sizes {
+    /// As arguments of the measured process.
+    #[must_use]
+    pub fn to_arguments(self) -> Vec<String> {
+        let numbers = [
+            ("--sparse-memory", self.memory_bytes),
+            ("--sparse-stride", self.stride_bytes),
+        ];
+        rounds::options(&numbers)
+    }
+}
+
+/// The measured process.
+///
+/// # Errors
+/// When the manager or the region cannot be had.
+pub fn work(order: BenchOrder, sizes: &Sizes) -> Result<Outcome, Failure> {
+    let (len, stride) = (
+        usize::try_from(sizes.memory_bytes)?,
+        usize::try_from(sizes.stride_bytes)?,
+    );
+    let manager = millpond_side::settings(2 * sizes.memory_bytes + (64 << 20)).build()?;
+    let mut region = manager.region_with(len, order.0)?;
+    let memory = region.as_mut_slice();
+    let before = smaps::resident()?;
+    for byte in memory.iter_mut().step_by(stride) {
+        *byte = 1;
+    }
+    let rss_bytes = smaps::resident()?.saturating_sub(before);
+    let resident_bytes = manager.stats().resident_bytes();
+    let wrong_pages = wrong_pages(region.as_slice(), stride);
+    Ok(Outcome {
+        rss_bytes,
+        resident_bytes,
+        wrong_pages,
+    })
+}
+
+/// Touched pages that are not zeros but for the byte that was written. Looking at those between would bring them in.
+fn wrong_pages(memory: &[u8], stride: usize) -> u64 {
+    let wrong = memory.chunks(stride).filter(|chunk| {
+        let page = &chunk[..PAGE.min(chunk.len())];
+        page[0] != 1 || page[1..].iter().any(|&byte| byte != 0)
+    });
+    wrong.count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_byte_is_found() {
+        let mut memory = vec![0; 8 * PAGE];
+        assert_eq!(wrong_pages(&memory, 2 * PAGE), 4);
+        for byte in memory.iter_mut().step_by(2 * PAGE) {
+            *byte = 1;
+        }
+        assert_eq!(wrong_pages(&memory, 2 * PAGE), 0);
+        memory[4 * PAGE + 77] = 1;
+        assert_eq!(wrong_pages(&memory, 2 * PAGE), 1);
+    }
+}

@@ -1,0 +1,305 @@
+//! Giving back much memory at once: how long the caller waits, what it costs altogether, and who else waits meanwhile.
+//!
+//! | side | what the caller does |
+//! | --- | --- |
+//! | `free_async` | unhooks the region; a worker gives its memory back |
+//! | `drop` | all of it, in pieces |
+//! | `discard` | the same, but the region stays |
+//! | `kernel` | `munmap`, in one piece |
+//!
+//! Each process does it twice, with memory and a manager of their own. The first time nobody else is there: *blocked*
+//! is until the call returns, *whole* until [`Manager::quiesce`] does, and *cpu* what all threads have spent until the
+//! frames that Millpond has kept for the next faults have gone to the kernel as well. *Cpu to the end* goes on until
+//! the manager has ended, its tables included. The second time another thread maps and touches memory
+//! ([`crate::free::watch`]): first for a moment while nothing is freed, then until all is given back, and then for as
+//! long again while this thread counts instead of freeing, since a machine has pauses of its own and more of them when
+//! it is busy.
+//!
+//! The memory was touched page by page and is mapped by pages of 4 KiB on both sides, unless the order says otherwise.
+
+use crate::clock::Clock;
+use crate::data::PAGE;
+use crate::error::Failure;
+use crate::free::side::Side;
+use crate::free::watch::{Seen, TOUCHED, Touched, Watch};
+use crate::mapping::{Mapping, Pages};
+use crate::order::BenchOrder;
+use crate::part::{self, Figure};
+use crate::rounds::{Median, count, highest, of};
+use crate::{millpond_side, rounds, smaps};
+use millpond::{FreeTuning, Manager, Region};
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+
+/// The sides of this part.
+pub const SIDES: [Side; 4] = [Side::FreeAsync, Side::Drop, Side::Discard, Side::Kernel];
+/// Beside the memory itself: tables, frames on their way, and what the other thread touches.
+const SPARE: u64 = 64 << 20;
+/// How long the other thread looks while nothing is freed.
+const IDLE: Duration = Duration::from_millis(300);
+
+/// Sizes of one measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[group(skip)]
+pub struct Sizes {
+    /// Memory that is given back
+    #[arg(id = "blocked-memory", long = "blocked-memory", default_value = "4G", value_parser = rounds::parse_pages, value_name = "SIZE")]
+    pub memory_bytes: u64,
+    /// Threads that give memory back in the background, instead of Millpond's own choice
+    #[arg(id = "free-workers", long = "free-workers", value_name = "N")]
+    pub workers: Option<u64>,
+    /// Pages from which on a free hands batches to them
+    #[arg(id = "free-batch", long = "free-batch", value_name = "PAGES")]
+    pub batch_pages: Option<u32>,
+    /// Most bytes that go to the kernel by one call
+    #[arg(id = "free-chunk", long = "free-chunk", value_parser = rounds::parse_pages, value_name = "SIZE")]
+    pub chunk_bytes: Option<u64>,
+}
+
+impl Sizes {
+    /// As arguments of the measured process.
+    #[must_use]
+    pub fn to_arguments(self) -> Vec<String> {
+        let numbers = [
+            ("--blocked-memory", Some(self.memory_bytes)),
+            ("--free-workers", self.workers),
+            ("--free-batch", self.batch_pages.map(u64::from)),
+            ("--free-chunk", self.chunk_bytes),
+        ];
+        let given: Vec<(&str, u64)> = numbers
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)))
+            .collect();
+        rounds::options(&given)
+    }
+
+    fn tuning(&self) -> Result<FreeTuning, Failure> {
+        let mut tuning = FreeTuning::default();
+        if let Some(workers) = self.workers {
+            tuning.workers = usize::try_from(workers)?;
+        }
+        if let Some(batch_pages) = self.batch_pages {
+            tuning.batch_pages = batch_pages;
+        }
+        if let Some(chunk_bytes) = self.chunk_bytes {
+            tuning.chunk_bytes = usize::try_from(chunk_bytes)?;
+        }
+        Ok(tuning)
+    }
+}
+
+/// What one process measured: microseconds.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Until the call returned.
+    pub blocked: f64,
+    /// Until all was given back.
+    pub whole: f64,
+    /// Of all threads, until the frames that were kept had gone as well.
+    pub cpu: f64,
+    /// Of all threads, until the manager had ended.
+    pub cpu_to_the_end: f64,
+    /// Resident memory of the process when all was given back, the frames that were kept for the next faults too.
+    pub rss_bytes: u64,
+    /// Another thread's longest mapping, touching and unmapping meanwhile.
+    pub longest_mmap: f64,
+    /// Its longest first touch.
+    pub longest_fault: f64,
+    /// The longest of both while nothing was freed.
+    pub longest_idle: f64,
+    /// The same while a thread of its process computed for as long as freeing took.
+    pub longest_control: f64,
+    /// How often it looked meanwhile.
+    pub looks: u64,
+    /// Pages that did not hold what they had to.
+    pub wrong_pages: u64,
+}
+
+impl Median for Outcome {
+    fn median(rounds: &[Self]) -> Self {
+        let longest = |field: fn(&Self) -> f64| rounds.iter().map(field).fold(0.0, f64::max);
+        Self {
+            blocked: of(rounds, |r| r.blocked),
+            whole: of(rounds, |r| r.whole),
+            cpu: of(rounds, |r| r.cpu),
+            cpu_to_the_end: of(rounds, |r| r.cpu_to_the_end),
+            rss_bytes: count(rounds, |r| r.rss_bytes),
+            longest_mmap: longest(|r| r.longest_mmap),
+            longest_fault: longest(|r| r.longest_fault),
+            longest_idle: longest(|r| r.longest_idle),
+            longest_control: longest(|r| r.longest_control),
+            looks: count(rounds, |r| r.looks),
+            wrong_pages: highest(rounds, |r| r.wrong_pages),
+        }
+    }
+}
+
+impl part::Outcome for Outcome {
+    const FIGURES: &'static [Figure<Self>] = &[
+        Figure::time("blocked", |r| r.blocked),
+        Figure::other("whole", |r| r.whole),
+        Figure::time("cpu", |r| r.cpu),
+        Figure::other("cpu to end", |r| r.cpu_to_the_end),
+        Figure::other("RSS left MiB", |r| (r.rss_bytes >> 20) as f64),
+        Figure::other("max mmap", |r| r.longest_mmap),
+        Figure::other("max fault", |r| r.longest_fault),
+        Figure::other("max idle", |r| r.longest_idle),
+        Figure::other("max control", |r| r.longest_control),
+    ];
+
+    fn wrong(&self) -> u64 {
+        self.wrong_pages
+    }
+}
+
+/// The measured process.
+///
+/// # Errors
+/// When there is no memory.
+pub fn work(side: Side, order: BenchOrder, sizes: &Sizes) -> Result<Outcome, Failure> {
+    let len = usize::try_from(sizes.memory_bytes)?;
+    match side {
+        Side::Kernel => kernel(len),
+        Side::FreeAsync => ours(Region::free_async, order, sizes, len),
+        Side::Discard => ours(discard, order, sizes, len),
+        _ => ours(drop, order, sizes, len),
+    }
+}
+
+fn discard(mut region: Region) {
+    let len = region.len();
+    region.discard(0..len).expect("nothing is pinned");
+}
+
+fn ours(
+    free: fn(Region),
+    order: BenchOrder,
+    sizes: &Sizes,
+    len: usize,
+) -> Result<Outcome, Failure> {
+    let tuning = sizes.tuning()?;
+    let filled = || -> Result<(Manager, Region), Failure> {
+        let manager = millpond_side::settings(len as u64 + len as u64 / 16 + SPARE)
+            .order(order.0)
+            .build()?;
+        manager.set_free_tuning(tuning);
+        let mut region = manager.region(len)?;
+        touch(region.as_mut_slice());
+        Ok((manager, region))
+    };
+    let (manager, region) = filled()?;
+    let mut outcome = Outcome::default();
+    let clock = Clock::start();
+    free(region);
+    outcome.blocked = clock.wall();
+    manager.quiesce();
+    outcome.whole = clock.wall();
+    wait_for_the_pool(&manager);
+    outcome.cpu = clock.cpu();
+    let looking = Clock::start();
+    outcome.rss_bytes = smaps::resident()?;
+    let looked = looking.cpu();
+    drop(manager);
+    outcome.cpu_to_the_end = clock.cpu() - looked;
+
+    let (manager, region) = filled()?;
+    let touched = Touched::Region(manager.region(TOUCHED)?);
+    outcome.watched(touched, || {
+        free(region);
+        manager.quiesce();
+    })
+}
+
+/// Until the frames that were kept have gone back to the kernel, as nobody asks for them: a second, or two.
+fn wait_for_the_pool(manager: &Manager) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while manager.stats().vm.nr_free_frames > 0 && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn kernel(len: usize) -> Result<Outcome, Failure> {
+    let filled = || -> Result<Mapping, Failure> {
+        let mut mapping = Mapping::new(len, Pages::Small)?;
+        touch(mapping.bytes_mut());
+        Ok(mapping)
+    };
+    let mapping = filled()?;
+    let clock = Clock::start();
+    drop(mapping);
+    let (blocked, cpu) = (clock.wall(), clock.cpu());
+    let outcome = Outcome {
+        blocked,
+        whole: blocked,
+        cpu,
+        cpu_to_the_end: cpu,
+        rss_bytes: smaps::resident()?,
+        ..Outcome::default()
+    };
+    let mapping = filled()?;
+    let touched = Touched::Mapping(Mapping::new(TOUCHED, Pages::Small)?);
+    outcome.watched(touched, || drop(mapping))
+}
+
+impl Outcome {
+    /// Adds what another thread has to wait for.
+    fn watched(mut self, touched: Touched, free: impl FnOnce()) -> Result<Self, Failure> {
+        let watch = Watch::start(touched)?;
+        std::thread::sleep(IDLE);
+        let (idle, touched) = watch.stop()?;
+        let watch = Watch::start(touched)?;
+        let started = Instant::now();
+        free();
+        let took = started.elapsed();
+        let (seen, touched) = watch.stop()?;
+        let watch = Watch::start(touched)?;
+        let started = Instant::now();
+        while started.elapsed() < took {
+            std::hint::spin_loop();
+        }
+        let (control, _touched) = watch.stop()?;
+        let longest = |seen: Seen| seen.mmap.max(seen.fault);
+        (self.longest_idle, self.longest_control) = (longest(idle), longest(control));
+        (self.longest_mmap, self.longest_fault, self.looks) = (seen.mmap, seen.fault, seen.count);
+        self.wrong_pages += [idle, seen, control]
+            .map(|seen| seen.wrong_pages)
+            .iter()
+            .sum::<u64>();
+        Ok(self)
+    }
+}
+
+/// Touches each page.
+fn touch(memory: &mut [u8]) {
+    for page in memory.chunks_exact_mut(PAGE) {
+        page[0] = 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_side_frees_what_it_has_touched() {
+        let outcome = kernel(64 << 20).unwrap();
+        assert!(outcome.blocked > 0.0 && outcome.cpu > 0.0);
+        assert!(outcome.rss_bytes < 64 << 20, "{outcome:?}");
+        assert!(outcome.looks > 0 && outcome.wrong_pages == 0);
+    }
+
+    #[test]
+    fn what_is_not_said_is_millponds_own_choice() {
+        let mut sizes = Sizes {
+            memory_bytes: 4096,
+            workers: None,
+            batch_pages: None,
+            chunk_bytes: None,
+        };
+        assert_eq!(sizes.tuning().unwrap(), FreeTuning::default());
+        assert_eq!(sizes.to_arguments(), ["--blocked-memory", "4096"]);
+        sizes.workers = Some(3);
+        assert_eq!(sizes.tuning().unwrap().workers, 3);
+        assert_eq!(sizes.to_arguments()[2..], ["--free-workers", "3"]);
+    }
+}

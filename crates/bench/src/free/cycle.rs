@@ -1,0 +1,267 @@
+//! Giving memory back and touching as much again, over and over: what a program does that frees buffers and makes new
+//! ones.
+//!
+//! | side | giving back |
+//! | --- | --- |
+//! | `discard` | `Region::discard` of all of it; the region stays |
+//! | `free_async` | `Region::free_async`, and a new region |
+//! | `kernel`, `kernel_huge` | `munmap`, and a new mapping of small or huge pages |
+//!
+//! The cycles that count follow each other without a pause, and what is still being given back when the last one ends
+//! is waited for on the clock: nothing is put off to where nobody looks. *cpu* is what all threads have spent. The
+//! first cycle is not counted. After the last every page is marked, and one more cycle must find each of them zero.
+
+use crate::clock::Clock;
+use crate::data::PAGE;
+use crate::error::Failure;
+use crate::free::side::Side;
+use crate::mapping::{Mapping, Pages};
+use crate::order::BenchOrder;
+use crate::part::{self, Figure};
+use crate::rounds::{Median, highest, of};
+use crate::{millpond_side, rounds};
+use millpond::{Manager, Region};
+use serde::{Deserialize, Serialize};
+
+/// Beside the memory itself.
+const SPARE: u64 = 64 << 20;
+
+/// Sizes of one measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[group(skip)]
+pub struct Sizes {
+    /// Memory that is given back and touched again
+    #[arg(id = "cycle-memory", long = "cycle-memory", default_value = "256M", value_parser = rounds::parse_pages, value_name = "SIZE")]
+    pub memory_bytes: u64,
+    /// Times that a process does so
+    #[arg(id = "cycle-times", long = "cycle-times", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    pub times: u32,
+}
+
+impl Sizes {
+    /// As arguments of the measured process.
+    #[must_use]
+    pub fn to_arguments(self) -> Vec<String> {
+        let numbers = [
+            ("--cycle-memory", self.memory_bytes),
+            ("--cycle-times", self.times.into()),
+        ];
+        rounds::options(&numbers)
+    }
+}
+
+/// What one process measured: microseconds a cycle.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// All of it.
+    pub cycle: f64,
+    /// Until there is memory to be touched again.
+    pub release: f64,
+    /// Touching it.
+    pub touch: f64,
+    /// Of all threads.
+    pub cpu: f64,
+    /// Pages that were not zeros but for what was written.
+    pub wrong_pages: u64,
+}
+
+impl Median for Outcome {
+    fn median(rounds: &[Self]) -> Self {
+        Self {
+            cycle: of(rounds, |r| r.cycle),
+            release: of(rounds, |r| r.release),
+            touch: of(rounds, |r| r.touch),
+            cpu: of(rounds, |r| r.cpu),
+            wrong_pages: highest(rounds, |r| r.wrong_pages),
+        }
+    }
+}
+
+impl part::Outcome for Outcome {
+    const FIGURES: &'static [Figure<Self>] = &[
+        Figure::time("cycle", |r| r.cycle),
+        Figure::other("release", |r| r.release),
+        Figure::other("touch", |r| r.touch),
+        Figure::time("cpu", |r| r.cpu),
+    ];
+
+    fn wrong(&self) -> u64 {
+        self.wrong_pages
+    }
+}
+
+/// Memory that can be given back for as much that is new.
+trait Memory {
+    fn renew(&mut self) -> Result<(), Failure>;
+    fn bytes(&mut self) -> &mut [u8];
+    /// Waits until nothing is being given back.
+    fn settle(&self) {}
+}
+
+struct Discarded(Region);
+
+impl Memory for Discarded {
+    fn renew(&mut self) -> Result<(), Failure> {
+        Ok(self.0.discard(0..self.0.len())?)
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        self.0.as_mut_slice()
+    }
+}
+
+struct Freed {
+    manager: Manager,
+    /// Always there, but for the moment between the old one and the new.
+    region: Option<Region>,
+    len: usize,
+}
+
+impl Memory for Freed {
+    fn renew(&mut self) -> Result<(), Failure> {
+        if let Some(region) = self.region.take() {
+            region.free_async();
+        }
+        self.region = Some(self.manager.region(self.len)?);
+        Ok(())
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        self.region.as_mut().map_or(&mut [], Region::as_mut_slice)
+    }
+
+    fn settle(&self) {
+        self.manager.quiesce();
+    }
+}
+
+struct Unmapped {
+    mapping: Option<Mapping>,
+    len: usize,
+    pages: Pages,
+}
+
+impl Memory for Unmapped {
+    fn renew(&mut self) -> Result<(), Failure> {
+        drop(self.mapping.take());
+        self.mapping = Some(Mapping::new(self.len, self.pages)?);
+        Ok(())
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        self.mapping.as_mut().map_or(&mut [], Mapping::bytes_mut)
+    }
+}
+
+/// The measured process.
+///
+/// # Errors
+/// When there is no memory.
+pub fn work(side: Side, order: BenchOrder, sizes: &Sizes) -> Result<Outcome, Failure> {
+    let len = usize::try_from(sizes.memory_bytes)?;
+    let manager = || {
+        // What is being given back counts until it is.
+        let ram = 3 * sizes.memory_bytes + SPARE;
+        millpond_side::settings(ram).order(order.0).build()
+    };
+    let unmapped = |pages| Unmapped {
+        mapping: None,
+        len,
+        pages,
+    };
+    match side {
+        Side::Discard => run(Discarded(manager()?.region(len)?), sizes.times),
+        Side::Kernel => run(unmapped(Pages::Small), sizes.times),
+        Side::KernelHuge => run(unmapped(Pages::Huge), sizes.times),
+        Side::FreeAsync | Side::Drop => {
+            let freed = Freed {
+                manager: manager()?,
+                region: None,
+                len,
+            };
+            run(freed, sizes.times)
+        }
+    }
+}
+
+fn run(mut memory: impl Memory, times: u32) -> Result<Outcome, Failure> {
+    let cycle = |outcome: &mut Outcome, memory: &mut dyn Memory| -> Result<(), Failure> {
+        let clock = Clock::start();
+        memory.renew()?;
+        let released = clock.wall();
+        for page in memory.bytes().chunks_exact_mut(PAGE) {
+            page[0] = 1;
+        }
+        outcome.release += released;
+        outcome.touch += clock.wall() - released;
+        Ok(())
+    };
+    // So that the first cycle that counts gives back what was touched.
+    for _ in 0..2 {
+        cycle(&mut Outcome::default(), &mut memory)?;
+    }
+    memory.settle();
+    let mut outcome = Outcome::default();
+    let clock = Clock::start();
+    for _ in 0..times {
+        cycle(&mut outcome, &mut memory)?;
+    }
+    memory.settle();
+    (outcome.cycle, outcome.cpu) = (clock.wall(), clock.cpu());
+    for page in memory.bytes().chunks_exact_mut(PAGE) {
+        page[PAGE - 1] = 0xFF;
+    }
+    cycle(&mut Outcome::default(), &mut memory)?;
+    outcome.wrong_pages = wrong_pages(memory.bytes());
+    let times = f64::from(times);
+    for figure in [
+        &mut outcome.cycle,
+        &mut outcome.release,
+        &mut outcome.touch,
+        &mut outcome.cpu,
+    ] {
+        *figure /= times;
+    }
+    Ok(outcome)
+}
+
+/// Pages that are not zeros but for their first byte, which is one.
+fn wrong_pages(memory: &[u8]) -> u64 {
+    let wrong = |page: &&[u8]| page[0] != 1 || page[1..].iter().any(|&byte| byte != 0);
+    memory.chunks_exact(PAGE).filter(wrong).count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory that forgets to forget.
+    struct Kept(Vec<u8>);
+
+    impl Memory for Kept {
+        fn renew(&mut self) -> Result<(), Failure> {
+            Ok(())
+        }
+
+        fn bytes(&mut self) -> &mut [u8] {
+            &mut self.0
+        }
+    }
+
+    #[test]
+    fn memory_that_was_not_given_back_is_found_out() {
+        let kept = run(Kept(vec![0; 16 * PAGE]), 2).unwrap();
+        assert_eq!(kept.wrong_pages, 16);
+        for pages in [Pages::Small, Pages::Huge] {
+            let unmapped = Unmapped {
+                mapping: None,
+                len: 4 << 20,
+                pages,
+            };
+            let outcome = run(unmapped, 2).unwrap();
+            assert_eq!(outcome.wrong_pages, 0);
+            assert!(outcome.cycle >= outcome.release + outcome.touch);
+            assert!(outcome.release > 0.0 && outcome.touch > 0.0);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What a program waits for that knows nothing of Millpond and gives much memory back: `mmap`, touch, `munmap`.
+//!
+//! | side | |
+//! | --- | --- |
+//! | `run` | under `millpond run`, whose `munmap` leaves the giving back to a worker |
+//! | `kernel` | the same program by itself |
+//!
+//! It calls the C library, as programs do. *Blocked* is `munmap` alone, *cycle* all three. A cycle begins when the
+//! memory of the last one has gone back: a fork waits for that. Each page must be zero when it is touched.
+
+use crate::clock::Clock;
+use crate::data::PAGE;
+use crate::error::{BenchError, Failure};
+use crate::order::BenchOrder;
+use crate::part::{self, Contender, Figure};
+use crate::rounds::{Median, highest, median, of};
+use crate::worker::Workers;
+use crate::{rounds, under_run};
+use serde::{Deserialize, Serialize};
+use std::{fmt, io};
+
+/// Sizes of one measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[group(skip)]
+pub struct Sizes {
+    /// Memory that the program maps and unmaps
+    #[arg(id = "unmap-memory", long = "unmap-memory", default_value = "512M", value_parser = rounds::parse_pages, value_name = "SIZE")]
+    pub memory_bytes: u64,
+    /// Times that it does so
+    #[arg(id = "unmap-times", long = "unmap-times", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    pub times: u32,
+}
+
+/// Who unmaps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Run {
+    /// Millpond
+    Run,
+    /// The kernel
+    Kernel,
+}
+
+impl Contender for Run {
+    fn is_kernel(self) -> bool {
+        self == Self::Kernel
+    }
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Run => "run",
+            Self::Kernel => "kernel",
+        })
+    }
+}
+
+/// What one process measured: microseconds, the middle of its cycles.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Until `munmap` returned.
+    pub blocked: f64,
+    /// Mapping, touching, unmapping.
+    pub cycle: f64,
+    /// Pages that were not zeros.
+    pub wrong_pages: u64,
+}
+
+impl Median for Outcome {
+    fn median(rounds: &[Self]) -> Self {
+        Self {
+            blocked: of(rounds, |r| r.blocked),
+            cycle: of(rounds, |r| r.cycle),
+            wrong_pages: highest(rounds, |r| r.wrong_pages),
+        }
+    }
+}
+
+impl part::Outcome for Outcome {
+    const FIGURES: &'static [Figure<Self>] = &[
+        Figure::time("blocked", |r| r.blocked),
+        Figure::other("cycle", |r| r.cycle),
+    ];
+
+    fn wrong(&self) -> u64 {
+        self.wrong_pages
+    }
+}
+
+/// Does one run in a process of its own.
+///
+/// # Errors
+/// When it cannot be started, fails, or somebody asked for the end.
+pub fn measure(
+    workers: &Workers,
+    run: Run,
+    order: BenchOrder,
+    sizes: &Sizes,
+) -> Result<Outcome, BenchError> {
+    let mut program = vec!["free".to_owned(), "unmap".to_owned()];
+    program.extend(rounds::options(&[
+        ("--unmap-memory", sizes.memory_bytes),
+        ("--unmap-times", sizes.times.into()),
+    ]));
+    if run == Run::Kernel {
+        return workers.measure(&program, |_, _| Ok(()));
+    }
+    // Room for all of it: what is measured is no reclaim.
+    let ram = sizes.memory_bytes + sizes.memory_bytes / 4 + (64 << 20);
+    let order = order.to_string();
+    let command = under_run::command(ram, &["--order", &order], &program)?;
+    workers.measure_command(command, |_, _| Ok(()))
+}
+
+/// The program.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn work(sizes: &Sizes) -> Result<Outcome, Failure> {
+    let len = usize::try_from(sizes.memory_bytes)?;
+    let (mut blocked, mut cycles, mut wrong_pages) = (Vec::new(), Vec::new(), 0);
+    // The first is not counted.
+    for time in 0..=sizes.times {
+        let clock = Clock::start();
+        let (at, wrong) = mapped_and_touched(len)?;
+        wrong_pages += wrong;
+        let unmapping = Clock::start();
+        // SAFETY: the mapping was made above, and nobody refers to it any more.
+        if unsafe { libc::munmap(at, len) } != 0 {
+            return Err(io::Error::last_os_error().into());
+        }
+        if time > 0 {
+            blocked.push(unmapping.wall());
+            cycles.push(clock.wall());
+        }
+        wait_until_it_is_gone()?;
+    }
+    Ok(Outcome {
+        blocked: median(blocked),
+        cycle: median(cycles),
+        wrong_pages,
+    })
+}
+
+/// New memory, each page of which was touched, and how many pages were not zeros before.
+fn mapped_and_touched(len: usize) -> io::Result<(*mut libc::c_void, u64)> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: the kernel chooses the address, so no memory of this process is replaced.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
+    if at == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // As on the other side, and as Millpond's memory is unless it asks.
+    // SAFETY: the range was mapped above, and the advice does not change its contents.
+    unsafe { libc::madvise(at, len, libc::MADV_NOHUGEPAGE) };
+    // SAFETY: the mapping is readable, writable and initialised (zeros), and nobody else knows it.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), len) };
+    let mut wrong = 0;
+    for page in bytes.chunks_exact_mut(PAGE) {
+        wrong += u64::from(page[0] != 0 || page[PAGE - 1] != 0);
+        (page[0], page[PAGE - 1]) = (1, 1);
+    }
+    Ok((at, wrong))
+}
+
+/// A fork waits until nothing is being given back in the background.
+fn wait_until_it_is_gone() -> io::Result<()> {
+    // SAFETY: the child ends at once, by a call that is safe in the child of a process with threads.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: as above.
+        unsafe { libc::_exit(0) };
+    }
+    // SAFETY: waits for the child that was made above; its status is not wanted.
+    match unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) } {
+        found if found == child => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cycle_is_longer_than_its_end_and_finds_zeros() {
+        let sizes = Sizes {
+            memory_bytes: 16 << 20,
+            times: 3,
+        };
+        let outcome = work(&sizes).unwrap();
+        assert!(outcome.blocked > 0.0 && outcome.cycle > outcome.blocked);
+        assert_eq!(outcome.wrong_pages, 0);
+    }
+}

@@ -1,0 +1,161 @@
+//! Another thread of the process that frees, which goes on mapping and touching memory, and what it has to wait for.
+//!
+//! It does two things in turn: maps a little memory from the kernel, touches it and unmaps it, for which the kernel's
+//! lock on the address space is needed; and touches memory that was not touched before, of the same kind as what is
+//! being freed, for which Millpond's side needs the manager. Between them it sleeps: it is to wait for the one that
+//! frees and not for a processor, and its own share of them is to be small.
+
+use crate::clock::micros;
+use crate::data::PAGE;
+use crate::error::Failure;
+use crate::mapping::{Mapping, Pages};
+use millpond::Region;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Mapped and unmapped at once.
+const SMALL: usize = 64 << 10;
+/// Touched one after the other: a folio of the usual order each.
+const STEP: usize = 64 << 10;
+/// After so much the touched memory is given back, off the clock.
+pub const TOUCHED: usize = 16 << 20;
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// Memory that the thread touches.
+pub enum Touched {
+    /// Millpond's.
+    Region(Region),
+    /// The kernel's.
+    Mapping(Mapping),
+}
+
+impl Touched {
+    fn bytes(&mut self) -> &mut [u8] {
+        match self {
+            Self::Region(region) => region.as_mut_slice(),
+            Self::Mapping(mapping) => mapping.bytes_mut(),
+        }
+    }
+
+    fn forget(&mut self) -> Result<(), Failure> {
+        match self {
+            Self::Region(region) => region.discard(0..region.len())?,
+            Self::Mapping(mapping) => *mapping = Mapping::new(mapping.len(), Pages::Small)?,
+        }
+        Ok(())
+    }
+}
+
+/// What the thread had to wait for: microseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Seen {
+    /// The longest mapping, touching and unmapping.
+    pub mmap: f64,
+    /// The longest touch.
+    pub fault: f64,
+    /// How many there were of each.
+    pub count: u64,
+    /// Pages that were not zeros when they were touched first.
+    pub wrong_pages: u64,
+}
+
+/// The thread.
+pub struct Watch {
+    stop: std::sync::Arc<AtomicBool>,
+    thread: JoinHandle<Result<(Seen, Touched), String>>,
+}
+
+impl Watch {
+    /// Starts it, and waits until it has looked once.
+    ///
+    /// # Errors
+    /// When there is no thread.
+    pub fn start(touched: Touched) -> Result<Self, Failure> {
+        let stop = std::sync::Arc::new(AtomicBool::new(false));
+        let theirs = std::sync::Arc::clone(&stop);
+        let (tells, told) = std::sync::mpsc::channel();
+        let thread = thread::Builder::new()
+            .name("watch".to_owned())
+            .spawn(move || watch(touched, &theirs, &tells).map_err(|error| error.to_string()))?;
+        // If it has failed, its end says so.
+        let _ = told.recv();
+        Ok(Self { stop, thread })
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// What it met.
+    pub fn stop(self) -> Result<(Seen, Touched), Failure> {
+        self.stop.store(true, Ordering::Relaxed);
+        let ended = self.thread.join().map_err(|_| "the thread panicked")?;
+        Ok(ended?)
+    }
+}
+
+fn watch(
+    mut touched: Touched,
+    stop: &AtomicBool,
+    tells: &std::sync::mpsc::Sender<()>,
+) -> Result<(Seen, Touched), Failure> {
+    let mut seen = Seen::default();
+    let mut at = 0;
+    while !stop.load(Ordering::Relaxed) {
+        seen.mmap = seen.mmap.max(map_and_unmap()?);
+        if at == touched.bytes().len() {
+            touched.forget()?;
+            at = 0;
+        }
+        let page = &mut touched.bytes()[at..][..PAGE];
+        let started = Instant::now();
+        page[0] = 1;
+        seen.fault = seen.fault.max(micros(started.elapsed()));
+        seen.wrong_pages += u64::from(std::mem::replace(&mut page[PAGE - 1], 1) != 0);
+        seen.count += 1;
+        at += STEP;
+        if seen.count == 1 {
+            let _ = tells.send(());
+        }
+        thread::sleep(PAUSE);
+    }
+    touched.forget()?;
+    Ok((seen, touched))
+}
+
+fn map_and_unmap() -> io::Result<f64> {
+    use rustix::mm::{MapFlags, ProtFlags};
+    let started = Instant::now();
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the kernel chooses the address; what is written and unmapped is what was mapped.
+    unsafe {
+        let flags = MapFlags::PRIVATE;
+        let at = rustix::mm::mmap_anonymous(std::ptr::null_mut(), SMALL, protection, flags)?;
+        for offset in (0..SMALL).step_by(PAGE) {
+            at.cast::<u8>().add(offset).write_volatile(1);
+        }
+        rustix::mm::munmap(at, SMALL)?;
+    }
+    Ok(micros(started.elapsed()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_looks_again_and_again_and_a_page_that_is_not_zeros_is_seen() {
+        let mapping = Mapping::new(4 * STEP, Pages::Small).unwrap();
+        let watch = Watch::start(Touched::Mapping(mapping)).unwrap();
+        thread::sleep(Duration::from_millis(100));
+        let (seen, mut touched) = watch.stop().unwrap();
+        assert!(seen.count > 8, "more than once over all of it: {seen:?}");
+        assert!(seen.mmap > 0.0 && seen.fault > 0.0);
+        assert_eq!(seen.wrong_pages, 0);
+        touched.bytes()[PAGE - 1] = 7;
+        let (seen, _) = Watch::start(touched).unwrap().stop().unwrap();
+        assert_eq!(seen.wrong_pages, 1);
+    }
+}

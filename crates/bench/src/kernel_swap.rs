@@ -1,0 +1,114 @@
+//! The kernel's side: plain anonymous memory in a memory cgroup, swapped by the kernel to zram with lz4, or to a file.
+//!
+//! The group holds the program's pages only: zram's memory belongs to no group. Millpond's side therefore runs with its
+//! store outside the budget too. Huge pages are off for the region, because the kernel swaps by 4 KiB here and a budget
+//! filled by huge pages would measure their splitting.
+
+use crate::cgroup;
+use crate::error::BenchError;
+use crate::guard::Guard;
+use crate::mapping::{Mapping, Pages};
+use crate::phases::{self, Counted, Manner, Phases, Work};
+use crate::place::{Medium, Place};
+use crate::worker::Workers;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What the kernel's side ran on.
+#[derive(Clone, Debug, Serialize)]
+pub struct Setting {
+    /// Version of the cgroup hierarchy.
+    pub cgroup_version: u8,
+    /// How eagerly the kernel swaps, 0 to 200.
+    pub swappiness: Option<u32>,
+    /// zram's compression.
+    pub compression: Option<&'static str>,
+    /// Size of the swap device.
+    pub zram_bytes: Option<u64>,
+    /// Size of the swap file.
+    pub file_bytes: Option<u64>,
+}
+
+/// The kernel's side, set up.
+pub struct KernelSwap {
+    group: PathBuf,
+    work: Work,
+    /// What it runs on.
+    pub setting: Setting,
+}
+
+impl KernelSwap {
+    /// Makes cgroup and swap device or file, written down in `guard`.
+    ///
+    /// # Errors
+    /// [`BenchError::Skipped`] with the reason when this machine cannot do it.
+    pub fn set_up(guard: &mut Guard, work: &Work, place: &Place) -> Result<Self, BenchError> {
+        let (hierarchy, group) = guard.make_group(work.ram)?;
+        // Room for every page twice, so that a full device is never what is measured.
+        let bytes = 2 * work.pages * crate::data::PAGE as u64;
+        let mut setting = Setting {
+            cgroup_version: hierarchy.version,
+            swappiness: hierarchy.swappiness(&group),
+            compression: None,
+            zram_bytes: None,
+            file_bytes: None,
+        };
+        match place.medium {
+            Medium::Zram => {
+                guard.make_zram(bytes)?;
+                (setting.compression, setting.zram_bytes) = (Some("lz4"), Some(bytes));
+            }
+            Medium::File => {
+                guard.make_swap_file(&place.directory, bytes)?;
+                setting.file_bytes = Some(bytes);
+            }
+        }
+        Ok(Self {
+            group,
+            work: *work,
+            setting,
+        })
+    }
+
+    /// The cgroup's directory.
+    #[must_use]
+    pub fn group(&self) -> &Path {
+        &self.group
+    }
+
+    /// One measurement in a fresh process.
+    ///
+    /// # Errors
+    /// When the process fails, or somebody asked for the end.
+    pub fn measure(
+        &self,
+        workers: &Workers,
+        guard: &mut Guard,
+        manner: Manner,
+    ) -> Result<Phases, BenchError> {
+        let mut arguments: Vec<OsString> = vec![
+            "kernel-swap".into(),
+            "--cgroup".into(),
+            self.group.clone().into(),
+        ];
+        arguments.extend(phases::arguments(&self.work, manner));
+        workers.measure(&arguments, |pid, start| {
+            guard.record(|made| made.worker = Some((pid, start)))
+        })
+    }
+}
+
+/// The measured process: enters the group before it touches the region.
+///
+/// # Errors
+/// When it cannot enter the group or map the region.
+pub fn work(group: &Path, work: &Work, manner: Manner) -> io::Result<Phases> {
+    cgroup::enter(group)?;
+    let mut memory = Mapping::new(work.len()?, Pages::Small)?;
+    Ok(phases::run(memory.bytes_mut(), work, manner, || Counted {
+        major_faults: phases::usage().major_faults,
+        brought_in: None,
+    }))
+}

@@ -1,0 +1,327 @@
+//! Free a chunk, write it again: what an allocator does all day, with all memory resident and nobody short of it.
+//!
+//! | pattern | one pass over all chunks |
+//! | --- | --- |
+//! | `interleaved` | free chunk i, rewrite chunk i |
+//! | `phased` | free all, then rewrite all |
+//! | `vectored` | as `phased`, freed by as few calls as the side has |
+//! | `spinning` | as `interleaved`, while another thread of the process runs on another processor, so that each change of a page's mapping interrupts it |
+//!
+//! Rewriting is one word a page: the least that a program does with memory that it got back, so the cost that is left
+//! is that of freeing and of faulting. The side that frees nothing shows how much of each figure is the rewriting
+//! itself.
+//!
+//! After each pattern every byte is looked at. A page must hold the word last written, and beside it either what it
+//! held before it was first freed or zeros, all of it.
+
+use crate::data::{self, PAGE};
+use crate::error::Failure;
+use crate::lazyfree::memory::{self, Memory, Side};
+use crate::rounds;
+use rustix::thread::CpuSet;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Sizes of one measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[group(skip)]
+pub struct Sizes {
+    /// Memory whose chunks are freed and rewritten
+    #[arg(id = "cycle-memory", long = "cycle-memory", default_value = "64M", value_parser = rounds::parse_pages, value_name = "SIZE")]
+    pub memory_bytes: u64,
+    /// Size of a chunk
+    #[arg(id = "cycle-chunk", long = "cycle-chunk", default_value = "64K", value_parser = rounds::parse_pages, value_name = "SIZE")]
+    pub chunk_bytes: u64,
+    /// Passes over the memory in each pattern
+    #[arg(id = "cycle-passes", long = "cycle-passes", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    pub passes: u32,
+}
+
+/// The measured sides, in the order in which a round runs them.
+pub const SIDES: [Side; 7] = [
+    Side::KernelKeep,
+    Side::LazyFree,
+    Side::KernelFree,
+    Side::Volatile,
+    Side::KernelDontneed,
+    Side::LazyFreeShared,
+    Side::Discard,
+];
+
+/// What one process measured: microseconds a chunk.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Cycle {
+    /// Free one, rewrite it.
+    pub interleaved: f64,
+    /// Free all, rewrite all.
+    pub phased: f64,
+    /// The freeing of `phased` alone.
+    pub phased_free: f64,
+    /// `phased` with vectored freeing; null where there is none.
+    pub vectored: Option<f64>,
+    /// `interleaved` beside a running thread; null where there is one processor.
+    pub spinning: Option<f64>,
+    /// Faults during `interleaved`, for a chunk, as whoever resolves them counts them.
+    pub faults: f64,
+    /// Ranges that came back without their contents (volatile ranges only).
+    pub purged: u64,
+    /// Pages that were neither what they may be.
+    pub wrong_pages: u64,
+    /// Why a pattern has no figure.
+    pub skipped: Vec<String>,
+}
+
+impl Sizes {
+    /// As arguments of the measured process.
+    #[must_use]
+    pub fn to_arguments(self) -> Vec<String> {
+        let numbers = [
+            ("--cycle-memory", self.memory_bytes),
+            ("--cycle-chunk", self.chunk_bytes),
+            ("--cycle-passes", self.passes.into()),
+        ];
+        rounds::options(&numbers)
+    }
+}
+
+/// The measured process.
+///
+/// # Errors
+/// When there is no memory, or a side refuses.
+pub fn work(side: Side, sizes: &Sizes) -> Result<Cycle, Failure> {
+    let mut memory = memory::open(side, sizes.memory_bytes)?;
+    measure(memory.as_mut(), sizes)
+}
+
+fn measure(memory: &mut dyn Memory, sizes: &Sizes) -> Result<Cycle, Failure> {
+    let mut work = Work::new(memory, sizes)?;
+    let mut cycle = Cycle::default();
+
+    work.interleaved()?;
+    let faults = work.memory.faults();
+    let interleaved = work.passes(Work::interleaved)?;
+    let faults = work.memory.faults() - faults;
+    cycle.interleaved = interleaved.0;
+    cycle.faults = faults as f64 / (work.ranges.len() as f64 * f64::from(work.passes));
+    cycle.wrong_pages += work.wrong_pages();
+
+    work.phased()?;
+    (cycle.phased, cycle.phased_free) = work.passes(Work::phased)?;
+    cycle.wrong_pages += work.wrong_pages();
+
+    match work.vectored() {
+        None => {}
+        Some(Err(why)) => cycle.skipped.push(format!("vectored: {why}")),
+        Some(Ok(_)) => {
+            let vectored = work.passes(|work| work.vectored().unwrap_or(Ok(Duration::ZERO)))?;
+            cycle.vectored = Some(vectored.0);
+            cycle.wrong_pages += work.wrong_pages();
+        }
+    }
+
+    match two_processors() {
+        Some((own, other)) => {
+            let spinning = beside_a_spinner(own, other, || {
+                work.interleaved()?;
+                work.passes(Work::interleaved)
+            })?;
+            cycle.spinning = Some(spinning.0);
+            cycle.wrong_pages += work.wrong_pages();
+        }
+        None => cycle
+            .skipped
+            .push("spinning: this process may use one processor only".to_owned()),
+    }
+    cycle.purged = work.memory.purged();
+    Ok(cycle)
+}
+
+struct Work<'a> {
+    memory: &'a mut dyn Memory,
+    ranges: Vec<Range<usize>>,
+    passes: u32,
+    /// What the last pass wrote, the page's index added.
+    stamp: u64,
+}
+
+impl<'a> Work<'a> {
+    fn new(memory: &'a mut dyn Memory, sizes: &Sizes) -> Result<Self, Failure> {
+        let chunk = usize::try_from(sizes.chunk_bytes)?;
+        let bytes = memory.bytes();
+        for (index, page) in bytes.chunks_exact_mut(PAGE).enumerate() {
+            data::fill(page, index);
+        }
+        let starts = (0..bytes.len()).step_by(chunk);
+        let ranges = starts
+            .map(|start| start..(start + chunk).min(bytes.len()))
+            .collect();
+        Ok(Self {
+            memory,
+            ranges,
+            passes: sizes.passes,
+            stamp: 0,
+        })
+    }
+
+    /// Runs `pass` as often as asked; microseconds a chunk of the passes, and of the part whose time they answered.
+    fn passes(
+        &mut self,
+        mut pass: impl FnMut(&mut Self) -> Result<Duration, Failure>,
+    ) -> Result<(f64, f64), Failure> {
+        let started = Instant::now();
+        let mut part = Duration::ZERO;
+        for _ in 0..self.passes {
+            part += pass(self)?;
+        }
+        let chunks = self.ranges.len() as f64 * f64::from(self.passes);
+        let each = |time: Duration| time.as_secs_f64() * 1e6 / chunks;
+        Ok((each(started.elapsed()), each(part)))
+    }
+
+    fn interleaved(&mut self) -> Result<Duration, Failure> {
+        self.stamp += 1;
+        for index in 0..self.ranges.len() {
+            let range = self.ranges[index].clone();
+            self.memory.free(range.clone())?;
+            self.rewrite(range)?;
+        }
+        Ok(Duration::ZERO)
+    }
+
+    fn phased(&mut self) -> Result<Duration, Failure> {
+        self.stamp += 1;
+        let started = Instant::now();
+        for range in &self.ranges {
+            self.memory.free(range.clone())?;
+        }
+        let freeing = started.elapsed();
+        self.rewrite_all()?;
+        Ok(freeing)
+    }
+
+    fn vectored(&mut self) -> Option<Result<Duration, Failure>> {
+        let started = Instant::now();
+        let freed = self.memory.free_vectored(&self.ranges)?;
+        let freeing = started.elapsed();
+        self.stamp += 1;
+        Some(freed.and_then(|()| self.rewrite_all()).map(|()| freeing))
+    }
+
+    fn rewrite_all(&mut self) -> Result<(), Failure> {
+        for index in 0..self.ranges.len() {
+            self.rewrite(self.ranges[index].clone())?;
+        }
+        Ok(())
+    }
+
+    /// Writes the first word of each page.
+    fn rewrite(&mut self, range: Range<usize>) -> Result<(), Failure> {
+        self.memory.reuse(range.clone())?;
+        let first = range.start / PAGE;
+        let pages = self.memory.bytes()[range].chunks_exact_mut(PAGE);
+        for (index, page) in pages.enumerate() {
+            page[..8].copy_from_slice(&word(self.stamp, first + index));
+        }
+        Ok(())
+    }
+
+    fn wrong_pages(&mut self) -> u64 {
+        let stamp = self.stamp;
+        let pages = self.memory.bytes().chunks_exact(PAGE).enumerate();
+        pages
+            .filter(|&(index, page)| !is_right(page, index, stamp))
+            .count() as u64
+    }
+}
+
+fn word(stamp: u64, index: usize) -> [u8; 8] {
+    ((stamp << 32) + index as u64).to_le_bytes()
+}
+
+fn is_right(page: &[u8], index: usize, stamp: u64) -> bool {
+    let mut old = [0; PAGE];
+    data::fill(&mut old, index);
+    let rest = &page[8..];
+    page[..8] == word(stamp, index) && (rest == &old[8..] || rest.iter().all(|&byte| byte == 0))
+}
+
+/// Two different processors that this process may use.
+fn two_processors() -> Option<(usize, usize)> {
+    let allowed = rustix::thread::sched_getaffinity(None).ok()?;
+    let mut usable = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
+    Some((usable.next()?, usable.next()?))
+}
+
+/// Does `work` on processor `own` while a thread runs on `other`.
+fn beside_a_spinner<T>(
+    own: usize,
+    other: usize,
+    work: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let before = rustix::thread::sched_getaffinity(None)?;
+    let (running, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+    pin(own)?;
+    let done = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Unpinned it spins all the same, in a place that the kernel chooses.
+            let _ = pin(other);
+            running.store(true, Ordering::Release);
+            while !stop.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        while !running.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        let done = work();
+        stop.store(true, Ordering::Relaxed);
+        done
+    });
+    rustix::thread::sched_setaffinity(None, &before)?;
+    done
+}
+
+fn pin(cpu: usize) -> rustix::io::Result<()> {
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    rustix::thread::sched_setaffinity(None, &only)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_or_zeros_but_nothing_between() {
+        let mut page = [0; PAGE];
+        page[..8].copy_from_slice(&word(3, 9));
+        assert!(is_right(&page, 9, 3));
+        assert!(!is_right(&page, 9, 4), "an earlier word is a lost write");
+        assert!(!is_right(&page, 8, 3), "another page's word");
+        page[4095] = 1;
+        assert!(!is_right(&page, 9, 3), "a byte that was never written");
+        data::fill(&mut page, 9);
+        page[..8].copy_from_slice(&word(3, 9));
+        assert!(is_right(&page, 9, 3));
+        page[2000..].fill(0);
+        assert!(!is_right(&page, 9, 3), "half old, half zeros");
+    }
+
+    #[test]
+    fn the_kernels_sides_keep_every_write() {
+        let sizes = Sizes {
+            memory_bytes: 1 << 20,
+            chunk_bytes: 24 << 10,
+            passes: 2,
+        };
+        for side in SIDES.into_iter().filter(|side| side.is_kernel()) {
+            let cycle = work(side, &sizes).unwrap();
+            assert_eq!(cycle.wrong_pages, 0, "{side}: {cycle:?}");
+            assert!(cycle.interleaved > 0.0 && cycle.phased > 0.0, "{cycle:?}");
+            let faulted = side == Side::KernelDontneed;
+            assert_eq!(cycle.faults > 1.0, faulted, "{side}: {cycle:?}");
+        }
+    }
+}

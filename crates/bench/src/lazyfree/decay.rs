@@ -1,0 +1,129 @@
+//! How long the allocating program's allocator keeps memory that it does not need.
+//!
+//! An allocator that keeps it for seconds gives back next to nothing while a program is busy, and then it makes no
+//! difference how. One that gives it back at once has the smallest footprint, and pays for each piece again when it is
+//! used again: this is where the way of giving back shows. jemalloc calls the time decay and takes it by its control
+//! `mallctl`, which a program finds in whatever allocator it runs on, or does not find.
+
+use crate::error::Failure;
+use serde::{Serialize, Serializer};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::fmt;
+use std::str::FromStr;
+
+/// The time that unused memory is kept.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Decay {
+    /// As the allocator is set up.
+    Own,
+    /// This many milliseconds; none: it is given back at once.
+    Milliseconds(u32),
+}
+
+impl FromStr for Decay {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "own" => Ok(Self::Own),
+            _ => text
+                .parse()
+                .map(Self::Milliseconds)
+                .map_err(|_| format!("`{text}` is neither `own` nor a number of milliseconds")),
+        }
+    }
+}
+
+impl fmt::Display for Decay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Own => f.pad("own"),
+            Self::Milliseconds(time) => f.pad(&time.to_string()),
+        }
+    }
+}
+
+impl Serialize for Decay {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+type Control =
+    unsafe extern "C" fn(*const c_char, *mut c_void, *mut usize, *mut c_void, usize) -> c_int;
+
+impl Decay {
+    /// Has the allocator of this process keep memory for so long.
+    ///
+    /// # Errors
+    /// The allocator is not jemalloc, or refuses.
+    pub fn set(self) -> Result<(), Failure> {
+        let Self::Milliseconds(time) = self else {
+            return Ok(());
+        };
+        let control = control().ok_or("the allocator has no mallctl")?;
+        let time = isize::try_from(time)?;
+        write(control, c"arenas.dirty_decay_ms", time)?;
+        for arena in 0..arenas(control)? {
+            let name = CString::new(format!("arena.{arena}.dirty_decay_ms"))?;
+            match write(control, &name, time) {
+                // An arena that is not in use yet will take the time set above.
+                Err(Refused(libc::EFAULT)) => {}
+                answer => answer?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("mallctl refuses: error {0}")]
+struct Refused(c_int);
+
+fn control() -> Option<Control> {
+    // SAFETY: the name is a string with an end; looking it up changes nothing.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"mallctl".as_ptr()) };
+    // SAFETY: whoever exports this name exports jemalloc's function; null becomes `None`.
+    unsafe { std::mem::transmute::<*mut c_void, Option<Control>>(found) }
+}
+
+fn write(control: Control, name: &CStr, mut value: isize) -> Result<(), Refused> {
+    let none = std::ptr::null_mut();
+    let new = (&raw mut value).cast();
+    // SAFETY: the control takes a signed word, which lives during the call, and nothing is asked for.
+    match unsafe { control(name.as_ptr(), none, none.cast(), new, size_of_val(&value)) } {
+        0 => Ok(()),
+        error => Err(Refused(error)),
+    }
+}
+
+fn arenas(control: Control) -> Result<u32, Refused> {
+    let (mut count, mut len) = (0u32, size_of::<u32>());
+    let old = (&raw mut count).cast();
+    let name = c"arenas.narenas".as_ptr();
+    // SAFETY: the control gives an unsigned int, for which there is room, and nothing is set.
+    match unsafe { control(name, old, &mut len, std::ptr::null_mut(), 0) } {
+        0 => Ok(count),
+        error => Err(Refused(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_as_they_are_written() {
+        assert_eq!("own".parse(), Ok(Decay::Own));
+        assert_eq!("0".parse(), Ok(Decay::Milliseconds(0)));
+        assert!("soon".parse::<Decay>().is_err() && "-1".parse::<Decay>().is_err());
+        assert_eq!(Decay::Milliseconds(20).to_string(), "20");
+    }
+
+    #[test]
+    fn the_c_library_has_no_such_control_and_that_is_said() {
+        Decay::Own.set().unwrap();
+        let error = Decay::Milliseconds(0).set().unwrap_err();
+        assert!(error.to_string().contains("no mallctl"), "{error}");
+    }
+}

@@ -1,0 +1,257 @@
+//! A program that lives on its allocator, and what lazy purging does for it.
+//!
+//! The program is after ebizzy's fashion, itself a stand-in for web servers: a table of chunks is filled once; then
+//! each thread takes a chunk at random, allocates a copy of it, looks a number up in the copy, and frees it. What is
+//! counted are records a second. It allocates by `malloc` alone, so it runs under any allocator: as it is (the C
+//! library's), and under `millpond run`, whose allocator gives unused memory back lazily or eagerly.
+//!
+//! The allocators are measured as they are set up, and giving back at once ([`Decay`]).
+//!
+//! Copies are between a quarter and the whole of a chunk, so that an allocator cannot hand out the same piece for ever.
+
+use crate::error::{BenchError, Failure};
+use crate::lazyfree::decay::Decay;
+use crate::phases::usage;
+use crate::worker::Workers;
+use crate::{data, rounds, under_run};
+use serde::{Deserialize, Serialize};
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Sizes of one measurement.
+#[derive(Clone, Debug, Serialize, clap::Args)]
+#[group(skip)]
+pub struct Sizes {
+    /// Numbers of threads that the program runs with
+    #[arg(id = "ebizzy-threads", long = "ebizzy-threads", value_delimiter = ',', default_value = "1,2,4", value_parser = clap::value_parser!(u16).range(1..=256), value_name = "N,...")]
+    pub threads: Vec<u16>,
+    /// How long Millpond's allocator keeps unused memory, in milliseconds, or as it is set up (own)
+    #[arg(
+        id = "ebizzy-decays",
+        long = "ebizzy-decays",
+        value_delimiter = ',',
+        default_value = "own,0",
+        value_name = "MS,..."
+    )]
+    pub decays: Vec<Decay>,
+    /// The program's budget under `millpond run`
+    #[arg(id = "ebizzy-ram", long = "ebizzy-ram", default_value = "256M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
+    pub budget_bytes: u64,
+    #[command(flatten)]
+    pub program: Program,
+}
+
+/// The program's own settings.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, clap::Args)]
+#[group(skip)]
+pub struct Program {
+    /// Chunks in the table
+    #[arg(id = "ebizzy-chunks", long = "ebizzy-chunks", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    pub chunks: u32,
+    /// Size of a chunk
+    #[arg(id = "ebizzy-chunk", long = "ebizzy-chunk", default_value = "512K", value_parser = rounds::parse_pages, value_name = "SIZE")]
+    pub chunk_bytes: u64,
+    /// How long each run lasts, in milliseconds
+    #[arg(id = "ebizzy-ms", long = "ebizzy-ms", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(10..=600_000), value_name = "MS")]
+    pub milliseconds: u64,
+}
+
+/// Whose allocator the program runs on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Allocator {
+    /// Millpond's, giving back lazily.
+    LazyPurge,
+    /// Millpond's, giving back eagerly.
+    EagerPurge,
+    /// The C library's, without Millpond.
+    Libc,
+}
+
+/// One way of running the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Run {
+    /// Threads that allocate.
+    pub threads: u16,
+    /// How long the allocator keeps unused memory.
+    pub decay: Decay,
+    /// The allocator.
+    pub allocator: Allocator,
+}
+
+/// What the program found.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Copies made, searched and freed, a second.
+    pub records_per_second: f64,
+    /// Numbers that were not where they had to be.
+    pub wrong_records: u64,
+    /// Page faults that the kernel counts for the process, a record.
+    pub faults: f64,
+    /// Highest resident set of the process as the kernel counts it, in bytes.
+    pub peak_rss_bytes: u64,
+}
+
+impl Sizes {
+    /// All ways, in the order in which a round runs them; without Millpond's when `libc_only`.
+    #[must_use]
+    pub fn runs(&self, libc_only: bool) -> Vec<Run> {
+        let mut runs = Vec::new();
+        for &threads in &self.threads {
+            let mut run = |decay, allocator| {
+                runs.push(Run {
+                    threads,
+                    decay,
+                    allocator,
+                });
+            };
+            for &decay in self.decays.iter().filter(|_| !libc_only) {
+                run(decay, Allocator::LazyPurge);
+                run(decay, Allocator::EagerPurge);
+            }
+            run(Decay::Own, Allocator::Libc);
+        }
+        runs
+    }
+}
+
+impl Program {
+    fn to_arguments(self) -> Vec<String> {
+        let numbers = [
+            ("--ebizzy-chunks", self.chunks.into()),
+            ("--ebizzy-chunk", self.chunk_bytes),
+            ("--ebizzy-ms", self.milliseconds),
+        ];
+        rounds::options(&numbers)
+    }
+}
+
+/// Does one run in a process of its own.
+///
+/// # Errors
+/// When it cannot be started, fails, or somebody asked for the end.
+pub fn measure(workers: &Workers, run: Run, sizes: &Sizes) -> Result<Outcome, BenchError> {
+    let mut program = vec!["lazy-free".to_owned(), "ebizzy".to_owned()];
+    program.extend(rounds::options(&[("--threads", run.threads.into())]));
+    program.extend(["--decay".to_owned(), run.decay.to_string()]);
+    program.extend(sizes.program.to_arguments());
+    let purge = match run.allocator {
+        Allocator::Libc => return workers.measure(&program, |_, _| Ok(())),
+        Allocator::LazyPurge => "on",
+        Allocator::EagerPurge => "off",
+    };
+    let command = under_run::command(sizes.budget_bytes, &["--lazy-purge", purge], &program)?;
+    workers.measure_command(command, |_, _| Ok(()))
+}
+
+/// The program.
+///
+/// # Errors
+/// When its sizes do not fit this machine's addresses, or the allocator has no say in `decay`.
+pub fn work(threads: u16, decay: Decay, program: &Program) -> Result<Outcome, Failure> {
+    decay.set()?;
+    let numbers = usize::try_from(program.chunk_bytes)? / size_of::<u64>();
+    let table: Vec<Vec<u64>> = (0..program.chunks)
+        .map(|chunk| (0..numbers).map(|index| number(chunk, index)).collect())
+        .collect();
+    let table = &table;
+    let (start, stop) = (
+        &Barrier::new(usize::from(threads) + 1),
+        &AtomicBool::new(false),
+    );
+    let (seconds, faults, counts) = std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads)
+            .map(|thread| {
+                scope.spawn(move || {
+                    start.wait();
+                    search(table, u64::from(thread), stop)
+                })
+            })
+            .collect();
+        start.wait();
+        let (started, before) = (Instant::now(), faults());
+        std::thread::sleep(Duration::from_millis(program.milliseconds));
+        stop.store(true, Ordering::Relaxed);
+        let counts: Vec<_> = running.into_iter().map(|thread| thread.join()).collect();
+        (started.elapsed().as_secs_f64(), faults() - before, counts)
+    });
+    let (mut records, mut wrong_records) = (0, 0);
+    for count in counts {
+        let (found, wrong) = count.map_err(|_| "a thread panicked")?;
+        records += found + wrong;
+        wrong_records += wrong;
+    }
+    Ok(Outcome {
+        records_per_second: records as f64 / seconds,
+        wrong_records,
+        faults: faults as f64 / (records as f64).max(1.0),
+        peak_rss_bytes: usage().peak_rss_bytes,
+    })
+}
+
+/// Ascending within a chunk, different between chunks.
+fn number(chunk: u32, index: usize) -> u64 {
+    ((index as u64) << 32) + u64::from(chunk)
+}
+
+/// Copies, searches, frees until `stop`; numbers found where they belong, and not.
+fn search(table: &[Vec<u64>], seed: u64, stop: &AtomicBool) -> (u64, u64) {
+    let numbers = table[0].len();
+    let mut chunks = data::random_pages(table.len(), 2 * seed + 1);
+    let mut places = data::random_pages(numbers, 2 * seed + 2);
+    let (mut found, mut wrong) = (0, 0);
+    while !stop.load(Ordering::Relaxed) {
+        let (Some(chunk), Some(size), Some(place)) = (chunks.next(), places.next(), places.next())
+        else {
+            break;
+        };
+        let size = size.max(numbers / 4);
+        let place = place % size;
+        let copy = black_box(table[chunk][..size].to_vec());
+        let is = copy.binary_search(&number(chunk as u32, place));
+        if is == Ok(place) {
+            found += 1;
+        } else {
+            wrong += 1;
+        }
+    }
+    (found, wrong)
+}
+
+/// Faults of any kind so far, as the kernel counts them.
+fn faults() -> u64 {
+    let usage = usage();
+    usage.minor_faults + usage.major_faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_finds_every_number_and_a_wrong_one_is_seen() {
+        let program = Program {
+            chunks: 3,
+            chunk_bytes: 64 << 10,
+            milliseconds: 30,
+        };
+        let outcome = work(2, Decay::Own, &program).unwrap();
+        assert!(outcome.records_per_second > 0.0);
+        assert_eq!(outcome.wrong_records, 0);
+
+        let damaged = [vec![0; 512]];
+        let wrong = |milliseconds| {
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let searching = scope.spawn(|| search(&damaged, 0, &stop).1);
+                std::thread::sleep(Duration::from_millis(milliseconds));
+                stop.store(true, Ordering::Relaxed);
+                searching.join().unwrap()
+            })
+        };
+        // On a busy machine the thread may get no processor in time.
+        assert!([20, 200, 2000].into_iter().any(|time| wrong(time) > 0));
+    }
+}

@@ -1,0 +1,142 @@
+//! Memory whose parts can be freed and used again: one interface over the kernel's and Millpond's ways.
+//!
+//! The work of a benchmark is written once, against [`Memory`], so that no side can do a little less than another. A
+//! call through the interface costs a few nanoseconds and the cheapest thing measured a thousand.
+
+use crate::error::Failure;
+use crate::lazyfree::kernel::Anonymous;
+use crate::lazyfree::ours::Managed;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::ops::Range;
+
+/// A way of giving memory back.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub enum Side {
+    /// Plain anonymous memory, nothing freed
+    KernelKeep,
+    /// `madvise(MADV_FREE)`
+    KernelFree,
+    /// `madvise(MADV_DONTNEED)`
+    KernelDontneed,
+    /// A region, nothing freed
+    Keep,
+    /// `Region::lazy_free`
+    LazyFree,
+    /// `Region::lazy_free_shared`
+    LazyFreeShared,
+    /// `Region::mark_volatile` and `mark_nonvolatile`
+    Volatile,
+    /// `Region::discard`
+    Discard,
+}
+
+/// What a page may read as after it was freed and before it is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Freed {
+    /// What it was.
+    Old,
+    /// Zeros.
+    Zeros,
+    /// One of the two.
+    Either,
+}
+
+impl Side {
+    /// Whether it is the kernel that has the memory.
+    #[must_use]
+    pub fn is_kernel(self) -> bool {
+        matches!(
+            self,
+            Self::KernelKeep | Self::KernelFree | Self::KernelDontneed
+        )
+    }
+
+    /// What its freed pages may read as.
+    #[must_use]
+    pub fn freed(self) -> Freed {
+        match self {
+            Self::KernelKeep | Self::Keep => Freed::Old,
+            Self::KernelDontneed | Self::Discard => Freed::Zeros,
+            Self::KernelFree | Self::LazyFree | Self::LazyFreeShared | Self::Volatile => {
+                Freed::Either
+            }
+        }
+    }
+
+    /// Its name in arguments and in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::KernelKeep => "kernel_keep",
+            Self::KernelFree => "kernel_free",
+            Self::KernelDontneed => "kernel_dontneed",
+            Self::Keep => "keep",
+            Self::LazyFree => "lazy_free",
+            Self::LazyFreeShared => "lazy_free_shared",
+            Self::Volatile => "volatile",
+            Self::Discard => "discard",
+        }
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::KernelKeep => "kernel, nothing freed",
+            Self::KernelFree => "kernel MADV_FREE",
+            Self::KernelDontneed => "kernel MADV_DONTNEED",
+            Self::Keep => "millpond, nothing freed",
+            Self::LazyFree => "millpond lazy_free",
+            Self::LazyFreeShared => "millpond lazy_free_shared",
+            Self::Volatile => "millpond volatile",
+            Self::Discard => "millpond discard",
+        })
+    }
+}
+
+/// A run of bytes, each part of which can be given back.
+pub trait Memory: Send {
+    /// All of it.
+    fn bytes(&mut self) -> &mut [u8];
+
+    /// Gives `range` back, in the side's way.
+    ///
+    /// # Errors
+    /// What the side says.
+    fn free(&mut self, range: Range<usize>) -> Result<(), Failure>;
+
+    /// Gives many ranges back by as few calls as the side allows; `None` when it has no such call.
+    ///
+    /// # Errors
+    /// What the side says.
+    fn free_vectored(&mut self, ranges: &[Range<usize>]) -> Option<Result<(), Failure>>;
+
+    /// Must come before a write to a range that was freed, where the side asks for that.
+    ///
+    /// # Errors
+    /// What the side says.
+    fn reuse(&mut self, range: Range<usize>) -> Result<(), Failure>;
+
+    /// Faults so far, as whoever resolves them counts them.
+    fn faults(&self) -> u64;
+
+    /// Ranges whose contents were gone when they were used again, where the side tells.
+    fn purged(&self) -> u64;
+}
+
+/// Memory of `bytes` bytes for `side`; Millpond's has all of it within its budget.
+///
+/// # Errors
+/// When there is none.
+pub fn open(side: Side, bytes: u64) -> Result<Box<dyn Memory>, Failure> {
+    Ok(if side.is_kernel() {
+        Box::new(Anonymous::map(side, usize::try_from(bytes)?)?)
+    } else {
+        Box::new(Managed::within_budget(side, bytes)?)
+    })
+}

@@ -1,0 +1,91 @@
+//! Millpond's side: a region under a manager in this process, faults resolved by the faulting thread.
+
+use crate::error::Failure;
+use crate::lazyfree::memory::{Memory, Side};
+use crate::millpond_side;
+use millpond::{Contents, Manager, Region};
+use std::ops::Range;
+
+/// A region and the manager that it came from.
+pub struct Managed {
+    manager: Manager,
+    region: Region,
+    side: Side,
+    purged: u64,
+}
+
+/// A manager with a budget of `ram` bytes beside its store, as a memory cgroup has beside zram, and folios of 64 KiB.
+///
+/// # Errors
+/// When it cannot be built.
+pub fn manager(ram: u64) -> Result<Manager, Failure> {
+    Ok(millpond_side::settings(ram).build()?)
+}
+
+impl Managed {
+    /// A region of `bytes` bytes under a manager of its own, which never has to reclaim.
+    ///
+    /// # Errors
+    /// When the manager or the region cannot be had.
+    pub fn within_budget(side: Side, bytes: u64) -> Result<Self, Failure> {
+        let manager = manager(2 * bytes + (64 << 20))?;
+        Self::new(side, &manager, bytes)
+    }
+
+    /// A region of `bytes` bytes under `manager`.
+    ///
+    /// # Errors
+    /// When the region cannot be had.
+    pub fn new(side: Side, manager: &Manager, bytes: u64) -> Result<Self, Failure> {
+        Ok(Self {
+            manager: manager.clone(),
+            region: manager.region(usize::try_from(bytes)?)?,
+            side,
+            purged: 0,
+        })
+    }
+}
+
+impl Memory for Managed {
+    fn bytes(&mut self) -> &mut [u8] {
+        self.region.as_mut_slice()
+    }
+
+    fn free(&mut self, range: Range<usize>) -> Result<(), Failure> {
+        match self.side {
+            Side::LazyFree => self.region.lazy_free(range)?,
+            // SAFETY: `&mut self`: no reference to the bytes is alive.
+            Side::LazyFreeShared => unsafe { self.region.lazy_free_shared(range)? },
+            // SAFETY: as above.
+            Side::Volatile => unsafe { self.region.mark_volatile(range)? },
+            Side::Discard => self.region.discard(range)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn free_vectored(&mut self, ranges: &[Range<usize>]) -> Option<Result<(), Failure>> {
+        let freed = match self.side {
+            Side::LazyFree => self.region.lazy_free_vectored(ranges),
+            // SAFETY: `&mut self`: no reference to the bytes is alive.
+            Side::LazyFreeShared => unsafe { self.region.lazy_free_shared_vectored(ranges) },
+            _ => return None,
+        };
+        Some(freed.map_err(Failure::from))
+    }
+
+    fn reuse(&mut self, range: Range<usize>) -> Result<(), Failure> {
+        if self.side == Side::Volatile && self.region.mark_nonvolatile(range)? == Contents::Purged {
+            self.purged += 1;
+        }
+        Ok(())
+    }
+
+    fn faults(&self) -> u64 {
+        self.manager.stats().vm.pgfault
+    }
+
+    fn purged(&self) -> u64 {
+        self.purged
+    }
+}

@@ -1,0 +1,105 @@
+//! Whether the manager's figures are true: what it reports as resident and as lazily freed, beside what the kernel
+//! says.
+//!
+//! Programs that free lazily are said to lie about their size: the kernel counts pages that nobody wants any more as
+//! resident, and no figure tells how many. Here a region is filled, every second leaf (2 MiB) of it is lazily freed,
+//! and the growth of the process's `Rss` is compared with `resident + lazyfree` as the manager reports them. The tables
+//! that the manager needs for the region are not the region's bytes, so the part that they grew by (as the manager
+//! reports it) is taken off.
+
+use crate::error::Failure;
+use crate::lazyfree::ours;
+use crate::{rounds, smaps};
+use millpond::{Manager, Order, PAGE_SIZE};
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+
+const LEAF: usize = 2 << 20;
+/// Longer than two ticks of the manager's thread, of which the second ends a stream for which nothing was asked since
+/// the first.
+const QUIET: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Sizes of one measurement.
+#[derive(Clone, Debug, Serialize, clap::Args)]
+#[group(skip)]
+pub struct Sizes {
+    /// Size of the region
+    #[arg(id = "rss-memory", long = "rss-memory", default_value = "64M", value_parser = rounds::parse_pages, value_name = "SIZE")]
+    pub memory_bytes: u64,
+    /// Orders of the folios
+    #[arg(id = "rss-orders", long = "rss-orders", value_delimiter = ',', default_value = "0,4,9", value_parser = clap::value_parser!(u8).range(0..=9), value_name = "N,...")]
+    pub orders: Vec<u8>,
+}
+
+/// What one process found, in bytes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Growth of `Rss` by filling the region and freeing half of it.
+    pub rss_bytes: u64,
+    /// Growth of the manager's tables meanwhile, contained in it.
+    pub metadata_bytes: u64,
+    /// What the manager reports as resident.
+    pub resident_bytes: u64,
+    /// What it reports as lazily freed.
+    pub lazyfree_bytes: u64,
+    /// How far `resident + lazyfree` is from `rss - metadata`, as a part of that.
+    pub error: f64,
+    /// Pages of the half that was not freed that do not hold what was written.
+    pub wrong_pages: u64,
+}
+
+/// Filling is a stream, for which huge pages stand ready: memory that is reported by itself, and goes back when no
+/// stream comes for it. None for [`QUIET`] says that none will be.
+fn await_streams_end(manager: &Manager) -> Result<(), Failure> {
+    let (begun, mut last) = (Instant::now(), Instant::now());
+    while last.elapsed() < QUIET {
+        if manager.stats().ahead_bytes > 0 {
+            last = Instant::now();
+        }
+        if begun.elapsed() > PATIENCE {
+            return Err("huge pages that nobody wants any more stay ready".into());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// The measured process.
+///
+/// # Errors
+/// When the manager or the region cannot be had.
+pub fn work(order: u8, bytes: u64) -> Result<Outcome, Failure> {
+    let order = Order::new(order).ok_or("an order is at most 9")?;
+    let len = usize::try_from(bytes)?;
+    let manager = ours::manager(2 * bytes + (64 << 20))?;
+    let mut region = manager.region_with(len, order)?;
+    let (before, tables) = (smaps::resident()?, manager.stats().metadata_bytes);
+    region.as_mut_slice().fill(1);
+    let freed: Vec<_> = (0..len)
+        .step_by(2 * LEAF)
+        .map(|start| start..(start + LEAF).min(len))
+        .collect();
+    region.lazy_free_vectored(&freed)?;
+    await_streams_end(&manager)?;
+    let (after, stats) = (smaps::resident()?, manager.stats());
+
+    let rss_bytes = after.saturating_sub(before);
+    let metadata_bytes = stats.metadata_bytes.saturating_sub(tables);
+    let resident_bytes = stats.resident_bytes();
+    let lazyfree_bytes = stats.lazyfree_bytes();
+    let seen = rss_bytes.saturating_sub(metadata_bytes) as f64;
+    let error = ((resident_bytes + lazyfree_bytes) as f64 - seen).abs() / seen;
+    let kept = region.as_slice().chunks(LEAF).skip(1).step_by(2);
+    let wrong = kept
+        .flat_map(|leaf| leaf.chunks(PAGE_SIZE))
+        .filter(|page| page.iter().any(|&byte| byte != 1));
+    Ok(Outcome {
+        rss_bytes,
+        metadata_bytes,
+        resident_bytes,
+        lazyfree_bytes,
+        error,
+        wrong_pages: wrong.count() as u64,
+    })
+}

@@ -1,0 +1,126 @@
+//! Private anonymous memory from the kernel, by pages of a chosen size: the other side of what is measured.
+//!
+//! Where the machine's setting is `madvise`, a mapping has huge pages if it asks for them; where it is `always`, unless
+//! it asks for small ones. So each mapping asks, and is aligned to 2 MiB, so that both kinds cover the same addresses.
+
+use crate::error::Skip;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::{fs, io};
+
+const HUGE: usize = 2 << 20;
+
+/// How large the kernel's pages are to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pages {
+    /// 4 KiB, all of them.
+    Small,
+    /// 2 MiB where the kernel has them.
+    Huge,
+}
+
+/// Whether the kernel gives huge pages to those who ask.
+///
+/// # Errors
+/// Why not.
+pub fn huge_pages() -> Result<(), Skip> {
+    let path = "/sys/kernel/mm/transparent_hugepage/enabled";
+    match fs::read_to_string(path) {
+        Ok(text) if !text.contains("[never]") => Ok(()),
+        Ok(_) => Err(Skip(format!("no huge pages; `echo madvise > {path}`"))),
+        Err(error) => Err(Skip(format!("no huge pages: {path}: {error}"))),
+    }
+}
+
+/// A mapping of its own.
+#[derive(Debug)]
+pub struct Mapping {
+    /// What was mapped: the memory, and what aligning it left over.
+    whole: (*mut u8, usize),
+    start: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone, and the kernel does not care which thread uses it.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes of zeros.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn new(len: usize, pages: Pages) -> io::Result<Self> {
+        let room = len
+            .checked_add(HUGE)
+            .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: the kernel chooses the address, so no memory of this process is replaced.
+        let at =
+            unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), room, protection, flags)? };
+        let at = at.cast::<u8>();
+        let mapping = Self {
+            whole: (at, room),
+            start: at.wrapping_add(at.align_offset(HUGE)),
+            len,
+        };
+        let advice = match pages {
+            Pages::Small => Advice::LinuxNoHugepage,
+            Pages::Huge => Advice::LinuxHugepage,
+        };
+        // SAFETY: the range is a part of the mapping made above, and the advice does not change its contents.
+        unsafe { rustix::mm::madvise(mapping.start.cast(), len, advice)? };
+        Ok(mapping)
+    }
+
+    /// The first byte.
+    #[must_use]
+    pub fn start(&self) -> *mut u8 {
+        self.start
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the mapping is readable and initialised (zeros), and the borrow keeps writers away.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+
+    /// The bytes, to be written.
+    #[must_use]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping is readable, writable and initialised (zeros), and the borrow keeps others away.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let (at, len) = self.whole;
+        // SAFETY: the mapping is this value's own and nobody refers to it any more.
+        let unmapped = unsafe { rustix::mm::munmap(at.cast(), len) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?} of an own mapping");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_kinds_are_zeros_on_the_boundary_of_a_huge_page() {
+        for pages in [Pages::Small, Pages::Huge] {
+            let mut mapping = Mapping::new(3 * HUGE + 4096, pages).unwrap();
+            assert_eq!(mapping.start() as usize % HUGE, 0);
+            assert!(mapping.bytes().iter().all(|&byte| byte == 0));
+            mapping.bytes_mut().fill(1);
+            assert_eq!(mapping.bytes()[mapping.len() - 1], 1);
+        }
+        assert!(Mapping::new(usize::MAX, Pages::Small).is_err());
+    }
+}

@@ -1,0 +1,123 @@
+//! Millpond's side: a region under a manager in this process, faults resolved by the faulting thread, or by a handler's
+//! as under `millpond run`. Whose memory the store's is: [`place`](crate::place).
+
+use crate::error::{BenchError, Failure};
+use crate::order::BenchOrder;
+use crate::phases::{self, BroughtIn, Counted, Manner, Phases, Work};
+use crate::place::Place;
+use crate::worker::Workers;
+use millpond::{Delivery, Manager, ManagerBuilder, Stats};
+use serde::Serialize;
+use std::ffi::OsString;
+
+/// Who serves faults.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServedBy {
+    /// The faulting thread
+    InThread,
+    /// A handler's thread, as under `millpond run`
+    Handler,
+}
+
+impl From<ServedBy> for Delivery {
+    fn from(by: ServedBy) -> Self {
+        match by {
+            ServedBy::InThread => Self::InThread,
+            ServedBy::Handler => Self::Handler,
+        }
+    }
+}
+
+/// A manager's settings with a budget of `ram` bytes beside its store, which is compressed RAM.
+pub fn settings(ram: u64) -> ManagerBuilder {
+    settings_at(&Place::default(), ram)
+}
+
+fn settings_at(place: &Place, ram: u64) -> ManagerBuilder {
+    Manager::builder()
+        .order(millpond::Order::new(4).unwrap())
+        .ram(ram)
+        .store(place.store())
+        .encrypt(place.encrypt)
+        .delivery(Delivery::InThread)
+        .store_outside_budget(place.medium.is_outside_budget())
+}
+
+/// How Millpond does the work.
+#[derive(Clone, Debug, clap::Args)]
+pub struct How {
+    /// The order of the folios
+    #[arg(long)]
+    pub order: BenchOrder,
+    /// Who serves faults
+    #[arg(long, default_value = "in-thread")]
+    pub delivery: ServedBy,
+    #[command(flatten)]
+    pub place: Place,
+}
+
+impl How {
+    /// With folios of `order`, in-thread, to compressed RAM.
+    #[must_use]
+    pub fn by(order: BenchOrder) -> Self {
+        Self {
+            order,
+            delivery: ServedBy::InThread,
+            place: Place::default(),
+        }
+    }
+
+    fn to_arguments(&self) -> Vec<OsString> {
+        let mut arguments = vec!["--order".into(), self.order.to_string().into()];
+        if self.delivery == ServedBy::Handler {
+            arguments.push("--delivery=handler".into());
+        }
+        arguments.extend(self.place.to_arguments());
+        arguments
+    }
+}
+
+/// One measurement in a fresh process.
+///
+/// # Errors
+/// When it fails, or somebody asked for the end.
+pub fn measure(
+    workers: &Workers,
+    how: &How,
+    work: &Work,
+    manner: Manner,
+) -> Result<Phases, BenchError> {
+    let mut arguments = vec!["millpond".into()];
+    arguments.extend(how.to_arguments());
+    arguments.extend(phases::arguments(work, manner));
+    workers.measure(&arguments, |_, _| Ok(()))
+}
+
+/// The measured process.
+///
+/// # Errors
+/// When the manager cannot be built or the region not made, as the message says.
+pub fn work(how: &How, work: &Work, manner: Manner) -> Result<Phases, Failure> {
+    let settings = settings_at(&how.place, work.ram).delivery(how.delivery.into());
+    let manager = settings.build()?;
+    let mut region = manager.region_with(work.len()?, how.order.0)?;
+    let counted = || counted(&manager.stats());
+    let mut phases = phases::run(region.as_mut_slice(), work, manner, counted);
+    phases.peak_charged_bytes = Some(manager.stats().peak_bytes);
+    Ok(phases)
+}
+
+/// One thread faults, so nobody waits, and a fault that reclaims brings something in: what is in limbo needs no memory.
+fn counted(stats: &Stats) -> Counted {
+    let (vm, faults) = (stats.vm, stats.faults);
+    Counted {
+        major_faults: vm.pgmajfault,
+        brought_in: Some(BroughtIn {
+            faults: faults.first_touch.count + faults.load.count + faults.reclaimed.count,
+            pages: vm.pgzero + vm.pswpin,
+            rescues: faults.rescue.count,
+            rescued_pages: vm.limbo_rescue,
+        }),
+    }
+}

@@ -1,0 +1,220 @@
+//! A part of a benchmark: what its sides came to, how they compare, and the table that people see.
+//!
+//! A part has an `Outcome`, which says what one measured process found, and a kind of side, which says whose memory
+//! that was and how it was used. From both a part makes medians, a ratio for each pair of an own side and a kernel's,
+//! and its text.
+
+use crate::error::Skip;
+use crate::rounds::{Measured, Median};
+use serde::Serialize;
+use std::fmt;
+
+/// A figure of a part.
+pub struct Figure<T> {
+    name: &'static str,
+    of: fn(&T) -> f64,
+    /// Whether sides are compared by it.
+    is_time: bool,
+}
+
+impl<T> Figure<T> {
+    /// A time, by which sides are compared.
+    pub const fn time(name: &'static str, of: fn(&T) -> f64) -> Self {
+        let is_time = true;
+        Self { name, of, is_time }
+    }
+
+    /// Anything else.
+    pub const fn other(name: &'static str, of: fn(&T) -> f64) -> Self {
+        let is_time = false;
+        Self { name, of, is_time }
+    }
+}
+
+/// What a measured process found.
+pub trait Outcome: Median + 'static {
+    /// What is shown of it.
+    const FIGURES: &'static [Figure<Self>];
+
+    /// Places in memory that did not hold what they had to.
+    fn wrong(&self) -> u64;
+}
+
+/// Sides that are compared with each other.
+pub trait Contender: Copy + PartialEq {
+    /// Whether it is the kernel that has the memory.
+    fn is_kernel(self) -> bool;
+}
+
+/// A part, measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Part<K, S, T> {
+    /// Of the work.
+    pub sizes: S,
+    /// What each side came to.
+    pub sides: Vec<SideRounds<K, T>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ratios: Vec<Ratio<K>>,
+}
+
+/// One side of a part.
+#[derive(Clone, Debug, Serialize)]
+pub struct SideRounds<K, T> {
+    /// Which.
+    pub side: K,
+    /// Its rounds.
+    #[serde(flatten)]
+    pub measured: Measured<T>,
+}
+
+/// How many times faster than the kernel.
+#[derive(Clone, Debug, Serialize)]
+struct Ratio<K> {
+    figure: &'static str,
+    ours: K,
+    kernel: K,
+    times: f64,
+}
+
+impl<K: Copy + PartialEq, S, T: Outcome> Part<K, S, T> {
+    /// Sums the rounds up.
+    #[must_use]
+    pub fn new(sizes: S, rounds: Vec<(K, Vec<T>)>) -> Self {
+        let sides = rounds.into_iter().map(|(side, rounds)| SideRounds {
+            side,
+            measured: rounds.into(),
+        });
+        Self {
+            sizes,
+            sides: sides.collect(),
+            ratios: Vec::new(),
+        }
+    }
+
+    /// What a side came to.
+    #[must_use]
+    pub fn median(&self, side: K) -> Option<&T> {
+        let found = self.sides.iter().find(|found| found.side == side)?;
+        Some(&found.measured.median)
+    }
+
+    /// Places in memory that did not hold what they had to, of all sides.
+    #[must_use]
+    pub fn wrong(&self) -> u64 {
+        let medians = self.sides.iter().map(|side| &side.measured.median);
+        medians.map(T::wrong).sum()
+    }
+}
+
+impl<K: Contender, S, T: Outcome> Part<K, S, T> {
+    /// Adds the ratios of all pairs.
+    pub fn compare(&mut self) {
+        self.compare_those(|_, _| true);
+    }
+
+    /// Adds the ratios of the pairs, an own side and a kernel's, that have something in common.
+    pub fn compare_those(&mut self, alike: impl Fn(K, K) -> bool) {
+        let (kernel, ours): (Vec<_>, Vec<_>) =
+            self.sides.iter().partition(|side| side.side.is_kernel());
+        let mut ratios = Vec::new();
+        for figure in T::FIGURES.iter().filter(|figure| figure.is_time) {
+            for ours in &ours {
+                for kernel in kernel.iter().filter(|kernel| alike(ours.side, kernel.side)) {
+                    let time = |side: &SideRounds<K, T>| (figure.of)(&side.measured.median);
+                    ratios.push(Ratio {
+                        figure: figure.name,
+                        ours: ours.side,
+                        kernel: kernel.side,
+                        times: time(kernel) / time(ours),
+                    });
+                }
+            }
+        }
+        self.ratios = ratios;
+    }
+
+    /// How many times faster `ours` is than `kernel`.
+    #[must_use]
+    pub fn ratio(&self, figure: &str, ours: K, kernel: K) -> Option<f64> {
+        let found = self
+            .ratios
+            .iter()
+            .find(|ratio| ratio.figure == figure && ratio.ours == ours && ratio.kernel == kernel)?;
+        Some(found.times)
+    }
+}
+
+impl<K: Copy + PartialEq + fmt::Display, S, T: Outcome> Part<K, S, T> {
+    /// The table for people.
+    ///
+    /// # Errors
+    /// When `f` takes no more.
+    pub fn write(&self, f: &mut fmt::Formatter<'_>, heading: &str) -> fmt::Result {
+        writeln!(f, "\n{heading}")?;
+        write!(f, "{:<26}", "")?;
+        for figure in T::FIGURES {
+            write!(f, "{:>13}", figure.name)?;
+        }
+        writeln!(f)?;
+        for side in &self.sides {
+            write!(f, "{:<26}", side.side)?;
+            for figure in T::FIGURES {
+                let value = (figure.of)(&side.measured.median);
+                match value {
+                    value if value.is_nan() => write!(f, "{:>13}", "-")?,
+                    value if value.fract() == 0.0 => write!(f, "{value:>13}")?,
+                    value => write!(f, "{value:>13.3}")?,
+                }
+            }
+            writeln!(f)?;
+        }
+        for Ratio {
+            figure,
+            ours,
+            kernel,
+            times,
+        } in &self.ratios
+        {
+            writeln!(
+                f,
+                "{figure}: {ours} is {times:.2} times as fast as {kernel}"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// What was left out.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(transparent)]
+pub struct Skips(Vec<Skipped>);
+
+#[derive(Clone, Debug, Serialize)]
+struct Skipped {
+    what: String,
+    why: String,
+}
+
+impl Skips {
+    /// Notes that something was left out.
+    pub fn note(&mut self, what: &str, why: &Skip) {
+        self.0.push(Skipped {
+            what: what.to_owned(),
+            why: why.to_string(),
+        });
+    }
+}
+
+/// A line for each.
+impl fmt::Display for Skips {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0
+            .iter()
+            .try_for_each(|Skipped { what, why }| writeln!(f, "{what} skipped: {why}"))
+    }
+}
+
+/// Whether a part is among those that `--only` names; all are when it names none.
+pub fn is_asked_for<T: PartialEq>(only: &[T], part: T) -> bool {
+    only.is_empty() || only.contains(&part)
+}

@@ -1,0 +1,263 @@
+//! What every measured process does to its memory, whoever manages it: fill, random reads, sequential read, verify.
+
+use crate::data::{self, Contents, PAGE};
+use crate::rounds::{count, options};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::hint::black_box;
+use std::io;
+use std::time::Instant;
+
+/// Sizes of one measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+pub struct Work {
+    /// Pages of 4 KiB in the region
+    #[arg(long, default_value_t = 131_072, value_parser = clap::value_parser!(u64).range(8192..))]
+    pub pages: u64,
+    /// The budget in bytes
+    #[arg(long, default_value = "256M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
+    pub ram: u64,
+    /// Random reads
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub accesses: u64,
+}
+
+impl Work {
+    /// As arguments of the measured process.
+    #[must_use]
+    pub fn to_arguments(self) -> Vec<String> {
+        let numbers = [
+            ("--pages", self.pages),
+            ("--ram", self.ram),
+            ("--accesses", self.accesses),
+        ];
+        options(&numbers)
+    }
+
+    /// Bytes in the region.
+    ///
+    /// # Errors
+    /// When this machine's addresses do not reach so far.
+    pub fn len(&self) -> io::Result<usize> {
+        usize::try_from(self.pages)
+            .ok()
+            .and_then(|pages| pages.checked_mul(PAGE))
+            .ok_or_else(|| io::Error::other("the region is too large"))
+    }
+}
+
+/// What the pages hold, and what is done with them at random.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, clap::Args)]
+pub struct Manner {
+    /// What the pages hold
+    #[arg(long, value_enum, default_value_t)]
+    pub data: Contents,
+    /// Random accesses write a word of the page that they read
+    #[arg(long)]
+    pub write: bool,
+}
+
+impl Manner {
+    fn to_arguments(self) -> Vec<String> {
+        let data = match self.data {
+            Contents::Quarter => "--data=quarter",
+            Contents::Noise => "--data=noise",
+        };
+        let write = self.write.then(|| "--write".to_owned());
+        [data.to_owned()].into_iter().chain(write).collect()
+    }
+}
+
+/// Both as arguments of the measured process.
+pub fn arguments(work: &Work, manner: Manner) -> impl Iterator<Item = OsString> {
+    let all = work.to_arguments().into_iter().chain(manner.to_arguments());
+    all.map(OsString::from)
+}
+
+/// Times of one measurement: microseconds a page, or an access.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Phases {
+    /// Writing every page once, in order.
+    pub fill: f64,
+    /// Reading whole pages at random places, and writing a word there if that is the [`Manner`].
+    pub random: f64,
+    /// Reading every page once, in order.
+    pub sequential: f64,
+    /// Reading every page once more and comparing each byte.
+    pub verify: f64,
+    /// Pages that were not byte for byte what was written.
+    pub wrong_pages: u64,
+    /// Major faults during the random reads, as the side that resolves them counts them.
+    pub random_major_faults: u64,
+    /// What these brought into memory, where that is known.
+    pub random_brought_in: Option<BroughtIn>,
+    /// Highest resident set of the process as the kernel counts it, in bytes.
+    pub peak_rss_bytes: u64,
+    /// Most bytes that Millpond's manager charged to the budget at once; null on the kernel's side.
+    pub peak_charged_bytes: Option<u64>,
+}
+
+/// What came into memory, and how often something was asked for that was not there.
+///
+/// Each fault asks for one page. What comes beside it was not asked for when it came, and if it is wanted later, that
+/// is no fault. So pages less faults are the most that can have come in vain; how much of it was used later is not
+/// looked at, and taken as not used.
+///
+/// Memory that was taken out of the program and is still in RAM (limbo) is apart: mapping it again brings nothing in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct BroughtIn {
+    /// Faults that found nothing in RAM.
+    pub faults: u64,
+    /// Pages that came in: from the store, or zeros.
+    pub pages: u64,
+    /// Faults that found their page in limbo.
+    pub rescues: u64,
+    /// Pages that were mapped again from there.
+    pub rescued_pages: u64,
+}
+
+impl BroughtIn {
+    /// Pages that came in and were not asked for, as a part of those that were.
+    #[must_use]
+    pub fn unasked(&self) -> f64 {
+        self.pages.saturating_sub(self.faults) as f64 / self.faults as f64
+    }
+
+    /// What happened since `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            faults: self.faults - before.faults,
+            pages: self.pages - before.pages,
+            rescues: self.rescues - before.rescues,
+            rescued_pages: self.rescued_pages - before.rescued_pages,
+        }
+    }
+
+    /// Medians of each figure; `None` without any.
+    #[must_use]
+    pub fn median(all: impl Iterator<Item = Self>) -> Option<Self> {
+        let all: Vec<Self> = all.collect();
+        (!all.is_empty()).then(|| Self {
+            faults: count(&all, |one| one.faults),
+            pages: count(&all, |one| one.pages),
+            rescues: count(&all, |one| one.rescues),
+            rescued_pages: count(&all, |one| one.rescued_pages),
+        })
+    }
+}
+
+/// What the side that resolves faults has counted so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    /// Faults that read from the store.
+    pub major_faults: u64,
+    /// What came in, where that is known.
+    pub brought_in: Option<BroughtIn>,
+}
+
+/// Does the work on `memory`, which is `work.pages` pages long. `counted` looks at the counters.
+pub fn run(
+    memory: &mut [u8],
+    work: &Work,
+    manner: Manner,
+    counted: impl Fn() -> Counted,
+) -> Phases {
+    let pages = memory.len() / PAGE;
+    let Manner { data, write } = manner;
+    let fill = timed(pages, || {
+        for (index, page) in memory.chunks_exact_mut(PAGE).enumerate() {
+            data.fill(page, index);
+        }
+    });
+    // How often each page was written since; a byte for 4 KiB, which is nothing beside either side's own tables.
+    let mut rewritten = vec![0; pages];
+    let before = counted();
+    let accesses = work.accesses as usize;
+    let random = timed(accesses, || {
+        for index in data::random_pages(pages, 1).take(accesses) {
+            let page = &mut memory[index * PAGE..][..PAGE];
+            black_box(data::read(page));
+            if write {
+                rewritten[index] = data::rewrite(page, rewritten[index]);
+            }
+        }
+    });
+    let after = counted();
+    let brought_in = after.brought_in.zip(before.brought_in);
+    let sequential = timed(pages, || {
+        for page in memory.chunks_exact(PAGE) {
+            black_box(data::read(page));
+        }
+    });
+    let mut wrong_pages = 0;
+    let verify = timed(pages, || {
+        let wrong = |&(index, page): &(usize, &[u8])| !data.matches(page, index, rewritten[index]);
+        wrong_pages = memory.chunks_exact(PAGE).enumerate().filter(wrong).count() as u64;
+    });
+    let peak_rss_bytes = usage().peak_rss_bytes;
+    let peak_charged_bytes = None;
+    Phases {
+        fill,
+        random,
+        sequential,
+        verify,
+        wrong_pages,
+        random_major_faults: after.major_faults - before.major_faults,
+        random_brought_in: brought_in.map(|(after, before)| after.since(&before)),
+        peak_rss_bytes,
+        peak_charged_bytes,
+    }
+}
+
+/// Microseconds a page that making the data takes, without any fault: a part of every fill.
+pub fn generator_cost() -> f64 {
+    let mut page = [0; PAGE];
+    let rounds = 20_000;
+    timed(rounds, || {
+        for index in 0..rounds {
+            data::fill(black_box(&mut page), index);
+        }
+    })
+}
+
+fn timed(count: usize, work: impl FnOnce()) -> f64 {
+    let started = Instant::now();
+    work();
+    started.elapsed().as_secs_f64() * 1e6 / count as f64
+}
+
+/// What the kernel has counted for this process so far.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage {
+    /// Faults that needed no I/O.
+    pub minor_faults: u64,
+    /// Faults that did.
+    pub major_faults: u64,
+    /// Highest resident set, in bytes.
+    pub peak_rss_bytes: u64,
+}
+
+/// Asks the kernel about this process.
+pub fn usage() -> Usage {
+    usage_of(libc::RUSAGE_SELF)
+}
+
+/// Asks the kernel about this thread. The peak is the process's.
+pub fn usage_of_thread() -> Usage {
+    usage_of(libc::RUSAGE_THREAD)
+}
+
+fn usage_of(whom: libc::c_int) -> Usage {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `usage` is writable and owned here, and all-zero bytes are valid for it.
+    let usage = unsafe {
+        libc::getrusage(whom, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    Usage {
+        minor_faults: usage.ru_minflt as u64,
+        major_faults: usage.ru_majflt as u64,
+        peak_rss_bytes: (usage.ru_maxrss as u64) << 10,
+    }
+}

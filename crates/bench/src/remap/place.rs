@@ -1,0 +1,109 @@
+//! Whose memory is moved, and how its old and its new place lie to each other.
+
+use crate::part::Contender;
+use serde::{Serialize, Serializer};
+use std::fmt;
+use std::str::FromStr;
+
+/// A side of the parts that move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Millpond's, all of it mapped, from so many bytes into a region. It chooses the new place.
+    Ours {
+        /// Where the range begins.
+        offset: u32,
+    },
+    /// Millpond's, from the region's first byte, half of it in the store.
+    HalfStored,
+    /// The kernel's, 4 KiB pages; both places begin at 2 MiB, and lie differently in their gigabytes.
+    Kernel,
+    /// The same, both places 4 KiB behind 2 MiB.
+    KernelAlike,
+    /// The same, both places at a whole gigabyte.
+    KernelGigabyte,
+    /// The same, the second 4 KiB further behind 2 MiB than the first.
+    KernelMisaligned,
+}
+
+/// All of them that `move` measures.
+pub const ALL: [Place; 10] = [
+    Place::Ours { offset: 0 },
+    Place::Ours { offset: 4096 },
+    Place::Ours {
+        offset: (1 << 20) + (12 << 10),
+    },
+    // In the middle of a gigabyte, and at its end.
+    Place::Ours {
+        offset: (512 << 20) + 4096,
+    },
+    Place::Ours {
+        offset: (1 << 30) - 4096,
+    },
+    Place::HalfStored,
+    Place::Kernel,
+    Place::KernelAlike,
+    Place::KernelGigabyte,
+    Place::KernelMisaligned,
+];
+
+impl Contender for Place {
+    fn is_kernel(self) -> bool {
+        !matches!(self, Self::Ours { .. } | Self::HalfStored)
+    }
+}
+
+const OURS: &str = "from_";
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "half_stored" => Ok(Self::HalfStored),
+            "kernel" => Ok(Self::Kernel),
+            "kernel_from_4096" => Ok(Self::KernelAlike),
+            "kernel_gigabyte" => Ok(Self::KernelGigabyte),
+            "kernel_misaligned" => Ok(Self::KernelMisaligned),
+            _ => text
+                .strip_prefix(OURS)
+                .and_then(|offset| offset.parse().ok())
+                .map(|offset| Self::Ours { offset })
+                .ok_or_else(|| format!("`{text}` is no place")),
+        }
+    }
+}
+
+/// As in arguments.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ours { offset } => f.pad(&format!("{OURS}{offset}")),
+            Self::HalfStored => f.pad("half_stored"),
+            Self::Kernel => f.pad("kernel"),
+            Self::KernelAlike => f.pad("kernel_from_4096"),
+            Self::KernelGigabyte => f.pad("kernel_gigabyte"),
+            Self::KernelMisaligned => f.pad("kernel_misaligned"),
+        }
+    }
+}
+
+impl Serialize for Place {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_read_as_they_are_written() {
+        for place in ALL {
+            let text = place.to_string();
+            assert_eq!(text.parse(), Ok(place));
+            assert_eq!(place.is_kernel(), text.starts_with("kernel"));
+        }
+        assert!("from_x".parse::<Place>().is_err());
+    }
+}

@@ -1,0 +1,53 @@
+//! What a kernel's side needs for one program: a memory cgroup, and a place to swap to. Made before each measurement
+//! and put back after it, since the machine swaps to the first place that it has, whoever's turn it is.
+
+use crate::error::BenchError;
+use crate::guard::Guard;
+use crate::part::Contender;
+use crate::run::side::Side;
+use std::path::{Path, PathBuf};
+
+/// No limit at all: more than any machine has.
+const UNLIMITED: u64 = 1 << 60;
+
+/// The setting of one measurement.
+#[derive(Clone, Debug, Default)]
+pub struct Setting {
+    /// The program's group.
+    pub group: Option<PathBuf>,
+    /// The device whose memory counts against the limit.
+    pub zram_inside: Option<u32>,
+}
+
+/// Makes what `side` needs. Every side has a group, so that whatever a program leaves running can be ended with it;
+/// only the kernel's sides have a limit there.
+///
+/// # Errors
+/// [`BenchError::Skipped`] with the reason when this machine cannot do it.
+pub fn set_up(
+    guard: &mut Guard,
+    side: Side,
+    ram: u64,
+    swap_bytes: u64,
+    swap_directory: &Path,
+) -> Result<Setting, BenchError> {
+    let limit = if side.is_kernel() { ram } else { UNLIMITED };
+    let group = match guard.make_group(limit) {
+        Ok((_, group)) => group,
+        // The other sides do without.
+        Err(BenchError::Skipped(_)) if !side.is_kernel() => return Ok(Setting::default()),
+        Err(error) => return Err(error),
+    };
+    let zram = match side {
+        Side::Unlimited | Side::Millpond => None,
+        Side::KernelFile => {
+            guard.make_swap_file(swap_directory, swap_bytes)?;
+            None
+        }
+        Side::KernelZram | Side::KernelZramInside => Some(guard.make_zram(swap_bytes)?),
+    };
+    Ok(Setting {
+        group: Some(group),
+        zram_inside: zram.filter(|_| side == Side::KernelZramInside),
+    })
+}

@@ -1,0 +1,231 @@
+//! `millpond bench run`: a program of your own in less memory than it takes, under Millpond and under the kernel.
+//!
+//! | side | who keeps it within its memory | where the rest goes |
+//! | --- | --- | --- |
+//! | `unlimited` | nobody | |
+//! | `millpond` | `millpond run`, a budget for each process, the store's memory inside | `--store` |
+//! | `kernel_file` | a memory cgroup for all processes together | a swap file in `--swap-directory` |
+//! | `kernel_zram` | the same | zram with lz4, whose memory is in no group: it comes on top |
+//! | `kernel_zram_inside` | the same, and what zram takes is taken off its limit every 10 ms | the same |
+//!
+//! `kernel_zram` is what an operator has who sets up zram for the machine; `kernel_zram_inside` is the same question as
+//! `millpond` is asked: how fast is it when memory *and* compressed memory have this much together? An eighth of the
+//! limit always stays with the program.
+//!
+//! The program runs once without a limit before anything is measured: what it prints then, and how it ends, is what
+//! every other run is held against, and a quarter of its peak is the limit, unless `--ram` gives another. What it has
+//! read of files is in the page cache by then, and charged to no group; a program's code in it costs the kernel's sides
+//! nothing and Millpond's side what it costs any process.
+
+mod kernel;
+mod program;
+mod report;
+mod side;
+
+use crate::error::{BenchError, Skip};
+use crate::guard::Guard;
+use crate::order::BenchOrder;
+use crate::part::{Contender, Part, Skips, is_asked_for};
+use crate::rounds::{Rounds, load_average, print};
+use crate::summary::Summary;
+use crate::under_run;
+use crate::worker::Workers;
+use millpond_cli::run::StoreChoice;
+use millpond_cli::size;
+use program::Ran;
+pub use program::{Job, work};
+use report::{Outcome, RunParts, Sizes};
+use side::{SIDES, Side};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The limit's part of what the program takes, as a divisor, unless `--ram` says otherwise.
+const QUARTER: u64 = 4;
+/// Swap for each byte that the program takes without a limit. More than one, as a tree's processes are measured apart;
+/// …
+const SWAP_TIMES: u64 = 3;
+/// … and this much at least.
+const SWAP_LEAST: u64 = 256 << 20;
+/// Free memory that the program finds, for each byte that it takes: it, and what is saved of it.
+const WARM_TIMES: u64 = 2;
+
+/// `millpond bench run`'s arguments.
+#[derive(clap::Args, Debug)]
+pub struct RunArgs {
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    /// Rounds of each side
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// Measure these sides alone
+    #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
+    only: Vec<Side>,
+    /// Memory for the program, a quarter of what it takes without a limit otherwise
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_ram)]
+    ram: Option<u64>,
+    /// Millpond's store, as `millpond run` takes it
+    #[arg(long, value_name = "auto|zram|file[:PATH]", default_value = "auto", value_parser = StoreChoice::parse)]
+    store: StoreChoice,
+    /// The order of Millpond's folios
+    #[arg(long, default_value = "adaptive")]
+    order: BenchOrder,
+    /// Where the kernel's swap file is made
+    #[arg(long, value_name = "DIRECTORY", default_value = "/var/tmp")]
+    swap_directory: PathBuf,
+    /// The program and its arguments; its standard input is empty
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    program: Vec<OsString>,
+}
+
+/// Measures, puts everything back, and prints. Answers 1 when the program printed something else than without a limit,
+/// or failed under Millpond.
+///
+/// # Errors
+/// When the program cannot be started, something cannot be put back, or somebody asked for the end.
+pub fn run(args: &RunArgs) -> Result<u8, BenchError> {
+    let workers = Workers::new().map_err(BenchError::Start)?;
+    let mut bench = Bench {
+        args,
+        workers,
+        guard: Guard::acquire_if_root()?,
+        ram: args.ram.unwrap_or(size::MIN_RAM),
+        swap_bytes: SWAP_LEAST,
+        skipped: Skips::default(),
+    };
+    let should = bench.measure(Side::Unlimited)?;
+    let peak = should.peak_rss_bytes;
+    if args.ram.is_none() {
+        bench.ram = (peak / QUARTER)
+            .next_multiple_of(1 << 20)
+            .max(size::MIN_RAM);
+    }
+    bench.workers.take(WARM_TIMES * peak);
+    bench.swap_bytes = (SWAP_TIMES * peak)
+        .next_multiple_of(1 << 20)
+        .max(SWAP_LEAST);
+    let sides = bench.sides()?;
+    let load = load_average();
+    let mut rounds = Rounds::new(&sides, args.rounds);
+    rounds.run(|side| Ok(Outcome::new(side, &bench.measure(side)?, &should)))?;
+    let Bench {
+        workers,
+        guard,
+        ram,
+        skipped,
+        ..
+    } = bench;
+    guard.map_or(Ok(()), Guard::finish)?;
+    workers.check()?;
+    let words = args.program.iter().map(|word| word.to_string_lossy());
+    let sizes = Sizes {
+        ram_bytes: ram,
+        peak_rss_bytes: peak,
+        program: words.map(String::from).collect(),
+        store: args.store.to_variable().to_string_lossy().into_owned(),
+    };
+    let parts = RunParts {
+        program: Part::new(sizes, rounds.done),
+        skipped,
+    };
+    let report = Summary::new(args.rounds, args.order, [load, load_average()], parts);
+    print(args.json, &report).map_err(BenchError::Print)?;
+    Ok(u8::from(!report.all_right()))
+}
+
+struct Bench<'a> {
+    args: &'a RunArgs,
+    workers: Workers,
+    guard: Option<Guard>,
+    ram: u64,
+    swap_bytes: u64,
+    skipped: Skips,
+}
+
+impl Bench<'_> {
+    /// The sides that were asked for and that this machine can do; a note of each other.
+    fn sides(&mut self) -> Result<Vec<Side>, BenchError> {
+        let mut sides = Vec::new();
+        for side in SIDES {
+            if !is_asked_for(&self.args.only, side) {
+                continue;
+            }
+            match self.try_out(side) {
+                Ok(()) => sides.push(side),
+                Err(BenchError::Skipped(why)) => self.skipped.note(&side.to_string(), &why),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(sides)
+    }
+
+    fn try_out(&mut self, side: Side) -> Result<(), BenchError> {
+        if side == Side::Millpond {
+            return Ok(under_run::can_run()?);
+        }
+        let tried = self.set_up(side).map(drop);
+        // Also what was made before it turned out that it cannot be done.
+        if let Some(guard) = &mut self.guard {
+            guard.put_back()?;
+        }
+        tried
+    }
+
+    fn set_up(&mut self, side: Side) -> Result<kernel::Setting, BenchError> {
+        match &mut self.guard {
+            Some(guard) => {
+                let directory = &self.args.swap_directory;
+                kernel::set_up(guard, side, self.ram, self.swap_bytes, directory)
+            }
+            None if side.is_kernel() => {
+                Err(Skip("making swap and cgroups needs root".to_owned()).into())
+            }
+            None => Ok(kernel::Setting::default()),
+        }
+    }
+
+    /// One run, in a setting of its own.
+    fn measure(&mut self, side: Side) -> Result<Ran, BenchError> {
+        let setting = self.set_up(side)?;
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["worker", "program", &side.to_string()]);
+        command.args(["--ram", &self.ram.to_string()]);
+        command.arg("--store").arg(self.args.store.to_variable());
+        command.args(["--order", &self.args.order.to_string()]);
+        if let Some(group) = &setting.group {
+            command.arg("--group").arg(group);
+        }
+        if let Some(id) = setting.zram_inside {
+            command.args(["--zram", &id.to_string()]);
+        }
+        command.arg("--").args(&self.args.program);
+        let guard = &mut self.guard;
+        let ran = self.workers.measure_command(command, |pid, start| {
+            guard.as_mut().map_or(Ok(()), |guard| {
+                guard.record(|made| made.worker = Some((pid, start)))
+            })
+        })?;
+        if let Some(guard) = &mut self.guard {
+            guard.put_back()?;
+        }
+        Ok(ran)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_options_are_the_same() {
+        use clap::Args;
+        RunArgs::augment_args(clap::Command::new("run")).debug_assert();
+        Job::augment_args(clap::Command::new("worker")).debug_assert();
+    }
+}

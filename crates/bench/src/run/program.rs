@@ -1,0 +1,219 @@
+//! The measured process: it starts the program on one side, reads what that prints, and waits for its end.
+//!
+//! It stays outside the group itself: the program enters it between fork and exec, so that what is charged is the
+//! program's. What the program prints is not kept but told by its length and a hash.
+
+use crate::error::Failure;
+use crate::run::side::Side;
+use crate::{cgroup, zram};
+use millpond_cli::{run, sibling};
+use rustix::process::{Pid, Signal};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::fs::File;
+use std::hash::{DefaultHasher, Hasher};
+use std::io::{self, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Between two looks at what zram holds.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// However much zram holds, a divisor of the limit stays for the program: with nothing left it would be killed.
+const LEAST_SHARE: u64 = 8;
+
+/// What is measured once.
+#[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
+pub struct Job {
+    /// On which side
+    pub side: Side,
+    /// Memory for the program
+    #[arg(long)]
+    pub ram: u64,
+    /// Millpond's store
+    #[arg(long)]
+    pub store: OsString,
+    /// Millpond's folios
+    #[arg(long)]
+    pub order: String,
+    /// The group that the program enters
+    #[arg(long)]
+    pub group: Option<PathBuf>,
+    /// The zram device whose memory is taken off the limit
+    #[arg(long)]
+    pub zram: Option<u32>,
+    /// The program and its arguments
+    #[arg(required = true, last = true)]
+    pub program: Vec<OsString>,
+}
+
+/// How a program went.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Ran {
+    /// From start to end.
+    pub seconds: f64,
+    /// Processor time of it and of the children that it waited for.
+    pub cpu_seconds: f64,
+    /// Largest resident set among these, as the kernel counts.
+    pub peak_rss_bytes: u64,
+    /// Length and hash of what it printed.
+    pub output: (u64, u64),
+    /// Its exit status; for a signal 128 more than that.
+    pub status: i32,
+}
+
+/// Runs the program.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn work(job: &Job) -> Result<Ran, Failure> {
+    let mut command = command(job)?;
+    // What it says on standard error is about itself and on no side's side.
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let procs = job.group.as_deref().map(open_procs).transpose()?;
+    // SAFETY: the closure makes system calls only and neither allocates nor locks, as is required after a fork.
+    unsafe {
+        command.pre_exec(move || {
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            if let Some(procs) = &procs {
+                rustix::io::write(procs, b"0")?;
+            }
+            Ok(())
+        });
+    }
+    let started = Instant::now();
+    let mut child = command
+        .spawn()
+        .map_err(|error| format!("cannot start {}: {error}", job.program[0].display()))?;
+    let (ended, end) = mpsc::channel::<()>();
+    let follow = job.zram.zip(job.group.clone()).map(|(id, group)| {
+        let ram = job.ram;
+        thread::spawn(move || keep_inside(id, &group, ram, &end))
+    });
+    let output = hash(child.stdout.take());
+    let (status, usage) = wait(&child)?;
+    let seconds = started.elapsed().as_secs_f64();
+    drop(ended);
+    if let Some(follow) = follow {
+        follow.join().map_err(|_| "cannot follow zram's memory")?;
+    }
+    Ok(Ran {
+        seconds,
+        cpu_seconds: run::cpu_time(&usage).as_secs_f64(),
+        peak_rss_bytes: (usage.ru_maxrss as u64) << 10,
+        output: output?,
+        status: status
+            .code()
+            .unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
+    })
+}
+
+fn command(job: &Job) -> io::Result<Command> {
+    if job.side != Side::Millpond {
+        let mut command = Command::new(&job.program[0]);
+        command.args(&job.program[1..]);
+        return Ok(command);
+    }
+    let mut command = Command::new(sibling::find(sibling::MILLPOND)?);
+    command
+        .args(["run", "--report", "none", "--ram", &job.ram.to_string()])
+        .arg("--store")
+        .arg(&job.store)
+        .args(["--order", &job.order, "--"])
+        .args(&job.program);
+    Ok(command)
+}
+
+fn open_procs(group: &Path) -> io::Result<File> {
+    File::options().write(true).open(cgroup::procs(group))
+}
+
+/// Takes off the group's limit what the device holds, until the program has ended.
+fn keep_inside(id: u32, group: &Path, ram: u64, end: &mpsc::Receiver<()>) {
+    let mut before = ram;
+    while end.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+        let Some(used) = zram::memory_used(id) else {
+            continue;
+        };
+        let limit = ram.saturating_sub(used).max(ram / LEAST_SHARE);
+        // A limit that cannot be reached at once is tried again: the kernel has reclaimed some by then.
+        if limit != before && cgroup::set_limit(group, limit).is_ok() {
+            before = limit;
+        }
+    }
+}
+
+fn hash(output: Option<impl Read>) -> io::Result<(u64, u64)> {
+    let (mut hasher, mut length) = (DefaultHasher::new(), 0);
+    let Some(mut output) = output else {
+        return Ok((length, hasher.finish()));
+    };
+    let mut part = [0; 1 << 16];
+    loop {
+        match output.read(&mut part) {
+            Ok(0) => return Ok((length, hasher.finish())),
+            Ok(read) => {
+                hasher.write(&part[..read]);
+                length += read as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn wait(child: &Child) -> io::Result<(ExitStatus, libc::rusage)> {
+    loop {
+        match run::reap(Pid::from_child(child), 0) {
+            Ok(Some(ended)) => return Ok(ended),
+            Ok(None) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(program: &[&str]) -> Job {
+        Job {
+            side: Side::Unlimited,
+            ram: 1 << 30,
+            store: "auto".into(),
+            order: "adaptive".to_owned(),
+            group: None,
+            zram: None,
+            program: program.iter().map(OsString::from).collect(),
+        }
+    }
+
+    fn run(script: &str) -> Ran {
+        work(&job(&["/bin/sh", "-c", script])).unwrap()
+    }
+
+    #[test]
+    fn output_and_end_are_told_apart() {
+        let one = run("echo one; echo unheard >&2");
+        assert_eq!((one.output.0, one.status), (4, 0));
+        assert!(one.seconds > 0.0 && one.peak_rss_bytes > 100_000);
+        assert_eq!(run("echo one").output, one.output);
+        assert_ne!(run("echo two").output, one.output);
+        assert_eq!(run("exit 7").status, 7);
+        assert_eq!(run("kill -KILL $$").status, 137);
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let error = work(&job(&["/none/such"])).unwrap_err();
+        assert!(error.to_string().contains("/none/such"));
+    }
+}

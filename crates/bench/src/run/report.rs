@@ -1,0 +1,209 @@
+//! The result of `millpond bench run`, for programs (JSON) and for people.
+//!
+//! The JSON object, `schema` = `millpond-bench-run/1`; later versions only add fields:
+//!
+//! | field | meaning |
+//! | --- | --- |
+//! | `machine` | `kernel` release, `cores` |
+//! | `load` | the machine's load average of the last minute, before and after |
+//! | `rounds` | rounds of each side |
+//! | `order` | the order of Millpond's folios, as `--order` takes it |
+//! | `program` | `sizes` (`ram_bytes`, `peak_rss_bytes` without a limit, `program`, `store`), `sides` (each `side`, `median`, `rounds`), `ratios` |
+//! | `targets` | empty: what a program should take is nobody's promise |
+//! | `skipped` | `what` was left out and `why` |
+//!
+//! `seconds` and `cpu_seconds` are not there of a round that failed, and medians are of those that did not. A round
+//! *failed* when the program ended otherwise than without a limit, and is *wrong* when it ended the same but printed
+//! something else; a program under Millpond has no right to either.
+
+use crate::order::BenchOrder;
+use crate::part::{self, Figure, Part, Skips};
+use crate::rounds::{Median, highest, known};
+use crate::run::program::Ran;
+use crate::run::side::Side;
+use crate::summary::Parts;
+use crate::target::Target;
+use millpond_cli::size::Human;
+use serde::Serialize;
+use std::fmt;
+
+/// What was run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Sizes {
+    /// Memory for the program on all sides but one.
+    pub ram_bytes: u64,
+    /// The most that it had without a limit.
+    pub peak_rss_bytes: u64,
+    /// The program and its arguments.
+    pub program: Vec<String>,
+    /// Millpond's store.
+    pub store: String,
+}
+
+/// One run beside the first without a limit.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Outcome {
+    /// From start to end.
+    pub seconds: Option<f64>,
+    /// Processor time of it and of the children that it waited for.
+    pub cpu_seconds: Option<f64>,
+    /// Largest resident set among these.
+    pub peak_rss_bytes: u64,
+    /// It ended in another way.
+    pub failed: u64,
+    /// It ended in the same way and printed something else.
+    pub wrong: u64,
+    /// Whose run it was has no right to end otherwise.
+    #[serde(skip)]
+    must_not_fail: bool,
+}
+
+impl Outcome {
+    /// How `ran` went beside what it `should` have been.
+    #[must_use]
+    pub fn new(side: Side, ran: &Ran, should: &Ran) -> Self {
+        let failed = ran.status != should.status;
+        Self {
+            seconds: (!failed).then_some(ran.seconds),
+            cpu_seconds: (!failed).then_some(ran.cpu_seconds),
+            peak_rss_bytes: ran.peak_rss_bytes,
+            failed: failed.into(),
+            wrong: u64::from(!failed && ran.output != should.output),
+            must_not_fail: side == Side::Millpond,
+        }
+    }
+}
+
+impl Median for Outcome {
+    fn median(rounds: &[Self]) -> Self {
+        Self {
+            seconds: known(rounds, |r| r.seconds),
+            cpu_seconds: known(rounds, |r| r.cpu_seconds),
+            peak_rss_bytes: highest(rounds, |r| r.peak_rss_bytes),
+            failed: rounds.iter().map(|r| r.failed).sum(),
+            wrong: rounds.iter().map(|r| r.wrong).sum(),
+            must_not_fail: rounds.iter().any(|r| r.must_not_fail),
+        }
+    }
+}
+
+impl part::Outcome for Outcome {
+    const FIGURES: &'static [Figure<Self>] = &[
+        Figure::time("seconds", |r| r.seconds.unwrap_or(f64::NAN)),
+        Figure::other("processor", |r| r.cpu_seconds.unwrap_or(f64::NAN)),
+        Figure::other("peak MiB", |r| (r.peak_rss_bytes >> 20) as f64),
+        Figure::other("failed", |r| r.failed as f64),
+        Figure::other("wrong", |r| r.wrong as f64),
+    ];
+
+    fn wrong(&self) -> u64 {
+        self.wrong + if self.must_not_fail { self.failed } else { 0 }
+    }
+}
+
+/// The program's only part.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunParts {
+    /// All of its runs.
+    pub program: Part<Side, Sizes, Outcome>,
+    /// What was left out.
+    pub skipped: Skips,
+}
+
+impl Parts for RunParts {
+    const SCHEMA: &'static str = "millpond-bench-run/1";
+
+    fn compare(&mut self) {
+        self.program.compare_those(|ours, _| ours == Side::Millpond);
+    }
+
+    fn targets(&self, _order: BenchOrder) -> Vec<Target> {
+        Vec::new()
+    }
+
+    fn wrong(&self) -> u64 {
+        self.program.wrong()
+    }
+
+    fn skipped(&self) -> &Skips {
+        &self.skipped
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, rounds: u16, order: &str) -> fmt::Result {
+        let Sizes {
+            ram_bytes,
+            peak_rss_bytes,
+            program,
+            store,
+        } = &self.program.sizes;
+        writeln!(
+            f,
+            "medians of {rounds} rounds; times are seconds; Millpond's folios are of order {order}, its store {store}"
+        )?;
+        let heading = format!(
+            "{} in {}; without a limit it takes {}",
+            program.join(" "),
+            Human(*ram_bytes),
+            Human(*peak_rss_bytes),
+        );
+        self.program.write(f, &heading)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::summary::Summary;
+
+    fn ran(seconds: f64, status: i32, output: u64) -> Ran {
+        Ran {
+            seconds,
+            cpu_seconds: seconds,
+            peak_rss_bytes: 1 << 20,
+            output: (1, output),
+            status,
+        }
+    }
+
+    fn report(runs: &[(Side, &[Ran])]) -> Summary<RunParts> {
+        let should = ran(1.0, 0, 1);
+        let rounds = runs.iter().map(|&(side, runs)| {
+            let outcomes = runs.iter().map(|ran| Outcome::new(side, ran, &should));
+            (side, outcomes.collect())
+        });
+        let sizes = Sizes {
+            ram_bytes: 16 << 20,
+            peak_rss_bytes: 64 << 20,
+            program: vec!["sort".to_owned(), "numbers".to_owned()],
+            store: "auto".to_owned(),
+        };
+        let parts = RunParts {
+            program: Part::new(sizes, rounds.collect()),
+            skipped: Skips::default(),
+        };
+        Summary::new(1, "adaptive".parse().unwrap(), [None, None], parts)
+    }
+
+    #[test]
+    fn a_kernels_kill_is_no_wrong_byte_and_has_no_time() {
+        let report = report(&[
+            (Side::Millpond, &[ran(2.0, 0, 1), ran(4.0, 0, 1)]),
+            (Side::KernelFile, &[ran(0.1, 137, 9), ran(6.0, 0, 1)]),
+            (Side::KernelZram, &[ran(0.1, 137, 9)]),
+        ]);
+        assert!(report.all_right());
+        let program = &report.parts.program;
+        let ratio = |kernel| program.ratio("seconds", Side::Millpond, kernel).unwrap();
+        assert_eq!(ratio(Side::KernelFile), 2.0);
+        assert!(ratio(Side::KernelZram).is_nan());
+        assert!(report.to_string().contains("sort numbers in 16 MiB"));
+    }
+
+    #[test]
+    fn other_output_or_another_end_under_millpond_is_wrong() {
+        for bad in [ran(1.0, 0, 2), ran(1.0, 139, 1)] {
+            assert!(!report(&[(Side::Millpond, &[ran(1.0, 0, 1), bad])]).all_right());
+        }
+        assert!(!report(&[(Side::KernelZram, &[ran(1.0, 0, 2)])]).all_right());
+    }
+}

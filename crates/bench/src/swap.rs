@@ -1,0 +1,125 @@
+//! `millpond bench swap`: the rounds of all sides, in turns.
+//!
+//! Each round runs Millpond at every order and then the kernel.
+
+use crate::error::{BenchError, Skip};
+use crate::guard::Guard;
+use crate::kernel_swap::KernelSwap;
+use crate::millpond_side::{self, How, ServedBy};
+use crate::order::BenchOrder;
+use crate::phases::{Manner, Phases, Work};
+use crate::place::Place;
+use crate::report::{KernelSide, MillpondSide, Skipped, SwapReport, What};
+use crate::rounds::print;
+use crate::worker::Workers;
+
+/// `millpond bench swap`'s arguments.
+#[derive(clap::Args, Debug)]
+pub struct SwapArgs {
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    /// Rounds of each side
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// Orders of the folios that Millpond is measured at
+    #[arg(long, value_delimiter = ',', default_value = "4,2,0,adaptive")]
+    orders: Vec<BenchOrder>,
+    /// Who serves Millpond's faults
+    #[arg(long, value_name = "WHO", default_value = "in-thread")]
+    delivery: ServedBy,
+    /// Measure this side alone
+    #[arg(long, value_name = "SIDE")]
+    only: Option<Only>,
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    manner: Manner,
+    #[command(flatten)]
+    work: Work,
+}
+
+/// A side of the benchmark.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Only {
+    /// Millpond
+    Millpond,
+    /// Kernel swap in a memory cgroup
+    Kernel,
+}
+
+/// Measures, puts everything back, and prints.
+///
+/// # Errors
+/// When a worker fails, something cannot be put back, or somebody asked for the end.
+pub fn swap(args: &SwapArgs) -> Result<u8, BenchError> {
+    let workers = Workers::new().map_err(BenchError::Start)?;
+    let mut skipped = Skipped::default();
+    let mut orders = args.orders.clone();
+    orders.dedup();
+    if args.only == Some(Only::Kernel) {
+        orders.clear();
+        skipped.millpond = Some("--only kernel".to_owned());
+    }
+    let mut guard = Guard::acquire_if_root()?;
+    let kernel = match set_up_kernel(args, guard.as_mut()) {
+        Ok(kernel) => Some(kernel),
+        Err(BenchError::Skipped(why)) => {
+            skipped.kernel = Some(why.to_string());
+            None
+        }
+        Err(error) => return Err(error),
+    };
+
+    let (work, manner) = (args.work, args.manner);
+    let how = |order| How {
+        order,
+        delivery: args.delivery,
+        place: args.place.clone(),
+    };
+    let mut ours: Vec<Vec<Phases>> = vec![Vec::new(); orders.len()];
+    let mut kernels = Vec::new();
+    for _ in 0..args.rounds {
+        for (&order, rounds) in orders.iter().zip(&mut ours) {
+            let how = how(order);
+            rounds.push(millpond_side::measure(&workers, &how, &work, manner)?);
+        }
+        if let (Some(kernel), Some(guard)) = (&kernel, &mut guard) {
+            kernels.push(kernel.measure(&workers, guard, manner)?);
+        }
+    }
+    let setting = kernel.map(|kernel| kernel.setting);
+    guard.map_or(Ok(()), Guard::finish)?;
+    workers.check()?;
+
+    let sides = orders
+        .iter()
+        .zip(ours)
+        .map(|(&order, rounds)| MillpondSide {
+            order,
+            side: rounds.into(),
+        });
+    let kernel_side = setting.map(|setting| KernelSide {
+        setting,
+        side: kernels.into(),
+    });
+    let what = What {
+        rounds: args.rounds.into(),
+        delivery: args.delivery,
+        store: args.place.medium,
+        manner,
+    };
+    let report = SwapReport::new(&work, what, sides.collect(), kernel_side, skipped);
+    print(args.json, &report).map_err(BenchError::Print)?;
+    Ok(u8::from(!report.all_right()))
+}
+
+fn set_up_kernel(args: &SwapArgs, guard: Option<&mut Guard>) -> Result<KernelSwap, BenchError> {
+    if args.only == Some(Only::Millpond) {
+        return Err(Skip("--only millpond".to_owned()).into());
+    }
+    match guard {
+        Some(guard) => KernelSwap::set_up(guard, &args.work, &args.place),
+        None => Err(Skip("making swap and cgroups needs root".to_owned()).into()),
+    }
+}

@@ -1,0 +1,32 @@
+//! Measured processes under `millpond run`: this executable, started by `millpond` with the preload library.
+
+use crate::error::{BenchError, Skip};
+use millpond_cli::run::env;
+use millpond_cli::sibling;
+use std::process::Command;
+
+/// Whether programs can be run under Millpond's allocator here.
+///
+/// # Errors
+/// Why not.
+pub fn can_run() -> Result<(), Skip> {
+    env::find_library().map_err(|error| Skip(error.to_string()))?;
+    millpond_cli::doctor::require_for_run().map_err(|error| Skip(error.to_string()))
+}
+
+/// `millpond run OPTIONS --ram RAM -- millpond-bench worker WORKER`.
+///
+/// # Errors
+/// When this executable has no name any more, or there is no `millpond` beside it.
+pub fn command(ram: u64, options: &[&str], worker: &[String]) -> Result<Command, BenchError> {
+    let executable = std::env::current_exe().map_err(BenchError::Start)?;
+    let mut command = Command::new(sibling::find(sibling::MILLPOND).map_err(BenchError::Start)?);
+    command
+        .args(["run", "--report", "none", "--ram", &ram.to_string()])
+        .args(options)
+        .arg("--")
+        .arg(executable)
+        .arg("worker")
+        .args(worker);
+    Ok(command)
+}

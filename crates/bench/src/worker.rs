@@ -1,0 +1,179 @@
+//! The measured processes: each measurement runs in a fresh process of this executable, and none outlives the
+//! benchmark.
+//!
+//! A fresh process each time, because a heap that was used before, a warm cache of the manager or a cgroup entered too
+//! late would favour one side, and with free memory that is there (`warm.rs`). Signals that ask the benchmark to end
+//! are blocked in the main thread and fetched by a thread of their own, which kills the worker; the main thread then
+//! sees its worker end, and returns through its guards.
+
+use crate::error::{BenchError, Failure};
+use crate::{guard, warm};
+use rustix::process::{Pid, PidfdFlags, Signal};
+use serde::de::DeserializeOwned;
+use std::ffi::OsStr;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+
+const ENDING: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// The signal that asked for the end.
+    caught: Option<i32>,
+    /// The worker that runs now.
+    worker: Option<OwnedFd>,
+}
+
+/// Runs workers, one at a time.
+#[derive(Debug)]
+pub struct Workers {
+    shared: Arc<Mutex<Shared>>,
+    /// Free memory that a worker finds.
+    warm_bytes: usize,
+}
+
+impl Workers {
+    /// Blocks the signals and starts the thread that waits for them. To be called before any other thread is started.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn new() -> io::Result<Self> {
+        let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
+        // SAFETY: the set is writable and owned here; blocking signals touches no memory else.
+        let set = unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            for signal in ENDING {
+                libc::sigaddset(set.as_mut_ptr(), signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+            set.assume_init()
+        };
+        let shared = Arc::new(Mutex::new(Shared::default()));
+        let theirs = Arc::clone(&shared);
+        std::thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(move || {
+                loop {
+                    let mut signal = 0;
+                    // SAFETY: the set is valid and `signal` is writable; the call waits and touches nothing else.
+                    if unsafe { libc::sigwait(&set, &mut signal) } == 0 {
+                        let mut shared = theirs.lock().unwrap_or_else(PoisonError::into_inner);
+                        shared.caught.get_or_insert(signal);
+                        if let Some(worker) = &shared.worker {
+                            let _ = rustix::process::pidfd_send_signal(worker, Signal::KILL);
+                        }
+                    }
+                }
+            })?;
+        Ok(Self {
+            shared,
+            warm_bytes: warm::BYTES,
+        })
+    }
+
+    /// A worker takes so much memory and no more: less has to be found for it.
+    pub fn take(&mut self, bytes: u64) {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        self.warm_bytes = bytes.min(warm::BYTES);
+    }
+
+    /// Fails when somebody asked for the end.
+    ///
+    /// # Errors
+    /// [`BenchError::Interrupted`] with the signal.
+    pub fn check(&self) -> Result<(), BenchError> {
+        match self.lock().caught {
+            Some(signal) => Err(BenchError::Interrupted(signal)),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs `millpond-bench worker ARGUMENTS` and answers what it measured. `started` is told its number and start
+    /// time.
+    ///
+    /// # Errors
+    /// When it cannot be started, fails, or somebody asked for the end.
+    pub fn measure<T: DeserializeOwned>(
+        &self,
+        arguments: &[impl AsRef<OsStr>],
+        started: impl FnOnce(i32, u64) -> io::Result<()>,
+    ) -> Result<T, BenchError> {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg("worker").args(arguments);
+        self.measure_command(command, started)
+    }
+
+    /// As [`Workers::measure`], for a command that ends up as such a process or prints what it prints.
+    ///
+    /// # Errors
+    /// As [`Workers::measure`].
+    pub fn measure_command<T: DeserializeOwned>(
+        &self,
+        mut command: Command,
+        started: impl FnOnce(i32, u64) -> io::Result<()>,
+    ) -> Result<T, BenchError> {
+        warm::up(self.warm_bytes);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        // SAFETY: the closure makes one system call and neither allocates nor locks, as is required after a fork.
+        unsafe {
+            command.pre_exec(|| {
+                Ok(rustix::process::set_parent_process_death_signal(Some(
+                    Signal::KILL,
+                ))?)
+            });
+        }
+        // Under the lock: a signal comes either before the worker is started, or when there is a worker to kill.
+        let child = {
+            let mut shared = self.lock();
+            if let Some(signal) = shared.caught {
+                return Err(BenchError::Interrupted(signal));
+            }
+            let mut child = command.spawn().map_err(BenchError::Start)?;
+            let pid = Pid::from_child(&child);
+            let known =
+                rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from);
+            let recorded = known.and_then(|handle| {
+                shared.worker = Some(handle);
+                started(
+                    pid.as_raw_nonzero().get(),
+                    guard::start_time(pid).unwrap_or(0),
+                )
+            });
+            if let Err(error) = recorded {
+                shared.worker = None;
+                child
+                    .kill()
+                    .and_then(|()| child.wait())
+                    .map_err(BenchError::Start)?;
+                return Err(BenchError::Start(error));
+            }
+            child
+        };
+        let output = child.wait_with_output();
+        self.lock().worker = None;
+        self.check()?;
+        let output = output.map_err(BenchError::Start)?;
+        if output.status.signal() == Some(libc::SIGKILL) {
+            return Err(BenchError::Killed);
+        }
+        if !output.status.success() {
+            return Err(BenchError::Worker(output.status.to_string()));
+        }
+        serde_json::from_slice(&output.stdout)
+            .map_err(|error| BenchError::Worker(format!("gave no result: {error}")))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Prints what a measured process has measured.
+pub fn say_measured(measured: Result<impl serde::Serialize, Failure>) -> Result<(), BenchError> {
+    let measured = measured.map_err(BenchError::Memory)?;
+    serde_json::to_writer(io::stdout(), &measured).map_err(|error| BenchError::Print(error.into()))
+}

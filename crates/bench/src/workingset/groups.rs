@@ -1,0 +1,168 @@
+//! Two groups under one budget, one quiet and one that thrashes: does the quiet one notice?
+//!
+//! The quiet group may have 0.4 of the budget and is protected up to that (`max` and `low`). It uses half of the budget
+//! at random, so that it has refaults of its own: one access in five. The other group has no limits and goes through
+//! two budgets at random, page for page beside it; it would like all the memory there is. What the quiet group's
+//! refaults are with the other one over what they are without is how much of a neighbour's trouble it has to bear. It
+//! is asked of Millpond alone: the kernel's groups are separate processes.
+
+use crate::data::{self, PAGE};
+use crate::error::Failure;
+use crate::millpond_side;
+use crate::part::{self, Figure};
+use crate::rounds::{self, Median, count, highest};
+use crate::workingset::memory::{BATCH, Setting, Touched};
+use millpond::{GroupLimits, Region};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Whether the quiet group has company.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub enum Company {
+    /// None
+    Alone,
+    /// A group that thrashes
+    Beside,
+}
+
+/// As in arguments.
+impl fmt::Display for Company {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Alone => "alone",
+            Self::Beside => "beside",
+        })
+    }
+}
+
+/// Sizes of one measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[group(skip)]
+pub struct Sizes {
+    /// The budget of both groups together
+    #[arg(id = "groups-ram", long = "groups-ram", default_value = "64M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
+    pub budget_bytes: u64,
+    /// Accesses of the quiet group that are counted
+    #[arg(id = "groups-accesses", long = "groups-accesses", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1000..), value_name = "N")]
+    pub accesses: u64,
+}
+
+impl Sizes {
+    /// As arguments of the measured process.
+    #[must_use]
+    pub fn to_arguments(self) -> Vec<String> {
+        let numbers = [
+            ("--groups-ram", self.budget_bytes),
+            ("--groups-accesses", self.accesses),
+        ];
+        rounds::options(&numbers)
+    }
+
+    /// What the quiet group may have, in bytes.
+    fn quiet_bytes(&self) -> u64 {
+        self.budget_bytes / PAGE as u64 * 2 / 5 * PAGE as u64
+    }
+
+    /// Pages that it uses.
+    fn quiet(&self) -> usize {
+        (self.budget_bytes / PAGE as u64 / 2) as usize
+    }
+
+    /// Pages of the other one.
+    fn thrashing(&self) -> usize {
+        (self.budget_bytes / PAGE as u64 * 2) as usize
+    }
+}
+
+/// What one process measured.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Major faults of the quiet group.
+    pub refaults: u64,
+    /// Of its accesses, the ones that took one.
+    pub refault_ratio: f64,
+    /// Bytes that it had at the end.
+    pub usage_bytes: u64,
+    /// Major faults of the other group.
+    pub others_faults: u64,
+    /// Pages that did not hold what was written.
+    pub wrong_pages: u64,
+}
+
+impl Median for Outcome {
+    fn median(rounds: &[Self]) -> Self {
+        Self {
+            refaults: count(rounds, |round| round.refaults),
+            refault_ratio: rounds::of(rounds, |round| round.refault_ratio),
+            usage_bytes: count(rounds, |round| round.usage_bytes),
+            others_faults: count(rounds, |round| round.others_faults),
+            wrong_pages: highest(rounds, |round| round.wrong_pages),
+        }
+    }
+}
+
+impl part::Outcome for Outcome {
+    const FIGURES: &'static [Figure<Self>] = &[
+        Figure::other("refaults", |one| one.refaults as f64),
+        Figure::other("ratio", |one| one.refault_ratio),
+        Figure::other("MiB at end", |one| {
+            one.usage_bytes as f64 / f64::from(1 << 20)
+        }),
+        Figure::other("other's", |one| one.others_faults as f64),
+    ];
+
+    fn wrong(&self) -> u64 {
+        self.wrong_pages
+    }
+}
+
+/// The measured process.
+///
+/// # Errors
+/// When there is no memory.
+pub fn work(company: Company, setting: Setting<'_>, sizes: &Sizes) -> Result<Outcome, Failure> {
+    let manager = millpond_side::settings(setting.budget).build()?;
+    let bytes = sizes.quiet_bytes();
+    let limits = GroupLimits::new().low(bytes).max(bytes);
+    let quiet = manager.group(&manager.root(), "quiet", limits)?;
+    let thrashing = manager.group(&manager.root(), "thrashing", GroupLimits::new())?;
+    let order = setting.order.0;
+    let builder = || Region::builder().order(order);
+    let mut quiet_region = builder()
+        .group(&quiet)
+        .build(&manager, sizes.quiet() * PAGE)?;
+    let mut other_region = builder()
+        .group(&thrashing)
+        .build(&manager, sizes.thrashing() * PAGE)?;
+    let majors = || manager.stats().vm.pgmajfault;
+    let mut ours = Touched::new(quiet_region.as_mut_slice(), &majors);
+    let mut others = Touched::new(other_region.as_mut_slice(), &majors);
+    ours.fill(0..sizes.quiet());
+    others.fill(0..sizes.thrashing());
+
+    let mut pages = data::random_pages(sizes.quiet(), 1);
+    let mut other_pages = data::random_pages(sizes.thrashing(), 2);
+    let mut go = |accesses: u64| {
+        let (mut refaults, mut others_faults) = (0, 0);
+        for _ in 0..accesses / BATCH as u64 {
+            refaults += ours.read(pages.by_ref().take(BATCH));
+            if company == Company::Beside {
+                others_faults += others.read(other_pages.by_ref().take(BATCH));
+            }
+        }
+        (refaults, others_faults)
+    };
+    // Until each has what it can get.
+    go(sizes.accesses / 2);
+    let (refaults, others_faults) = go(sizes.accesses);
+    let wrong_pages = ours.wrong + others.wrong;
+    Ok(Outcome {
+        refaults,
+        refault_ratio: refaults as f64 / (sizes.accesses / BATCH as u64 * BATCH as u64) as f64,
+        usage_bytes: quiet.stats()?.usage,
+        others_faults,
+        wrong_pages,
+    })
+}

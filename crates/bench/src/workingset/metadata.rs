@@ -1,0 +1,155 @@
+//! What the tables of a manager take: 48 bytes a resident folio and 8 bytes a mapped page are allowed, and all of it
+//! has to be in the figure that is charged to the budget.
+//!
+//! A region of folios of one order is touched within the budget, so that each folio is resident and nothing is in the
+//! store. What is allowed for it is held against [`Stats::metadata_bytes`](millpond::Stats), less what a manager
+//! without regions has. The same is asked of the kernel, which knows what the tables really take: they are anonymous
+//! memory of the process, and nothing else in it grows meanwhile but what is mapped. Tables get their memory by pages,
+//! so a little of it is not used yet; that is in both figures.
+
+use crate::data::PAGE;
+use crate::error::Failure;
+use crate::millpond_side;
+use crate::order::BenchOrder;
+use crate::part::{self, Figure};
+use crate::rounds::{self, Median, highest};
+use crate::workingset::memory::Setting;
+use millpond::OrderPolicy;
+use serde::{Deserialize, Serialize};
+
+/// Bytes allowed for each resident folio.
+pub const A_FOLIO: u64 = 48;
+/// Bytes allowed for each mapped page.
+pub const A_PAGE: u64 = 8;
+
+/// Sizes of one measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[group(skip)]
+pub struct Sizes {
+    /// Memory that is touched
+    #[arg(id = "metadata-memory", long = "metadata-memory", default_value = "128M", value_parser = rounds::parse_pages, value_name = "SIZE")]
+    pub memory_bytes: u64,
+}
+
+impl Sizes {
+    /// As arguments of the measured process.
+    #[must_use]
+    pub fn to_arguments(self) -> Vec<String> {
+        rounds::options(&[("--metadata-memory", self.memory_bytes)])
+    }
+
+    /// The budget: as much again.
+    #[must_use]
+    pub fn budget(&self) -> u64 {
+        (2 * self.memory_bytes).max(64 << 20)
+    }
+
+    /// Pages in all.
+    #[must_use]
+    pub fn pages(&self) -> usize {
+        (self.memory_bytes / PAGE as u64) as usize
+    }
+}
+
+/// What one process measured.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Bytes of tables that the touched memory took.
+    pub bytes: u64,
+    /// What is allowed for it.
+    pub allowed: u64,
+    /// Both as a ratio.
+    pub over_allowed: f64,
+    /// Bytes of tables beyond those of a page, over pages.
+    pub bytes_a_page: f64,
+    /// Resident bytes of the process that are neither the memory nor reported as tables.
+    pub unreported: f64,
+    /// Pages that did not hold what was written.
+    pub wrong_pages: u64,
+}
+
+impl Median for Outcome {
+    fn median(rounds: &[Self]) -> Self {
+        Self {
+            bytes: highest(rounds, |round| round.bytes),
+            allowed: highest(rounds, |round| round.allowed),
+            over_allowed: rounds::of(rounds, |round| round.over_allowed),
+            bytes_a_page: rounds::of(rounds, |round| round.bytes_a_page),
+            unreported: rounds::of(rounds, |round| round.unreported),
+            wrong_pages: highest(rounds, |round| round.wrong_pages),
+        }
+    }
+}
+
+impl part::Outcome for Outcome {
+    const FIGURES: &'static [Figure<Self>] = &[
+        Figure::other("bytes", |one| one.bytes as f64),
+        Figure::other("allowed", |one| one.allowed as f64),
+        Figure::other("bytes a page", |one| one.bytes_a_page),
+        Figure::other("unreported", |one| one.unreported),
+    ];
+
+    fn wrong(&self) -> u64 {
+        self.wrong_pages
+    }
+}
+
+/// The measured process.
+///
+/// # Errors
+/// When there is no memory, or the kernel does not say how much is used.
+pub fn work(setting: Setting<'_>) -> Result<Outcome, Failure> {
+    let BenchOrder(OrderPolicy::Fixed(order)) = setting.order else {
+        return Err("adaptive folios have no order to count them by; give --order 0 to 9".into());
+    };
+    let manager = millpond_side::settings(setting.budget).build()?;
+    let mut region = manager.region_with(setting.pages * PAGE, order)?;
+    // The first leaf is not counted: what a table takes at least.
+    let memory = region.as_mut_slice();
+    memory[0] = 1;
+    let before = manager.stats();
+    let rss_before = resident()?;
+    for page in memory.chunks_exact_mut(PAGE).skip(1) {
+        page[0] = 1;
+    }
+    let wrong_pages = memory.chunks_exact(PAGE).filter(|page| page[0] != 1);
+    let wrong_pages = wrong_pages.count() as u64;
+    let rss = resident()? - rss_before;
+    let after = manager.stats();
+    let pages = after.vm.nr_mapped - before.vm.nr_mapped;
+    let bytes = after.metadata_bytes - before.metadata_bytes;
+    let folios = pages >> order.get();
+    let allowed = folios * A_FOLIO + pages * A_PAGE;
+    let frames = (pages + after.vm.nr_free_frames - before.vm.nr_free_frames) * PAGE as u64;
+    Ok(Outcome {
+        bytes,
+        allowed,
+        over_allowed: bytes as f64 / allowed as f64,
+        bytes_a_page: bytes as f64 / pages as f64,
+        unreported: rss as f64 - frames as f64 - bytes as f64,
+        wrong_pages,
+    })
+}
+
+/// Resident anonymous bytes of this process, as the kernel counts them: the middle of five looks, as a page that moves
+/// while one of them walks the tables is seen twice, or not at all. (All resident bytes would not do: code that runs
+/// for the first time brings 64 KiB of its file in.)
+fn resident() -> Result<u64, Failure> {
+    let mut looks = [0; 5];
+    for look in &mut looks {
+        *look = look_at_resident()?;
+    }
+    looks.sort_unstable();
+    Ok(looks[2])
+}
+
+fn look_at_resident() -> Result<u64, Failure> {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup")?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Anonymous:"));
+    let kib: u64 = line
+        .and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok())
+        .ok_or("no Anonymous in /proc/self/smaps_rollup")?;
+    Ok(kib << 10)
+}

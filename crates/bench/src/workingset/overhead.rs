@@ -1,0 +1,193 @@
+//! What workingset detection takes of a fault's time: 3 % are allowed.
+//!
+//! Random reads of a region of two budgets, so that one access in two is a major fault and a part of the others is a
+//! rescue: each of them leaves something to be noted. Nothing can be learnt from it, so that with detection and without
+//! the same pages are in memory and what differs is bookkeeping. A few per cent of some microseconds cannot be seen in
+//! whole accesses on a machine that others use. So the core is timed alone, too: the same accesses go through it with
+//! all that surrounds it left out, with and without detection. The difference of these two, over the time of a whole
+//! access with detection, is the share.
+
+use crate::data::{self, PAGE};
+use crate::error::Failure;
+use crate::millpond_side;
+use crate::part::{self, Figure};
+use crate::rounds::{self, Median, count, highest};
+use crate::workingset::memory::{Setting, Touched};
+use millpond_core::{Config, LEAF_PAGES, PageCount};
+use millpond_replay::core_policy::CorePolicy;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::hint::black_box;
+use std::time::Instant;
+
+/// What a load from compressed RAM costs, in sixteenths of a rescue.
+const LOAD_COST: u32 = 20;
+
+/// Whether what comes back is noted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub enum Detection {
+    /// As always
+    On,
+    /// Not
+    Off,
+}
+
+/// As in arguments.
+impl fmt::Display for Detection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::On => "on",
+            Self::Off => "off",
+        })
+    }
+}
+
+/// Sizes of one measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[group(skip)]
+pub struct Sizes {
+    /// The budget
+    #[arg(id = "overhead-ram", long = "overhead-ram", default_value = "64M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
+    pub budget_bytes: u64,
+    /// Accesses that are timed
+    #[arg(id = "overhead-accesses", long = "overhead-accesses", default_value_t = 400_000, value_parser = clap::value_parser!(u64).range(1000..), value_name = "N")]
+    pub accesses: u64,
+}
+
+impl Sizes {
+    /// As arguments of the measured process.
+    #[must_use]
+    pub fn to_arguments(self) -> Vec<String> {
+        let numbers = [
+            ("--overhead-ram", self.budget_bytes),
+            ("--overhead-accesses", self.accesses),
+        ];
+        rounds::options(&numbers)
+    }
+
+    /// Pages that the budget holds.
+    fn room(&self) -> u32 {
+        (self.budget_bytes / PAGE as u64) as u32
+    }
+
+    /// Pages in all.
+    #[must_use]
+    pub fn pages(&self) -> usize {
+        2 * self.room() as usize
+    }
+
+    fn random(&self, seed: u64) -> impl Iterator<Item = usize> + use<> {
+        data::random_pages(self.pages(), seed).take(self.accesses as usize)
+    }
+}
+
+/// What one process measured.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Nanoseconds an access on real memory, …
+    pub access_ns: f64,
+    /// … of which the core took so many, timed alone.
+    pub core_ns: f64,
+    /// Major faults of the accesses on real memory.
+    pub major_faults: u64,
+    /// Rescues.
+    pub rescues: u64,
+    /// Pages that did not hold what was written.
+    pub wrong_pages: u64,
+}
+
+impl Median for Outcome {
+    fn median(rounds: &[Self]) -> Self {
+        Self {
+            access_ns: rounds::of(rounds, |round| round.access_ns),
+            core_ns: rounds::of(rounds, |round| round.core_ns),
+            major_faults: count(rounds, |round| round.major_faults),
+            rescues: count(rounds, |round| round.rescues),
+            wrong_pages: highest(rounds, |round| round.wrong_pages),
+        }
+    }
+}
+
+impl part::Outcome for Outcome {
+    const FIGURES: &'static [Figure<Self>] = &[
+        Figure::other("ns an access", |one| one.access_ns),
+        Figure::other("of the core", |one| one.core_ns),
+        Figure::other("major faults", |one| one.major_faults as f64),
+        Figure::other("rescues", |one| one.rescues as f64),
+    ];
+
+    fn wrong(&self) -> u64 {
+        self.wrong_pages
+    }
+}
+
+/// The share of an access that is bookkeeping.
+#[must_use]
+pub fn share(on: &Outcome, off: &Outcome) -> f64 {
+    (on.core_ns - off.core_ns) / on.access_ns
+}
+
+/// The measured process.
+///
+/// # Errors
+/// When there is no memory, or the core cannot be driven.
+pub fn work(detection: Detection, setting: Setting<'_>, sizes: &Sizes) -> Result<Outcome, Failure> {
+    let on = detection == Detection::On;
+    let core_ns = time_core(on, sizes)?;
+    let manager = millpond_side::settings(setting.budget)
+        .workingset(on)
+        .build()?;
+    let mut region = manager.region_with(sizes.pages() * PAGE, setting.order.0)?;
+    let majors = || manager.stats().vm.pgmajfault;
+    let mut memory = Touched::new(region.as_mut_slice(), &majors);
+    memory.fill(0..sizes.pages());
+    memory.read(sizes.random(1));
+    let rescues = || manager.stats().faults.rescue.count;
+    let before = rescues();
+    let started = Instant::now();
+    let major_faults = memory.read(sizes.random(2));
+    let took = started.elapsed();
+    Ok(Outcome {
+        access_ns: took.as_nanos() as f64 / sizes.accesses as f64,
+        core_ns,
+        major_faults,
+        rescues: rescues() - before,
+        wrong_pages: memory.wrong,
+    })
+}
+
+/// Nanoseconds an access when nothing but the core works.
+fn time_core(workingset: bool, sizes: &Sizes) -> Result<f64, Failure> {
+    let arena = PageCount((sizes.pages() as u32).next_multiple_of(LEAF_PAGES));
+    let config = Config {
+        workingset,
+        refault_cost: LOAD_COST,
+        ..Config::new(arena, PageCount(sizes.room()))
+    };
+    let mut core = CorePolicy::with_config(config, sizes.room())?;
+    for page in (0..sizes.pages()).chain(sizes.random(1)) {
+        core.access(page as u32, false)?;
+    }
+    let started = Instant::now();
+    for page in sizes.random(2) {
+        black_box(core.access(page as u32, false)?);
+    }
+    Ok(started.elapsed().as_nanos() as f64 / sizes.accesses as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_is_of_the_whole_access() {
+        let of = |core_ns| Outcome {
+            access_ns: 4000.0,
+            core_ns,
+            ..Outcome::default()
+        };
+        assert!((share(&of(300.0), &of(200.0)) - 0.025).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,137 @@
+//! A hot set of half the budget, and a scan of ten budgets that goes past: does the hot set stay?
+//!
+//! The set is gone through in random order, each page as often as every other, and pages of the scan come in between. A
+//! page of the scan is touched once. It has no claim to memory; but when it is touched nobody knows that yet, and a
+//! list by last use puts it before every page of the set. The hit ratio is that of accesses to the set: those that took
+//! no major fault. What was taken out and put back from limbo is a hit; nothing was read for it.
+
+use crate::data::PAGE;
+use crate::error::Failure;
+use crate::part::{self, Figure};
+use crate::rounds::{self, Median, count, highest};
+use crate::workingset::memory::{self, BATCH, Mixed, Scan, Setting};
+use serde::{Deserialize, Serialize};
+use std::time::Instant;
+
+/// Times that the hot set is gone through before the scan begins.
+const WARM_PASSES: u32 = 4;
+/// The scan's length in budgets.
+const SCAN_BUDGETS: u64 = 10;
+
+/// Sizes of one measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[group(skip)]
+pub struct Sizes {
+    /// The budget
+    #[arg(id = "scan-ram", long = "scan-ram", default_value = "64M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
+    pub budget_bytes: u64,
+    /// Pages of the scan for every 64 of the set
+    #[arg(id = "scan-rate", long = "scan-rate", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
+    pub scan_in_64: u16,
+}
+
+impl Sizes {
+    /// As arguments of the measured process.
+    #[must_use]
+    pub fn to_arguments(self) -> Vec<String> {
+        let numbers = [
+            ("--scan-ram", self.budget_bytes),
+            ("--scan-rate", self.scan_in_64.into()),
+        ];
+        rounds::options(&numbers)
+    }
+
+    fn hot(&self) -> usize {
+        (self.budget_bytes / PAGE as u64 / 2) as usize
+    }
+
+    fn scan(&self) -> usize {
+        (self.budget_bytes / PAGE as u64 * SCAN_BUDGETS) as usize
+    }
+
+    /// Pages in all.
+    #[must_use]
+    pub fn pages(&self) -> usize {
+        self.hot() + self.scan()
+    }
+}
+
+/// What one process measured.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Accesses to the hot set that took no major fault, while the scan went past.
+    pub hit_ratio: f64,
+    /// Accesses to the hot set.
+    pub hot_accesses: u64,
+    /// Of these, the ones that took a major fault.
+    pub hot_faults: u64,
+    /// Pages of the scan that went past.
+    pub scanned: u64,
+    /// Major faults by them.
+    pub scan_faults: u64,
+    /// While the scan went past.
+    pub seconds: f64,
+    /// Pages that did not hold what was written.
+    pub wrong_pages: u64,
+}
+
+impl Median for Outcome {
+    fn median(rounds: &[Self]) -> Self {
+        Self {
+            hit_ratio: rounds::of(rounds, |round| round.hit_ratio),
+            hot_accesses: count(rounds, |round| round.hot_accesses),
+            hot_faults: count(rounds, |round| round.hot_faults),
+            scanned: count(rounds, |round| round.scanned),
+            scan_faults: count(rounds, |round| round.scan_faults),
+            seconds: rounds::of(rounds, |round| round.seconds),
+            wrong_pages: highest(rounds, |round| round.wrong_pages),
+        }
+    }
+}
+
+impl part::Outcome for Outcome {
+    const FIGURES: &'static [Figure<Self>] = &[
+        Figure::other("hit ratio", |one| one.hit_ratio),
+        Figure::other("hot faults", |one| one.hot_faults as f64),
+        Figure::other("scan faults", |one| one.scan_faults as f64),
+        Figure::time("seconds", |one| one.seconds),
+    ];
+
+    fn wrong(&self) -> u64 {
+        self.wrong_pages
+    }
+}
+
+/// The measured process.
+///
+/// # Errors
+/// When there is no memory.
+pub fn work(setting: Setting<'_>, sizes: &Sizes) -> Result<Outcome, Failure> {
+    let hot = sizes.hot();
+    let scan = hot..hot + sizes.scan();
+    memory::with(setting, |mut memory| {
+        memory.fill(scan.clone());
+        memory.fill(0..hot);
+        let mut warm = Mixed::new(0..hot, None);
+        for _ in 0..WARM_PASSES {
+            warm.pass(&mut memory);
+        }
+        let started = Instant::now();
+        let all = scan.len() as u64;
+        let rate = BATCH / 64 * usize::from(sizes.scan_in_64);
+        let mut mixed = Mixed::new(0..hot, Some(Scan::new(scan, rate)));
+        let mut outcome = Outcome::default();
+        // To the end of the pass in which the scan ends.
+        while outcome.scanned < all {
+            let passed = mixed.pass(&mut memory);
+            outcome.hot_accesses += hot as u64;
+            outcome.hot_faults += passed.set;
+            outcome.scanned += passed.scanned;
+            outcome.scan_faults += passed.scan;
+        }
+        outcome.hit_ratio = 1.0 - outcome.hot_faults as f64 / outcome.hot_accesses as f64;
+        outcome.seconds = started.elapsed().as_secs_f64();
+        outcome.wrong_pages = memory.wrong;
+        outcome
+    })
+}

@@ -1,0 +1,162 @@
+//! A working set is abandoned and another of 0.9 of the budget appears, while a scan goes past: how many major faults
+//! until the new one stays?
+//!
+//! What was active has to make room for what comes back again and again, and what goes past must not. The least that
+//! anybody can have is one fault for each page of the new set, since all of it lies in the store. Each page beyond is
+//! one that was thrown out although it was wanted.
+//!
+//! | step | what |
+//! | --- | --- |
+//! | 1 | the new set, the scan and then the old set are written; all but the end of that goes to the store |
+//! | 2 | the old set, 0.9 of the budget, is gone through four times |
+//! | 3 | the new set is gone through again and again, each time in another random order, with pages of the scan in between, until a time has major faults for at most a hundredth of the set: it is *steady* |
+//!
+//! The scan is longer than the budget by far, so that a page of it is forgotten before it comes again. With a page of
+//! the scan for every four of the set, a page of the set comes again after 1.1 budgets of others: a list by last use
+//! alone keeps nothing.
+
+use crate::data::PAGE;
+use crate::error::Failure;
+use crate::part::{self, Figure};
+use crate::rounds::{self, Median, count, highest};
+use crate::workingset::memory::{self, BATCH, Mixed, Scan, Setting};
+use serde::{Deserialize, Serialize};
+use std::time::Instant;
+
+/// Times that the old set is gone through.
+const OLD_PASSES: u32 = 4;
+/// The scan's length in budgets.
+const SCAN_BUDGETS: u64 = 4;
+
+/// Sizes of one measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[group(skip)]
+pub struct Sizes {
+    /// The budget
+    #[arg(id = "shift-ram", long = "shift-ram", default_value = "64M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
+    pub budget_bytes: u64,
+    /// Pages of the scan for every 64 of the set
+    #[arg(id = "shift-scan", long = "shift-scan", default_value_t = 16, value_parser = clap::value_parser!(u16).range(0..=1024), value_name = "N")]
+    pub scan_in_64: u16,
+    /// How often the new set is gone through before it is given up
+    #[arg(id = "shift-passes", long = "shift-passes", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000), value_name = "N")]
+    pub passes: u16,
+}
+
+impl Sizes {
+    /// As arguments of the measured process.
+    #[must_use]
+    pub fn to_arguments(self) -> Vec<String> {
+        let numbers = [
+            ("--shift-ram", self.budget_bytes),
+            ("--shift-scan", self.scan_in_64.into()),
+            ("--shift-passes", self.passes.into()),
+        ];
+        rounds::options(&numbers)
+    }
+
+    /// Pages of either set.
+    #[must_use]
+    pub fn set(&self) -> usize {
+        (self.budget_bytes / PAGE as u64 * 9 / 10) as usize
+    }
+
+    fn scan(&self) -> usize {
+        (self.budget_bytes / PAGE as u64 * SCAN_BUDGETS) as usize
+    }
+
+    /// Pages in all.
+    #[must_use]
+    pub fn pages(&self) -> usize {
+        2 * self.set() + self.scan()
+    }
+}
+
+/// What one process measured.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Outcome {
+    /// Major faults by the new set until it was steady, that time included, over its pages; if it never was, those of
+    /// all times.
+    pub faults_over_set: f64,
+    /// Times through the set until it was steady; null if it never was.
+    pub steady_after: Option<u64>,
+    /// Major faults by the new set, each time through it; of single rounds only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub major_faults: Vec<u64>,
+    /// Major faults by the old set when it was gone through last.
+    pub old_set_faults: u64,
+    /// Of step 3.
+    pub seconds: f64,
+    /// Pages that did not hold what was written.
+    pub wrong_pages: u64,
+}
+
+impl Median for Outcome {
+    fn median(rounds: &[Self]) -> Self {
+        let never = rounds.iter().any(|round| round.steady_after.is_none());
+        let after = count(rounds, |round| round.steady_after.unwrap_or(0));
+        Self {
+            faults_over_set: rounds::of(rounds, |round| round.faults_over_set),
+            steady_after: (!never).then_some(after),
+            major_faults: Vec::new(),
+            old_set_faults: count(rounds, |round| round.old_set_faults),
+            seconds: rounds::of(rounds, |round| round.seconds),
+            wrong_pages: highest(rounds, |round| round.wrong_pages),
+        }
+    }
+}
+
+impl part::Outcome for Outcome {
+    const FIGURES: &'static [Figure<Self>] = &[
+        Figure::other("faults/set", |one| one.faults_over_set),
+        Figure::other("steady after", |one| {
+            one.steady_after.map_or(f64::NAN, |passes| passes as f64)
+        }),
+        Figure::other("seconds", |one| one.seconds),
+    ];
+
+    fn wrong(&self) -> u64 {
+        self.wrong_pages
+    }
+}
+
+/// The measured process.
+///
+/// # Errors
+/// When there is no memory.
+pub fn work(setting: Setting<'_>, sizes: &Sizes) -> Result<Outcome, Failure> {
+    let set = sizes.set();
+    let new = 0..set;
+    let scan = set..set + sizes.scan();
+    let old = scan.end..scan.end + set;
+    memory::with(setting, |mut memory| {
+        memory.fill(0..old.end);
+        let mut abandoned = Mixed::new(old, None);
+        let mut old_set_faults = 0;
+        for _ in 0..OLD_PASSES {
+            old_set_faults = abandoned.pass(&mut memory).set;
+        }
+        let started = Instant::now();
+        let scan = (sizes.scan_in_64 > 0)
+            .then(|| Scan::new(scan, BATCH / 64 * usize::from(sizes.scan_in_64)));
+        let mut mixed = Mixed::new(new, scan);
+        let mut major_faults = Vec::new();
+        let mut steady_after = None;
+        while steady_after.is_none() && major_faults.len() < usize::from(sizes.passes) {
+            let faults = mixed.pass(&mut memory).set;
+            major_faults.push(faults);
+            if faults * 100 <= set as u64 {
+                steady_after = Some(major_faults.len() as u64);
+            }
+        }
+        Outcome {
+            faults_over_set: major_faults.iter().sum::<u64>() as f64 / set as f64,
+            steady_after,
+            major_faults,
+            old_set_faults,
+            seconds: started.elapsed().as_secs_f64(),
+            wrong_pages: memory.wrong,
+        }
+    })
+}

@@ -1,0 +1,85 @@
+//! A zram device of the benchmark's own, as a swap device.
+//!
+//! The device is added for the benchmark and removed after it; devices that are there already are not touched.
+
+use crate::cgroup::retry;
+use crate::error::Skip;
+use crate::swap_area::{self, Owner};
+use std::path::PathBuf;
+use std::{fs, io};
+
+const CONTROL: &str = "/sys/class/zram-control";
+
+/// Adds a device and answers its number.
+///
+/// # Errors
+/// When the zram module is not there.
+pub fn add() -> Result<u32, Skip> {
+    let text = fs::read_to_string(format!("{CONTROL}/hot_add")).map_err(|error| {
+        Skip(format!(
+            "no zram device can be added ({error}); `modprobe zram` may help"
+        ))
+    })?;
+    text.trim().parse().map_err(|_| {
+        Skip(format!(
+            "zram-control gave `{}` instead of a number",
+            text.trim()
+        ))
+    })
+}
+
+/// Makes device `id` a swap device of `bytes` bytes with lz4 and turns it on.
+///
+/// # Errors
+/// When the kernel has no lz4 for zram, or refuses the swap device.
+pub fn swap_on(id: u32, bytes: u64) -> Result<(), Skip> {
+    let skip = |what: &str, error: io::Error| Skip(format!("{what} /dev/zram{id}: {error}"));
+    fs::write(sys(id, "comp_algorithm"), "lz4")
+        .map_err(|error| skip("cannot choose lz4 for", error))?;
+    fs::write(sys(id, "disksize"), bytes.to_string())
+        .map_err(|error| skip("cannot size", error))?;
+    swap_area::format(&node(id), bytes).map_err(|error| skip("cannot format", error))?;
+    swap_area::on(&node(id)).map_err(|error| skip("cannot turn on swap to", error))
+}
+
+/// Memory that device `id` takes for what it holds, in bytes.
+#[must_use]
+pub fn memory_used(id: u32) -> Option<u64> {
+    let text = fs::read_to_string(sys(id, "mm_stat")).ok()?;
+    // original size, compressed size, memory used in total, …
+    text.split_whitespace().nth(2)?.parse().ok()
+}
+
+/// Turns swap to device `id` off, if it is on, and removes the device, if it is there and the benchmark's own.
+///
+/// # Errors
+/// When the kernel refuses, after two seconds of trying.
+pub fn remove(id: u32) -> io::Result<()> {
+    if !node(id).exists() || !is_ours(id) {
+        return Ok(());
+    }
+    swap_area::off(&node(id))?;
+    // A program that looks at new block devices may hold it open for a moment.
+    retry(|| fs::write(sys(id, "reset"), "1"))?;
+    retry(|| fs::write(format!("{CONTROL}/hot_remove"), id.to_string()))
+}
+
+/// A device without a size has been added and not yet used; one with our label has. One that was sized, and whoever did
+/// so killed before it was formatted, reads as zeros.
+fn is_ours(id: u32) -> bool {
+    let size = fs::read_to_string(sys(id, "disksize")).unwrap_or_default();
+    size.trim() == "0"
+        || match swap_area::owner(&node(id)) {
+            Owner::Bench => true,
+            Owner::Nobody => !swap_area::is_on(&node(id)),
+            Owner::Other => false,
+        }
+}
+
+fn sys(id: u32, file: &str) -> PathBuf {
+    format!("/sys/block/zram{id}/{file}").into()
+}
+
+fn node(id: u32) -> PathBuf {
+    format!("/dev/zram{id}").into()
+}

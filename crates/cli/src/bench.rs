@@ -1,0 +1,56 @@
+//! `millpond bench`: hands over to `millpond-bench`, which is a program of its own, as who only runs programs need not
+//! have it.
+
+use crate::sibling;
+use clap::Args;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// What is handed over.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    /// What `millpond-bench` is asked: `millpond bench --help` shows that
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "ARGS"
+    )]
+    pub arguments: Vec<OsString>,
+}
+
+/// Why nothing can be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// `millpond-bench` is not there.
+    #[error(
+        "{0}; `cargo build --release -p millpond-bench` makes it, and it belongs beside `millpond`"
+    )]
+    Missing(#[source] io::Error),
+    /// It is there and cannot be started.
+    #[error("cannot start millpond-bench: {0}")]
+    Start(#[source] io::Error),
+}
+
+impl BenchError {
+    /// The exit status for this error, as a shell has it.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Missing(_) => 127,
+            Self::Start(_) => 126,
+        }
+    }
+}
+
+/// Becomes `millpond-bench`.
+///
+/// # Errors
+/// When that is not possible.
+pub fn bench(args: &BenchArgs) -> Result<u8, BenchError> {
+    let program = sibling::find(sibling::BENCH).map_err(BenchError::Missing)?;
+    Err(BenchError::Start(
+        Command::new(program).args(&args.arguments).exec(),
+    ))
+}

@@ -1,0 +1,19 @@
+//! What `millpond` is made of: `run`, `record`, `replay`, `stat`, `top`, `metrics`, `doctor`, and what they share with
+//! `millpond-bench`.
+
+pub mod bench;
+pub mod curve;
+pub mod doctor;
+pub mod figures;
+pub mod machine;
+pub mod metrics;
+pub mod numbers;
+pub mod print;
+pub mod record;
+pub mod replay;
+pub mod run;
+pub mod sibling;
+pub mod size;
+pub mod stat;
+pub mod top;
+pub mod ways;

@@ -241,6 +241,26 @@ fn a_missing_library_is_125() {
 }
 
 #[test]
+fn a_missing_program_that_measures_is_127_and_one_that_is_there_has_all_arguments() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let program = install(directory.path());
+    let bench = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.arg("bench").args(arguments);
+        command.env("PATH", "/nowhere").output().unwrap()
+    };
+    let text = message(&bench(&["swap"]), 127);
+    let missing = program.with_file_name("millpond-bench");
+    assert!(text.contains(missing.to_str().unwrap()), "{text}");
+    assert!(text.contains("cargo build"), "{text}");
+
+    fs::write(&missing, "#!/bin/sh\necho \"$@\"\n").unwrap();
+    fs::set_permissions(&missing, fs::Permissions::from_mode(0o755)).unwrap();
+    let output = bench(&["swap", "--json", "--help", "--", "-x"]);
+    assert_eq!(output.stdout, b"swap --json --help -- -x\n");
+}
+
+#[test]
 fn the_library_is_found_in_each_of_its_places() {
     if !can_run() {
         return;

@@ -1,15 +1,15 @@
 //! Building a manager: budget, store, delivery.
 
-use crate::driver::record::Recording;
-use crate::driver::{Background, Charge, Driver, Parts};
 use crate::error::{BuildError, MIN_RAM, StoreError};
 use crate::manager::{Manager, Pond};
-use crate::publish::Publisher;
 use millpond_core::limits::MAX_NODES;
 use millpond_core::{
     Commands, Config, ConfigError, Core, Event, LEAF_PAGES, Order, OrderPolicy, PAGE_SIZE,
     PageCount, Store,
 };
+use millpond_driver::publish::Publisher;
+use millpond_driver::state::record::Recording;
+use millpond_driver::{Background, Charge, Driver, OnStoreFull, Parts};
 use millpond_mmu::{Delivery, HUGE_WITHIN, TakeOutMethod, Uffd, UffdConfig, online_nodes};
 use millpond_store::{
     CompressedRam, CompressedRamConfig, FileStore, FileStoreConfig, Location, Null, Spill,
@@ -46,16 +46,6 @@ pub enum StoreKind {
     },
     /// No store: only what is zero or was never touched can leave memory.
     None,
-}
-
-/// What happens when the store is full or fails.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnStoreFull {
-    /// Nothing is lost; the budget is exceeded, and one line says so on standard error.
-    #[default]
-    Exceed,
-    /// The process aborts.
-    Abort,
 }
 
 impl StoreKind {

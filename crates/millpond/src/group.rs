@@ -1,16 +1,15 @@
 //! Groups: budgets within the budget, for parts of a program that must not push each other out.
 
-use crate::driver::stall::Averages;
-use crate::error::{GroupError, MIN_GROUP_MAX_BYTES, MoveError};
 use crate::manager::{Manager, Pond};
 use crate::region::Region;
-use crate::signals::SignalsBlocked;
 use millpond_core::limits::{MAX_GROUP_DEPTH, MAX_GROUPS};
 use millpond_core::{Event, GroupEvents, GroupId, PAGE_SIZE, PageCount, Refusal, Reply, VmStat};
+use millpond_driver::error::{GroupError, MIN_GROUP_MAX_BYTES, MoveError};
+use millpond_driver::pressure::Pressure;
+use millpond_driver::signals::SignalsBlocked;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 /// How much RAM a group, with all groups below it, may have: the four marks of Linux's memory cgroups, in bytes.
 ///
@@ -125,41 +124,6 @@ pub struct GroupStats {
     pub events: GroupEvents,
     /// Counters and gauges under Linux's names, as far as they belong to a group; the others are zero.
     pub vm: VmStat,
-}
-
-/// Part of the time that was lost to waiting for memory, in per cent.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct PressureLine {
-    /// Over the last 10 seconds.
-    pub avg10: f64,
-    /// Over the last 60 seconds.
-    pub avg60: f64,
-    /// Over the last 300 seconds.
-    pub avg300: f64,
-    /// All of it.
-    pub total: Duration,
-}
-
-/// How much waiting there is, as Linux's `memory.pressure` tells it: a fault waits while it reclaims, and while it
-/// brings back what had to leave.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Pressure {
-    /// At least one of the threads that use the group's memory waited.
-    pub some: PressureLine,
-    /// All of them did.
-    pub full: PressureLine,
-}
-
-impl Pressure {
-    pub(crate) fn new(averages: Averages) -> Self {
-        let [some, full] = averages.map(|([avg10, avg60, avg300], total)| PressureLine {
-            avg10,
-            avg60,
-            avg300,
-            total,
-        });
-        Self { some, full }
-    }
 }
 
 /// The names that are taken, by group.

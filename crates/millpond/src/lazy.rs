@@ -6,11 +6,11 @@
 //! | [`lazy_free`](Region::lazy_free) | the old ones or zeros, until written | a write | 1.4 µs, no fault when used again |
 //! | [`mark_volatile`](Region::mark_volatile) | the old ones, or gone as a whole | nothing: the owner asks | 0.1 µs |
 
-use crate::driver::Contents;
 use crate::error::{LazyFreeError, VolatileError};
 use crate::region::{Region, Wrong};
 use millpond_core::tables::volatile::VolatileRefusal;
 use millpond_core::{FreeMode, PageRange, Refusal};
+use millpond_driver::Contents;
 use std::ops::Range;
 
 impl Region {

@@ -16,44 +16,45 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The decisions are made by [`millpond_core`]; this crate carries them out (see `driver`) on real
+//! The decisions are made by [`millpond_core`]; this crate carries them out ([`millpond_driver`]) on real
 //! memory ([`millpond_mmu`]) and a store ([`millpond_store`]).
 
 #![warn(missing_docs)]
 
 mod builder;
 mod child;
-mod driver;
 mod error;
 mod group;
 mod lazy;
 mod manager;
 mod no_wait;
-pub mod publish;
 mod region;
 mod region_builder;
 mod remap;
-mod signals;
+mod shrinker;
 mod snapshot;
 pub mod space;
-mod stats;
+#[cfg(test)]
+mod tests;
 mod vec;
 
-pub use builder::{ManagerBuilder, OnStoreFull, StoreKind};
-pub use driver::Contents;
-pub use driver::free::{FreeStats, FreeTuning};
-pub use driver::shrink::{ShrinkerGuard, ShrinkerStats};
+pub use builder::{ManagerBuilder, StoreKind};
 pub use error::{
-    AdviseError, BuildError, DiscardError, ForkError, GroupError, LazyFreeError, MoveError,
-    PinError, PopulateError, RegionError, RemapError, SetRamError, SnapshotError, StoreError,
-    VolatileError,
+    AdviseError, BuildError, DiscardError, LazyFreeError, PinError, RegionError, RemapError,
+    SetRamError, SnapshotError, StoreError, VolatileError,
 };
-pub use group::{Group, GroupLimits, GroupStats, Pressure, PressureLine};
+pub use group::{Group, GroupLimits, GroupStats};
 pub use manager::{Capabilities, Manager};
 pub use millpond_core::{BadOrderPolicy, GroupEvents, Order, OrderPolicy, PAGE_SIZE, VmStat};
+pub use millpond_driver::error::{ForkError, GroupError, MoveError, PopulateError};
+pub use millpond_driver::pressure::{Pressure, PressureLine};
+pub use millpond_driver::state::queue::{FreeStats, FreeTuning};
+pub use millpond_driver::state::shrink::ShrinkerStats;
+pub use millpond_driver::stats::{FaultLatencies, LatencySummary, Stats};
+pub use millpond_driver::{Contents, OnStoreFull, publish};
 pub use millpond_mmu::{Delivery, TakeOutMethod};
 pub use region::{Advice, PinGuard, Pinned, Region, RegionStats};
 pub use region_builder::RegionBuilder;
+pub use shrinker::ShrinkerGuard;
 pub use snapshot::ReadOnlyRegion;
-pub use stats::{FaultLatencies, LatencySummary, Stats};
 pub use vec::{Plain, PondVec};

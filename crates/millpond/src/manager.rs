@@ -2,15 +2,15 @@
 
 use crate::builder::ManagerBuilder;
 use crate::child::Process;
-use crate::driver::Driver;
-use crate::driver::free::FreeTuning;
-use crate::driver::housekeeping::Others;
 use crate::error::{BuildError, MIN_RAM, RegionError, SetRamError};
 use crate::group::Names;
 use crate::region::Region;
-use crate::stats::Stats;
 use crate::vec::{Plain, PondVec};
 use millpond_core::{Order, OrderPolicy, PAGE_SIZE, PageCount};
+use millpond_driver::Driver;
+use millpond_driver::housekeeping::Others;
+use millpond_driver::state::queue::FreeTuning;
+use millpond_driver::stats::Stats;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;

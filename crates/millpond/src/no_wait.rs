@@ -11,9 +11,9 @@
 //! | [`Region::try_pin`] | two short locks, four system calls | both |
 //! | [`Region::prefetch`] | a place in a queue; a thread of the manager's brings it in | both |
 
-use crate::driver::prefetch::{self, PrefetchError};
 use crate::error::{AdviseError, PinError};
 use crate::region::{PinGuard, Region};
+use millpond_driver::prefetch::{self, PrefetchError};
 use std::ops::Range;
 
 impl Region {

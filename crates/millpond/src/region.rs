@@ -1,14 +1,15 @@
 //! A region: memory of the program that need not fit in RAM.
 
-use crate::driver::operate::PinRefusal;
-use crate::driver::{Driver, fault_error};
-use crate::error::{AdviseError, DiscardError, PinError, PopulateError};
+use crate::error::{AdviseError, DiscardError, PinError};
 use crate::manager::Pond;
 use crate::region_builder::RegionBuilder;
 use millpond_core::{
     Event, FreeMode, GIGABYTE_PAGES, PAGE_SIZE, PageCount, PageIndex, PageRange, PageState,
     Refusal, RegionId,
 };
+use millpond_driver::error::PopulateError;
+use millpond_driver::operate::PinRefusal;
+use millpond_driver::{Driver, fault_error};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,10 +1,11 @@
 //! Making a region that differs from the manager's defaults.
 
-use crate::error::{MoveError, RegionError};
+use crate::error::RegionError;
 use crate::group::Group;
 use crate::manager::Manager;
 use crate::region::Region;
 use millpond_core::{GroupId, OrderPolicy};
+use millpond_driver::error::MoveError;
 
 /// Collects what a [`Region`] is made from. See [`Region::builder`].
 ///

@@ -1,11 +1,11 @@
 //! Moving memory by its tables, and regions that change their length.
 
-use crate::driver::remap::{Beside, RemapRefusal};
 use crate::error::{DiscardError, RemapError};
 use crate::region::Region;
 use millpond_core::{
     GIGABYTE_PAGES, LEAF_PAGES, PAGE_SIZE, PageCount, PageIndex, PageRange, Refusal,
 };
+use millpond_driver::remap::{Beside, RemapRefusal};
 use std::ops::Range;
 
 impl Region {

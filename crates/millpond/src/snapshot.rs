@@ -1,8 +1,8 @@
 //! Snapshots: an image of a region that goes its own way.
 
-use crate::driver::snapshot::SnapshotRefusal;
 use crate::error::SnapshotError;
 use crate::region::Region;
+use millpond_driver::snapshot::SnapshotRefusal;
 use std::fmt;
 use std::ops::Deref;
 

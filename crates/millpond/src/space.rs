@@ -5,21 +5,23 @@
 //! is moved there by its tables and freed in the background; its own addresses are closed, and free for anything, at
 //! once. What is to be copied while threads may touch it is moved there first ([`Space::lend_aside`]).
 
-use crate::builder::{OnStoreFull, StoreKind};
-use crate::driver::free::Freed;
-use crate::driver::operate::PinRefusal;
-pub use crate::driver::record::Recording;
-use crate::driver::remap::RemapRefusal;
-use crate::driver::snapshot::Named;
-use crate::driver::{Driver, fork};
-use crate::error::{BuildError, ForkError};
-use crate::group::Pressure;
+use crate::builder::StoreKind;
+use crate::error::BuildError;
 use crate::manager::{Manager, Pond};
-use crate::stats::Stats;
 use millpond_core::{
     Event, FreeMode, Kind, LEAF_PAGES, OrderPolicy, PAGE_SIZE, PageCount, PageIndex, PageRange,
     Refusal, Reply,
 };
+use millpond_driver::OnStoreFull;
+use millpond_driver::error::ForkError;
+use millpond_driver::operate::PinRefusal;
+use millpond_driver::pressure::Pressure;
+use millpond_driver::remap::RemapRefusal;
+use millpond_driver::state::named::Named;
+use millpond_driver::state::queue::Freed;
+pub use millpond_driver::state::record::Recording;
+use millpond_driver::stats::Stats;
+use millpond_driver::{Driver, fork};
 use millpond_mmu::{Delivery, MmuError};
 use rustix::io::Errno;
 use std::cell::UnsafeCell;

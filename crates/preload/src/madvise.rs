@@ -23,7 +23,7 @@
 //!
 //! Calls by `syscall` lead here as well ([`crate::syscall`]); those by an instruction of the program's own go past us,
 //! here and in [`crate::process_madvise`]. Hints do no harm then, but a `MADV_DONTNEED` of that kind about managed
-//! memory is done by half: pages that were in memory read as zeros (`millpond/src/driver/vanished.rs`), and those that
+//! memory is done by half: pages that were in memory read as zeros (`driver/src/vanished.rs`), and those that
 //! had left it come back as they were. Go's runtime gives pages back so and takes them for empty; `millpond run` has it
 //! say `MADV_FREE` instead (`GODEBUG=madvdontneed=0`), after which what comes back is right.
 

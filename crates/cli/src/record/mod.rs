@@ -1,7 +1,7 @@
 //! `millpond record`: a program's page accesses, as a trace for `millpond replay`.
 //!
 //! The program runs as under `millpond run`, but only a small window of its pages stays mapped, so that each page is
-//! seen again and again as it is used (`millpond/src/driver/record.rs` says what such a trace is worth). Pages outside
+//! seen again and again as it is used (`driver/src/record.rs` says what such a trace is worth). Pages outside
 //! of the window stay in RAM: the budget is all of the machine's unless one is given.
 //!
 //! What is recorded is managed memory: malloc, anonymous mmap, brk, in units of 4 KiB. Code, static variables, the

@@ -1,0 +1,433 @@
+//! Carrying commands out, and telling the core how they went.
+//!
+//! In four phases a round, until the core asks for no more:
+//!
+//! 1. frames go back to the kernel first, because what follows may need the room;
+//! 2. what the MMU does better together is put together: take-outs, zaps, the zeros of a window;
+//! 3. the rest one by one: loads, rescues, saves;
+//! 4. all results go to the core under one lock, as far as its answers fit in the list.
+
+use crate::driver::Driver;
+use crate::reclaim::give_way;
+use crate::state::config::OnStoreFull;
+use arrayvec::ArrayVec;
+use millpond_core::limits::{ANSWER_COMMANDS, MAX_COMMANDS};
+use millpond_core::{
+    BringError, Brought, Command, Commands, Event, FoldPart, FolioId, Frame, InstallError,
+    LoadError, Mmu, Outcome, PAGE_SIZE, PageRange, Placed, Reply, SaveError, Saved, SlotPart,
+    TakeOutError,
+};
+use millpond_mmu::report;
+use std::sync::atomic::Ordering;
+
+/// Results on their way to the core.
+struct Results(ArrayVec<Event, MAX_COMMANDS>);
+
+impl Results {
+    fn new() -> Self {
+        Self(ArrayVec::new())
+    }
+
+    fn push(&mut self, event: Event) {
+        self.0.push(event);
+    }
+
+    fn completed(&mut self, folio: FolioId, outcome: Outcome) {
+        self.push(Event::Completed { folio, outcome });
+    }
+}
+
+/// A bounded list of what the commands of one kind are about.
+type Batch<T> = ArrayVec<T, MAX_COMMANDS>;
+
+/// What became of the install among the commands, if there was one.
+pub type Installed = Option<Outcome>;
+
+impl Driver {
+    /// Carries out `commands` and whatever the core asks for next; the list is empty afterwards.
+    pub fn carry_out(&self, commands: &mut Commands) -> Installed {
+        let mut installed = None;
+        while !commands.is_empty() {
+            let mut results = Results::new();
+            // A fault has one command or two: it need not pay for the lists of the others.
+            let any = |kind: fn(&Command) -> bool| commands.iter().any(|command| kind(&command));
+            if any(|command| matches!(command, Command::FreeFrame { .. })) {
+                self.free_frames(commands, &mut results);
+            }
+            if any(|command| {
+                matches!(
+                    command,
+                    Command::TakeOut { .. } | Command::TakeOutIfBlank { .. }
+                )
+            }) {
+                self.take_out(commands, &mut results);
+            }
+            if !commands.leaf_pages().is_empty() {
+                self.take_out_leaf(commands, &mut results);
+            }
+            if any(|command| matches!(command, Command::Zap { .. })) {
+                self.zap(commands, &mut results);
+            }
+            let zeros = |command: &&Command| matches!(command, Command::Zero { .. });
+            let together = commands.iter().filter(|command| zeros(&command)).count() > 1;
+            let mut zeroed = together
+                .then(|| self.zero(commands, &mut results))
+                .flatten();
+            for command in commands.iter() {
+                let outcome = match command {
+                    Command::Zero { .. } if together => zeroed.take(),
+                    _ => self.carry_out_one(command, commands, &mut results),
+                };
+                // The folio that is wanted comes first; what follows is the rest of its window.
+                installed = installed.or(outcome);
+            }
+            commands.clear();
+            self.report(&results, commands);
+        }
+        installed
+    }
+
+    /// Tells the core; carries out what cannot wait because the list is full.
+    fn report(&self, results: &Results, commands: &mut Commands) {
+        let mut core = self.lock();
+        for event in &results.0 {
+            if commands.room() < ANSWER_COMMANDS {
+                drop(core);
+                self.carry_out(commands);
+                core = self.lock();
+            }
+            while let Reply::More { .. } = core.handle(*event, commands) {
+                drop(core);
+                self.carry_out(commands);
+                give_way();
+                core = self.lock();
+            }
+        }
+    }
+
+    fn free_frames(&self, commands: &Commands, results: &mut Results) {
+        let mut frames = Batch::new();
+        for command in commands.iter() {
+            if let Command::FreeFrame { frame } = command {
+                frames.push(frame);
+                results.push(Event::FrameFreed { frame });
+            }
+        }
+        if !frames.is_empty() {
+            self.mmu.free_frames(&frames);
+        }
+    }
+
+    fn take_out(&self, commands: &Commands, results: &mut Results) {
+        let mut work = Batch::new();
+        let mut folios = Batch::new();
+        for command in commands.iter() {
+            match command {
+                Command::TakeOut { folio, at, frame } => {
+                    work.push((at, frame));
+                    folios.push((folio, false));
+                }
+                Command::TakeOutIfBlank { folio, at, frame } => {
+                    if self.mmu.is_blank(at, true) {
+                        work.push((at, frame));
+                        folios.push((folio, true));
+                    } else {
+                        results.completed(folio, Outcome::Written);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if work.is_empty() {
+            return;
+        }
+        let mut taken: Batch<_> = work.iter().map(|_| Ok(())).collect();
+        let take_out = || self.mmu.take_out_all(&work, &mut taken);
+        self.traces.call(work.iter().map(|&(at, _)| at), take_out);
+        for (&(folio, blank), (&(_, frame), taken)) in folios.iter().zip(work.iter().zip(taken)) {
+            results.completed(
+                folio,
+                match taken {
+                    Ok(()) if blank && self.is_zeros(frame) => Outcome::TakenOutBlank,
+                    Ok(()) => Outcome::TakenOut,
+                    Err(TakeOutError::Busy) => Outcome::TakeOutBusy,
+                    Err(TakeOutError::Immovable) => Outcome::TakeOutImmovable,
+                },
+            );
+        }
+    }
+
+    /// A leaf by its table.
+    fn take_out_leaf(&self, commands: &Commands, results: &mut Results) {
+        for command in commands.iter() {
+            let Command::TakeOutLeaf { at, frame } = command else {
+                continue;
+            };
+            let taken = self.mmu.take_out_leaf(at, frame, commands.leaf_pages());
+            self.traces.leaf(at);
+            let taken = taken.is_ok();
+            results.push(Event::LeafTakenOut { at, taken });
+        }
+    }
+
+    /// Maps zeros for several folios. Answers how it went for the first.
+    fn zero(&self, commands: &Commands, results: &mut Results) -> Installed {
+        let mut work = Batch::new();
+        let mut folios = Batch::new();
+        for command in commands.iter() {
+            if let Command::Zero { folio, at, frame } = command {
+                work.push((at, frame));
+                folios.push(folio);
+            }
+        }
+        let mut placed: Batch<_> = work.iter().map(|_| Err(InstallError::Gone)).collect();
+        self.mmu.install_zero_all(&work, &mut placed);
+        let mut first = None;
+        for (folio, ((_, frame), placed)) in folios.into_iter().zip(work.iter().zip(placed)) {
+            let outcome = install_outcome(placed, frame.is_some());
+            first = first.or(Some(outcome));
+            results.completed(folio, outcome);
+        }
+        first
+    }
+
+    fn is_zeros(&self, frame: Frame) -> bool {
+        let mut zeros = false;
+        self.mmu.read_frame(frame, &mut |bytes| {
+            let blank = |line: &[u8]| line.iter().fold(0, |sum, byte| sum | byte) == 0;
+            zeros = bytes.chunks(512).all(blank);
+        });
+        zeros
+    }
+
+    fn zap(&self, commands: &Commands, results: &mut Results) {
+        let mut ranges: Batch<PageRange> = Batch::new();
+        for command in commands.iter() {
+            let Command::Zap { folio, at } = command else {
+                continue;
+            };
+            results.completed(folio, Outcome::Zapped);
+            match ranges.last_mut() {
+                Some(last) if last.end() == at.start => last.len.0 += at.len.0,
+                _ => ranges.push(at),
+            }
+        }
+        if !ranges.is_empty() {
+            self.mmu.zap(&ranges);
+        }
+    }
+
+    /// Everything that is done alone. Answers how an install went.
+    fn carry_out_one(&self, command: Command, all: &Commands, results: &mut Results) -> Installed {
+        let (folio, outcome) = match command {
+            Command::Zero { folio, at, frame } => (
+                folio,
+                install_outcome(self.mmu.install_zero(at, frame), frame.is_some()),
+            ),
+            Command::Copy {
+                folio,
+                at,
+                from,
+                frame,
+            } => (
+                folio,
+                install_outcome(self.mmu.copy(at, from, frame), frame.is_some()),
+            ),
+            Command::Rescue { folio, at, frame } => {
+                (folio, install_outcome(self.mmu.install(frame, at), true))
+            }
+            Command::Load {
+                folio,
+                part,
+                at,
+                frame,
+                fresh,
+            } => {
+                let load = &mut |bytes: &mut [u8]| self.load(part, bytes);
+                let brought = self.mmu.bring(frame, fresh, at, load);
+                (folio, brought_outcome(brought))
+            }
+            Command::Fold {
+                folio,
+                parts,
+                at,
+                frame,
+                fresh,
+            } => {
+                let parts = all.parts(parts);
+                let load = &mut |bytes: &mut [u8]| self.load_parts(parts, bytes);
+                let brought = self.mmu.bring(frame, fresh, at, load);
+                let outcome = match brought_outcome(brought) {
+                    // Page by page, only what cannot be read is lost.
+                    Outcome::LoadFailed { frame_kept } => Outcome::InstallSplit { frame_kept },
+                    outcome => outcome,
+                };
+                (folio, outcome)
+            }
+            Command::Save {
+                folio,
+                frame,
+                slot,
+                previous,
+            } => {
+                let mut saved = Err(SaveError::Io(0));
+                self.mmu.read_frame(frame, &mut |bytes| {
+                    saved = self.store.save(slot, previous, bytes)
+                });
+                results.completed(folio, self.save_outcome(saved));
+                return None;
+            }
+            Command::Clear { folio, part, .. } => {
+                self.mmu.clear(part);
+                results.completed(folio, Outcome::Cleared);
+                return None;
+            }
+            Command::Look { folio, part, .. } => {
+                let blank = self.mmu.is_blank(part, false);
+                results.completed(
+                    folio,
+                    if blank {
+                        Outcome::Blank
+                    } else {
+                        Outcome::Written
+                    },
+                );
+                return None;
+            }
+            Command::Release { slot } => {
+                self.store.release(slot);
+                results.push(Event::SlotReleased { slot });
+                return None;
+            }
+            Command::Wake { at } => {
+                self.mmu.wake(at);
+                self.wake_waiters();
+                return None;
+            }
+            Command::Poison { folio, at } => {
+                self.say_lost(at);
+                self.mmu.poison(at);
+                results.completed(folio, Outcome::Poisoned);
+                return None;
+            }
+            // No region that a driver makes is a file's.
+            Command::Read { .. } | Command::WriteBack { .. } => {
+                unreachable!("{command:?} without a file")
+            }
+            Command::FreeFrame { .. }
+            | Command::TakeOut { .. }
+            | Command::TakeOutIfBlank { .. }
+            | Command::TakeOutLeaf { .. }
+            | Command::Zap { .. } => {
+                return None;
+            }
+        };
+        results.completed(folio, outcome);
+        Some(outcome)
+    }
+
+    /// Media have bad moments: an I/O error is tried again before a page is given up. Damage is not.
+    fn load(&self, part: SlotPart, bytes: &mut [u8]) -> Result<(), LoadError> {
+        const ATTEMPTS: usize = 3;
+        let bytes = &mut bytes[..part.order.bytes()];
+        let mut result = Err(LoadError::Missing);
+        for _ in 0..ATTEMPTS {
+            result = self.store.load(part.slot, part.first, bytes);
+            if !matches!(result, Err(LoadError::Io(_))) {
+                break;
+            }
+        }
+        if let Err(error) = result {
+            self.store_failures.fetch_add(1, Ordering::Relaxed);
+            report::line(format_args!(
+                "the store cannot give back {} bytes ({error:?}): they are lost; whoever touches them gets SIGBUS",
+                bytes.len()
+            ));
+        }
+        result
+    }
+
+    fn load_parts(&self, parts: &[FoldPart], mut bytes: &mut [u8]) -> Result<(), LoadError> {
+        for part in parts {
+            let (here, rest) = bytes.split_at_mut(usize::from(part.pages) * PAGE_SIZE);
+            match part.slot {
+                Some(slot) => self.store.load(slot, part.first, here)?,
+                None => here.fill(0),
+            }
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    fn save_outcome(&self, saved: Result<Saved, SaveError>) -> Outcome {
+        match saved {
+            Ok(Saved::Stored) => Outcome::Stored,
+            Ok(Saved::Unchanged) => Outcome::Unchanged,
+            Ok(Saved::AllZero) => Outcome::AllZero,
+            Err(error) => {
+                self.store_refused(error);
+                match error {
+                    SaveError::Full => Outcome::StoreFull,
+                    SaveError::Io(_) => Outcome::StoreFailed,
+                }
+            }
+        }
+    }
+
+    /// The first refusal is told; more of the same are counted.
+    fn store_refused(&self, error: SaveError) {
+        let first = self.store_failures.fetch_add(1, Ordering::Relaxed) == 0;
+        let what = match error {
+            SaveError::Full => "is full",
+            SaveError::Io(_) => "failed",
+        };
+        match self.on_store_full {
+            OnStoreFull::Exceed if first => report::line(format_args!(
+                "the store {what} ({error:?}): what it does not take stays in RAM, above the budget; \
+                 give a larger store or a larger budget"
+            )),
+            OnStoreFull::Exceed => {}
+            OnStoreFull::Abort => {
+                report::stop(format_args!(
+                    "the store {what} ({error:?}): stopping, as asked; give a larger store or a larger budget"
+                ));
+            }
+        }
+    }
+
+    fn say_lost(&self, at: PageRange) {
+        let from = self.mmu.addr_of(at.start) as usize;
+        report::line(format_args!("lost: {} bytes at {from:#x}", at.len.bytes()));
+    }
+
+    /// Wakes every thread that waits until something has settled.
+    pub fn wake_waiters(&self) {
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            self.settled.notify_all();
+        }
+    }
+}
+
+fn brought_outcome(brought: Brought) -> Outcome {
+    let frame_kept = brought.populated;
+    match brought.outcome {
+        Ok(()) => Outcome::Installed { frame_kept },
+        Err(BringError::Fill(_)) => Outcome::LoadFailed { frame_kept },
+        Err(BringError::Install(InstallError::Split)) => Outcome::InstallSplit { frame_kept },
+        Err(BringError::Install(InstallError::Gone)) => Outcome::InstallGone { frame_kept },
+    }
+}
+
+fn install_outcome(placed: Result<Placed, InstallError>, has_frame: bool) -> Outcome {
+    match placed {
+        Ok(placed) => Outcome::Installed {
+            frame_kept: has_frame && placed == Placed::Copied,
+        },
+        Err(InstallError::Split) => Outcome::InstallSplit {
+            frame_kept: has_frame,
+        },
+        Err(InstallError::Gone) => Outcome::InstallGone {
+            frame_kept: has_frame,
+        },
+    }
+}

@@ -1,0 +1,188 @@
+//! The driver itself: its state, and what it counts.
+
+use crate::publish::Publisher;
+use crate::recent::Witnessed;
+use crate::signals::SignalsBlocked;
+use crate::state::config::{Background, OnStoreFull, Parts};
+use crate::state::governor::Governor;
+use crate::state::latency::Latency;
+use crate::state::lock::{Gate, Held, Rank, Ranked};
+use crate::stats::Stats;
+use millpond_core::tables::volatile::VolatileBook;
+use millpond_core::{Core, Store, VmStat};
+use millpond_mmu::{Delivery, Uffd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+/// Hands events to the core and carries out its commands; see the [crate](crate).
+pub struct Driver {
+    /// Entered by everyone who works on memory; see [`fork`].
+    pub(crate) gate: Gate,
+    /// A fault was left to whoever opens the gate; see [`closed`].
+    pub(crate) deferred: AtomicBool,
+    /// Faults at mapped pages, and the page of the last; see [`vanished`].
+    pub(crate) spurious: AtomicU32,
+    pub(crate) spurious_page: AtomicU32,
+    pub(crate) core: Ranked<Witnessed>,
+    /// The memory.
+    pub mmu: Uffd,
+    pub(crate) nodes: Vec<u32>,
+    pub(crate) store: Box<dyn Store>,
+    pub(crate) delivery: Delivery,
+    pub(crate) on_store_full: OnStoreFull,
+    pub(crate) governor: Governor,
+    /// What is freed in the background.
+    pub freer: crate::state::queue::Freer,
+    /// What was given up and stays where it is for the next user.
+    pub(crate) kept: crate::state::kept::Kept,
+    pub(crate) latency: Latency,
+    /// What was freed in place and is not marked yet. Whoever reclaims only tries its lock.
+    pub(crate) freed: crate::state::freed::Freed,
+    /// Volatile ranges. Whoever reclaims only tries this lock; see [`lazy_free`].
+    pub(crate) volatile: Mutex<VolatileBook>,
+    /// Purges of volatile ranges under way.
+    pub(crate) purging: AtomicU32,
+    /// Volatile ranges purged so far.
+    pub(crate) purges: AtomicU64,
+    /// Notified when something that was waited for has completed.
+    pub(crate) settled: Condvar,
+    /// Threads that wait on `settled`.
+    pub(crate) waiters: AtomicU32,
+    /// Held by the reclaim thread while it works; see [`fork`].
+    pub(crate) housekeeping: Ranked<()>,
+    /// Futex word: changes when the reclaim thread is wanted.
+    pub(crate) kicks: AtomicU32,
+    /// Whether the reclaim thread sleeps, so that kicking it costs nothing while it works.
+    pub(crate) resting: AtomicBool,
+    /// How often it still looks for a stream by itself; see [`ahead`].
+    pub(crate) looks_ahead: AtomicU32,
+    pub(crate) stop: AtomicBool,
+    pub(crate) background: Background,
+    pub(crate) traces: crate::state::place::Traces,
+    /// The handler thread is where faults come from.
+    pub(crate) handler_stays: AtomicBool,
+    /// One thread alone has faults that the handler serves.
+    pub(crate) handler_serves_one: AtomicBool,
+    /// The store is waited for, as a file is.
+    pub(crate) store_waits: AtomicBool,
+    pub(crate) on_tick: Option<fn()>,
+    pub(crate) publisher: Option<Publisher>,
+    pub(crate) recorder: Option<crate::state::record::Recorder>,
+    pub(crate) reclaim_ns: AtomicU64,
+    pub(crate) direct_ns: AtomicU64,
+    pub(crate) store_failures: AtomicU64,
+    /// It was said that memory is above the budget; see [`excess`].
+    pub(crate) excess_said: AtomicBool,
+    /// The faults that wait.
+    pub watchdog: crate::state::watchdog::Watchdog,
+    pub(crate) children: crate::state::children::Children,
+    pub(crate) stalls: crate::state::stall::Stalls,
+    /// What is to be prefetched.
+    pub prefetcher: crate::state::prefetch::Prefetcher,
+    /// The caches that give way.
+    pub shrinkers: crate::state::shrink::Shrinkers,
+    /// Counters at the time that this process was forked, so that its own figures begin at zero.
+    pub(crate) inherited: Ranked<VmStat>,
+}
+
+impl Driver {
+    /// A driver for `core`. It serves nothing before the memory of `parts` hands it faults.
+    pub fn new(core: Core, parts: Parts) -> Self {
+        Self {
+            gate: Gate::new(),
+            deferred: AtomicBool::new(false),
+            spurious: AtomicU32::new(0),
+            spurious_page: AtomicU32::new(u32::MAX),
+            governor: Governor::new(parts.ram, parts.charge),
+            freer: crate::state::queue::Freer::new(),
+            kept: crate::state::kept::Kept::new(),
+            core: Ranked::new(Rank::Core, Witnessed::new(core)),
+            mmu: parts.mmu,
+            nodes: parts.nodes,
+            store: parts.store,
+            delivery: parts.delivery,
+            on_store_full: parts.on_store_full,
+            latency: Latency::new(),
+            freed: crate::state::freed::Freed::new(parts.lazyfree_max),
+            volatile: Mutex::new(VolatileBook::new()),
+            purging: AtomicU32::new(0),
+            purges: AtomicU64::new(0),
+            settled: Condvar::new(),
+            waiters: AtomicU32::new(0),
+            housekeeping: Ranked::new(Rank::Housekeeping, ()),
+            kicks: AtomicU32::new(0),
+            resting: AtomicBool::new(false),
+            looks_ahead: AtomicU32::new(0),
+            stop: AtomicBool::new(false),
+            background: parts.background,
+            traces: crate::state::place::Traces::new(),
+            handler_stays: AtomicBool::new(false),
+            handler_serves_one: AtomicBool::new(false),
+            store_waits: AtomicBool::new(false),
+            on_tick: parts.on_tick,
+            publisher: parts.publisher,
+            recorder: parts.recording.map(crate::state::record::Recorder::new),
+            reclaim_ns: AtomicU64::new(0),
+            direct_ns: AtomicU64::new(0),
+            store_failures: AtomicU64::new(0),
+            excess_said: AtomicBool::new(false),
+            watchdog: crate::state::watchdog::Watchdog::new(),
+            children: crate::state::children::Children::new(),
+            stalls: crate::state::stall::Stalls::new(),
+            prefetcher: crate::state::prefetch::Prefetcher::default(),
+            shrinkers: crate::state::shrink::Shrinkers::new(),
+            inherited: Ranked::new(Rank::Figures, VmStat::default()),
+        }
+    }
+
+    /// The largest budget that its tables are made for, in bytes.
+    pub fn most_ram(&self) -> u64 {
+        self.governor.most()
+    }
+
+    /// Takes the lock of the core.
+    pub fn lock(&self) -> Held<'_, Witnessed> {
+        self.core.lock()
+    }
+
+    /// In builds that check themselves: ends the process when the core's state makes no sense.
+    #[cfg(debug_assertions)]
+    pub fn expect_sound(&self) {
+        let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
+        let core = self.lock();
+        core.judge(core.check());
+    }
+
+    /// Everything that is counted.
+    pub fn stats(&self) -> Stats {
+        let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
+        let (vm, metadata_bytes, refault_cost) = {
+            let core = self.lock();
+            (core.stats(), core.metadata_bytes(), core.refault_cost())
+        };
+        let vm = vm.since(&self.inherited.lock());
+        let direct = self.direct_ns.load(std::sync::atomic::Ordering::Relaxed);
+        let background = self.reclaim_ns.load(std::sync::atomic::Ordering::Relaxed);
+        Stats {
+            vm,
+            store: self.store.usage().into(),
+            ram: self.governor.ram(),
+            free: self.freer.stats(),
+            metadata_bytes,
+            ahead_bytes: self.mmu.huge_ready().bytes(),
+            peak_bytes: self.governor.peak(),
+            latency: self.latency.summary(),
+            faults: self.latency.by_path(),
+            refault_cost: f64::from(refault_cost) / 16.0,
+            reclaim: Duration::from_nanos(direct + background),
+            reclaim_direct: Duration::from_nanos(direct),
+            volatile_purges: self.purges.load(std::sync::atomic::Ordering::Relaxed),
+            store_failures: self
+                .store_failures
+                .load(std::sync::atomic::Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! A fault, from the backend to the installed page.
+
+use crate::driver::Driver;
+use crate::error::PopulateError;
+use crate::stall::Path;
+use crate::state::config::Background;
+use crate::state::latency::FaultPath;
+use millpond_core::limits::LARGE;
+use millpond_core::{
+    Access, Command, Commands, Event, LEAF_PAGES, Order, Outcome, PageCount, PageIndex, PageRange,
+    Reclaimer, Refusal, Reply,
+};
+use millpond_mmu::{Delivery, FaultSink, Faulters, Resolution};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Batches that a fault in a group above its high pays for. One saves fewer folios than a stream's fault brings in.
+const HIGH_BATCHES: u32 = 2;
+
+/// Why a page could not be brought in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FaultError {
+    /// Its contents are lost.
+    Lost,
+    /// It is in no region.
+    Outside,
+    /// No folio record was left.
+    OutOfRecords,
+}
+
+/// Whether a command brings in a large folio.
+/// The public error for a page at `offset` that could not be brought in.
+pub fn fault_error(error: FaultError, offset: usize) -> PopulateError {
+    match error {
+        FaultError::Lost | FaultError::Outside => PopulateError::Lost { offset },
+        FaultError::OutOfRecords => PopulateError::OutOfRecords,
+    }
+}
+
+fn is_large(command: Command) -> bool {
+    match command {
+        Command::Zero { at, .. } | Command::Load { at, .. } | Command::Fold { at, .. } => {
+            at.len >= LARGE.pages()
+        }
+        _ => false,
+    }
+}
+
+/// The way of a fault that is resolved by this command.
+fn path_of(command: Command) -> Option<FaultPath> {
+    match command {
+        Command::Zero { .. } => Some(FaultPath::FirstTouch),
+        Command::Rescue { .. } => Some(FaultPath::Rescue),
+        Command::Load { .. } | Command::Fold { .. } => Some(FaultPath::Load),
+        _ => None,
+    }
+}
+
+/// What a thread does when the page is in flight on another one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// Waits until it has landed.
+    Wait,
+    /// Leaves: the faulting thread sleeps in the kernel and is woken by whoever completes.
+    Leave,
+}
+
+/// Called after each fault, and by one thread alone: nothing is written that others have in their caches.
+fn note(what: &AtomicBool, is: bool) {
+    if what.load(Ordering::Relaxed) != is {
+        what.store(is, Ordering::Relaxed);
+    }
+}
+
+impl FaultSink for Driver {
+    fn handler_started(&self) {
+        self.isolate();
+    }
+
+    fn handler_serves(&self, whom: Faulters) {
+        note(&self.handler_stays, whom == Faulters::OneBeside);
+        note(&self.handler_serves_one, whom != Faulters::Several);
+    }
+
+    fn fault(&self, page: PageIndex, access: Access) -> Resolution {
+        let started = Instant::now();
+        let Some(_inside) = self.enter_for_fault(page) else {
+            return Resolution::Asleep;
+        };
+        let patience = match self.delivery {
+            Delivery::InThread => {
+                self.traces.fault();
+                Patience::Wait
+            }
+            Delivery::Handler => Patience::Leave,
+        };
+        let mut path = FaultPath::Spurious;
+        let mut groups = None;
+        let resolution = match self.bring_in_by(page, access, patience, &mut path, &mut groups) {
+            Ok(resolution) => resolution,
+            Err(_) => Resolution::Lost,
+        };
+        let ns = started.elapsed().as_nanos() as u64;
+        self.latency.record(path, ns);
+        if let (FaultPath::Load, Some(groups)) = (path, groups) {
+            self.loaded(&groups, started, ns);
+        }
+        if resolution == Resolution::Installed {
+            self.record(page);
+        }
+        resolution
+    }
+}
+
+impl Driver {
+    /// Makes `page` resident, or says why not. For threads inside the gate.
+    pub fn bring_in(
+        &self,
+        page: PageIndex,
+        access: Access,
+        patience: Patience,
+    ) -> Result<Resolution, FaultError> {
+        self.bring_in_by(page, access, patience, &mut FaultPath::Spurious, &mut None)
+    }
+
+    /// The same, and tells what it went through, and for whom.
+    fn bring_in_by(
+        &self,
+        page: PageIndex,
+        access: Access,
+        patience: Patience,
+        path: &mut FaultPath,
+        groups: &mut Option<Path>,
+    ) -> Result<Resolution, FaultError> {
+        let mut went = |through: FaultPath| *path = through.max(*path);
+        let mut commands = Commands::new();
+        let most = self.most_order();
+        let mut max_order = most;
+        let within = self.usable_around(page);
+        let mut throttled = 0;
+        let mut stalled = None;
+        let mut waiting = None;
+        let mut rounds = 0;
+        loop {
+            if rounds > 0 {
+                waiting.get_or_insert_with(|| self.watchdog.waits(page));
+            }
+            rounds += 1;
+            let mut core = self.lock();
+            // Above its high a group pays before it gets more, not after: that could take away what was just brought
+            // in.
+            if throttled < HIGH_BATCHES
+                && let Some((group, over)) = core.beyond_high(page)
+            {
+                if throttled == 0 {
+                    core.throttled(group);
+                }
+                throttled += 1;
+                let path = Self::path_of(&core, page);
+                drop(core);
+                stalled.get_or_insert_with(|| self.stall(path));
+                went(FaultPath::Reclaimed);
+                self.batch_in(group, over);
+                continue;
+            }
+            // A store that takes nothing lets faults exceed the limit. What its owner can do without goes before that.
+            let exceeds = core.store_blocked() && core.available().0 < LEAF_PAGES;
+            if exceeds && core.lazyfree_pages() == PageCount::ZERO {
+                drop(core);
+                went(FaultPath::Reclaimed);
+                if self.purge_oldest_volatile() {
+                    continue;
+                }
+                core = self.lock();
+            }
+            // What it will read is in no cache, and is fetched while memory is found.
+            if let Some(stored) = core.stored(page) {
+                self.store.expect(stored);
+            }
+            let reply = core.handle(
+                Event::Fault {
+                    page,
+                    access,
+                    max_order,
+                    within,
+                },
+                &mut commands,
+            );
+            match reply {
+                Reply::Done => {
+                    let low = core.below_low_mark()
+                        && match self.background() {
+                            Background::Never => false,
+                            Background::Large => {
+                                commands.iter().any(is_large) && core.victims_are_work()
+                            }
+                            Background::Apart | Background::Always => true,
+                        };
+                    let look = self.governor.is_look_due(core.available());
+                    let room = self.has_room_ahead(core.available());
+                    let path = Self::path_of(&core, page);
+                    drop(core);
+                    if let Some(Command::Load { part, .. }) = commands.iter().next() {
+                        self.store.expect_bytes(part);
+                    }
+                    self.uses(&path);
+                    *groups = Some(path);
+                    if look {
+                        self.adjust_limit();
+                    }
+                    if low {
+                        self.kick();
+                    }
+                    commands.iter().filter_map(path_of).for_each(&mut went);
+                    if commands
+                        .iter()
+                        .any(|command| path_of(command) == Some(FaultPath::Load))
+                    {
+                        waiting.get_or_insert_with(|| self.watchdog.waits(page));
+                    }
+                    let installed = self.carry_out(&mut commands);
+                    if room {
+                        self.ask_ahead();
+                    }
+                    match installed {
+                        Some(Outcome::Installed { .. }) => return Ok(Resolution::Installed),
+                        Some(Outcome::InstallSplit { .. } | Outcome::InstallGone { .. })
+                            if max_order > Order::ZERO =>
+                        {
+                            max_order = Order::ZERO;
+                        }
+                        Some(Outcome::InstallSplit { .. } | Outcome::InstallGone { .. }) => {
+                            return Ok(Resolution::Retry);
+                        }
+                        _ => return Err(FaultError::Lost),
+                    }
+                }
+                Reply::Present => {
+                    self.came_to_mapped(&core, page);
+                    return Ok(Resolution::Retry);
+                }
+                Reply::Wait { .. } | Reply::WaitForBase { .. } if !commands.is_empty() => {
+                    drop(core);
+                    went(FaultPath::Reclaimed);
+                    self.carry_out(&mut commands);
+                    max_order = most;
+                }
+                Reply::Wait { .. } if patience == Patience::Leave => {
+                    self.watchdog.sleeps(page);
+                    return Ok(Resolution::Asleep);
+                }
+                // Nobody wakes who sleeps at this page because of another one, so the handler waits as well.
+                Reply::Wait { .. } | Reply::WaitForBase { .. } => {
+                    went(FaultPath::Waited);
+                    drop(self.wait_settled(core));
+                    // What is there next may be mapped whole; in limbo, while the store takes nothing, it must be.
+                    max_order = most;
+                }
+                Reply::Scattered { pages } => {
+                    went(FaultPath::Reclaimed);
+                    drop(core);
+                    if !self.give_scattered_back(pages) {
+                        max_order = max_order.smaller().unwrap_or(max_order);
+                    }
+                }
+                Reply::Reclaim { pages } => {
+                    went(FaultPath::Reclaimed);
+                    // What is missing, and what is there but too little by itself: a large folio needs both at once.
+                    let want = core.wanted(pages);
+                    let path = Self::path_of(&core, page);
+                    drop(core);
+                    stalled.get_or_insert_with(|| self.stall(path));
+                    self.carry_out(&mut commands);
+                    // What cannot be had in one piece may be had in a smaller one.
+                    if !self.reclaim_for(want, Reclaimer::Direct) {
+                        max_order = max_order.smaller().unwrap_or(max_order);
+                    }
+                }
+                Reply::ReclaimGroup { group, pages } => {
+                    went(FaultPath::Reclaimed);
+                    let want = core.wanted_in(group, pages);
+                    let path = Self::path_of(&core, page);
+                    drop(core);
+                    stalled.get_or_insert_with(|| self.stall(path));
+                    self.carry_out(&mut commands);
+                    if !self.reclaim_in(group, want) {
+                        max_order = max_order.smaller().unwrap_or(max_order);
+                    }
+                }
+                Reply::Refused(Refusal::Poisoned { .. }) => return Err(FaultError::Lost),
+                Reply::Refused(Refusal::OutOfRecords) => return Err(FaultError::OutOfRecords),
+                Reply::Refused(_) => return Err(FaultError::Outside),
+                Reply::More { .. }
+                | Reply::NeedsResident { .. }
+                | Reply::Seen { .. }
+                | Reply::Group { .. }
+                | Reply::Detached { .. }
+                | Reply::Region { .. } => {
+                    unreachable!("{reply:?} is no answer to a fault")
+                }
+            }
+        }
+    }
+
+    /// What may come along with a page. A library's regions are open from end to end.
+    fn usable_around(&self, page: PageIndex) -> PageRange {
+        match self.delivery {
+            Delivery::Handler => self.mmu.usable_around(page),
+            Delivery::InThread => PageRange::ALL,
+        }
+    }
+
+    /// Waits until something that was waited for completes. The time limit is for wake-ups that a completion on
+    /// its way gives before this thread sleeps; it costs nothing when all goes well.
+    pub fn wait_settled<'a>(
+        &'a self,
+        core: crate::state::lock::Held<'a, crate::recent::Witnessed>,
+    ) -> crate::state::lock::Held<'a, crate::recent::Witnessed> {
+        const LIMIT: Duration = Duration::from_millis(1);
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        let core = core.wait_timeout(&self.settled, LIMIT);
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
+        core
+    }
+}

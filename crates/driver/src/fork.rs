@@ -1,0 +1,211 @@
+//! Fork: parent and child both go on, each with memory of its own.
+//!
+//! The kernel copies managed memory, the frame pool, our tables and the compressed store by copy-on-write, but not the
+//! registration with userfaultfd: a page that is not in memory would read as zeros in the child, silently. So:
+//!
+//! 1. *before*: nothing may be half done. The forking thread takes the housekeeping lock, waits until all who work on
+//!    memory have left the gate and closes it, and takes the core lock; then no command is out and no lock is held
+//!    by anybody else. The pages that the child touches before it is set up are resident.
+//! 2. *in the parent*: the locks are let go. Pages that are now shared with the child cannot be moved until they are
+//!    written; the backend unshares them when it takes them out.
+//! 3. *in the child*: a new descriptor, the ranges registered with it, new service threads, a store that does not write
+//!    where the parent does. Then the page tables are compared with our own: a page that is present but should not
+//!    be was touched too early and reads as zeros. That is said, and the child does not go on.
+//!
+//! What the parent's store keeps for the child ends when the last holder of a pipe's write end is gone: the child has
+//! it in its service threads' descriptor table, where the program cannot close it, until it exits or runs another
+//! program.
+
+use crate::closed::Closed;
+use crate::driver::Driver;
+use crate::error::ForkError;
+use crate::housekeeping::Others;
+use crate::recent::Witnessed;
+use crate::signals::SignalsBlocked;
+use crate::state::lock::{Held, LocksOf};
+use crate::state::queue::AtRest;
+use millpond_core::{Core, PageCount, PageIndex, PageRange, PageState};
+use millpond_mmu::report;
+use rustix::fd::{OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What the forking thread holds from before the fork until after it, in parent and child.
+pub struct Hold<'a> {
+    driver: &'a Arc<Driver>,
+    core: Held<'a, Witnessed>,
+    frees: AtRest<'a>,
+    _gate: Closed<'a>,
+    _housekeeping: Held<'a, ()>,
+    child_number: Option<u64>,
+    /// Write end of the new child's pipe.
+    lifeline: Option<OwnedFd>,
+    locks: LocksOf,
+    _quiet: SignalsBlocked,
+}
+
+/// Whether the page tables have a page in this state, while nothing is under way.
+fn is_mapped(state: PageState) -> bool {
+    matches!(
+        state,
+        PageState::Resident | PageState::LazyFree { mapped: true }
+    )
+}
+
+impl Driver {
+    /// Descriptors that a service thread needs in its own table.
+    pub fn service_descriptors(&self) -> Vec<RawFd> {
+        let mut fds = self.mmu.descriptors();
+        self.store.descriptors(&mut |fd| fds.push(fd));
+        fds.extend(self.governor.descriptor());
+        fds.extend(self.children.lifeline());
+        fds
+    }
+
+    /// Waits until nothing is under way and everything in `resident` is in memory, and holds it so.
+    pub fn before_fork<'a>(self: &'a Arc<Self>, resident: &[PageRange]) -> Hold<'a> {
+        let quiet = SignalsBlocked::new();
+        {
+            let _inside = self.gate.enter();
+            self.children.collect_young(&*self.store);
+        }
+        let expected = self.children.expect();
+        self.wait_for_jobs();
+        let housekeeping = self.housekeeping.lock();
+        // What cannot be brought in is not in a region, or lost: touching it in the child fails as it would here. It
+        // keeps nothing else from being brought in.
+        let mut hopeless = Vec::new();
+        let (gate, core, frees) = loop {
+            let (gate, core, frees) = self.close_at_rest();
+            debug_assert!(core.is_quiet(), "a command is out, and nobody is inside");
+            let wanted =
+                |page: &PageIndex| !is_mapped(core.page_state(*page)) && !hopeless.contains(page);
+            let mut pages = resident.iter().flat_map(|range| range.pages());
+            let Some(absent) = pages.find(wanted) else {
+                break (gate, core, frees);
+            };
+            drop(frees);
+            drop(core);
+            drop(gate);
+            if self.populate(PageRange::new(absent, PageCount(1))).is_err() {
+                hopeless.push(absent);
+            }
+        };
+        self.mmu.before_fork();
+        let (child_number, lifeline) = expected.unzip();
+        if let Some(number) = child_number {
+            self.store.before_fork(number);
+        }
+        Hold {
+            driver: self,
+            core,
+            frees,
+            _gate: gate,
+            _housekeeping: housekeeping,
+            child_number,
+            lifeline,
+            locks: LocksOf::this_thread(),
+            _quiet: quiet,
+        }
+    }
+}
+
+impl Driver {
+    /// Closes the gate when nothing is being freed in the background.
+    fn close_at_rest(&self) -> (Closed<'_>, Held<'_, Witnessed>, AtRest<'_>) {
+        loop {
+            let gate = self.close_gate();
+            let core = self.lock();
+            if let Some(frees) = self.freer.at_rest() {
+                return (gate, core, frees);
+            }
+            drop(core);
+            drop(gate);
+            self.wait_for_jobs();
+        }
+    }
+}
+
+impl Hold<'_> {
+    /// Goes on in the parent.
+    pub fn parent(self) {
+        self.driver.mmu.after_fork_in_parent();
+    }
+
+    /// Goes on in the child. The reclaim thread and the fault handler are new.
+    ///
+    /// Everything is let go once the account is found right, before the reclaim thread is made: from then on the
+    /// handler serves faults, and whatever the C library touches when it makes a thread must not wait for this one.
+    ///
+    /// What is `foreign` is not managed, whatever is mapped there.
+    ///
+    /// # Errors
+    /// The child must not touch managed memory.
+    pub fn child(mut self, foreign: &[PageRange]) -> Result<(), ForkError> {
+        let driver = self.driver;
+        self.locks.inherit();
+        driver.forget_deferred();
+        driver.children.orphaned(self.lifeline.take());
+        driver
+            .store
+            .after_fork_in_child()
+            .map_err(ForkError::Store)?;
+        driver.governor.reopen();
+        driver.mmu.after_fork_in_child(foreign)?;
+        driver.check_untorn(&self.core, foreign)?;
+        driver.inherit(&self.core);
+        let Hold {
+            core,
+            frees,
+            _gate,
+            _housekeeping,
+            child_number,
+            _quiet,
+            ..
+        } = self;
+        frees.forget_workers();
+        let refault_cost = core.refault_cost();
+        drop(core);
+        drop(_gate);
+        drop(_housekeeping);
+        driver
+            .start_housekeeping(refault_cost, Others::AtFirstTick)
+            .map_err(ForkError::Thread)?;
+        if child_number.is_none() {
+            report::line(format_args!(
+                "too many children at once: the store's file keeps what it would free until they end"
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Driver {
+    /// Every page that is mapped must be one that we know to be mapped.
+    fn check_untorn(&self, core: &Core, foreign: &[PageRange]) -> Result<(), ForkError> {
+        let mut torn = None;
+        let arena = PageRange::new(PageIndex(0), core.arena());
+        for ours in arena.without(foreign) {
+            self.mmu.present_pages(ours, &mut |range| {
+                let strange = |&page: &PageIndex| !is_mapped(core.page_state(page));
+                torn = torn.or_else(|| range.pages().find(strange));
+            });
+        }
+        match torn {
+            Some(page) => Err(ForkError::Torn {
+                address: self.mmu.addr_of(page) as usize,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// The child's figures begin at zero.
+    fn inherit(&self, core: &Core) {
+        *self.inherited.lock() = core.stats();
+        self.freer.begin_anew();
+        self.latency.clear();
+        self.reclaim_ns.store(0, Ordering::Relaxed);
+        self.direct_ns.store(0, Ordering::Relaxed);
+        self.store_failures.store(0, Ordering::Relaxed);
+    }
+}

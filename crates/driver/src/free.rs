@@ -1,0 +1,359 @@
+//! Freeing what nobody can touch any more: unhooked under the core's lock, given back outside of it.
+//!
+//! What the pool has room for goes there. The rest goes in chunks (8 MiB, 32 at most), each a [`Gather`]: one lock for
+//! the tables, then one call for its pages, the store's releases and the pool's frames. Up to a threshold (256 Ki
+//! pages) the thread that frees gives back what it has gathered; from there on full batches go to the workers while it
+//! goes on unhooking, and it waits for them at the end: a free is done when it says so. What is freed in the background
+//! is done by the workers alone.
+//!
+//! On two processors a second thread gains nothing here (the kernel's part is one lock's), so there is one worker, for
+//! the background. All three figures can be changed while it runs.
+//!
+//! The queue has a lock of its own, which is held for an insertion or a removal; the first in is the first given back.
+//! Workers are started by jobs, the first of them before that by the tick that finds much memory, and end with the
+//! manager. Those of a space are started with it, as a program's thread that knows nothing of us cannot start any.
+//!
+//! *A part of a space* is moved to addresses behind the space and freed there as a region of its own. Its own addresses
+//! are closed when the call returns. A fork waits for all of this: a child has no worker that has begun something.
+
+use crate::driver::Driver;
+use crate::remap::{Beside, RemapRefusal};
+use crate::signals::SignalsBlocked;
+use crate::state::named::Named;
+use crate::state::queue::{Freed, Job, PAGES, Queue};
+use crate::state::turns::Turns;
+use millpond_core::gather::Gather;
+use millpond_core::{
+    Commands, GIGABYTE_PAGES, GroupId, LEAF_PAGES, PageCount, PageRange, Refusal, Reply,
+};
+use millpond_mmu::panics::Ours;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread::JoinHandle;
+
+/// Mapped pages from which on a worker is started ahead: 64 MiB.
+const WORTH_A_WORKER: u64 = 1 << 14;
+
+impl Driver {
+    /// Gives back all that `range` holds. Nobody can touch it any more. A worker does all of it by itself, as it must
+    /// not wait for itself.
+    ///
+    /// # Errors
+    /// A pinned page; what came before it is gone.
+    pub fn free_range(self: &Arc<Self>, range: PageRange, by: Freed) -> Result<(), Refusal> {
+        let _quiet = SignalsBlocked::new();
+        let handed_over = Arc::new(AtomicUsize::new(0));
+        let result = self.unhook(range, by, &handed_over);
+        let mut queue = self.freer.lock();
+        while handed_over.load(Ordering::SeqCst) > 0 {
+            queue = self.freer.wait(queue);
+        }
+        result
+    }
+
+    fn unhook(
+        self: &Arc<Self>,
+        mut rest: PageRange,
+        by: Freed,
+        handed_over: &Arc<AtomicUsize>,
+    ) -> Result<(), Refusal> {
+        let new_batch = || Box::new(Gather::with_pages(PAGES));
+        let mut gather = new_batch();
+        let mut unhooked = 0;
+        let mut turns = Turns::new();
+        while !rest.is_empty() {
+            let here = PageRange::new(rest.start, rest.len.min(self.freer.chunk()));
+            if self.recycle(here, by)? {
+                rest = rest.tail(here.end());
+                continue;
+            }
+            let inside = self.gate.enter();
+            let mut core = self.lock();
+            match core.gather(here, &mut gather) {
+                Reply::Done => rest = rest.tail(here.end()),
+                Reply::More { from } => rest = rest.tail(from),
+                Reply::Wait { .. } => {
+                    drop(self.wait_settled(core));
+                    continue;
+                }
+                Reply::Refused(refusal) => return Err(refusal),
+                reply => unreachable!("{reply:?} is no answer to a gather"),
+            }
+            drop(core);
+            // A fork waits until what was unhooked is given back; whoever else closes the gate need not.
+            drop(inside);
+            if gather.is_empty() {
+                continue;
+            }
+            unhooked += gather.zap().map_or(0, |range| range.len.0);
+            let small = unhooked <= self.freer.batch_pages.load(Ordering::Relaxed);
+            if small || by == Freed::ByWorker || self.freer.workers.load(Ordering::Relaxed) == 0 {
+                self.give_back(&mut gather, by);
+                turns.next();
+                continue;
+            }
+            let full = std::mem::replace(&mut gather, new_batch());
+            handed_over.fetch_add(1, Ordering::SeqCst);
+            self.queue(Job::Batch(full, Arc::clone(handed_over)));
+        }
+        Ok(())
+    }
+
+    /// As long as demand asks for more frames than are spare, what is freed goes to the pool. Whether it did.
+    fn recycle(&self, here: PageRange, by: Freed) -> Result<bool, Refusal> {
+        let wanted = {
+            let _inside = self.gate.enter();
+            let core = self.lock();
+            core.pool_room() >= here.len
+        };
+        if wanted {
+            self.discard_chunk(&mut Commands::new(), here, by)?;
+        }
+        Ok(wanted)
+    }
+
+    /// Frees a region in the background. Its addresses are free at once, if there are as many others for the meantime.
+    pub fn free_async(self: &Arc<Self>, region: Named) {
+        let (id, range) = region;
+        self.forget_volatile(range);
+        self.forget_kept(id);
+        // The next one begins in no group of its own.
+        let order = self
+            .order_of(id)
+            .filter(|_| self.group_of(region) == GroupId::ROOT);
+        let ended = self.detach(id);
+        if self.freer.workers.load(Ordering::Relaxed) == 0 {
+            self.end_region(region, Freed::ByOwner);
+            return self.end_bases(ended, Freed::ByOwner);
+        }
+        let grave = self.addresses(range.len).and_then(|grave| {
+            // SAFETY: the region has ended, so nobody touches it.
+            match unsafe { self.remap(range, grave.1, Beside::default()) } {
+                Ok(()) if self.reset(range) => {
+                    self.forget_region(region);
+                    Some(grave)
+                }
+                Ok(()) => Some(grave),
+                Err(_) => {
+                    self.forget_region(grave);
+                    None
+                }
+            }
+        });
+        match grave {
+            Some(grave) if self.keep_whole(grave, order) => self.queue(Job::Whole(grave)),
+            _ => self.queue(Job::Region(grave.unwrap_or(region))),
+        }
+        if let Some(base) = ended.orphan {
+            self.queue(Job::Base(base));
+        }
+        if let Some(base) = ended.single {
+            self.queue(Job::Merge(base));
+        }
+    }
+
+    /// Waits until nothing is being freed, and nothing that was is kept whole.
+    pub fn quiesce(self: &Arc<Self>) {
+        let _quiet = SignalsBlocked::new();
+        self.wait_for_jobs();
+        while self.end_oldest_whole() {}
+        self.wait_for_jobs();
+        loop {
+            let core = self.lock();
+            if core.stats().nr_unhooked == 0 {
+                return;
+            }
+            drop(self.wait_settled(core));
+        }
+    }
+
+    /// Frees a part of a region in the background: whole leaves, which threads may touch meanwhile. They are closed
+    /// afterwards.
+    ///
+    /// # Errors
+    /// Nothing has changed.
+    pub fn free_part(self: &Arc<Self>, range: PageRange) -> Result<(), RemapRefusal> {
+        if self.freer.workers.load(Ordering::Relaxed) == 0 {
+            return Err(RemapRefusal::NoAddressSpace);
+        }
+        // The kernel moves a GiB by one pointer where both places lie alike in theirs.
+        let spare = match range.len.0 >= GIGABYTE_PAGES {
+            true => GIGABYTE_PAGES - LEAF_PAGES,
+            false => 0,
+        };
+        let grave = (self.addresses(PageCount(range.len.0 + spare)))
+            .or_else(|| self.addresses(range.len))
+            .ok_or(RemapRefusal::NoAddressSpace)?;
+        let shift = range.start.0.wrapping_sub(grave.1.start.0) % GIGABYTE_PAGES;
+        let shift = shift.min(grave.1.len.0 - range.len.0);
+        let to = PageRange::new(grave.1.start.plus(shift), range.len);
+        match self.remap_watched(range, to, false) {
+            Ok(()) => self.queue(Job::Region(grave)),
+            Err(refusal) => {
+                self.forget_region(grave);
+                return Err(refusal);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns when all that was queued is given back.
+    pub fn wait_for_jobs(&self) {
+        let mut queue = self.freer.lock();
+        while !queue.jobs.is_empty() || queue.taken > 0 {
+            queue = self.freer.wait(queue);
+        }
+    }
+
+    /// Leaves `job` to a worker, or does it at once where there is none.
+    pub fn queue(self: &Arc<Self>, job: Job) {
+        let mut queue = self.freer.lock();
+        queue.jobs.push_back(job);
+        self.start_another(&mut queue);
+        if queue.threads.is_empty() {
+            let job = queue.jobs.pop_back();
+            queue.taken += 1;
+            drop(queue);
+            self.do_job(job.expect("it was queued above"), Freed::ByOwner);
+            return;
+        }
+        self.freer.changed.notify_all();
+    }
+
+    /// Starts a worker before it is wanted, as soon as there is so much memory that giving it back takes longer than
+    /// making a thread, 100 to 160 µs: half of what a `free_async` took its caller.
+    pub fn start_worker_ahead(self: &Arc<Self>) {
+        if self.lock().stats().nr_mapped < WORTH_A_WORKER {
+            return;
+        }
+        let mut queue = self.freer.lock();
+        if queue.threads.is_empty() {
+            self.start_another(&mut queue);
+        }
+    }
+
+    /// Starts one more worker if all of them have something to do and more are allowed.
+    fn start_another(self: &Arc<Self>, queue: &mut Queue) {
+        let most = self.freer.workers.load(Ordering::Relaxed);
+        if queue.idle == 0 && queue.threads.len() < most && !queue.stop && !queue.complete {
+            // Without a thread somebody does it all the same: who waits for it, or the end of the manager.
+            queue
+                .threads
+                .extend(self.start_worker(|driver| driver.work()));
+        }
+    }
+
+    fn start_worker(
+        self: &Arc<Self>,
+        life: impl FnOnce(&Arc<Self>) + Send + 'static,
+    ) -> std::io::Result<JoinHandle<()>> {
+        let driver = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("millpond-free".into());
+        thread.spawn(move || {
+            let _ours = Ours::enter();
+            life(&driver);
+        })
+    }
+
+    /// Starts the workers of a space, the only ones that it will have, and waits until they need nothing of the
+    /// program's any more.
+    pub fn start_freeing(self: &Arc<Self>) -> std::io::Result<()> {
+        let workers = self.freer.workers.load(Ordering::Relaxed);
+        let ready = Arc::new(Barrier::new(workers + 1));
+        let _quiet = SignalsBlocked::new();
+        let mut threads = Vec::with_capacity(workers);
+        for _ in 0..workers {
+            let ready = Arc::clone(&ready);
+            threads.push(self.start_worker(move |driver| {
+                driver.isolate();
+                ready.wait();
+                driver.work();
+            })?);
+        }
+        ready.wait();
+        let mut queue = self.freer.lock();
+        queue.threads = threads;
+        queue.complete = true;
+        Ok(())
+    }
+
+    /// A worker's life.
+    fn work(self: &Arc<Self>) {
+        let _quiet = SignalsBlocked::new();
+        let mut turns = Turns::new();
+        loop {
+            #[cfg(feature = "provoke")]
+            crate::provoke::here(crate::provoke::Kind::Freer);
+            let mut queue = self.freer.lock();
+            let job = loop {
+                let wanted = self.freer.workers.load(Ordering::Relaxed).max(1);
+                if queue.taken < wanted
+                    && let Some(job) = queue.jobs.pop_front()
+                {
+                    break job;
+                }
+                if queue.stop && queue.jobs.is_empty() {
+                    return;
+                }
+                queue.idle += 1;
+                queue = self.freer.wait(queue);
+                queue.idle -= 1;
+            };
+            queue.taken += 1;
+            drop(queue);
+            // What is cleared or merged is not given back.
+            let gives_back = !matches!(job, Job::Whole(_) | Job::Merge(_));
+            let busy = usize::from(gives_back);
+            self.freer.busy.fetch_add(busy, Ordering::Relaxed);
+            self.do_job(job, Freed::ByWorker);
+            self.freer.busy.fetch_sub(busy, Ordering::Relaxed);
+            turns.next();
+        }
+    }
+
+    /// `by` is who gives a batch back. A whole region is always ended as a worker does it, without waiting for others.
+    fn do_job(self: &Arc<Self>, job: Job, by: Freed) {
+        let mut waits = None;
+        match job {
+            Job::Batch(mut gather, owner) => {
+                self.give_back(&mut gather, by);
+                waits = Some(owner);
+            }
+            Job::Region(region) => self.end_region(region, Freed::ByWorker),
+            Job::Whole(region) => self.clear_whole(region),
+            Job::Base(base) => {
+                let ended = crate::state::named::Ended {
+                    orphan: Some(base),
+                    single: None,
+                };
+                self.end_bases(ended, Freed::ByWorker);
+            }
+            Job::Merge(base) => self.merge(base),
+        }
+        let mut queue = self.freer.lock();
+        queue.taken -= 1;
+        // Under the lock: once the owner goes on, nothing of his is queued or taken any more.
+        if let Some(batches) = waits {
+            batches.fetch_sub(1, Ordering::SeqCst);
+        }
+        drop(queue);
+        self.freer.changed.notify_all();
+    }
+
+    /// The manager ends: what is queued is done first.
+    pub fn stop_freeing(&self) {
+        if self.freer.ended.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let threads = {
+            let mut queue = self.freer.lock();
+            queue.stop = true;
+            std::mem::take(&mut queue.threads)
+        };
+        self.freer.changed.notify_all();
+        for thread in threads {
+            // A panic there has been reported by the thread itself.
+            let _ = thread.join();
+        }
+    }
+}

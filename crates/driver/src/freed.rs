@@ -1,0 +1,83 @@
+//! The batch of ranges that were zeroed by their owner and have not been marked yet.
+//!
+//! The kernel collects folios on each processor before it takes the lock of the lists (`lru_lazyfree`), because the
+//! lock costs more than the work. Here it is the signal mask around the lock, two system calls. A mark may come late
+//! ([`FreeMode::Cleared`]): until then the memory counts as used, nothing else. So whoever wants the truth, and whoever
+//! needs memory, marks the batch first. A thread that reclaims only tries the lock: the holder may be the thread that
+//! it interrupted.
+
+use crate::driver::Driver;
+use crate::signals::SignalsBlocked;
+use crate::state::freed::BATCH;
+use millpond_core::limits::CLEAR_PAGES;
+use millpond_core::{Commands, Event, FreeMode, PageRange, Reply};
+use std::sync::atomic::Ordering;
+
+impl Driver {
+    /// Lazily frees a small range of mapped memory without a system call. False when that cannot be done: then nothing
+    /// is marked, though bytes may have been zeroed.
+    ///
+    /// # Safety
+    /// The range is part of a region without pins, and no reference to its bytes is in use.
+    pub unsafe fn free_in_place(&self, range: PageRange) -> bool {
+        if range.len.0 > CLEAR_PAGES || !self.freed.is_promising() {
+            return false;
+        }
+        // SAFETY: the caller's promise.
+        if !unsafe { self.mmu.zero_if_mapped(range) } {
+            self.freed.found_missing();
+            return false;
+        }
+        let full = {
+            // Taken by a thread that marks, or by this one, in which a signal handler frees memory.
+            let Ok(mut batch) = self.freed.batch.try_lock() else {
+                return false;
+            };
+            let len = batch.len;
+            let Some(place) = batch.ranges.get_mut(len) else {
+                // Whoever filled it has not come to mark it yet.
+                return false;
+            };
+            *place = range;
+            batch.len = len + 1;
+            batch.len == BATCH
+        };
+        self.freed.misses.store(0, Ordering::Relaxed);
+        if full {
+            self.mark_freed();
+        }
+        true
+    }
+
+    /// Marks what was freed in place, and drops what is beyond the cap.
+    fn mark_freed(&self) {
+        let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
+        if self.mark_freed_inside() {
+            self.trim_lazyfree();
+        }
+    }
+
+    /// The same for threads inside the gate, without the cap. False when there was nothing to mark.
+    pub fn mark_freed_inside(&self) -> bool {
+        let Some(batch) = self.freed.take() else {
+            return false;
+        };
+        let mut commands = Commands::new();
+        for &(mut range) in &batch.ranges[..batch.len] {
+            loop {
+                let mode = FreeMode::Cleared;
+                let reply = self
+                    .lock()
+                    .handle(Event::LazyFree { range, mode }, &mut commands);
+                self.carry_out(&mut commands);
+                match reply {
+                    Reply::More { from } => range = range.tail(from),
+                    // Refused when the region is gone meanwhile: there is nothing to mark.
+                    _ => break,
+                }
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,116 @@
+//! Giving a batch back: what [`Core`](millpond_core::Core) unhooked goes to kernel and store outside of its lock.
+//!
+//! A batch comes from a free (`free.rs`), and from three others. *What is spare in the pool* beyond the mark, beyond a
+//! budget that was lowered, or beyond the cap on lazily freed memory is gathered and given back by whoever finds it:
+//! the tick, the call that lowers the budget, the one that frees lazily. *What copies leave behind* is given back by
+//! the reclaim thread, ahead of the faults that would have to. *What is discarded while threads may touch it* is given
+//! back by who discards, inside the gate. One large batch is kept for that; who finds it in use has an inline one, and
+//! asks for the core's lock more often. So does a fault that gives back *what is spare in pieces* because it needs a
+//! large one.
+
+use crate::driver::Driver;
+use crate::state::queue::Freed;
+use arrayvec::ArrayVec;
+use millpond_core::gather::{Gather, Gathered};
+use millpond_core::{Commands, Core, Frame, Mmu, PageCount, PageRange};
+use std::sync::PoisonError;
+use std::time::Instant;
+
+/// Frames, or runs, that are given back by one call.
+const AT_ONCE: usize = 64;
+
+impl Driver {
+    /// Lends `f` the large batch for discards, if nobody is using it, in place of the inline one.
+    pub fn with_large_batch<T>(
+        &self,
+        commands: &mut Commands,
+        f: impl FnOnce(&mut Commands) -> T,
+    ) -> T {
+        let Ok(mut large) = self.freer.discards.try_lock() else {
+            return f(commands);
+        };
+        std::mem::swap(commands.batch(), &mut large);
+        let result = f(commands);
+        std::mem::swap(commands.batch(), &mut large);
+        result
+    }
+
+    /// Gives a batch back, and tells the core and who waits.
+    pub fn give_back(&self, gather: &mut Gather, by: Freed) {
+        let begun = Instant::now();
+        if let Some(range) = gather.zap() {
+            self.mmu.zap(&[range]);
+        }
+        let mut frames = ArrayVec::<Frame, AT_ONCE>::new();
+        let mut runs = ArrayVec::<PageRange, AT_ONCE>::new();
+        let mut slots = 0;
+        for item in gather.items() {
+            match item {
+                Gathered::Slot(slot) => {
+                    self.store.release(slot);
+                    slots += 1;
+                }
+                Gathered::Frame(frame) => {
+                    if frames.is_full() {
+                        self.mmu.free_frames(&frames);
+                        frames.clear();
+                    }
+                    frames.push(frame);
+                }
+                Gathered::Run(run) => {
+                    if runs.is_full() {
+                        self.mmu.zap(&runs);
+                        runs.clear();
+                    }
+                    runs.push(run);
+                }
+            }
+        }
+        self.mmu.free_frames(&frames);
+        self.mmu.zap(&runs);
+        if let Some(awaited) = self.lock().gathered(gather) {
+            self.mmu.wake(awaited);
+        }
+        self.freer.counts.add(by, gather.pages(), slots, begun);
+        gather.clear();
+        self.wake_waiters();
+    }
+
+    /// What copies have left behind goes to the kernel, so that faults need not see to it. For threads inside the gate.
+    pub fn give_copied_back(&self) {
+        self.give_back_while(Core::gather_copied);
+    }
+
+    /// What is spare in the pool and not asked for goes to the kernel. For threads inside the gate.
+    pub fn give_spare_frames_back(&self) {
+        let most = self.freer.chunk();
+        self.give_back_while(|core, gather| core.gather_spare(most, gather));
+    }
+
+    /// What is spare in small pieces goes to the kernel, `missing` pages of it, so that a fault can have a large one.
+    /// For threads inside the gate. Whether there was any.
+    pub fn give_scattered_back(&self, missing: PageCount) -> bool {
+        // Who holds it may be the thread that this fault has interrupted.
+        let mut large = self.freer.spare.try_lock();
+        let mut inline = Gather::new();
+        let gather = large.as_deref_mut().unwrap_or(&mut inline);
+        self.lock().gather_scattered(missing, gather);
+        let found = !gather.is_empty();
+        if found {
+            self.give_back(gather, Freed::ByOwner);
+        }
+        found
+    }
+
+    /// Gives back what `collect` finds, batch by batch, until it finds nothing.
+    fn give_back_while(&self, collect: impl Fn(&mut Core, &mut Gather)) {
+        let mut gather = (self.freer.spare.lock()).unwrap_or_else(PoisonError::into_inner);
+        loop {
+            collect(&mut self.lock(), &mut gather);
+            if gather.is_empty() {
+                return;
+            }
+            self.give_back(&mut gather, Freed::ByOwner);
+        }
+    }
+}

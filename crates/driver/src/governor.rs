@@ -1,0 +1,105 @@
+//! The governor: how much of the budget is left for frames.
+//!
+//! The budget is a promise about memory as the system counts it, but the core counts frames only. What else is there
+//! has to come off: the core's tables, the compressed store, and, when the budget covers the whole process,
+//! everything the program has that Millpond does not manage (its code, its libraries, thread stacks). The last is
+//! not knowable from inside; it is the difference between what the kernel says is resident and the frames that
+//! we know of. So the limit follows it: whenever reclaim has run, at every tick, and whenever faults have taken another
+//! MiB. The last is for programs that fill their memory before the first tick: python3 had loaded 10 MiB of libraries
+//! by then, filled what it believed to be left of 29 MiB in 20 ms, and stood at 38 MiB when reclaim first looked.
+//!
+//! What is left after that is shared with the store, where the store has another place than RAM: a third of it may hold
+//! compressed folios at first, and what the program gains by more or less is weighed while it runs (`store_share.rs`).
+//! A share of the whole budget would not do: python3 has 11 MiB of code in a budget of 22, its store filled its quarter
+//! of them, and with the least that frames need the program stood at 24.
+//!
+//! While memory is given back, nobody knows how much of it the kernel still counts, so that the rest of the program is
+//! known within bounds only: it is taken to be what it was, as far as that is possible. Taken for as small as it could
+//! be, a program that unmapped 7 MB stood 7 MB above its budget: its other threads filled what the limit seemed to
+//! leave.
+//!
+//! A floor keeps the frames workable when the rest of the process alone is larger than the budget. Then the budget is
+//! exceeded, which the peak shows.
+
+use crate::driver::Driver;
+use crate::signals::SignalsBlocked;
+use crate::state::config::Charge;
+use crate::state::governor::{FLOOR, LOOK_AT_TABLES, LOOK_EVERY, headroom};
+use crate::state::store_share;
+use millpond_core::{Commands, Event, PAGE_SIZE, PageCount, Reclaimer, VmStat};
+use std::sync::atomic::Ordering;
+
+impl Driver {
+    /// Changes the budget, and makes the rest of it free when it is lower than before. `bytes` is within what the
+    /// manager was made for.
+    pub fn set_ram(&self, bytes: u64) {
+        let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
+        self.governor.ram.store(bytes, Ordering::Relaxed);
+        self.adjust_limit();
+        // What cannot be had now (pinned, or the store is full) is had as soon as it can be.
+        while self.lock().available() == PageCount::ZERO
+            && self.reclaim_for(PageCount(1), Reclaimer::Direct)
+        {}
+        self.give_spare_frames_back();
+    }
+
+    /// Sets the core's limit to what the budget leaves. Spare frames beyond it go back to the kernel at once: a fault
+    /// that reclaimed 2 MiB stood at twice that, compressed and spare, until the next one looked. For threads inside
+    /// the gate.
+    pub fn adjust_limit(&self) {
+        let ram = self.governor.ram() / PAGE_SIZE as u64;
+        let frames_of =
+            |vm: &VmStat| vm.nr_mapped + vm.nr_limbo + vm.nr_unhooked + vm.nr_free_frames;
+        let seen = (self.governor.charge == Charge::Process)
+            .then(|| {
+                let before = self.lock().stats();
+                Some((before, self.governor.resident()?))
+            })
+            .flatten();
+        // Asked before the core's lock is taken.
+        let store = match self.governor.charge {
+            Charge::Frames => 0,
+            _ => self.store.usage().ram_bytes / PAGE_SIZE as u64,
+        };
+        let mut core = self.lock();
+        let now = core.stats();
+        let frames = frames_of(&now);
+        let others = match seen {
+            // Faults go on while the kernel is asked: what they add must not hide what the program has. The store is in
+            // it.
+            Some((before, resident)) => {
+                let unhooked = before.nr_unhooked.max(now.nr_unhooked);
+                let least = frames.min(frames_of(&before));
+                self.governor.others(resident, least, unhooked)
+            }
+            None => {
+                let ahead = u64::from(self.mmu.huge_ready().0);
+                store + core.metadata_bytes() / PAGE_SIZE as u64 + ahead
+            }
+        };
+        let spoken_for = others + seen.map_or(0, |_| headroom(ram));
+        let pages = ram.saturating_sub(spoken_for).max(FLOOR.min(ram));
+        let mut commands = Commands::new();
+        let pages = PageCount(pages as u32);
+        core.handle(Event::SetLimit { pages }, &mut commands);
+        let every = match self.governor.charge {
+            Charge::Process => LOOK_EVERY,
+            Charge::Frames | Charge::FramesAndStore => LOOK_AT_TABLES,
+        };
+        let available = core.available();
+        let next = available.0.saturating_sub(every);
+        self.governor.look_below.store(next, Ordering::Relaxed);
+        drop(core);
+        self.spare_ahead(available);
+        if self.governor.covers_store() {
+            let left = ram.saturating_sub(spoken_for.saturating_sub(store));
+            let share = left * u64::from(self.governor.store_share()) / store_share::WHOLE;
+            self.store.limit_ram(share * PAGE_SIZE as u64);
+        }
+        self.carry_out(&mut commands);
+        self.governor
+            .peak
+            .fetch_max((frames + others) * PAGE_SIZE as u64, Ordering::Relaxed);
+    }
+}

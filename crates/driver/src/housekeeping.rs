@@ -1,0 +1,235 @@
+//! The background thread: reclaim ahead of need, and what has to be looked at now and then.
+//!
+//! It sleeps on a futex word until a fault finds less than the low mark available, or a tick has passed. It holds
+//! the housekeeping lock while it works, so that a fork finds it between two pieces of work.
+
+use crate::ahead;
+use crate::driver::Driver;
+use crate::state::config::Background;
+use crate::state::place::Place;
+use crate::state::refault_cost::RefaultCost;
+use crate::state::store_share::StoreShare;
+use millpond_core::{Commands, Event, GroupId, PageCount};
+use millpond_mmu::panics::Ours;
+use millpond_mmu::{Delivery, report};
+use rustix::thread::futex;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Barrier};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often it looks around when nobody calls.
+const TICK: Duration = Duration::from_millis(100);
+/// Sixteenths of a rescue that a major fault takes where the store is waited for: with compressed RAM it takes 16 to
+/// 30, with a file 100 and more.
+const WAITED_FOR: u32 = 64;
+/// How long it moves at once what the store has too much of in RAM.
+const TRIM: Duration = Duration::from_millis(20);
+/// How long a store that was full or failing is left alone.
+const STORE_RETRY: Duration = Duration::from_secs(1);
+
+/// Who makes the threads that watch for long waits and that free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Others {
+    /// Whoever makes the background thread.
+    ByMaker,
+    /// The background thread.
+    AtFirstTick,
+}
+
+impl Driver {
+    /// Starts the thread, with all signals blocked, and waits until it needs nothing of the program's any more. It
+    /// takes no ranked lock before that. A child of a fork holds none any more when it starts its own: the C library
+    /// may touch absent memory meanwhile. What the core takes a refault to cost, the caller knows.
+    ///
+    /// In the child of a fork the thread makes the others that a process has, at its first tick: most children become
+    /// another program or end before that, and making a thread and waiting for it is most of what a fork takes.
+    pub fn start_housekeeping(
+        self: &Arc<Self>,
+        refault_cost: u32,
+        others: Others,
+    ) -> std::io::Result<JoinHandle<()>> {
+        let driver = Arc::clone(self);
+        let ready = Arc::new(Barrier::new(2));
+        let thread_ready = Arc::clone(&ready);
+        self.note_store_cost(refault_cost);
+        // Made here, so that what a manager takes it has when it is built.
+        let refault_cost = RefaultCost::new(refault_cost, self.delivery);
+        let _quiet = crate::signals::SignalsBlocked::new();
+        let thread = std::thread::Builder::new()
+            .name("millpond-reclaim".into())
+            .spawn(move || {
+                let _ours = Ours::enter();
+                driver.isolate();
+                thread_ready.wait();
+                driver.keep_house(refault_cost, others);
+            })?;
+        ready.wait();
+        Ok(thread)
+    }
+
+    /// Asks the thread to end; joining it is the caller's.
+    pub fn stop_housekeeping(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.resting.store(true, Ordering::SeqCst);
+        self.kick();
+    }
+
+    /// Wakes the thread if it sleeps.
+    pub fn kick(&self) {
+        if self.resting.swap(false, Ordering::SeqCst) {
+            self.kicks.fetch_add(1, Ordering::SeqCst);
+            let _ = futex::wake(&self.kicks, futex::Flags::PRIVATE, 1);
+        }
+    }
+
+    fn keep_house(self: &Arc<Self>, mut refault_cost: RefaultCost, mut others: Others) {
+        let mut last_tick = Instant::now();
+        let mut last_retry = Instant::now();
+        let mut fruitless = false;
+        let mut place = Place::new(self.delivery);
+        let mut store_share = StoreShare::new(self.delivery, self.governor.store_share());
+        self.publish();
+        while !self.stop.load(Ordering::SeqCst) {
+            let seen = self.kicks.load(Ordering::SeqCst);
+            self.resting.store(true, Ordering::SeqCst);
+            self.rest(seen, fruitless);
+            self.resting.store(false, Ordering::SeqCst);
+            let _working = self.housekeeping.lock();
+            // A stream asks; of its own accord the thread would go on when something else has followed the stream.
+            let asked = self.kicks.load(Ordering::SeqCst) != seen;
+            if self.is_always_on() || asked {
+                fruitless = true;
+                while !self.stop.load(Ordering::Relaxed) && self.reclaim_batch() {
+                    // A stop must not wait for the high mark.
+                    fruitless = false;
+                    place.settle(&self.traces);
+                }
+            }
+            self.make_ahead();
+            if last_tick.elapsed() >= TICK {
+                last_tick = Instant::now();
+                place.leave(&self.traces);
+                self.share_with_store(&mut store_share);
+                self.tick();
+                if std::mem::replace(&mut others, Others::ByMaker) == Others::AtFirstTick {
+                    self.start_others();
+                }
+                if let Some(sixteenths) = refault_cost.measure(&self.latency) {
+                    self.note_store_cost(sixteenths);
+                    self.tell(Event::SetRefaultCost { sixteenths });
+                }
+            }
+            if last_retry.elapsed() >= STORE_RETRY {
+                last_retry = Instant::now();
+                self.tell(Event::RetryStore);
+            }
+        }
+    }
+
+    /// The process goes on without them: the thread that frees gives back itself, and long waits are not named.
+    fn start_others(self: &Arc<Self>) {
+        if let Err(error) = self.start_watching().and_then(|_| self.start_freeing()) {
+            report::line(format_args!(
+                "no thread to free memory in the background, or to watch for long waits ({error}): raise `ulimit -u`"
+            ));
+        }
+    }
+
+    /// Service threads of a handler-delivered manager keep a descriptor table of their own: the program may close every
+    /// descriptor that it finds, and memory must go on.
+    pub fn isolate(&self) {
+        if self.delivery == Delivery::Handler {
+            millpond_mmu::isolate_descriptors(&mut self.service_descriptors());
+        }
+    }
+
+    /// What compressed RAM and the program have of the budget may be shared out anew, and what the former has too much
+    /// of moves on.
+    fn share_with_store(&self, share: &mut StoreShare) {
+        let shared = self.governor.covers_store();
+        let Some(tiers) = self.store.tiers().filter(|_| shared) else {
+            return;
+        };
+        let vm = {
+            let _inside = self.gate.enter();
+            self.lock().stats()
+        };
+        let limit = PageCount(vm.nr_limit as u32);
+        if let Some(share) = share.look(tiers, vm.refaults_at, limit) {
+            self.governor.set_store_share(share);
+        }
+        let since = Instant::now();
+        let trim = || {
+            let _inside = self.gate.enter();
+            self.store.trim_ram()
+        };
+        while trim() && since.elapsed() < TRIM {}
+    }
+
+    /// A store that takes so many sixteenths of a rescue to load from is waited for, not worked for.
+    fn note_store_cost(&self, sixteenths: u32) {
+        self.store_waits
+            .store(sixteenths >= WAITED_FOR, Ordering::Relaxed);
+    }
+
+    /// Whether a single thread has faulted lately.
+    fn one_thread_faults(&self) -> bool {
+        match self.delivery {
+            Delivery::InThread => self.stalls.one_uses(GroupId::ROOT),
+            Delivery::Handler => self.handler_serves_one.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether the thread goes on of its own accord.
+    fn is_always_on(&self) -> bool {
+        matches!(self.background(), Background::Apart | Background::Always)
+    }
+
+    /// Sleeps until it is wanted. After a round that could do nothing there is no hurry to try again.
+    fn rest(&self, seen: u32, fruitless: bool) {
+        if self.is_always_on() && !fruitless && self.lock().below_low_mark() {
+            return;
+        }
+        let time = if self.looks_again_soon() {
+            ahead::LOOK
+        } else {
+            TICK
+        };
+        let limit = futex::Timespec {
+            tv_sec: 0,
+            tv_nsec: i64::from(time.subsec_nanos()),
+        };
+        let _ = futex::wait(&self.kicks, futex::Flags::PRIVATE, seen, Some(&limit));
+    }
+
+    fn tick(self: &Arc<Self>) {
+        {
+            let _inside = self.gate.enter();
+            self.lock().handle(Event::Tick, &mut Commands::new());
+            self.give_spare_frames_back();
+            self.adjust_limit();
+            self.say_excess();
+            self.children.collect(&*self.store);
+            self.tick_stalls();
+            self.store.stay_awake(self.one_thread_faults());
+            self.mmu.settle_huge_ready();
+        }
+        self.give_kept_back();
+        self.start_worker_ahead();
+        {
+            let _inside = self.gate.enter();
+            self.give_spare_frames_back();
+        }
+        if let Some(on_tick) = self.on_tick {
+            on_tick();
+        }
+        self.publish();
+    }
+
+    fn publish(&self) {
+        if let Some(publisher) = &self.publisher {
+            publisher.publish(&self.stats(), &self.root_pressure());
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Kept in place: what is given up and will be wanted again soon does not leave.
+//!
+//! A program that frees a buffer and makes another one wants, each time, as much memory as it has just given back. The
+//! kernel takes the pages, and gives others that it has to clear: 1.7 µs a page. The pool spares the kernel, but not
+//! two moves and a fault for each folio. So, as far as demand goes (the core's mark, `core/src/ops/free.rs`), memory
+//! that its owner gives up is zeroed where it is, as a lazy free does, and touching it again is a plain access.
+//!
+//! - *A discarded range* stays with its region. It may be used again unseen, so what is given back later is looked at
+//!   first.
+//! - *A region that is freed in the background* stays whole at the addresses that it was moved to, and the next region
+//!   of the same length and order is that one. Who asks for one while it is being cleared waits for that: bringing as
+//!   much in anew would take seven times as long.
+//!
+//! All of it is lazily freed for the core, so it is the first to go when memory is short. The book here knows the
+//! ranges, an upper bound of what is in them. The wrong guess costs clearing once, and a look at the bytes when the
+//! tick gives them back.
+//!
+//! *The core's count* of what is in the book comes after the book has changed, as nothing is held while the core is
+//! asked. So two who tell it may come in the wrong order, and one who asks for room may hear of room that another has
+//! just taken. A number that goes up with each change decides: the core never hears of an older book than it knows. And
+//! room is counted from the book itself, under its lock, against what it may hold altogether. A count that stayed too
+//! high would let nothing be kept any more, one too low would keep more than demand asks for.
+//!
+//! The book's lock has no rank: nothing is taken under it, and it is not held while memory is touched or the core
+//! asked.
+
+use crate::driver::Driver;
+use crate::signals::SignalsBlocked;
+use crate::state::kept::{PIECE, Progress, Whole, is_cleared_in_place};
+use crate::state::named::Named;
+use crate::state::queue::Job;
+use millpond_core::{Event, FreeMode, OrderPolicy, PageCount, PageRange, Refusal, RegionId};
+use std::sync::{Arc, PoisonError};
+
+impl Driver {
+    /// Discards a range by zeroing it where it is, if demand asks for as much. False when it has to be discarded
+    /// otherwise.
+    ///
+    /// # Safety
+    /// No reference to bytes of the range is in use.
+    ///
+    /// # Errors
+    /// As for a discard; only a part may be done then.
+    pub unsafe fn discard_in_place(
+        &self,
+        region: RegionId,
+        range: PageRange,
+    ) -> Result<bool, Refusal> {
+        let _quiet = SignalsBlocked::new();
+        let most = {
+            let _inside = self.gate.enter();
+            let core = self.lock();
+            match core.order_of(region) {
+                // A discard refuses before it changes anything.
+                _ if core.first_pinned(range).is_some() => return Ok(false),
+                Some(order) if is_cleared_in_place(order) => self.kept.most(&core),
+                _ => return Ok(false),
+            }
+        };
+        let Some(again) = self.kept.lock().add(region, range, most) else {
+            return Ok(false);
+        };
+        self.tell_kept(again);
+        self.clear_in_place(range)?;
+        Ok(true)
+    }
+
+    /// Frees lazily, with zeros promised.
+    fn clear_in_place(&self, mut rest: PageRange) -> Result<(), Refusal> {
+        while !rest.is_empty() {
+            let piece = PageRange::new(rest.start, rest.len.min(PIECE));
+            rest = rest.tail(piece.end());
+            self.lazy_free(&[piece], FreeMode::Zeroed)?;
+        }
+        Ok(())
+    }
+
+    /// The core hears how much is in the book, and how much of it was used again.
+    fn tell_kept(&self, used_again: PageCount) {
+        let newer = self.kept.lock().told();
+        let _inside = self.gate.enter();
+        let mut core = self.lock();
+        let told = {
+            let mut told = self.kept.told();
+            told.hear(newer);
+            *told
+        };
+        core.keep(told.pages, used_again);
+    }
+
+    /// The region ends, or its pages get other names: what is kept in it is not given back by its range any more.
+    pub fn forget_kept(&self, region: RegionId) {
+        let forgotten = {
+            let mut book = self.kept.lock();
+            let before = book.ranges.len();
+            book.ranges.retain(|&(id, _)| id != region);
+            let forgotten = book.ranges.len() < before;
+            if forgotten {
+                book.changed();
+            }
+            forgotten
+        };
+        if forgotten {
+            self.tell_kept(PageCount::ZERO);
+        }
+    }
+
+    /// Gives back what is kept in a region, which is about to move.
+    pub fn settle_kept(&self, region: RegionId) {
+        loop {
+            let range = {
+                let mut book = self.kept.lock();
+                let at = book.ranges.iter().position(|&(id, _)| id == region);
+                at.map(|at| book.take_range_at(at))
+            };
+            match range {
+                Some(range) => self.give_freed_back(range),
+                None => return,
+            }
+            self.tell_kept(PageCount::ZERO);
+        }
+    }
+
+    fn give_freed_back(&self, mut range: PageRange) {
+        while !range.is_empty() {
+            let piece = PageRange::new(range.start, range.len.min(PIECE));
+            range = range.tail(piece.end());
+            if self
+                .operate(piece, |range| Event::GiveFreedBack { range })
+                .is_err()
+            {
+                unreachable!("what is freed is never refused to be dropped");
+            }
+        }
+    }
+
+    /// At a tick: gives back what demand does not ask for, the oldest first.
+    pub fn give_kept_back(self: &Arc<Self>) {
+        loop {
+            let too_much = {
+                let _inside = self.gate.enter();
+                self.lock().kept_too_much()
+            };
+            if too_much == PageCount::ZERO {
+                return;
+            }
+            let oldest = {
+                let mut book = self.kept.lock();
+                (!book.ranges.is_empty()).then(|| book.take_range_at(0))
+            };
+            match oldest {
+                Some(range) => self.give_freed_back(range),
+                None if !self.end_oldest_whole() => return,
+                None => {}
+            }
+            self.tell_kept(PageCount::ZERO);
+        }
+    }
+
+    /// Gives the oldest region back that waits for an owner. False when there is none.
+    pub fn end_oldest_whole(self: &Arc<Self>) -> bool {
+        let region = {
+            let mut book = self.kept.lock();
+            let ready = |whole: &Whole| whole.progress == Progress::Ready;
+            let at = book.whole.iter().position(ready);
+            at.map(|at| book.take_whole_at(at).region)
+        };
+        let Some(region) = region else { return false };
+        self.tell_kept(PageCount::ZERO);
+        self.queue(Job::Region(region));
+        true
+    }
+
+    /// Keeps a region that was freed for the next one of its length, if demand asks for as much. A worker is to
+    /// [clear](Self::clear_whole) it then.
+    pub fn keep_whole(&self, region: Named, order: Option<OrderPolicy>) -> bool {
+        let Some(order) = order.filter(|&order| is_cleared_in_place(order)) else {
+            return false;
+        };
+        let most = {
+            let _inside = self.gate.enter();
+            let core = self.lock();
+            self.kept.most(&core)
+        };
+        let fits = self.kept.lock().add_whole(region, order, most);
+        if fits {
+            self.tell_kept(PageCount::ZERO);
+        }
+        fits
+    }
+
+    /// Clears a region that is kept, unless somebody has taken it meanwhile.
+    pub fn clear_whole(self: &Arc<Self>, region: Named) {
+        let is_this = |whole: &Whole| whole.region == region;
+        {
+            let mut book = self.kept.lock();
+            match book.whole.iter_mut().find(|whole| is_this(whole)) {
+                Some(whole) if whole.progress == Progress::Queued => {
+                    whole.progress = Progress::Clearing;
+                }
+                _ => return,
+            }
+        }
+        let cleared = self.clear_in_place(region.1).is_ok();
+        {
+            let mut book = self.kept.lock();
+            let at = book.whole.iter().position(is_this);
+            let at = at.expect("nobody takes what is being cleared");
+            if cleared {
+                book.whole[at].progress = Progress::Ready;
+            } else {
+                book.take_whole_at(at);
+            }
+        }
+        self.kept.changed.notify_all();
+        if !cleared {
+            // A leaked guard has pinned a page.
+            self.tell_kept(PageCount::ZERO);
+            self.end_region(region, crate::state::queue::Freed::ByWorker);
+        }
+    }
+
+    /// A region of zeros that was kept, of that length and order.
+    pub fn take_whole(&self, pages: PageCount, order: OrderPolicy) -> Option<Named> {
+        let _quiet = SignalsBlocked::new();
+        let mut book = self.kept.lock();
+        let (region, progress) = loop {
+            let suits = |whole: &Whole| whole.region.1.len == pages && whole.order == order;
+            let best = |progress| {
+                let suits = |whole: &Whole| suits(whole) && whole.progress == progress;
+                book.whole.iter().position(suits)
+            };
+            let at = best(Progress::Ready).or_else(|| best(Progress::Queued));
+            if let Some(at) = at {
+                let whole = book.take_whole_at(at);
+                break (whole.region, whole.progress);
+            }
+            best(Progress::Clearing)?;
+            book = (self.kept.changed.wait(book)).unwrap_or_else(PoisonError::into_inner);
+        };
+        drop(book);
+        self.tell_kept(pages);
+        if progress == Progress::Queued && self.clear_in_place(region.1).is_err() {
+            // A leaked guard has pinned a page: the addresses stay kept, as when a region ends with one.
+            return None;
+        }
+        Some(region)
+    }
+}

@@ -1,0 +1,48 @@
+//! The driver: hands events to the core, carries out its commands, hands the results back.
+//!
+//! A fault's way through it: [`fault`] asks the core under the lock; `carry_out.rs` works unlocked, on the MMU and the
+//! store; the completion goes in under the lock again, and whoever waited is woken. Everything else that moves memory
+//! (`reclaim.rs`, [`operate`]) is the same loop with another event at its start.
+//!
+//! Nothing below may allocate, touch managed memory, or wait for anything but the core lock, a command in flight on
+//! another thread, and the store: a fault may come from anywhere, the program's allocator included.
+
+mod ahead;
+mod carry_out;
+mod closed;
+mod driver;
+pub mod error;
+mod excess;
+pub mod fault;
+pub mod fork;
+pub mod free;
+mod freed;
+mod give_back;
+mod governor;
+mod group;
+pub mod housekeeping;
+mod kept;
+mod lazy_free;
+pub mod operate;
+pub mod prefetch;
+pub mod pressure;
+#[cfg(feature = "provoke")]
+pub mod provoke;
+pub mod publish;
+mod recent;
+mod reclaim;
+pub mod record;
+pub mod remap;
+pub mod shrink;
+pub mod signals;
+pub mod snapshot;
+pub mod stall;
+pub mod state;
+pub mod stats;
+mod vanished;
+mod watchdog;
+
+pub use driver::Driver;
+pub use fault::fault_error;
+pub use lazy_free::Contents;
+pub use state::config::{Background, Charge, OnStoreFull, Parts};

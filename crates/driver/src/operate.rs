@@ -1,0 +1,250 @@
+//! What a program asks for beside touching memory: discard, pin, advise, populate.
+//!
+//! Each is the core's event, repeated until it says done, with a wait or a fault in between where it says so. What a
+//! discard gathers is given back as what is freed is (`free.rs`), inside the gate, as threads may wait for it.
+
+use crate::driver::Driver;
+use crate::fault::{FaultError, Patience};
+use crate::signals::SignalsBlocked;
+use crate::state::queue::Freed;
+use crate::state::turns::Turns;
+use millpond_core::{
+    Access, Advice, Commands, Event, LEAF_PAGES, PAGE_SIZE, PageCount, PageIndex, PageRange,
+    PageState, Refusal, Reply,
+};
+
+/// Why a range is not pinned.
+pub enum PinRefusal {
+    /// So many bytes are too few for it beside everything else.
+    NoRoom(u64),
+    /// The core refuses it.
+    Core(Refusal),
+}
+
+impl From<Refusal> for PinRefusal {
+    fn from(refusal: Refusal) -> Self {
+        Self::Core(refusal)
+    }
+}
+
+impl Driver {
+    /// Sends `event` of `range`, again for the rest, until it is done.
+    ///
+    /// # Errors
+    /// The core's refusal, or the page that could not be brought in.
+    pub fn operate(
+        &self,
+        range: PageRange,
+        event: impl Fn(PageRange) -> Event,
+    ) -> Result<(), Refusal> {
+        let _quiet = SignalsBlocked::new();
+        self.operate_with(&mut Commands::new(), range, Freed::ByOwner, event)
+    }
+
+    /// Forgets what `range` holds, a chunk at a time ([`FreeTuning`](crate::state::queue::FreeTuning)).
+    ///
+    /// # Errors
+    /// The core's refusal. A pinned page refuses before anything is changed, unless the pin came meanwhile.
+    pub fn discard(&self, mut rest: PageRange) -> Result<(), Refusal> {
+        let _quiet = SignalsBlocked::new();
+        let chunk = self.freer.chunk();
+        if rest.len <= chunk {
+            return self.discard_chunk(&mut Commands::new(), rest, Freed::ByOwner);
+        }
+        if let Some(page) = self.first_pinned(rest) {
+            return Err(Refusal::Pinned { page });
+        }
+        let mut commands = Commands::new();
+        self.with_large_batch(&mut commands, |commands| {
+            let mut turns = Turns::new();
+            while let Some(start) = self.first_in_use(rest) {
+                rest = rest.tail(start);
+                // Chunks end where leaves do, so that no folio is split between two.
+                let end = PageIndex((rest.start.0 + chunk.0) / LEAF_PAGES * LEAF_PAGES);
+                let len = PageCount(end.0 - rest.start.0).min(rest.len);
+                let here = PageRange::new(rest.start, len);
+                self.discard_chunk(commands, here, Freed::ByOwner)?;
+                rest = rest.tail(here.end());
+                turns.next();
+            }
+            Ok(())
+        })
+    }
+
+    /// The same of one chunk, with signals blocked. `by` is who gives back what was gathered.
+    pub fn discard_chunk(
+        &self,
+        commands: &mut Commands,
+        range: PageRange,
+        by: Freed,
+    ) -> Result<(), Refusal> {
+        self.operate_with(commands, range, by, |range| Event::Discard { range })
+    }
+
+    fn operate_with(
+        &self,
+        commands: &mut Commands,
+        mut range: PageRange,
+        by: Freed,
+        event: impl Fn(PageRange) -> Event,
+    ) -> Result<(), Refusal> {
+        let _inside = self.gate.enter();
+        let mut turns = Turns::new();
+        loop {
+            let mut core = self.lock();
+            let reply = core.handle(event(range), commands);
+            let gathered = !commands.batch().is_empty();
+            match reply {
+                Reply::Wait { .. } if commands.is_empty() && !gathered => {
+                    drop(self.wait_settled(core));
+                    continue;
+                }
+                _ => drop(core),
+            }
+            self.carry_out(commands);
+            if gathered {
+                self.give_back(commands.batch(), by);
+            }
+            match reply {
+                Reply::Done => return Ok(()),
+                Reply::More { from } => {
+                    range = range.tail(from);
+                    turns.next();
+                }
+                Reply::Wait { .. } => {}
+                Reply::NeedsResident { page } => self.make_resident(page)?,
+                Reply::Refused(refusal) => return Err(refusal),
+                Reply::Present
+                | Reply::Scattered { .. }
+                | Reply::Reclaim { .. }
+                | Reply::ReclaimGroup { .. }
+                | Reply::Group { .. }
+                | Reply::Seen { .. }
+                | Reply::WaitForBase { .. }
+                | Reply::Detached { .. }
+                | Reply::Region { .. } => {
+                    unreachable!("{reply:?} is no answer to this")
+                }
+            }
+        }
+    }
+
+    /// Brings every page of `range` in, one folio after the other.
+    pub fn populate(&self, range: PageRange) -> Result<(), (PageIndex, FaultError)> {
+        // Refused where there is no region, which is found out below.
+        let advice = Advice::WillNeed;
+        let _ = self.operate(range, |range| Event::Advise { range, advice });
+        let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
+        for page in range.pages() {
+            self.bring_in(page, Access::Read, Patience::Wait)
+                .map_err(|error| (page, error))?;
+        }
+        Ok(())
+    }
+
+    /// Pins `range`, bringing in what is not there.
+    pub fn pin(&self, range: PageRange) -> Result<(), PinRefusal> {
+        let _quiet = SignalsBlocked::new();
+        {
+            let _inside = self.gate.enter();
+            self.room_to_pin(range)?;
+        }
+        let pin = |range| Event::Pin { range };
+        Ok(self.operate_with(&mut Commands::new(), range, Freed::ByOwner, pin)?)
+    }
+
+    /// Pins `range` if nothing of it has to be waited for; whether it did.
+    pub fn try_pin(&self, range: PageRange) -> Result<bool, PinRefusal> {
+        let _quiet = SignalsBlocked::new();
+        // Whoever closed it may have it for milliseconds.
+        let Some(_inside) = self.gate.try_enter() else {
+            return Ok(false);
+        };
+        self.room_to_pin(range)?;
+        let mut commands = Commands::new();
+        loop {
+            let reply = self.lock().handle(Event::Pin { range }, &mut commands);
+            let has_work = !commands.is_empty();
+            self.carry_out(&mut commands);
+            match reply {
+                Reply::Done => return Ok(true),
+                // Our own work, at the ends of the range, is no waiting.
+                Reply::Wait { .. } if has_work => {}
+                Reply::Wait { .. } | Reply::NeedsResident { .. } => return Ok(false),
+                Reply::Refused(refusal) => return Err(refusal.into()),
+                other => unreachable!("{other:?} is no answer to a pin"),
+            }
+        }
+    }
+
+    /// Whether pinning these pages leaves a quarter of the budget, and of each max of their groups, to everything else;
+    /// what is too small if not. For threads inside the gate.
+    fn room_to_pin(&self, pages: PageRange) -> Result<(), PinRefusal> {
+        let stuck = self.lock().stats().nr_unevictable * PAGE_SIZE as u64;
+        let ram = self.governor.ram();
+        if stuck + pages.len.bytes() > ram / 4 * 3 {
+            return Err(PinRefusal::NoRoom(ram));
+        }
+        let core = self.lock();
+        for group in core.group_path(core.group_at(pages.start)) {
+            let Some(stat) = core.group_stat(group) else {
+                continue;
+            };
+            let max = stat.limits.max.bytes();
+            let stuck = stat.vm.nr_unevictable * PAGE_SIZE as u64;
+            if stuck + pages.len.bytes() > max / 4 * 3 {
+                return Err(PinRefusal::NoRoom(max));
+            }
+        }
+        Ok(())
+    }
+
+    fn first_in_use(&self, range: PageRange) -> Option<PageIndex> {
+        let _inside = self.gate.enter();
+        self.lock().first_in_use(range)
+    }
+
+    /// The first page of `range` that is pinned.
+    pub fn first_pinned(&self, range: PageRange) -> Option<PageIndex> {
+        let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
+        self.lock().first_pinned(range)
+    }
+
+    /// Calls `see` with the state of each page, letting the lock go now and then.
+    pub fn each_state(&self, range: PageRange, mut see: impl FnMut(PageState)) {
+        let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
+        let mut pages = range.pages().peekable();
+        while pages.peek().is_some() {
+            let core = self.lock();
+            for page in pages.by_ref().take(LEAF_PAGES as usize) {
+                see(core.page_state(page));
+            }
+        }
+    }
+
+    /// Brings `page` in.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn make_resident(&self, page: PageIndex) -> Result<(), Refusal> {
+        match self.bring_in(page, Access::Read, Patience::Wait) {
+            Ok(_) => Ok(()),
+            Err(FaultError::Lost) => Err(Refusal::Poisoned { page }),
+            Err(FaultError::Outside) => Err(Refusal::OutsideRegion),
+            Err(FaultError::OutOfRecords) => Err(Refusal::OutOfRecords),
+        }
+    }
+
+    /// An event that needs no range and gives no commands.
+    pub fn tell(&self, event: Event) -> Reply {
+        let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
+        let mut commands = Commands::new();
+        let reply = self.lock().handle(event, &mut commands);
+        self.carry_out(&mut commands);
+        reply
+    }
+}

@@ -1,0 +1,134 @@
+//! What happened last, in builds that check themselves.
+//!
+//! A core that finds itself inconsistent says what does not fit, and not how it came to that: the event that it could
+//! not take is only the last of a history. So debug builds keep the last events and commands in a ring, of all managers
+//! together, and write them before the line that says what is wrong.
+//!
+//! The ring is static: the panic comes with the core's lock held, so nothing that this guards could be read then. Its
+//! own lock is only ever tried, and never held while the core works or memory is touched: whoever finds it taken goes
+//! on, and its entry is missing. In the child of a fork it may stay taken, and then nothing is kept there.
+
+use millpond_core::{Commands, Core, Event, Reply};
+use std::ops::{Deref, DerefMut};
+
+/// The core, and a witness of what it is told.
+#[derive(Debug)]
+pub struct Witnessed {
+    core: Core,
+    #[cfg(debug_assertions)]
+    number: u32,
+}
+
+impl Witnessed {
+    pub fn new(core: Core) -> Self {
+        Self {
+            core,
+            #[cfg(debug_assertions)]
+            number: ring::new_core(),
+        }
+    }
+
+    /// See [`Core::handle`].
+    #[inline]
+    pub fn handle(&mut self, event: Event, out: &mut Commands) -> Reply {
+        #[cfg(debug_assertions)]
+        let held = {
+            ring::keep(self.number, ring::What::Told(event));
+            out.len()
+        };
+        let reply = self.core.handle(event, out);
+        #[cfg(debug_assertions)]
+        {
+            ring::keep(self.number, ring::What::Answered(reply));
+            for command in out.iter().skip(held) {
+                ring::keep(self.number, ring::What::Asked(command));
+            }
+        }
+        reply
+    }
+
+    /// Ends the process when [`Core::check`] has found that the state as a whole makes no sense.
+    #[cfg(debug_assertions)]
+    pub fn judge(&self, found: Result<(), String>) {
+        if let Err(what) = found {
+            ring::tell();
+            millpond_mmu::report::stop(format_args!("a bug in Millpond: {what}: stopped"));
+        }
+    }
+}
+
+impl Deref for Witnessed {
+    type Target = Core;
+    #[inline]
+    fn deref(&self) -> &Core {
+        &self.core
+    }
+}
+
+impl DerefMut for Witnessed {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Core {
+        &mut self.core
+    }
+}
+
+#[cfg(debug_assertions)]
+mod ring {
+    use millpond_core::limits::RECENT;
+    use millpond_core::{Command, Event, Reply};
+    use millpond_mmu::{panics, report};
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Mutex, MutexGuard, TryLockError};
+
+    /// One thing that happened.
+    #[expect(dead_code, reason = "what is in it is printed")]
+    #[derive(Clone, Copy, Debug)]
+    pub enum What {
+        Told(Event),
+        Answered(Reply),
+        Asked(Command),
+    }
+
+    struct Ring {
+        entries: [Option<(u32, What)>; RECENT],
+        /// Where the next one goes, and the oldest is.
+        next: usize,
+    }
+
+    static RING: Mutex<Ring> = Mutex::new(Ring {
+        entries: [None; RECENT],
+        next: 0,
+    });
+    static CORES: AtomicU32 = AtomicU32::new(0);
+
+    /// The number of one more core.
+    pub fn new_core() -> u32 {
+        panics::tell_before(tell);
+        CORES.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn take() -> Option<MutexGuard<'static, Ring>> {
+        match RING.try_lock() {
+            Ok(ring) => Some(ring),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    pub fn keep(core: u32, what: What) {
+        if let Some(mut ring) = take() {
+            let next = ring.next;
+            ring.entries[next] = Some((core, what));
+            ring.next = (next + 1) % RECENT;
+        }
+    }
+
+    /// Writes them, the oldest first.
+    pub fn tell() {
+        let Some(ring) = take() else { return };
+        let (later, earlier) = ring.entries.split_at(ring.next);
+        for (core, what) in earlier.iter().chain(later).flatten() {
+            report::line(format_args!("core {core}: {what:?}"));
+        }
+    }
+}

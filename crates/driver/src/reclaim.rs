@@ -1,0 +1,201 @@
+//! Reclaim: batches of the core's choosing until enough memory is available.
+//!
+//! What its owners can do without goes first: lazily freed memory (by the core), then volatile ranges (by the book).
+//! While workers give memory back, whoever needs some waits for one batch of theirs, a millisecond at most: the pages
+//! on the lists may be the very ones that are being freed, and writing these out is work for nothing.
+//!
+//! The background thread also gives spare frames back that copies leave behind; otherwise faults would, one in 24 of
+//! them, and be the slowest hundredth ([`Core::gather_copied`](millpond_core::Core::gather_copied)).
+//!
+//! A second thread makes each call that moves pages interrupt the first one's processor, so it works for streams of
+//! large folios, and for all where faults are not served on the processor that they come from anyway ([`Background`]).
+//!
+//! A faulting thread that finds none reclaims by itself (direct); the background thread keeps that rare. Both run
+//! the same batches; the first to see enough available stops.
+
+use crate::driver::Driver;
+use crate::state::config::Background;
+use millpond_core::{Commands, Event, GroupId, PageCount, Reclaimer, Reply};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// Least work for a thread that stops to reclaim: this part of the limit, in pages, within [`DIRECT_BATCH`].
+const DIRECT_SHARE: u32 = 128;
+/// Folios that lie side by side go out by one system call and one TLB shootdown, so 128 pages do as well for the
+/// throughput as more. But then 0.8 % of all faults at 4 KiB wait for a batch, and the 99th percentile of their latency
+/// is what the others take and a little: 5 to 9 times the median, 1.5 to 2.4 with 512 or 256 pages.
+const DIRECT_BATCH: std::ops::RangeInclusive<u32> = 64..=512;
+
+/// What a thread that misses `pages` pages of at most `most` reclaims.
+fn direct_batch(most: PageCount, pages: PageCount) -> PageCount {
+    let share = most.0 / DIRECT_SHARE;
+    let batch = share.clamp(*DIRECT_BATCH.start(), *DIRECT_BATCH.end());
+    PageCount(pages.0.max(batch))
+}
+
+impl Driver {
+    /// Reclaims until `pages` are available, or nothing can be reclaimed now; in that case waits a moment for what
+    /// other threads have in flight. Whether something was done here.
+    pub fn reclaim_for(&self, pages: PageCount, by: Reclaimer) -> bool {
+        let started = Instant::now();
+        let want = direct_batch(self.lock().limit(), pages);
+        self.mark_freed_inside();
+        let mut commands = Commands::new();
+        let mut progress = false;
+        let mut may_wait = true;
+        loop {
+            let core = self.lock();
+            let enough = core.available() >= want;
+            if !enough && may_wait && self.freer.is_busy() {
+                may_wait = false;
+                drop(self.wait_settled(core));
+                continue;
+            }
+            let nothing_lazy = core.lazyfree_pages() == PageCount::ZERO;
+            drop(core);
+            if !enough && nothing_lazy && self.purge_oldest_volatile() {
+                progress = true;
+                continue;
+            }
+            let event = Event::Reclaim { pages: want, by };
+            let done = !enough && self.batch(event, &mut commands);
+            if commands.is_empty() && done {
+                progress = true;
+                continue;
+            }
+            if commands.is_empty() {
+                // Nothing was done here, so what is missing is in flight elsewhere.
+                let core = self.lock();
+                if !progress && !core.is_quiet() {
+                    drop(self.wait_settled(core));
+                }
+                break;
+            }
+            progress = true;
+            self.carry_out(&mut commands);
+            self.wake_waiters();
+            // What went into compressed RAM is still memory: only now is known how much came free.
+            self.adjust_limit();
+        }
+        self.count_reclaim(started, by);
+        self.poke_shrinkers();
+        progress
+    }
+
+    /// Reclaims in a group, and what is below it, until its max leaves room for `pages`, or nothing can be reclaimed
+    /// there now; in that case waits a moment for what others have in flight. Whether something was done here.
+    pub fn reclaim_in(&self, group: GroupId, pages: PageCount) -> bool {
+        let want = direct_batch(self.lock().most_in(group), pages);
+        let mut progress = false;
+        while self.lock().available_in(group) < want && self.batch_in(group, want) {
+            progress = true;
+        }
+        let core = self.lock();
+        if !progress && !core.is_quiet() {
+            drop(self.wait_settled(core));
+        }
+        progress
+    }
+
+    /// One batch of reclaim in a group. Whether something was done.
+    pub fn batch_in(&self, group: GroupId, pages: PageCount) -> bool {
+        let started = Instant::now();
+        let mut commands = Commands::new();
+        let by = Reclaimer::Direct;
+        // A group that was removed meanwhile has no marks any more.
+        let event = Event::ReclaimGroup { group, pages, by };
+        let dropped = self.batch(event, &mut commands);
+        let progress = dropped || !commands.is_empty();
+        self.carry_out(&mut commands);
+        self.wake_waiters();
+        self.adjust_limit();
+        self.count_reclaim(started, by);
+        self.poke_shrinkers();
+        progress
+    }
+
+    /// When the background thread reclaims now. A handler that waited for a file would keep everybody waiting.
+    pub fn background(&self) -> Background {
+        let apart =
+            !self.handler_stays.load(Ordering::Relaxed) || self.store_waits.load(Ordering::Relaxed);
+        match self.background {
+            Background::Apart if !apart => Background::Large,
+            background => background,
+        }
+    }
+
+    /// One batch towards the high mark. False when there is nothing to do, or nothing can be done.
+    pub fn reclaim_batch(&self) -> bool {
+        let _inside = self.gate.enter();
+        let started = Instant::now();
+        let mut commands = Commands::new();
+        let pages = {
+            let mut core = self.lock();
+            let pages = core.below_high_mark();
+            let due = match self.background() {
+                Background::Never => false,
+                Background::Large => core.victims_are_work(),
+                Background::Apart | Background::Always => true,
+            };
+            if !due || pages == PageCount::ZERO {
+                return false;
+            }
+            drop(core);
+            self.mark_freed_inside();
+            core = self.lock();
+            if core.lazyfree_pages() == PageCount::ZERO {
+                drop(core);
+                if self.purge_oldest_volatile() {
+                    return true;
+                }
+            }
+            pages
+        };
+        let by = Reclaimer::Background;
+        let dropped = self.batch(Event::Reclaim { pages, by }, &mut commands);
+        let progress = dropped || !commands.is_empty();
+        self.carry_out(&mut commands);
+        self.wake_waiters();
+        self.give_copied_back();
+        self.adjust_limit();
+        self.count_reclaim(started, Reclaimer::Background);
+        self.poke_shrinkers();
+        progress
+    }
+
+    /// Sends one event of reclaim, as often as it asks to be sent; the last commands are still to be carried out.
+    /// Whether something came free, or was done, without a command.
+    fn batch(&self, event: Event, commands: &mut Commands) -> bool {
+        let mut progress = false;
+        loop {
+            let mut core = self.lock();
+            let before = core.available();
+            let reply = core.handle(event, commands);
+            // What was lazily freed and captured is dropped without a command.
+            progress |= core.available() > before;
+            drop(core);
+            let Reply::More { .. } = reply else {
+                return progress;
+            };
+            progress = true;
+            self.carry_out(commands);
+            give_way();
+        }
+    }
+
+    fn count_reclaim(&self, started: Instant, by: Reclaimer) {
+        let sum = match by {
+            Reclaimer::Background => &self.reclaim_ns,
+            Reclaimer::Direct => &self.direct_ns,
+        };
+        sum.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    }
+}
+
+/// Half a microsecond in which a fault that waits for the core can have it: who lets go of a lock and takes it again is
+/// always the first.
+pub fn give_way() {
+    for _ in 0..16 {
+        std::hint::spin_loop();
+    }
+}

@@ -1,0 +1,214 @@
+//! Remap: pages change their addresses while nobody works on memory.
+//!
+//! The gate is closed, as for a snapshot: no command is out, so the core's tables and the kernel's can be moved one
+//! after the other. What has to be brought back first (a folio in limbo at an end of the range) is, and the gate closed
+//! again.
+
+use crate::driver::Driver;
+use crate::signals::SignalsBlocked;
+use crate::state::named::Named;
+use millpond_core::{
+    Commands, Event, GIGABYTE_PAGES, PageCount, PageIndex, PageRange, Refusal, Reply,
+};
+use millpond_mmu::MmuError;
+
+/// Leaves whose pointers take as long as the call that brings what was moved along back.
+const CALL: u32 = 64;
+
+/// What may be moved along and back: the pages before a range, and those behind it.
+#[derive(Clone, Copy, Default)]
+pub struct Beside {
+    /// Pages before the range.
+    pub lead: PageCount,
+    /// Pages behind it.
+    pub trail: PageCount,
+}
+
+/// Why nothing was moved.
+#[derive(Debug)]
+pub enum RemapRefusal {
+    /// This page is pinned.
+    Pinned(PageIndex),
+    /// A range that begins at this page is volatile and only partly in the source.
+    Volatile(PageIndex),
+    /// The destination holds something, or a part of what a snapshot shares was to be moved.
+    InUse,
+    /// There are no addresses left.
+    NoAddressSpace,
+    /// This page is lost.
+    Lost(PageIndex),
+    /// No folio record is left.
+    OutOfRecords,
+    /// The kernel refuses it.
+    Memory(MmuError),
+}
+
+impl Driver {
+    /// Moves what is in `from` to `to`; the core says what these may be ([`Event::Remap`]). What lies beside `from` in
+    /// its first and its last gigabyte is moved along and back where that is less work: both ends go by a pointer then,
+    /// and come back by one for each leaf that holds something. See [`Uffd::hand_over`](millpond_mmu::Uffd::hand_over).
+    ///
+    /// # Safety
+    /// No thread touches `from` meanwhile, nor what is `beside` it; beside `to` is nothing.
+    pub unsafe fn remap(
+        &self,
+        from: PageRange,
+        to: PageRange,
+        beside: Beside,
+    ) -> Result<(), RemapRefusal> {
+        self.remap_by(from, to, &|| {
+            let core = self.lock();
+            // What the core had in `from` is in `to` by now.
+            let along = |outside: PageRange, inside: PageRange| {
+                let cheaper = core.leaves_in_use(outside) + CALL < core.leaves_in_use(inside);
+                match cheaper && core.first_pinned(outside).is_none() {
+                    true => outside.len,
+                    false => PageCount::ZERO,
+                }
+            };
+            let Beside { lead, trail } = beside;
+            let rest = |pages: PageCount| to.len.min(PageCount(GIGABYTE_PAGES - pages.0));
+            let before = PageRange::new(from.widened(lead, PageCount::ZERO).start, lead);
+            let lead = along(before, PageRange::new(to.start, rest(lead)));
+            let last = rest(trail);
+            let end = PageIndex(to.end().0 - last.0);
+            let trail = along(PageRange::new(from.end(), trail), PageRange::new(end, last));
+            drop(core);
+            // SAFETY: the gate is closed when this is called, so nothing is under way, and the core has found nothing
+            // in `to`; the caller's promise for the rest.
+            unsafe { self.mmu.hand_over(from, to, (lead, trail)) }
+        })
+    }
+
+    /// The same while threads may touch both: a touch finds the page before, or is a fault afterwards, which is SIGSEGV
+    /// at `from` unless that is to be kept. For an MMU that can
+    /// ([`Uffd::can_hand_over_watched`](millpond_mmu::Uffd::can_hand_over_watched)).
+    pub fn remap_watched(
+        &self,
+        from: PageRange,
+        to: PageRange,
+        keep: bool,
+    ) -> Result<(), RemapRefusal> {
+        // SAFETY: as above. The thread that reads faults does not wait at the gate (`closed.rs`).
+        self.remap_by(from, to, &|| unsafe {
+            self.mmu.hand_over_watched(from, to, keep)
+        })
+    }
+
+    fn remap_by(
+        &self,
+        from: PageRange,
+        to: PageRange,
+        hand_over: &dyn Fn() -> Result<(), MmuError>,
+    ) -> Result<(), RemapRefusal> {
+        let _quiet = SignalsBlocked::new();
+        // Held to the end, so that no purge takes a range by its old name. Changing the book may allocate, and so
+        // fault: not while the gate is closed.
+        let mut book = self.volatile();
+        if let Some(page) = book.straddler(from) {
+            return Err(RemapRefusal::Volatile(page));
+        }
+        let mut commands = Commands::new();
+        loop {
+            let alone = self.close_gate();
+            let reply = self.lock().handle(Event::Remap { from, to }, &mut commands);
+            let result = match reply {
+                Reply::Done => self.move_pages(from, to, hand_over),
+                Reply::NeedsResident { .. } => Ok(()),
+                Reply::Refused(refusal) => Err(match refusal {
+                    Refusal::Pinned { page } => RemapRefusal::Pinned(page),
+                    Refusal::OutOfRecords => RemapRefusal::OutOfRecords,
+                    Refusal::RegionInUse => RemapRefusal::InUse,
+                    other => unreachable!("{other:?} for a remap of {from} to {to}"),
+                }),
+                other => unreachable!("{other:?} is no answer to a remap"),
+            };
+            drop(alone);
+            let _inside = self.gate.enter();
+            self.carry_out(&mut commands);
+            match (reply, result) {
+                (Reply::NeedsResident { page }, Ok(())) => {
+                    self.make_resident(page)
+                        .map_err(|_| RemapRefusal::Lost(page))?;
+                }
+                (_, Ok(())) => {
+                    book.relocate(from, to.start);
+                    return Ok(());
+                }
+                (_, refused) => return refused,
+            }
+        }
+    }
+
+    /// The core has moved its own; the kernel's tables follow.
+    fn move_pages(
+        &self,
+        from: PageRange,
+        to: PageRange,
+        hand_over: &dyn Fn() -> Result<(), MmuError>,
+    ) -> Result<(), RemapRefusal> {
+        if let Err(error) = hand_over() {
+            let back = Event::Remap { from: to, to: from };
+            let reply = self.lock().handle(back, &mut Commands::new());
+            assert_eq!(reply, Reply::Done, "what was just moved can be moved back");
+            return Err(RemapRefusal::Memory(error));
+        }
+        Ok(())
+    }
+
+    /// Makes a region longer: where it is, if the addresses behind it are free, or somewhere else. Answers what it is
+    /// called then.
+    ///
+    /// # Safety
+    /// No thread touches the region meanwhile.
+    pub unsafe fn grow(&self, region: Named, pages: PageCount) -> Result<Named, RemapRefusal> {
+        if let Some(longer) = self.grow_in_place(region, pages)? {
+            return Ok(longer);
+        }
+        let old = region.1;
+        let new = self.addresses(pages).ok_or(RemapRefusal::NoAddressSpace)?;
+        let opened = self.mmu.open(new.1).map_err(RemapRefusal::Memory);
+        let front = PageRange::new(new.1.start, old.len);
+        // SAFETY: the caller's promise; the new region is nobody's yet.
+        let moved = opened.and_then(|()| unsafe { self.remap(old, front, Beside::default()) });
+        let gone = if moved.is_ok() { region } else { new };
+        if self.reset(gone.1) {
+            self.forget_region(gone);
+        }
+        moved.map(|()| new)
+    }
+
+    /// The same where it is; `None`, and nothing has changed, when the addresses behind it are taken. Threads may go on
+    /// using it.
+    pub fn grow_in_place(
+        &self,
+        (id, old): Named,
+        pages: PageCount,
+    ) -> Result<Option<Named>, RemapRefusal> {
+        let Reply::Region { region, range } = self.tell(Event::Resize { region: id, pages }) else {
+            return Ok(None);
+        };
+        let added = range.tail(old.end());
+        if let Err(error) = self.mmu.open(added) {
+            let pages = old.len;
+            self.tell(Event::Resize { region, pages });
+            return Err(RemapRefusal::Memory(error));
+        }
+        Ok(Some((region, range)))
+    }
+
+    /// Gives back what a region has from `pages` on, which must be discarded. False when the addresses are kept.
+    pub fn shrink(&self, region: Named, pages: PageCount) -> bool {
+        let (region, old) = region;
+        let rest = old.tail(old.start.plus(pages.0));
+        self.mmu.close(rest).is_ok()
+            && match self.tell(Event::Resize { region, pages }) {
+                Reply::Region { .. } => true,
+                _ => {
+                    // Still the region's: readable as before.
+                    let _ = self.mmu.open(rest);
+                    false
+                }
+            }
+    }
+}

@@ -1,0 +1,160 @@
+//! Shrinkers: caches of the host program that give way under the same pressure as managed memory.
+//!
+//! # Who calls them
+//! One thread of our own, and nobody else. Whoever reclaims, a faulting thread or the background, only changes a word
+//! and wakes that thread; it neither waits for it nor takes a lock that it holds while it calls. The thread is outside
+//! of the gate and holds no lock of the driver's meanwhile. So a callback may take any lock of the program: whoever
+//! holds it and faults is served without the callback, goes on, and lets it go. It may touch managed memory, too, as
+//! any thread may.
+//!
+//! # How much
+//! Each round looks at what reclaim has scanned in the shrinker's group since the last one, over what is charged there:
+//! [`millpond_core::policy::shrink`] has the arithmetic.
+
+use crate::driver::Driver;
+use crate::error::GroupError;
+use crate::state::shrink::{Callbacks, Registered, lock};
+use millpond_core::GroupId;
+use millpond_core::policy::shrink::{DEFAULT_SEEKS, Owed, priority};
+use millpond_mmu::panics::{Ours, Outside};
+use rustix::thread::futex;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Pressure is gathered for this long before the caches are asked again.
+const PAUSE: Duration = Duration::from_millis(5);
+
+impl Driver {
+    /// Has a cache shrink when memory of `group` is short, until [`Driver::forget_shrinker`].
+    ///
+    /// # Errors
+    /// The group was removed, or no thread could be started.
+    pub fn add_shrinker(
+        self: &Arc<Self>,
+        group: GroupId,
+        count: impl Fn() -> usize + Send + 'static,
+        scan: impl Fn(usize) -> usize + Send + 'static,
+    ) -> Result<Arc<Registered>, GroupError> {
+        let stat = self.group_stat(group).ok_or(GroupError::Removed)?;
+        let registered = Arc::new(Registered {
+            group,
+            callbacks: Mutex::new(Some(Callbacks {
+                count: Box::new(count),
+                scan: Box::new(scan),
+                owed: Owed::default(),
+                seen: stat.vm.pgscan_kswapd + stat.vm.pgscan_direct,
+            })),
+            gone: AtomicBool::new(false),
+            scanned: AtomicU64::new(0),
+            freed: AtomicU64::new(0),
+        });
+        self.start_shrinking().map_err(|error| GroupError::Thread {
+            reason: error.to_string(),
+        })?;
+        lock(&self.shrinkers.all).push(Arc::clone(&registered));
+        Ok(registered)
+    }
+
+    /// Its callbacks are not called again once this has returned, but for the one that calls it.
+    pub fn forget_shrinker(&self, registered: &Arc<Registered>) {
+        registered.gone.store(true, Ordering::SeqCst);
+        lock(&self.shrinkers.all).retain(|other| !Arc::ptr_eq(other, registered));
+        // Its own callback drops it: it is not called again, and ends when the call does.
+        if !self.shrinkers.is_own_thread(std::thread::current().id()) {
+            drop(lock(&registered.callbacks).take());
+        }
+    }
+
+    fn start_shrinking(self: &Arc<Self>) -> std::io::Result<()> {
+        let mut thread = lock(&self.shrinkers.thread);
+        if thread.is_none() {
+            let driver = Arc::clone(self);
+            let started = std::thread::Builder::new()
+                .name("millpond-shrink".into())
+                .spawn(move || {
+                    let _ours = Ours::enter();
+                    driver.keep_shrinking();
+                })?;
+            *thread = Some(started);
+        }
+        Ok(())
+    }
+
+    /// Somebody has reclaimed. For threads in the middle of a fault: nothing is waited for.
+    pub fn poke_shrinkers(&self) {
+        if self.shrinkers.resting.swap(false, Ordering::SeqCst) {
+            self.shrinkers.pokes.fetch_add(1, Ordering::SeqCst);
+            let _ = futex::wake(&self.shrinkers.pokes, futex::Flags::PRIVATE, 1);
+        }
+    }
+
+    /// Ends the thread, when it has ended the call that it is in.
+    pub fn stop_shrinking(&self) {
+        self.shrinkers.stop.store(true, Ordering::SeqCst);
+        self.shrinkers.resting.store(true, Ordering::SeqCst);
+        self.poke_shrinkers();
+        // The last manager may be dropped by a callback.
+        if !self.shrinkers.is_own_thread(std::thread::current().id())
+            && let Some(thread) = lock(&self.shrinkers.thread).take()
+        {
+            // Panics of callbacks were caught and told.
+            let _ = thread.join();
+        }
+    }
+
+    fn keep_shrinking(&self) {
+        loop {
+            let seen = self.shrinkers.pokes.load(Ordering::SeqCst);
+            self.shrinkers.resting.store(true, Ordering::SeqCst);
+            if self.shrinkers.stop.load(Ordering::SeqCst) {
+                return;
+            }
+            let _ = futex::wait(&self.shrinkers.pokes, futex::Flags::PRIVATE, seen, None);
+            #[cfg(feature = "provoke")]
+            crate::provoke::here(crate::provoke::Kind::Shrinker);
+            let all = lock(&self.shrinkers.all).clone();
+            for shrinker in all {
+                self.call(&shrinker);
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    fn call(&self, shrinker: &Registered) {
+        let mut callbacks = lock(&shrinker.callbacks);
+        let Some(live) = callbacks.as_mut() else {
+            return;
+        };
+        let Some(stat) = self.group_stat(shrinker.group) else {
+            return;
+        };
+        let scans = stat.vm.pgscan_kswapd + stat.vm.pgscan_direct;
+        let scanned = scans - std::mem::replace(&mut live.seen, scans);
+        let Some(priority) = priority(scanned, u64::from(stat.usage.0)) else {
+            return;
+        };
+        let called = catch_unwind(AssertUnwindSafe(|| {
+            let _theirs = Outside::enter();
+            let freeable = (live.count)() as u64;
+            let mut round = live.owed.begin(freeable, priority, DEFAULT_SEEKS);
+            while let Some(objects) = round.next() {
+                if shrinker.gone.load(Ordering::SeqCst) {
+                    break;
+                }
+                let freed = (live.scan)(objects as usize) as u64;
+                round.looked_at(objects);
+                shrinker.scanned.fetch_add(objects, Ordering::Relaxed);
+                shrinker.freed.fetch_add(freed, Ordering::Relaxed);
+            }
+            live.owed.end(round);
+        }));
+        if called.is_err() {
+            millpond_mmu::report::line(format_args!(
+                "a shrinker panicked, and is not called any more"
+            ));
+            *callbacks = None;
+        }
+    }
+}

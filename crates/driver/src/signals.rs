@@ -1,0 +1,53 @@
+//! Keeping signal handlers away from the core lock.
+//!
+//! A signal handler of the program may touch managed memory. If it ran on a thread that holds the core lock, the
+//! fault would need that same lock and never be resolved. So every thread of the program blocks its signals before
+//! it takes a lock of ours, and restores them afterwards. (In the handler threads and in the SIGBUS handler
+//! they are blocked anyway.)
+
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+
+/// All signals are blocked in this thread while the value lives.
+#[derive(Debug)]
+pub struct SignalsBlocked {
+    before: libc::sigset_t,
+    /// A mask belongs to its thread.
+    not_send: PhantomData<*const ()>,
+}
+
+impl SignalsBlocked {
+    /// Blocks all signals in this thread.
+    #[expect(
+        clippy::new_without_default,
+        reason = "a guard is nothing that one has by default"
+    )]
+    #[must_use]
+    pub fn new() -> Self {
+        let mut all = MaybeUninit::uninit();
+        let mut before = MaybeUninit::uninit();
+        // SAFETY: both are valid places for a signal set; sigfillset makes the first one whole before it is read,
+        // pthread_sigmask the second. Neither call can fail with these arguments.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+            Self {
+                before: before.assume_init(),
+                not_send: PhantomData,
+            }
+        }
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        // SAFETY: `before` came from the kernel in `new`, on this thread: the value is not Send.
+        unsafe {
+            libc::pthread_sigmask(
+                libc::SIG_SETMASK,
+                &raw const self.before,
+                std::ptr::null_mut(),
+            );
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What was freed in place and is not marked yet (`freed.rs`).
+
+use millpond_core::limits::CLEAR_PAGES;
+use millpond_core::{PageCount, PageIndex, PageRange};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Ranges in a batch. Half of them again would save a hundredth of a microsecond each.
+pub(crate) const BATCH: usize = 32;
+
+/// After a page was found missing, this many calls at most go the long way before the short one is tried again.
+pub(crate) const PATIENCE: u32 = 64;
+
+/// See the [module](self).
+pub struct Freed {
+    /// Whether a whole batch fits under the cap for lazily freed memory, which must hold without anybody looking.
+    pub(crate) fits: bool,
+    pub(crate) batch: Mutex<Batch>,
+    /// Calls that go the long way before the short one is tried again.
+    pub(crate) skip: AtomicU32,
+    /// How many that will be after the next miss.
+    pub(crate) misses: AtomicU32,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Batch {
+    pub(crate) ranges: [PageRange; BATCH],
+    pub(crate) len: usize,
+}
+
+pub(crate) const EMPTY: Batch = Batch {
+    ranges: [PageRange {
+        start: PageIndex(0),
+        len: PageCount(0),
+    }; BATCH],
+    len: 0,
+};
+
+impl Freed {
+    /// For a manager that keeps at most `cap` pages lazily freed.
+    pub const fn new(cap: PageCount) -> Self {
+        Self {
+            fits: cap.0 >= BATCH as u32 * CLEAR_PAGES,
+            batch: Mutex::new(EMPTY),
+            skip: AtomicU32::new(0),
+            misses: AtomicU32::new(0),
+        }
+    }
+
+    /// Whether the short way is worth trying: not soon after it was found closed, as each attempt is a signal.
+    pub(crate) fn is_promising(&self) -> bool {
+        let skip = self.skip.load(Ordering::Relaxed);
+        if skip > 0 {
+            self.skip.store(skip - 1, Ordering::Relaxed);
+        }
+        skip == 0 && self.fits
+    }
+
+    pub(crate) fn found_missing(&self) {
+        let misses = (2 * self.misses.load(Ordering::Relaxed)).clamp(1, PATIENCE);
+        self.misses.store(misses, Ordering::Relaxed);
+        self.skip.store(misses, Ordering::Relaxed);
+    }
+
+    /// Takes what has been collected, if nobody is collecting at the moment.
+    pub(crate) fn take(&self) -> Option<Batch> {
+        let mut batch = self.batch.try_lock().ok()?;
+        (batch.len > 0).then(|| {
+            let taken = *batch;
+            batch.len = 0;
+            taken
+        })
+    }
+}

@@ -1,0 +1,292 @@
+//! Where the background thread runs: beside the program, or in turn with it on one processor.
+//!
+//! Every processor that runs the program has to forget a page-table entry that is taken away. So a call that takes
+//! pages out on another processor interrupts the program's and waits for it: 5 to 8 µs there, 10 here, where the work
+//! itself takes one. On the program's own processor nobody is interrupted, but one of the two waits.
+//!
+//! *What is better* depends on how much leaves by one call. A folio of 2 MiB is compressed for a millisecond, which
+//! another processor does meanwhile, and its interruption is nothing. Of single pages each costs an interruption: at
+//! random by folios of 4 KiB, with leaves that leave as a whole and the rest one by one, one fault in twenty met one,
+//! and the slowest hundredth took 4.5 times the median, with adaptive orders 7.9 times. In turn it takes 2.0 and 2.7
+//! times, one processor instead of two, and a fifth more time for all. So the thread goes where faults come from unless
+//! whole leaves leave by a call: that is what a region is filled by. (With a bound of 128 or 256 pages, 3.0 and 5.0
+//! times.)
+//!
+//! *When that is wrong.* Threads that fault on several processors are interrupted from anywhere: then the thread goes
+//! where the scheduler wants it. Neither is it worth it where the program's other threads run on other processors: that
+//! shows in what a call takes, and the thread stays away for a while. What was allowed when the thread began is allowed
+//! again when it leaves.
+//!
+//! With a handler's thread this is not done: that thread shares the faulter's processor already, and a third one there
+//! makes the faulter move away (`mmu/src/delivery/follow.rs`).
+
+use millpond_core::PageRange;
+use millpond_mmu::{Affinity, Delivery, processor_time};
+use rustix::thread::sched_getcpu;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+
+/// Pages that leave by one call: with fewer the thread goes to the program's processor, …
+const FEW: u64 = 400;
+/// … with more it leaves.
+const MANY: u64 = 480;
+/// Calls that are enough to tell.
+const TELLING: u64 = 16;
+/// A call that takes longer interrupts somebody, in nanoseconds.
+const INTERRUPTS: u64 = 5000;
+/// So many looks in a row with such calls, and the thread does not belong there: one is what it takes to follow a
+/// thread that was moved.
+const DEAR: u32 = 4;
+/// Looks for which the thread stays away from where calls interrupt.
+const AWAY: u32 = 1024;
+/// Faults from another processor than the one before, in a batch: one thread that was moved.
+const MOVED: u32 = 2;
+
+/// What faults and calls say about it.
+#[derive(Debug)]
+pub struct Traces {
+    /// Where the last fault came from.
+    cpu: AtomicU32,
+    /// Faults that came from another processor than the one before.
+    moves: AtomicU32,
+    calls: AtomicU64,
+    pages: AtomicU64,
+    /// Calls that moved entries while the thread was near, and its own time in them.
+    near_calls: AtomicU64,
+    ns: AtomicU64,
+    near: AtomicBool,
+}
+
+impl Traces {
+    pub fn new() -> Self {
+        Self {
+            cpu: AtomicU32::new(u32::MAX),
+            moves: AtomicU32::new(0),
+            calls: AtomicU64::new(0),
+            pages: AtomicU64::new(0),
+            near_calls: AtomicU64::new(0),
+            ns: AtomicU64::new(0),
+            near: AtomicBool::new(false),
+        }
+    }
+
+    /// A fault comes from the processor that this thread runs on.
+    pub fn fault(&self) {
+        let cpu = sched_getcpu() as u32;
+        if self.cpu.load(Relaxed) != cpu {
+            self.cpu.store(cpu, Relaxed);
+            self.moves.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// A leaf left by its table, which is not timed.
+    pub fn leaf(&self, at: PageRange) {
+        self.calls.fetch_add(1, Relaxed);
+        self.pages.fetch_add(at.len.0.into(), Relaxed);
+    }
+
+    /// Runs `take_out`, which takes out these ranges.
+    pub fn call<T>(
+        &self,
+        ranges: impl IntoIterator<Item = PageRange>,
+        take_out: impl FnOnce() -> T,
+    ) -> T {
+        let mut runs = 0;
+        let mut pages = 0;
+        let mut end = None;
+        for at in ranges {
+            runs += u64::from(end != Some(at.start));
+            pages += u64::from(at.len.0);
+            end = Some(at.end());
+        }
+        self.calls.fetch_add(runs, Relaxed);
+        self.pages.fetch_add(pages, Relaxed);
+        if !self.near.load(Relaxed) {
+            return take_out();
+        }
+        let started = processor_time();
+        let answer = take_out();
+        let took = processor_time() - started;
+        self.ns.fetch_add(took.as_nanos() as u64, Relaxed);
+        self.near_calls.fetch_add(runs, Relaxed);
+        answer
+    }
+}
+
+/// The background thread's place. See the [module](self).
+pub struct Place {
+    affinity: Option<Affinity>,
+    /// Little leaves by one call.
+    near: bool,
+    moves: u32,
+    /// Looks in a row at which calls interrupted somebody all the same.
+    dear: u32,
+    away: u32,
+}
+
+impl Place {
+    /// For the thread that calls.
+    pub fn new(delivery: Delivery) -> Self {
+        // A handler's thread shares the faulter's processor already.
+        let moves = delivery == Delivery::InThread;
+        Self {
+            affinity: moves
+                .then(Affinity::of_this_thread)
+                .filter(Affinity::can_leave),
+            near: false,
+            moves: 0,
+            dear: 0,
+            away: 0,
+        }
+    }
+
+    /// Goes where it should be after a batch of reclaim.
+    pub fn settle(&mut self, traces: &Traces) {
+        let Some(affinity) = &mut self.affinity else {
+            return;
+        };
+        let moves = traces.moves.load(Relaxed);
+        let several = moves.wrapping_sub(std::mem::replace(&mut self.moves, moves)) > MOVED;
+        self.away = self.away.saturating_sub(1);
+        let calls = traces.calls.load(Relaxed);
+        let mut near = self.near;
+        if calls >= TELLING {
+            traces.calls.store(0, Relaxed);
+            let pages = traces.pages.swap(0, Relaxed) / calls;
+            let near_calls = traces.near_calls.swap(0, Relaxed);
+            let dear = traces.ns.swap(0, Relaxed) > INTERRUPTS * near_calls;
+            self.dear = if dear { self.dear + 1 } else { 0 };
+            if self.dear >= DEAR {
+                (self.dear, self.away) = (0, AWAY);
+            }
+            near = pages < if near { MANY } else { FEW };
+        }
+        self.near = near;
+        if near && !several && self.away == 0 {
+            affinity.pin(traces.cpu.load(Relaxed));
+            traces.near.store(affinity.pinned().is_some(), Relaxed);
+        } else {
+            self.leave(traces);
+        }
+    }
+
+    /// Goes where the scheduler wants it: a thread that is started now has what this one is allowed.
+    pub fn leave(&mut self, traces: &Traces) {
+        if let Some(affinity) = &mut self.affinity
+            && affinity.pinned().is_some()
+        {
+            affinity.unpin();
+            traces.near.store(false, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millpond_core::{PageCount, PageIndex};
+    use rustix::thread::sched_getaffinity;
+
+    impl Place {
+        fn pinned(&self) -> Option<u32> {
+            self.affinity.as_ref()?.pinned()
+        }
+    }
+
+    fn place() -> Place {
+        Place::new(Delivery::InThread)
+    }
+
+    fn calls(traces: &Traces, count: u32, pages: u32) {
+        for n in 0..count {
+            let at = PageRange {
+                start: PageIndex(n * 2 * pages),
+                len: PageCount(pages),
+            };
+            traces.call([at], || ());
+        }
+    }
+
+    fn in_a_thread(test: impl FnOnce() + Send + 'static) {
+        std::thread::spawn(test).join().unwrap();
+    }
+
+    #[test]
+    fn small_pieces_bring_the_thread_to_the_faults_and_large_ones_send_it_back() {
+        in_a_thread(|| {
+            let (traces, mut place) = (Traces::new(), place());
+            let allowed = sched_getaffinity(None).unwrap();
+            traces.fault();
+            calls(&traces, 20, 1);
+            place.settle(&traces);
+            assert_eq!(place.pinned(), Some(traces.cpu.load(Relaxed)));
+            assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
+            place.leave(&traces);
+            assert_eq!(sched_getaffinity(None).unwrap().count(), allowed.count());
+            place.settle(&traces);
+            // Too few to tell, and then somewhat larger ones.
+            calls(&traces, 2, 512);
+            place.settle(&traces);
+            assert!(place.pinned().is_some());
+            calls(&traces, 20, 512);
+            place.settle(&traces);
+            assert_eq!(place.pinned(), None);
+            assert_eq!(sched_getaffinity(None).unwrap().count(), allowed.count());
+        });
+    }
+
+    #[test]
+    fn neighbours_leave_by_one_call() {
+        let traces = Traces::new();
+        let at = |start| PageRange {
+            start: PageIndex(start),
+            len: PageCount(4),
+        };
+        traces.call([at(0), at(4), at(16), at(8)], || ());
+        assert_eq!(
+            (traces.calls.load(Relaxed), traces.pages.load(Relaxed)),
+            (3, 16)
+        );
+    }
+
+    #[test]
+    fn faults_on_several_processors_are_not_followed() {
+        in_a_thread(|| {
+            let (traces, mut place) = (Traces::new(), place());
+            traces.fault();
+            traces.moves.fetch_add(MOVED + 1, Relaxed);
+            calls(&traces, 20, 1);
+            place.settle(&traces);
+            assert_eq!(place.pinned(), None);
+            calls(&traces, 20, 1);
+            place.settle(&traces);
+            assert!(place.pinned().is_some(), "they come from one again");
+        });
+    }
+
+    #[test]
+    fn calls_that_interrupt_others_all_the_same_keep_the_thread_away_for_a_while() {
+        in_a_thread(|| {
+            let (traces, mut place) = (Traces::new(), place());
+            traces.fault();
+            calls(&traces, 20, 1);
+            place.settle(&traces);
+            assert!(place.pinned().is_some());
+            for dear in 1..=DEAR {
+                assert!(place.pinned().is_some(), "{dear}");
+                calls(&traces, 20, 1);
+                traces.ns.fetch_add(20 * INTERRUPTS, Relaxed);
+                place.settle(&traces);
+            }
+            assert_eq!(place.pinned(), None);
+            for _ in 1..AWAY {
+                calls(&traces, 20, 1);
+                place.settle(&traces);
+                assert_eq!(place.pinned(), None);
+            }
+            calls(&traces, 20, 1);
+            place.settle(&traces);
+            assert!(place.pinned().is_some());
+        });
+    }
+}

@@ -1,0 +1,76 @@
+//! What is to be prefetched (`prefetch.rs`).
+
+use millpond_core::PageRange;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Ranges that wait.
+pub(crate) const QUEUE: usize = 64;
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) queue: VecDeque<PageRange>,
+    /// What the thread is at.
+    pub(crate) current: Option<PageRange>,
+    pub(crate) thread: Option<JoinHandle<()>>,
+    pub(crate) stop: bool,
+}
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub struct Prefetcher {
+    pub(crate) state: Mutex<State>,
+    pub(crate) asked: Condvar,
+    /// The thread is to let go of what it is at.
+    pub(crate) called_off: AtomicBool,
+    /// It has.
+    pub(crate) let_go: Condvar,
+}
+
+impl Prefetcher {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next range, when there is one; `None` at the end.
+    pub(crate) fn next(&self) -> Option<PageRange> {
+        let mut state = self.lock();
+        loop {
+            if state.stop {
+                return None;
+            }
+            if let Some(range) = state.queue.pop_front() {
+                state.current = Some(range);
+                self.called_off.store(false, Ordering::Relaxed);
+                return Some(range);
+            }
+            let waited = self.asked.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The thread touches nothing of its range from here on.
+    pub(crate) fn let_go(&self) {
+        self.lock().current = None;
+        self.let_go.notify_all();
+    }
+
+    pub(crate) fn is_called_off(&self) -> bool {
+        self.called_off.load(Ordering::Relaxed)
+    }
+
+    /// Takes what overlaps `range` out of the queue, and waits until the thread is at none of it.
+    pub(crate) fn forget(&self, range: PageRange) {
+        let apart = |other: PageRange| other.end() <= range.start || range.end() <= other.start;
+        let mut state = self.lock();
+        state.queue.retain(|&asked| apart(asked));
+        while state.current.is_some_and(|current| !apart(current)) {
+            // Cleared under the lock, with the next range.
+            self.called_off.store(true, Ordering::Relaxed);
+            let waited = self.let_go.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}

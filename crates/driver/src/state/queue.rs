@@ -1,0 +1,236 @@
+//! What is freed in the background: how that is tuned, the queue, and the counts (`free.rs`).
+
+use crate::state::named::Named;
+use millpond_core::gather::{GATHER_PAGE, Gather};
+use millpond_core::limits::DISCARD_WALK;
+use millpond_core::{LEAF_PAGES, PAGE_SIZE, PageCount};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Pages of a batch: the slots of 32 MiB in single pages, and a frame for each.
+pub(crate) const PAGES: usize = 2 * DISCARD_WALK as usize / GATHER_PAGE + 1;
+
+/// The same for 8 MiB.
+pub(crate) const DISCARD_PAGES: usize = PAGES / 4;
+
+/// How freeing is done; see `Manager::set_free_tuning`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreeTuning {
+    /// Threads that give memory back in the background. With none, everything is done by the thread that frees.
+    pub workers: usize,
+    /// Pages that a free unhooks before it hands full batches to the workers.
+    pub batch_pages: u32,
+    /// Most bytes that go to the kernel by one call, rounded to 2 MiB, 32 MiB at most: nobody else's fault or mmap
+    /// waits for longer than that takes.
+    pub chunk_bytes: usize,
+}
+
+impl Default for FreeTuning {
+    fn default() -> Self {
+        Self {
+            workers: 1,
+            batch_pages: 256 << 10,
+            chunk_bytes: 8 << 20,
+        }
+    }
+}
+
+/// What freeing has come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FreeStats {
+    /// As it is set now.
+    pub tuning: FreeTuning,
+    /// Jobs that wait for a worker, or are with one.
+    pub queued: usize,
+    /// Batches that were given back.
+    pub batches: u64,
+    /// Of these, the ones that a worker gave back.
+    pub by_workers: u64,
+    /// Bytes of mapped pages and of frames that went to the kernel with these batches. What the pool took for the next
+    /// faults is not in it.
+    pub bytes: u64,
+    /// Slots that the store released with them.
+    pub slots: u64,
+    /// Time that giving back took, in all threads together.
+    pub time: Duration,
+}
+
+/// Who frees.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Freed {
+    /// By the thread that gave it up.
+    ByOwner,
+    /// By a worker.
+    ByWorker,
+}
+
+/// Something to be given back.
+pub enum Job {
+    /// A full batch of somebody who frees, and waits for his batches.
+    Batch(Box<Gather>, Arc<AtomicUsize>),
+    /// A region that is nobody's any more.
+    Region(Named),
+    /// A region that is kept for the next one of its length.
+    Whole(Named),
+    /// A base without heirs.
+    Base(Named),
+    /// A base with one heir.
+    Merge(Named),
+}
+
+#[derive(Default)]
+pub(crate) struct Queue {
+    pub(crate) jobs: VecDeque<Job>,
+    /// Jobs in the hands of workers.
+    pub(crate) taken: usize,
+    pub(crate) threads: Vec<JoinHandle<()>>,
+    /// Workers that wait for a job.
+    pub(crate) idle: usize,
+    pub(crate) stop: bool,
+    /// No more workers than there are.
+    pub(crate) complete: bool,
+}
+
+/// Nothing is being freed, and nobody begins to, while the value lives.
+pub struct AtRest<'a>(pub(crate) MutexGuard<'a, Queue>);
+
+impl AtRest<'_> {
+    /// In the child of a fork: the workers are the parent's.
+    pub fn forget_workers(mut self) {
+        std::mem::forget(std::mem::take(&mut self.0.threads));
+        self.0.idle = 0;
+    }
+}
+
+/// What was given back so far; see [`FreeStats`].
+#[derive(Default)]
+pub struct Counts {
+    pub(crate) batches: AtomicU64,
+    pub(crate) by_workers: AtomicU64,
+    pub(crate) pages: AtomicU64,
+    pub(crate) slots: AtomicU64,
+    pub(crate) nanos: AtomicU64,
+}
+
+impl Counts {
+    /// A batch of `pages` and `slots` was given back, in the time since `begun`.
+    pub fn add(&self, by: Freed, pages: PageCount, slots: u64, begun: Instant) {
+        let add = |count: &AtomicU64, more| count.fetch_add(more, Ordering::Relaxed);
+        add(&self.batches, 1);
+        add(&self.by_workers, u64::from(by == Freed::ByWorker));
+        add(&self.pages, u64::from(pages.0));
+        add(&self.slots, slots);
+        add(&self.nanos, begun.elapsed().as_nanos() as u64);
+    }
+}
+
+/// The queue and what it is tuned by.
+pub struct Freer {
+    pub(crate) queue: Mutex<Queue>,
+    /// A job has come, or is done.
+    pub(crate) changed: Condvar,
+    pub(crate) workers: AtomicUsize,
+    pub(crate) batch_pages: AtomicU32,
+    pub(crate) chunk_pages: AtomicU32,
+    /// What was given back so far.
+    pub counts: Counts,
+    /// Workers that give memory back; read without the queue's lock.
+    pub(crate) busy: AtomicUsize,
+    /// The batch for spare frames, as nobody may allocate where these are given back.
+    pub spare: Mutex<Gather>,
+    /// The same for large discards. Everybody only tries it: who holds it enters the gate.
+    pub discards: Mutex<Gather>,
+    pub(crate) ended: AtomicBool,
+}
+
+impl Freer {
+    /// Nothing is queued.
+    pub(crate) fn new() -> Self {
+        let freer = Self {
+            queue: Mutex::default(),
+            changed: Condvar::new(),
+            workers: AtomicUsize::new(0),
+            batch_pages: AtomicU32::new(0),
+            chunk_pages: AtomicU32::new(0),
+            counts: Counts::default(),
+            busy: AtomicUsize::new(0),
+            spare: Mutex::new(Gather::with_pages(PAGES)),
+            discards: Mutex::new(Gather::with_pages(DISCARD_PAGES)),
+            ended: AtomicBool::new(false),
+        };
+        freer.set_tuning(FreeTuning::default());
+        freer
+    }
+
+    /// Has what comes from now on be done in another way.
+    pub fn set_tuning(&self, tuning: FreeTuning) {
+        let chunk = (tuning.chunk_bytes / PAGE_SIZE).min(DISCARD_WALK as usize) as u32;
+        let chunk = chunk.next_multiple_of(LEAF_PAGES).max(LEAF_PAGES);
+        self.workers.store(tuning.workers, Ordering::Relaxed);
+        self.batch_pages
+            .store(tuning.batch_pages, Ordering::Relaxed);
+        self.chunk_pages.store(chunk, Ordering::Relaxed);
+    }
+
+    /// Most pages that go to the kernel by one call.
+    pub fn chunk(&self) -> PageCount {
+        PageCount(self.chunk_pages.load(Ordering::Relaxed))
+    }
+
+    /// The tuning, and what was given back so far.
+    pub fn stats(&self) -> FreeStats {
+        let queue = self.lock();
+        FreeStats {
+            tuning: FreeTuning {
+                workers: self.workers.load(Ordering::Relaxed),
+                batch_pages: self.batch_pages.load(Ordering::Relaxed),
+                chunk_bytes: self.chunk_pages.load(Ordering::Relaxed) as usize * PAGE_SIZE,
+            },
+            queued: queue.jobs.len() + queue.taken,
+            batches: self.counts.batches.load(Ordering::Relaxed),
+            by_workers: self.counts.by_workers.load(Ordering::Relaxed),
+            bytes: self.counts.pages.load(Ordering::Relaxed) * PAGE_SIZE as u64,
+            slots: self.counts.slots.load(Ordering::Relaxed),
+            time: Duration::from_nanos(self.counts.nanos.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// In the child of a fork, whose figures begin at zero.
+    pub fn begin_anew(&self) {
+        self.busy.store(0, Ordering::Relaxed);
+        let counts = &self.counts;
+        for count in [
+            &counts.batches,
+            &counts.by_workers,
+            &counts.pages,
+            &counts.slots,
+            &counts.nanos,
+        ] {
+            count.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a worker gives memory back.
+    pub fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) > 0
+    }
+
+    /// Keeps everybody from freeing in the background, if nothing is being freed now.
+    pub fn at_rest(&self) -> Option<AtRest<'_>> {
+        let queue = self.lock();
+        (queue.jobs.is_empty() && queue.taken == 0).then_some(AtRest(queue))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn wait<'a>(&self, queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+        self.changed
+            .wait(queue)
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,95 @@
+//! What a recording needs to know (`record.rs`).
+
+use crate::state::lock::{Rank, Ranked};
+use millpond_core::PageIndex;
+
+/// Pages that leave the window together.
+pub(crate) const BATCH: usize = 16;
+
+/// How a recording is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Recording {
+    /// Pages that stay mapped, at least [`Recording::MIN_WINDOW`]: with fewer an instruction and what it works on might
+    /// drive each other out.
+    pub window: u32,
+    /// Is told the number of each page that enters the window: its address over 4,096. Called by whoever resolves the
+    /// fault, one thread at a time: it must not allocate, touch managed memory or take long.
+    pub enters: fn(u64),
+}
+
+impl Recording {
+    /// The smallest window.
+    pub const MIN_WINDOW: u32 = 64;
+}
+
+/// See the [module](self).
+pub struct Recorder {
+    pub(crate) recording: Recording,
+    pub(crate) window: Ranked<Window>,
+}
+
+/// The pages that came in last, in a ring.
+pub(crate) struct Window {
+    pub(crate) ring: Box<[PageIndex]>,
+    pub(crate) next: usize,
+    pub(crate) len: usize,
+}
+
+impl Window {
+    /// Adds a page; when there are [`BATCH`] too many, takes out the oldest.
+    pub(crate) fn enter(&mut self, page: PageIndex) -> Option<[PageIndex; BATCH]> {
+        let room = self.ring.len();
+        self.ring[self.next] = page;
+        self.next = (self.next + 1) % room;
+        self.len += 1;
+        if self.len < room {
+            return None;
+        }
+        // Full: the next place is the oldest page's.
+        let oldest = std::array::from_fn(|n| self.ring[(self.next + n) % room]);
+        self.len -= BATCH;
+        Some(oldest)
+    }
+}
+
+impl Recorder {
+    /// Nothing was touched yet.
+    pub fn new(recording: Recording) -> Self {
+        let window = recording.window.max(Recording::MIN_WINDOW) as usize;
+        let ring = vec![PageIndex(0); window + BATCH].into_boxed_slice();
+        Self {
+            recording,
+            window: Ranked::new(
+                Rank::Figures,
+                Window {
+                    ring,
+                    next: 0,
+                    len: 0,
+                },
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_leave_in_the_order_in_which_they_came() {
+        let recorder = Recorder::new(Recording {
+            window: 0,
+            enters: |_| {},
+        });
+        let mut window = recorder.window.lock();
+        let mut left = Vec::new();
+        for n in 0..1000 {
+            left.extend(window.enter(PageIndex(n)).into_iter().flatten());
+            let here = n as usize + 1 - left.len();
+            let most = Recording::MIN_WINDOW as usize + BATCH;
+            assert!(here < most, "{here} pages");
+        }
+        assert!((0..left.len()).all(|n| left[n] == PageIndex(n as u32)));
+        assert!(left.len() >= 1000 - Recording::MIN_WINDOW as usize - BATCH);
+    }
+}

@@ -1,0 +1,411 @@
+//! How much of the budget compressed RAM may take where a file is behind it.
+//!
+//! # What is weighed
+//! A page of RAM holds one page for the program, or two or three compressed ones that are then loaded in 3 µs and not
+//! from a file in 80. Which is better depends on the program. One that uses all of twice its memory at random misses
+//! half either way, and each page found in compressed RAM is won: python3 with 273 MiB of small objects in 150 takes 26
+//! seconds where a third of what is left is compressed RAM, and 13 where it is six tenths. One whose set is a little
+//! larger than what is left to it would not miss at all if it had the room of the compressed pages for itself: the same
+//! program takes 37 seconds for many uses of 125 MiB of them where compressed RAM has a third, and 7 where it has a
+//! sixty-fourth.
+//!
+//! # The inequality
+//! Known are how many loads came from either place of late and how long they took, and how many of them would not have
+//! happened in more memory, by the core's curve ([`curve`]). With `n` loads, a part `f` of them from compressed RAM of
+//! `z` bytes; `a(x)` the share of loads that `x` more bytes for the program would avoid; and `r` and `b` what a load
+//! costs from RAM and from the file with the fault around it, compressed RAM of `z'` bytes would make loads cost
+//!
+//! ```text
+//!     n · (1 − a(z − z')) · (f' · r + (1 − f') · b),    f' = f · z'/z, 1 at most
+//! ```
+//!
+//! What compressed RAM holds is anything that has left memory, so its part of the loads goes with its size. (What
+//! either place *holds* does not tell: much of it are folios of which a page or two are still wanted, and copies of
+//! what is in memory. By that a file of 40 MiB looked like one of 150, of which little would come forward.) For `z'`
+//! above `z` the curve is taken to go on the other way as it begins, for a quarter of memory at most, or one step: its
+//! first point is so far away, and where all misses end there they may begin at once here. Both are guesses, the better
+//! the nearer, so the share that costs least is gone to by single steps, each looked at with what has come of the one
+//! before. It has to cost a twentieth less.
+//!
+//! # When it is wrong
+//! A share that is too small shows by loads from the file that more memory would not avoid; one that is too large by
+//! loads that it would. What is wrong costs the time until then, some ticks. Two looks in a row have to agree: a window
+//! in which a program goes from one phase to the next tells of neither. Where the guesses of two neighbouring sizes
+//! contradict each other it would go to and fro, and each way moves data between RAM and file; so after each turn more
+//! time goes by before the next. Nothing is decided where little is loaded, nor while what is beyond the last decision
+//! is still on its way to the file (`store/src/spill.rs`). A larger share is only tried when the present one is full:
+//! what does not compress is in the file whatever the share is.
+
+use millpond_core::policy::curve::{self, SIZES};
+use millpond_core::{PAGE_SIZE, PageCount, Tier, Tiers};
+use millpond_mmu::Delivery;
+use std::cmp::Ordering;
+
+/// Shares of what the rest of the program leaves, in 1/[`WHOLE`].
+const SHARES: [u32; 9] = [16, 32, 64, 128, 205, BEGIN, 440, 540, MOST];
+/// The share to begin with.
+pub const BEGIN: u32 = 341;
+/// The most: what does not fit into compressed RAM of that size hardly fits into memory that is left beside it.
+pub const MOST: u32 = 640;
+/// What these are parts of.
+pub const WHOLE: u64 = 1024;
+/// Loads that say something, …
+const LOADS: u64 = 1024;
+/// … and misses of the core's sample.
+const SAMPLED: u64 = 32;
+/// What must be gained, as a part of the cost.
+const GAIN: f64 = 0.05;
+/// Compressed RAM is full when it has this part of what it may have.
+const FULL: f64 = 0.875;
+/// Looks that go by at most until it turns again.
+const PATIENCE_MOST: u32 = 15;
+/// A load from behind, in nanoseconds, while nobody has waited for one.
+const BEHIND: f64 = 80_000.0;
+/// What a fault takes besides the load, in nanoseconds.
+const BY_SIGNAL: f64 = 5_000.0;
+const BY_HANDLER: f64 = 9_000.0;
+
+/// A way to go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    Less,
+    More,
+}
+
+/// What was counted until some time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    tiers: Tiers,
+    refaults_at: [u64; SIZES],
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct StoreShare {
+    level: usize,
+    /// The way that it went last, and where the last look would have gone.
+    way: Way,
+    wanted: Option<Way>,
+    /// Looks since then, and how many there must be until it may turn.
+    looks: u32,
+    patience: u32,
+    last: Seen,
+    fault: f64,
+    /// What a load from behind took of late.
+    behind: f64,
+}
+
+impl StoreShare {
+    pub fn new(delivery: Delivery, share: u32) -> Self {
+        Self {
+            level: SHARES.iter().position(|&it| it >= share).unwrap_or(0),
+            way: Way::Less,
+            wanted: None,
+            looks: 0,
+            patience: 0,
+            last: Seen::default(),
+            fault: match delivery {
+                Delivery::InThread => BY_SIGNAL,
+                Delivery::Handler => BY_HANDLER,
+            },
+            behind: BEHIND,
+        }
+    }
+
+    /// The share that compressed RAM should have from now on, if it is another one: `tiers` and `refaults_at` count
+    /// since the store and the core were made, and the core has `limit` pages for frames.
+    pub fn look(
+        &mut self,
+        tiers: Tiers,
+        refaults_at: [u64; SIZES],
+        limit: PageCount,
+    ) -> Option<u32> {
+        let now = Seen { tiers, refaults_at };
+        if tiers.moves {
+            self.last = now;
+            return None;
+        }
+        let lately = Lately::between(&self.last, &now, limit)?;
+        self.last = now;
+        if let Some(nanos) = lately.behind_took {
+            self.behind = nanos;
+        }
+        self.looks += 1;
+        let costs = |level: usize, near: bool| {
+            let share = f64::from(SHARES[level]) / f64::from(SHARES[self.level]);
+            let most = tiers.ram_most as f64 * share;
+            lately.cost(most, self.fault, self.behind, near)
+        };
+        let full = tiers.ram_bytes as f64 >= FULL * tiers.ram_most as f64;
+        let (cost, best) = (0..SHARES.len())
+            .filter(|&level| level <= self.level || full)
+            .filter_map(|level| Some((costs(level, level <= self.level + 1)?, level)))
+            .min_by(|a, b| a.0.total_cmp(&b.0))?;
+        let enough = costs(self.level, true)? * (1.0 - GAIN);
+        let wanted = match best.cmp(&self.level) {
+            _ if cost > enough => None,
+            Ordering::Less => Some((Way::Less, self.level - 1)),
+            Ordering::Equal => None,
+            Ordering::Greater => Some((Way::More, self.level + 1)),
+        };
+        let before = std::mem::replace(&mut self.wanted, wanted.map(|(way, _)| way));
+        let (way, level) = wanted.filter(|&(way, _)| before == Some(way))?;
+        if way != self.way && self.looks <= self.patience {
+            return None;
+        }
+        if way != self.way {
+            self.patience = (2 * self.patience + 1).min(PATIENCE_MOST);
+        }
+        (self.level, self.way, self.looks) = (level, way, 0);
+        Some(SHARES[level])
+    }
+}
+
+/// What happened between two looks.
+struct Lately {
+    /// The part of the loads that came from RAM.
+    from_ram: f64,
+    /// What a load took, in nanoseconds.
+    ram_took: f64,
+    behind_took: Option<f64>,
+    tiers: Tiers,
+    sampled: [u64; SIZES],
+    limit: u64,
+}
+
+impl Lately {
+    /// `None` if too little happened.
+    fn between(then: &Seen, now: &Seen, limit: PageCount) -> Option<Self> {
+        let sampled = std::array::from_fn(|size| {
+            now.refaults_at[size].saturating_sub(then.refaults_at[size])
+        });
+        let ram = since(now.tiers.ram, then.tiers.ram);
+        let behind = since(now.tiers.behind, then.tiers.behind);
+        let loads = ram.loads + behind.loads;
+        let took = |tier: Tier| (tier.loads > 0).then(|| tier.nanos as f64 / tier.loads as f64);
+        let says_something = loads >= LOADS && sampled[0] >= SAMPLED && now.tiers.ram_bytes > 0;
+        says_something.then(|| Self {
+            from_ram: ram.loads as f64 / loads as f64,
+            ram_took: took(ram).unwrap_or(0.0),
+            behind_took: took(behind),
+            tiers: now.tiers,
+            sampled,
+            limit: limit.0.into(),
+        })
+    }
+
+    /// What the loads would have cost with compressed RAM that may take so many bytes, in no unit. For much more memory
+    /// that cannot be told, and is only asked of what is `near`.
+    fn cost(&self, most: f64, fault: f64, behind: f64, near: bool) -> Option<f64> {
+        let held = self.tiers.ram_bytes as f64;
+        let stays = most <= self.tiers.ram_most as f64;
+        let bytes = if stays { most.min(held) } else { most };
+        let from_behind = 1.0 - (self.from_ram * bytes / held).min(1.0);
+        let load = self.ram_took + from_behind * (behind - self.ram_took);
+        let misses = self.misses((held - bytes) / PAGE_SIZE as f64, near)?;
+        Some(misses * (fault + load))
+    }
+
+    /// The share of major faults that is left with so many `more` pages, or as many fewer: up to a quarter, or what is
+    /// `near`.
+    fn misses(&self, more: f64, near: bool) -> Option<f64> {
+        let avoided = |pages: f64| {
+            let avoided = curve::avoided(&self.sampled, self.limit, pages as u64);
+            avoided.unwrap_or(0.0)
+        };
+        let quarter = (self.limit as f64 / 4.0).max(1.0);
+        if more >= 0.0 {
+            return Some(1.0 - avoided(more));
+        }
+        (near || more >= -quarter).then(|| 1.0 - avoided(quarter) * more / quarter)
+    }
+}
+
+/// What was loaded since `then`.
+fn since(now: Tier, then: Tier) -> Tier {
+    Tier {
+        loads: now.loads.saturating_sub(then.loads),
+        nanos: now.nanos.saturating_sub(then.nanos),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: u64 = PAGE_SIZE as u64;
+    /// Pages that frames and compressed RAM have together.
+    const BUDGET: u64 = 35_000;
+
+    /// A program that uses `set` of its `touched` pages at random. They compress to a third, and both places hold any
+    /// of those that are out.
+    struct Program {
+        touched: u64,
+        set: u64,
+    }
+
+    /// Its set is a little less than the budget.
+    const NEARLY_FITS: Program = Program {
+        touched: 75_000,
+        set: 32_000,
+    };
+    /// It misses whatever it has.
+    const ALL: Program = Program {
+        touched: 75_000,
+        set: 75_000,
+    };
+
+    impl Program {
+        /// What is seen after the program has gone on for a while with that share, of which compressed RAM uses `used`.
+        fn run(&self, share: &mut StoreShare, used: f64) -> Option<u32> {
+            let most = BUDGET * u64::from(SHARES[share.level]) / WHOLE;
+            let ram = (most as f64 * used) as u64;
+            let frames = BUDGET - ram;
+            let out = self.touched.saturating_sub(frames);
+            let compressed = (3 * ram).min(out);
+            let missing = self.set.saturating_sub(frames);
+            let loads = 1_000_000 * missing / self.set;
+            let from_ram = loads * compressed / out.max(1);
+            let last = share.last;
+            let tier = |then: Tier, loads: u64, each: u64| Tier {
+                loads: then.loads + loads,
+                nanos: then.nanos + loads * each,
+            };
+            let tiers = Tiers {
+                ram: tier(last.tiers.ram, from_ram, 3_000),
+                behind: tier(last.tiers.behind, loads - from_ram, 80_000),
+                ram_bytes: ram * PAGE,
+                ram_most: most * PAGE,
+                moves: used > 1.0,
+            };
+            let refaults_at = std::array::from_fn(|size| {
+                let more = frames * u64::from(curve::MORE[size]) / 4;
+                last.refaults_at[size] + loads * missing.saturating_sub(more) / missing.max(1)
+            });
+            share.look(tiers, refaults_at, PageCount(frames as u32))
+        }
+
+        /// Where the share is when nothing changes any more, and by how many steps.
+        fn settles(&self, share: &mut StoreShare) -> (u32, usize) {
+            let steps = (0..200).filter(|_| self.run(share, 1.0).is_some()).count();
+            (SHARES[share.level], steps)
+        }
+    }
+
+    #[test]
+    fn a_set_that_would_nearly_fit_gets_the_room() {
+        let mut share = StoreShare::new(Delivery::Handler, BEGIN);
+        let (settled, steps) = NEARLY_FITS.settles(&mut share);
+        assert!(settled <= 64 && steps <= 5, "{settled} after {steps} steps");
+    }
+
+    #[test]
+    fn what_is_missed_anyway_is_better_found_compressed() {
+        for begin in [SHARES[0], BEGIN] {
+            let mut share = StoreShare::new(Delivery::Handler, begin);
+            let (settled, steps) = ALL.settles(&mut share);
+            assert!(
+                settled >= 540 && steps <= 8,
+                "{settled} after {steps} steps"
+            );
+        }
+    }
+
+    #[test]
+    fn a_share_that_is_not_used_is_not_made_larger() {
+        let mut share = StoreShare::new(Delivery::Handler, BEGIN);
+        for _ in 0..20 {
+            assert_eq!(ALL.run(&mut share, 0.8), None);
+        }
+    }
+
+    #[test]
+    fn what_is_over_the_share_has_to_move_first() {
+        let mut share = StoreShare::new(Delivery::Handler, BEGIN);
+        for _ in 0..4 {
+            assert_eq!(NEARLY_FITS.run(&mut share, 1.2), None);
+        }
+        assert_eq!(NEARLY_FITS.run(&mut share, 1.0), None);
+        assert!(NEARLY_FITS.run(&mut share, 1.0).is_some());
+    }
+
+    /// redis-server from one pass over everything to the next: a window in between looked as if a little more memory
+    /// would spare three quarters, and what went to the file for it took seven seconds to come back.
+    #[test]
+    fn one_window_alone_decides_nothing() {
+        let mut share = StoreShare::new(Delivery::Handler, BEGIN);
+        let fits = Program {
+            touched: 40_000,
+            set: 40_000,
+        };
+        for _ in 0..10 {
+            assert_eq!(fits.run(&mut share, 1.0), None);
+            assert_eq!(NEARLY_FITS.run(&mut share, 1.0), None);
+        }
+    }
+
+    /// The same run, stuck at a fifth: where most of what is left is compressed, a step is more than a quarter of the
+    /// frames.
+    #[test]
+    fn a_step_may_be_large_beside_what_is_left() {
+        let mut share = StoreShare::new(Delivery::Handler, 205);
+        let told: Vec<_> = (1..=2)
+            .map(|look| {
+                let tier = |loads, each| Tier {
+                    loads: look * loads,
+                    nanos: look * loads * each,
+                };
+                let tiers = Tiers {
+                    ram: tier(2_256, 1_700),
+                    behind: tier(757, 51_000),
+                    ram_bytes: 4_132_864,
+                    ram_most: 4_061_184,
+                    moves: false,
+                };
+                let refaults_at = [141, 128, 119, 97, 84].map(|count| look * count);
+                share.look(tiers, refaults_at, PageCount(1_510))
+            })
+            .collect();
+        assert_eq!(told, [None, Some(BEGIN)]);
+    }
+
+    /// One program whenever the share is large, another one whenever it is small.
+    #[test]
+    fn to_and_fro_takes_longer_each_time() {
+        let mut share = StoreShare::new(Delivery::Handler, BEGIN);
+        let begin = share.level;
+        let turns: Vec<_> = (0..400)
+            .filter(|_| match share.level >= begin {
+                true => NEARLY_FITS.run(&mut share, 1.0).is_some(),
+                false => ALL.run(&mut share, 1.0).is_some(),
+            })
+            .collect();
+        let apart: Vec<_> = turns.windows(2).map(|two| two[1] - two[0]).collect();
+        assert!(apart.is_sorted() && apart.len() < 30, "{apart:?}");
+        assert!(
+            apart.last() >= Some(&(PATIENCE_MOST as i32 + 1)),
+            "{apart:?}"
+        );
+    }
+
+    #[test]
+    fn too_few_loads_say_nothing() {
+        let mut share = StoreShare::new(Delivery::InThread, BEGIN);
+        let tier = |nanos| Tier { loads: 500, nanos };
+        let tiers = Tiers {
+            ram: tier(1_000_000),
+            behind: tier(50_000_000),
+            ram_bytes: 40 << 20,
+            ram_most: 40 << 20,
+            moves: false,
+        };
+        let limit = PageCount(20_000);
+        assert_eq!(share.look(tiers, [1000, 1, 1, 1, 1], limit), None);
+        let program = Program {
+            touched: 75_000,
+            set: 40_000,
+        };
+        let told = program.run(&mut share, 0.0);
+        assert_eq!(told, None, "nothing is held, nothing is to be had");
+    }
+}

@@ -1,0 +1,134 @@
+//! The faults that wait (`watchdog.rs`).
+
+use millpond_core::PageIndex;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Instant;
+
+/// Faults that are watched at once.
+pub(crate) const SLOTS: usize = 64;
+
+/// A page that is waited for. A number is one more than the page's, and zero where the slot is free.
+pub(crate) struct Slot {
+    pub(crate) page: AtomicU32,
+    /// When the wait began, in milliseconds of the table's clock.
+    pub(crate) since: AtomicU32,
+    /// For how long it has been named, in milliseconds.
+    pub(crate) named: AtomicU32,
+    /// Nobody here holds the slot: the thread sleeps in the kernel.
+    pub(crate) asleep: AtomicU32,
+}
+
+/// The table, and how its thread is stopped.
+pub struct Watchdog {
+    pub(crate) slots: [Slot; SLOTS],
+    pub(crate) start: Instant,
+    pub(crate) stop: AtomicU32,
+}
+
+/// A fault waits while the value lives.
+pub struct Waiting<'a>(pub(crate) Option<&'a Slot>);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.0 {
+            slot.page.store(0, SeqCst);
+        }
+    }
+}
+
+impl Watchdog {
+    pub fn new() -> Self {
+        let slot = || Slot {
+            page: AtomicU32::new(0),
+            since: AtomicU32::new(0),
+            named: AtomicU32::new(0),
+            asleep: AtomicU32::new(0),
+        };
+        Self {
+            slots: std::array::from_fn(|_| slot()),
+            start: Instant::now(),
+            stop: AtomicU32::new(0),
+        }
+    }
+
+    pub(crate) fn now(&self) -> u32 {
+        self.start.elapsed().as_millis() as u32
+    }
+
+    /// A fault at `page` is not served at once.
+    pub fn waits(&self, page: PageIndex) -> Waiting<'_> {
+        Waiting(self.take(page, 0))
+    }
+
+    /// A thread sleeps at `page`, and whoever lands that wakes it.
+    pub fn sleeps(&self, page: PageIndex) {
+        let known =
+            |slot: &Slot| slot.page.load(SeqCst) == page.0 + 1 && slot.asleep.load(SeqCst) == 1;
+        if !self.slots.iter().any(known) {
+            self.take(page, 1);
+        }
+    }
+
+    pub(crate) fn take(&self, page: PageIndex, asleep: u32) -> Option<&Slot> {
+        let number = page.0 + 1;
+        let first = number as usize;
+        let free = |slot: &&Slot| {
+            slot.page.load(SeqCst) == 0
+                && slot
+                    .page
+                    .compare_exchange(0, number, SeqCst, SeqCst)
+                    .is_ok()
+        };
+        let mut slots = (0..SLOTS).map(|n| &self.slots[(first + n) % SLOTS]);
+        let slot = slots.find(free)?;
+        slot.since.store(self.now(), SeqCst);
+        slot.named.store(0, SeqCst);
+        slot.asleep.store(asleep, SeqCst);
+        Some(slot)
+    }
+
+    /// In the child of a fork: nobody waits there.
+    pub fn forget(&self) {
+        for slot in &self.slots {
+            slot.page.store(0, SeqCst);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_free_again_when_the_wait_ends() {
+        let dog = Watchdog::new();
+        let used = || {
+            dog.slots
+                .iter()
+                .filter(|slot| slot.page.load(SeqCst) != 0)
+                .count()
+        };
+        let waits: Vec<_> = (0..SLOTS as u32 + 3)
+            .map(|n| dog.waits(PageIndex(n * 7)))
+            .collect();
+        assert_eq!(used(), SLOTS);
+        assert!(waits[SLOTS].0.is_none(), "the table is full");
+        drop(waits);
+        assert_eq!(used(), 0);
+    }
+
+    #[test]
+    fn one_slot_tells_of_all_who_sleep_at_a_page() {
+        let dog = Watchdog::new();
+        dog.sleeps(PageIndex(5));
+        dog.sleeps(PageIndex(5));
+        let _waits = dog.waits(PageIndex(5));
+        let used = dog
+            .slots
+            .iter()
+            .filter(|slot| slot.page.load(SeqCst) != 0)
+            .count();
+        assert_eq!(used, 2);
+    }
+}

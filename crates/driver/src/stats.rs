@@ -1,0 +1,162 @@
+//! What a manager has to say about itself.
+
+use crate::state::queue::FreeStats;
+use millpond_core::{PAGE_SIZE, PageCount, StoreUsage, VmStat};
+use serde::Serialize;
+use std::time::Duration;
+
+/// Latency of faults, from the moment the manager hears of one to the moment that it is resolved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LatencySummary {
+    /// Faults measured.
+    pub count: u64,
+    /// Median, in nanoseconds, rounded up by a 64th at most.
+    pub p50_ns: u64,
+    /// 99th percentile, likewise.
+    pub p99_ns: u64,
+    /// Longest, in nanoseconds.
+    pub max_ns: u64,
+}
+
+/// Latency of faults by the way they went. A fault is counted once, under the costliest thing that happened in it,
+/// which is the one further down here.
+///
+/// ```
+/// let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// let mut region = manager.region(1 << 20)?;
+/// region.as_mut_slice().fill(7);
+/// let stats = manager.stats();
+/// assert!(stats.faults.first_touch.count <= 16); // of 64 KiB each, or of several such
+/// assert!(stats.faults.first_touch.p50_ns <= stats.faults.first_touch.max_ns);
+/// assert_eq!(stats.faults.load.count, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FaultLatencies {
+    /// Nothing had to be done: another thread had been faster. With a handler thread also faults on what another thread
+    /// has under way: the faulter sleeps until that is done, which nobody measures.
+    pub spurious: LatencySummary,
+    /// Zeros were mapped: memory that was never written, or given back since.
+    pub first_touch: LatencySummary,
+    /// Memory that had been taken out and was still in RAM was mapped again.
+    pub rescue: LatencySummary,
+    /// Contents came from the store.
+    pub load: LatencySummary,
+    /// The fault waited for what another thread had under way.
+    pub waited: LatencySummary,
+    /// There was no memory, and the faulting thread reclaimed by itself.
+    pub reclaimed: LatencySummary,
+}
+
+/// Counters and gauges of a manager. Pages are 4 KiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// Counters under Linux's vmstat names.
+    pub vm: VmStat,
+    /// What the store holds.
+    pub store: StoreUsageStats,
+    /// The budget, in bytes.
+    pub ram: u64,
+    /// Freeing: how it is tuned, and what is under way.
+    pub free: FreeStats,
+    /// Bytes of the manager's own tables.
+    pub metadata_bytes: u64,
+    /// Bytes of huge pages that stand ready for a stream through new memory. They are within the budget.
+    pub ahead_bytes: u64,
+    /// Highest number of bytes that frames, store and tables took at once, as far as the budget counts them.
+    pub peak_bytes: u64,
+    /// Latency of all faults.
+    pub latency: LatencySummary,
+    /// Latency of faults by the way they went.
+    pub faults: FaultLatencies,
+    /// How many times as much as a rescue a load from the store is taken to cost: what the kind of store suggests, then
+    /// what was measured of late. How long memory waits in limbo follows from it.
+    pub refault_cost: f64,
+    /// Time spent reclaiming: in the background and in faulting threads.
+    pub reclaim: Duration,
+    /// Of that, in faulting threads.
+    pub reclaim_direct: Duration,
+    /// Volatile ranges that were purged because memory was short.
+    pub volatile_purges: u64,
+    /// Times the store was found full or failing.
+    pub store_failures: u64,
+}
+
+/// What a store holds; see [`millpond_core::StoreUsage`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StoreUsageStats {
+    /// Slots that hold something.
+    pub slots: u64,
+    /// Bytes that were saved, before compression.
+    pub logical_bytes: u64,
+    /// Bytes that these take, in RAM and on a device together.
+    pub stored_bytes: u64,
+    /// RAM the store has from the system.
+    pub ram_bytes: u64,
+    /// Slots that take no space because every word of them is the same.
+    pub same_filled: u64,
+    /// Slots kept uncompressed.
+    pub incompressible: u64,
+}
+
+impl From<StoreUsage> for StoreUsageStats {
+    fn from(usage: StoreUsage) -> Self {
+        Self {
+            slots: usage.slots,
+            logical_bytes: usage.logical_bytes,
+            stored_bytes: usage.stored_bytes,
+            ram_bytes: usage.ram_bytes,
+            same_filled: usage.same_filled,
+            incompressible: usage.incompressible,
+        }
+    }
+}
+
+impl Stats {
+    /// Bytes that are mapped in the program now and in use: without what was lazily freed.
+    #[must_use]
+    pub fn resident_bytes(&self) -> u64 {
+        (self.vm.nr_mapped - self.vm.nr_lazyfree_mapped) * PAGE_SIZE as u64
+    }
+
+    /// Bytes in RAM that were lazily freed and not used since: there for the taking.
+    #[must_use]
+    pub fn lazyfree_bytes(&self) -> u64 {
+        self.vm.nr_lazyfree * PAGE_SIZE as u64
+    }
+
+    /// Bytes in RAM but taken out of the program, waiting for a second touch.
+    #[must_use]
+    pub fn limbo_bytes(&self) -> u64 {
+        (self.vm.nr_limbo - (self.vm.nr_lazyfree - self.vm.nr_lazyfree_mapped)) * PAGE_SIZE as u64
+    }
+
+    /// The share of major faults so far, 0 to 1, that would not have happened with `more` bytes of budget; `None` while
+    /// too few have happened to say. Where it comes from: [`millpond_core::policy::curve`].
+    ///
+    /// ```
+    /// let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+    /// let mut region = manager.region(24 << 20)?;
+    /// region.as_mut_slice().fill(7);
+    /// let sum = |bytes: &[u8]| bytes.iter().map(|&byte| u64::from(byte)).sum::<u64>();
+    /// for _ in 0..10 {
+    ///     assert_eq!(sum(region.as_slice()), 7 * (24 << 20));
+    /// }
+    /// // All of it is used in turn; with a budget of 48 MiB nothing would have had to come back.
+    /// assert!(manager.stats().avoided(32 << 20) > Some(0.9));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn avoided(&self, more: u64) -> Option<f64> {
+        let pages = more / PAGE_SIZE as u64;
+        self.vm
+            .avoided(PageCount(u32::try_from(pages).unwrap_or(u32::MAX)))
+    }
+
+    /// Bytes saved for each byte that the store takes; `None` while it holds nothing.
+    #[must_use]
+    pub fn compression_ratio(&self) -> Option<f64> {
+        (self.store.stored_bytes > 0)
+            .then(|| self.store.logical_bytes as f64 / self.store.stored_bytes as f64)
+    }
+}

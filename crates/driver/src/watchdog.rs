@@ -1,0 +1,125 @@
+//! Who waits too long is named.
+//!
+//! A fault that is not served is a program that hangs without a word, and whoever looks at it sees a thread in the
+//! kernel. So each fault that has to wait writes its page into a small table, and a thread of its own looks at the
+//! table once a second. Where one has waited for ten seconds it says so, with what it waits for, and again each time
+//! the wait has doubled. It changes nothing: a file on a slow network may answer after a minute.
+//!
+//! *Apart from everything.* The thread takes no lock that a fault needs. It tries the core's, and if that is held each
+//! time it looks, this is what it says. It is not the thread that reclaims, which may be what hangs.
+//!
+//! *What it costs.* A fault that is served at once writes nothing; one that loads, reclaims or waits writes two words.
+//! The table is of fixed size. Where it is full the fault is not watched, and the others in it tell the same story.
+//!
+//! *Sleepers.* With a handler a thread that finds its page in flight sleeps in the kernel and holds nothing here. Its
+//! page stays in the table until a look finds it in flight no more, so such a wait is known to the second only.
+
+use crate::driver::Driver;
+use crate::state::watchdog::Slot;
+use millpond_core::{PAGE_SIZE, PageIndex, PageState};
+use millpond_mmu::panics::Ours;
+use millpond_mmu::report;
+use rustix::thread::futex;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often the thread looks.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a fault may wait unnamed.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Tries for the core's lock at one look.
+const TRIES: u32 = 1000;
+/// Its stack: it formats a line.
+const STACK: usize = 128 << 10;
+
+impl Driver {
+    /// Starts the thread, with all signals blocked. It uses no descriptor and takes no lock.
+    pub fn start_watching(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
+        self.watchdog.forget();
+        self.watchdog.stop.store(0, SeqCst);
+        let driver = Arc::clone(self);
+        let _quiet = crate::signals::SignalsBlocked::new();
+        let thread = std::thread::Builder::new().name("millpond-watch".into());
+        thread.stack_size(STACK).spawn(move || {
+            let _ours = Ours::enter();
+            driver.watch();
+        })
+    }
+
+    /// Asks the thread to end; joining it is the caller's.
+    pub fn stop_watching(&self) {
+        self.watchdog.stop.store(1, SeqCst);
+        let _ = futex::wake(&self.watchdog.stop, futex::Flags::PRIVATE, 1);
+    }
+
+    fn watch(&self) {
+        let limit = futex::Timespec {
+            tv_sec: LOOK.as_secs() as i64,
+            tv_nsec: 0,
+        };
+        while self.watchdog.stop.load(SeqCst) == 0 {
+            let _ = futex::wait(&self.watchdog.stop, futex::Flags::PRIVATE, 0, Some(&limit));
+            #[cfg(feature = "provoke")]
+            crate::provoke::here(crate::provoke::Kind::Watchdog);
+            let now = self.watchdog.now();
+            for slot in &self.watchdog.slots {
+                self.look_at(slot, now);
+            }
+        }
+    }
+
+    fn look_at(&self, slot: &Slot, now: u32) {
+        let number = slot.page.load(SeqCst);
+        if number == 0 {
+            return;
+        }
+        let page = PageIndex(number - 1);
+        let waited = now.saturating_sub(slot.since.load(SeqCst));
+        if slot.asleep.load(SeqCst) == 1 && self.has_landed(page) {
+            slot.page.store(0, SeqCst);
+            return;
+        }
+        let due = (2 * slot.named.load(SeqCst)).max(PATIENCE.as_millis() as u32);
+        if waited < due {
+            return;
+        }
+        slot.named.store(waited, SeqCst);
+        self.name_wait(page, waited / 1000);
+    }
+
+    /// Whether the page that somebody slept at is in flight no more. Not known while the core is held.
+    fn has_landed(&self, page: PageIndex) -> bool {
+        let in_flight = |core: &millpond_core::Core| {
+            core.page_state(page) == PageState::InFlight || core.is_leaving(page)
+        };
+        self.try_core().is_some_and(|core| !in_flight(&core))
+    }
+
+    fn try_core(&self) -> Option<crate::state::lock::Held<'_, crate::recent::Witnessed>> {
+        (0..TRIES).find_map(|_| {
+            let core = self.core.try_lock();
+            if core.is_none() {
+                rustix::thread::sched_yield();
+            }
+            core
+        })
+    }
+
+    fn name_wait(&self, page: PageIndex, seconds: u32) {
+        let addr = self.mmu.addr_of(page) as usize & !(PAGE_SIZE - 1);
+        match self.try_core() {
+            Some(core) => {
+                let standing = core.standing(page);
+                drop(core);
+                report::line(format_args!(
+                    "a fault at {addr:#x} has waited for {seconds} s: {standing}"
+                ));
+            }
+            None => report::line(format_args!(
+                "a fault at {addr:#x} has waited for {seconds} s: the core's lock is held by another thread"
+            )),
+        }
+    }
+}

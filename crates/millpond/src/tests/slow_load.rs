@@ -1,0 +1,102 @@
+//! A fault that waits for a load is told of by the driver's watchdog.
+
+use crate::{Manager, Order, PAGE_SIZE};
+use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
+use millpond_core::{SlotId, SlotPart};
+use millpond_store::{CompressedRam, CompressedRamConfig};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
+
+/// The watchdog's patience, and two of its looks.
+const LOAD: Duration = Duration::from_secs(12);
+
+/// A store whose next load takes longer than the watchdog's patience, as a device does that has gone away.
+struct Asleep(CompressedRam);
+
+static LOADS_ARE_SLOW: AtomicU32 = AtomicU32::new(0);
+
+impl Store for Asleep {
+    fn save(
+        &self,
+        slot: SlotId,
+        previous: Option<SlotPart>,
+        data: &[u8],
+    ) -> Result<Saved, SaveError> {
+        self.0.save(slot, previous, data)
+    }
+
+    fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError> {
+        if LOADS_ARE_SLOW.swap(0, SeqCst) == 1 {
+            std::thread::sleep(LOAD);
+        }
+        self.0.load(slot, first_page, out)
+    }
+
+    fn release(&self, slot: SlotId) {
+        self.0.release(slot);
+    }
+
+    fn usage(&self) -> StoreUsage {
+        self.0.usage()
+    }
+
+    fn after_fork_in_child(&self) -> Result<(), i32> {
+        self.0.after_fork_in_child()
+    }
+
+    fn before_fork(&self, child: u64) {
+        self.0.before_fork(child);
+    }
+
+    fn child_gone(&self, child: u64) {
+        self.0.child_gone(child);
+    }
+}
+
+/// Reads a page of a managed region whose load does not come back for twelve seconds.
+fn wait_for_a_load() {
+    const RAM: usize = 16 << 20;
+    let mut builder = Manager::builder().ram(RAM as u64).order(Order::ZERO);
+    builder.test_store = Some(|| {
+        let store = CompressedRam::new(CompressedRamConfig::default()).unwrap();
+        Box::new(Asleep(store))
+    });
+    let manager = builder.build().unwrap();
+    let mut region = manager.region(3 * RAM).unwrap();
+    for (number, page) in region.as_mut_slice().chunks_mut(PAGE_SIZE).enumerate() {
+        page.fill(number as u8 | 1);
+    }
+    LOADS_ARE_SLOW.store(1, SeqCst);
+    let pages = region.as_slice().chunks(PAGE_SIZE).enumerate();
+    let right = pages.filter(|(number, page)| page[1] == *number as u8 | 1);
+    assert_eq!(right.count(), 3 * RAM / PAGE_SIZE);
+    assert_eq!(LOADS_ARE_SLOW.load(SeqCst), 0, "nothing was loaded");
+}
+
+#[test]
+fn a_fault_that_has_waited_for_ten_seconds_is_named_with_what_it_waits_for() {
+    const CHILD: &str = "MILLPOND_TEST_WAITS";
+    if std::env::var_os(CHILD).is_some() {
+        return wait_for_a_load();
+    }
+    let name = "tests::slow_load::\
+                a_fault_that_has_waited_for_ten_seconds_is_named_with_what_it_waits_for";
+    let run = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{said}");
+    let lines: Vec<_> = said
+        .lines()
+        .filter(|line| line.contains("has waited for"))
+        .collect();
+    let [line] = lines[..] else {
+        panic!("not one line: {said}");
+    };
+    assert!(line.starts_with("millpond: a fault at 0x"), "{line}");
+    assert!(line.contains(" has waited for 1"), "{line}");
+    assert!(line.contains("InFlight"), "{line}");
+}

@@ -14,8 +14,10 @@ pub enum Kind {
     /// The one that looks for faults that wait.
     Watchdog,
     /// None: the core is told what does not fit.
+    #[cfg(debug_assertions)]
     Core,
     /// None: the core is said to make no sense.
+    #[cfg(debug_assertions)]
     Check,
 }
 

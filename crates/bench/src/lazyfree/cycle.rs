@@ -16,7 +16,8 @@
 
 use crate::data::{self, PAGE};
 use crate::error::Failure;
-use crate::lazyfree::memory::{self, Memory, Side};
+use crate::lazyfree::memory::{Memory, Side};
+use crate::lazyfree::side;
 use crate::rounds;
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
@@ -91,7 +92,7 @@ impl Sizes {
 /// # Errors
 /// When there is no memory, or a side refuses.
 pub fn work(side: Side, sizes: &Sizes) -> Result<Cycle, Failure> {
-    let mut memory = memory::open(side, sizes.memory_bytes)?;
+    let mut memory = side::open(side, sizes.memory_bytes)?;
     measure(memory.as_mut(), sizes)
 }
 

@@ -4,8 +4,6 @@
 //! call through the interface costs a few nanoseconds and the cheapest thing measured a thousand.
 
 use crate::error::Failure;
-use crate::lazyfree::kernel::Anonymous;
-use crate::lazyfree::ours::Managed;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
@@ -127,16 +125,4 @@ pub trait Memory: Send {
 
     /// Ranges whose contents were gone when they were used again, where the side tells.
     fn purged(&self) -> u64;
-}
-
-/// Memory of `bytes` bytes for `side`; Millpond's has all of it within its budget.
-///
-/// # Errors
-/// When there is none.
-pub fn open(side: Side, bytes: u64) -> Result<Box<dyn Memory>, Failure> {
-    Ok(if side.is_kernel() {
-        Box::new(Anonymous::map(side, usize::try_from(bytes)?)?)
-    } else {
-        Box::new(Managed::within_budget(side, bytes)?)
-    })
 }

@@ -17,6 +17,7 @@ mod memory;
 mod ours;
 mod report;
 mod rss;
+mod side;
 mod workers;
 
 use crate::error::{BenchError, Skip};

@@ -9,13 +9,14 @@
 //! is disturbed by that, and none has to serve anything itself. It listens on the loopback address unless told
 //! otherwise: names of programs are in what it says, and nobody is asked who they are.
 
+mod error;
 mod exposition;
 mod serve;
 
 use crate::print;
 use clap::Args;
+pub use error::MetricsError;
 use millpond_board::watch::Watch;
-use std::io;
 use std::net::SocketAddr;
 
 /// `millpond metrics`' arguments.
@@ -24,22 +25,6 @@ pub struct MetricsArgs {
     /// Serve them under http://ADDRESS/metrics instead of printing them once
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:9797")]
     listen: Option<SocketAddr>,
-}
-
-/// Why there are no metrics.
-#[derive(Debug, thiserror::Error)]
-pub enum MetricsError {
-    /// The address is taken, or not this machine's.
-    #[error("cannot listen on {address}: {reason}; choose another with --listen ADDRESS:PORT")]
-    Listen {
-        /// What was asked for.
-        address: SocketAddr,
-        /// What the system said.
-        reason: String,
-    },
-    /// The result cannot be printed.
-    #[error("cannot print: {0}")]
-    Print(#[from] io::Error),
 }
 
 /// Prints or serves.

@@ -1,6 +1,7 @@
 //! Serving metrics over HTTP: one request after the other, since answering one takes a millisecond.
 
-use crate::metrics::{MetricsError, exposition};
+use crate::metrics::error::MetricsError;
+use crate::metrics::exposition;
 use crate::print;
 use millpond_board::watch::Watch;
 use std::net::SocketAddr;

@@ -13,19 +13,21 @@
 //! the program runs, by a thread that takes what is on the tapes ([`Tapes`]), without names, so that a file under its
 //! name is a whole trace.
 
+mod error;
 mod streams;
 
 use crate::run::env::SharedBoard;
 use crate::run::{self, Program, RunArgs, RunError};
 use crate::{print, size};
 use clap::Args;
+pub use error::RecordError;
 use millpond::space::Recording;
-use millpond_board::{TAPES, TapeError, Tapes, path_of};
+use millpond_board::{TAPES, Tapes, path_of};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
-use std::{io, thread};
 use streams::{Recorded, Streams};
 
 /// Between two looks at the tapes. A program enters a page in 10 µs or more, so that a tape is never an eighth full.
@@ -62,41 +64,6 @@ fn parse_window(text: &str) -> Result<u32, String> {
         _ => Err(format!(
             "`{text}` is no window; write a number of pages from {least} to {MOST}"
         )),
-    }
-}
-
-/// Why nothing was recorded, or not all.
-#[derive(Debug, thiserror::Error)]
-pub enum RecordError {
-    /// The program cannot be run.
-    #[error(transparent)]
-    Run(#[from] RunError),
-    /// The tapes cannot be made.
-    #[error(transparent)]
-    Tapes(#[from] TapeError),
-    /// The trace cannot be written.
-    #[error("cannot write the trace {}: {source}; choose another place with -o", path.display())]
-    Write {
-        /// Which file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The program ended, and had touched nothing that is managed.
-    #[error(
-        "the program touched no memory that is recorded (malloc, anonymous mmap, brk): there is no trace"
-    )]
-    Nothing,
-}
-
-impl RecordError {
-    /// The exit status for this error.
-    #[must_use]
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Run(error) => error.exit_code(),
-            _ => 125,
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The files of a recording: one for each process that touches anything.
 
-use crate::record::RecordError;
+use crate::record::error::RecordError;
 use millpond_board::{TapeState, Tapes};
 use millpond_replay::format::{Header, Writer};
 use millpond_replay::import::Access;

@@ -5,7 +5,7 @@
 //! descriptor: `/proc/PID/fd/N` can be opened as long as the supervisor lives, by programs that have closed all their
 //! descriptors too, and by `millpond stat`.
 
-use crate::run::RunArgs;
+use crate::run::args::RunArgs;
 use millpond_board::{Board, BoardError};
 use std::ffi::{OsStr, OsString};
 use std::io;

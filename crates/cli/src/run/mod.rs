@@ -9,6 +9,7 @@
 //! Exit statuses of its own follow `env` and `nice`: 127 program not found, 126 found but cannot run (or cannot
 //! run under a budget), 125 Millpond itself cannot do its part, 2 bad arguments.
 
+mod args;
 mod beside;
 mod deaf;
 mod elf;
@@ -22,10 +23,10 @@ mod unmanaged;
 pub use signals::{die_by, without_signals};
 pub use supervise::{Outcome, cpu_time, reap};
 
-use crate::{doctor, size};
-use clap::{Args, ValueEnum};
+use crate::doctor;
+use args::ReportChoice;
+pub use args::{OnStoreFull, RunArgs, StoreChoice, Switch};
 use env::{EnvError, SharedBoard};
-use millpond::{Order, OrderPolicy};
 use millpond_board::SlotSnapshot;
 use report::Report;
 use resolve::ResolveError;
@@ -34,201 +35,6 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-
-/// `millpond run`'s arguments.
-#[derive(Args, Debug)]
-pub struct RunArgs {
-    /// The RAM budget: 64M, 1.5G, 512MiB, or bytes; 16M or more
-    #[arg(long, value_name = "SIZE", value_parser = size::parse_ram)]
-    ram: u64,
-    /// Where memory goes that does not fit: compressed RAM (zram), an unlinked file of each process (in the directory
-    /// PATH, or beside the name PATH; else in $TMPDIR or /var/tmp), or first the one, then the other (auto)
-    #[arg(long, value_name = "auto|zram|file[:PATH]", default_value = "auto", value_parser = StoreChoice::parse)]
-    store: StoreChoice,
-    /// The report at the end: text or JSON on standard error, none, or JSON into a file, whose name has a `/` or a `.`
-    #[arg(long, value_name = "text|json|none|FILE", default_value = "text", value_parser = ReportChoice::parse)]
-    report: ReportChoice,
-    /// What to do when the store can take nothing more
-    #[arg(long, value_name = "WHAT", default_value = "exceed")]
-    on_store_full: OnStoreFull,
-    /// Take a directory for the store's file although it is RAM itself (tmpfs)
-    #[arg(long)]
-    force_tmpfs: bool,
-    /// Encrypt what goes to a file, by a key of each process that is nowhere but in its memory
-    #[arg(long)]
-    encrypt: bool,
-    /// How much comes in and goes out together: 2^N pages of 4 KiB, N from 0 to 9, or what the program's own pattern of
-    /// accesses asks for, up to the largest or to N
-    #[arg(long, value_name = "N|adaptive|adaptive:N", default_value = "adaptive")]
-    order: OrderPolicy,
-    /// Keep memory that the program frees until it is wanted elsewhere, so that using it again costs nothing; off gives
-    /// it back at once
-    #[arg(long, value_name = "WHEN", default_value = "on")]
-    lazy_purge: Switch,
-    /// The program and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "PROGRAM"
-    )]
-    command: Vec<OsString>,
-}
-
-impl RunArgs {
-    /// What the parser lets through. A word that it does not know is the program's name to it, also one that begins as
-    /// options do: it takes all that follows as it is.
-    fn check(&self) -> Result<(), RunError> {
-        let program = &self.command[0];
-        // Directly behind `--` it is a name, whatever it begins with.
-        let is_named = std::env::args_os()
-            .rev()
-            .nth(self.command.len())
-            .is_some_and(|before| before == "--");
-        if program.as_encoded_bytes().starts_with(b"-") && !is_named {
-            let option = program.to_string_lossy().into_owned();
-            return Err(RunError::NoOption { option });
-        }
-        if self.encrypt && self.store == StoreChoice::Zram {
-            return Err(RunError::NothingToEncrypt);
-        }
-        Ok(())
-    }
-
-    /// A run whose pages are to be seen one by one: folios of order 0, and what is freed is given back at once.
-    #[must_use]
-    pub fn for_recording(ram: u64, command: Vec<OsString>) -> Self {
-        Self {
-            ram,
-            store: StoreChoice::Auto,
-            report: ReportChoice::None,
-            on_store_full: OnStoreFull::Exceed,
-            force_tmpfs: false,
-            encrypt: false,
-            order: OrderPolicy::Fixed(Order::ZERO),
-            lazy_purge: Switch::Off,
-            command,
-        }
-    }
-}
-
-/// Where memory goes that does not fit.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum StoreChoice {
-    /// Whatever suits the machine.
-    Auto,
-    /// Compressed RAM.
-    Zram,
-    /// A file, in the given place or in the temporary directory.
-    File(Option<PathBuf>),
-}
-
-/// What to do when the store can take nothing more.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum OnStoreFull {
-    /// Go over the budget, and say so
-    Exceed,
-    /// Stop the program
-    Abort,
-}
-
-/// Whether something is done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Switch {
-    /// Yes
-    On,
-    /// No
-    Off,
-}
-
-/// Where the report goes.
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum ReportChoice {
-    Text,
-    Json,
-    None,
-    File(PathBuf),
-}
-
-impl StoreChoice {
-    /// A store by its name.
-    ///
-    /// # Errors
-    /// When there is none of that name, or the path has no absolute form.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        match text.split_once(':') {
-            None if text == "auto" => Ok(Self::Auto),
-            None if text == "zram" => Ok(Self::Zram),
-            None if text == "file" => Ok(Self::File(None)),
-            Some(("file", path)) if !path.is_empty() => {
-                // The program may change its directory before the library opens the file.
-                std::path::absolute(path)
-                    .map(|path| Self::File(Some(path)))
-                    .map_err(|error| error.to_string())
-            }
-            _ => Err(format!(
-                "`{text}` is no store; choose auto, zram, file or file:PATH"
-            )),
-        }
-    }
-
-    fn word(&self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Zram => "zram",
-            Self::File(_) => "file",
-        }
-    }
-
-    /// As [`StoreChoice::parse`] takes it.
-    #[must_use]
-    pub fn to_variable(&self) -> OsString {
-        let mut variable = OsString::from(self.word());
-        if let Self::File(Some(path)) = self {
-            variable.push(":");
-            variable.push(path);
-        }
-        variable
-    }
-}
-
-impl OnStoreFull {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Exceed => "exceed",
-            Self::Abort => "abort",
-        }
-    }
-}
-
-impl Switch {
-    fn word(self) -> &'static str {
-        match self {
-            Self::On => "on",
-            Self::Off => "off",
-        }
-    }
-}
-
-impl ReportChoice {
-    fn parse(text: &str) -> Result<Self, String> {
-        match text {
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            "none" => Ok(Self::None),
-            "" => Err(
-                "the name of the report's file is empty; choose text, json, none or a file"
-                    .to_owned(),
-            ),
-            // A mistyped word would leave a file of that name behind, and no report on the terminal.
-            word if !word.contains(['/', '.']) => Err(format!(
-                "`{word}` is no form of the report; choose text, json or none, or name a file with a `/` or a `.` in \
-                 it, as ./{word} or {word}.json"
-            )),
-            path => Ok(Self::File(path.into())),
-        }
-    }
-}
 
 /// Why a program was not run.
 #[derive(Debug, thiserror::Error)]
@@ -290,6 +96,27 @@ impl RunError {
             Self::NoOption { .. } | Self::NothingToEncrypt => 2,
             _ => 125,
         }
+    }
+}
+
+impl RunArgs {
+    /// What the parser lets through. A word that it does not know is the program's name to it, also one that begins as
+    /// options do: it takes all that follows as it is.
+    fn check(&self) -> Result<(), RunError> {
+        let program = &self.command[0];
+        // Directly behind `--` it is a name, whatever it begins with.
+        let is_named = std::env::args_os()
+            .rev()
+            .nth(self.command.len())
+            .is_some_and(|before| before == "--");
+        if program.as_encoded_bytes().starts_with(b"-") && !is_named {
+            let option = program.to_string_lossy().into_owned();
+            return Err(RunError::NoOption { option });
+        }
+        if self.encrypt && self.store == StoreChoice::Zram {
+            return Err(RunError::NothingToEncrypt);
+        }
+        Ok(())
     }
 }
 

@@ -4,8 +4,6 @@ use crate::top::columns::Column;
 use crate::top::keys::Action;
 use crate::top::model::{Look, Model, RowId};
 use crate::top::order::{Order, Selection, processes};
-use crate::top::{detail_view, list_view};
-use ratatui::Frame;
 use std::time::Duration;
 
 /// What to do when a key has been acted on.
@@ -108,14 +106,6 @@ impl App {
         self.selection.settle(&there);
         self.open = self.open.filter(|id| there.contains(id));
         there
-    }
-
-    /// Draws it.
-    pub fn draw(&self, frame: &mut Frame<'_>) {
-        match self.open.and_then(|id| self.model.row(id)) {
-            Some(row) => detail_view::draw(frame, row, self),
-            None => list_view::draw(frame, self),
-        }
     }
 
     /// The keys that do something now, for the last line.

@@ -9,7 +9,7 @@ use crate::top::app::App;
 use crate::top::budget::{self, Part};
 use crate::top::list_view::footer;
 use crate::top::model::Row;
-use crate::top::panels;
+use crate::top::panels::{self, Panel};
 use millpond_board::Field;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -21,14 +21,6 @@ use ratatui::widgets::Paragraph;
 const TWO_COLUMNS: u16 = 78;
 /// Cells between them.
 const GAP: u16 = 2;
-
-/// A panel: its rows, and how it is drawn.
-pub struct Panel {
-    /// Rows of the terminal.
-    pub height: u16,
-    /// Draws it into an area that may be smaller.
-    pub draw: fn(&mut Frame<'_>, &Row, &App, Rect),
-}
 
 /// Draws the process of `row`.
 pub fn draw(frame: &mut Frame<'_>, row: &Row, app: &App) {

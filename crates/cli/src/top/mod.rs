@@ -31,6 +31,7 @@ mod panels;
 mod screen;
 #[cfg(test)]
 mod tests;
+mod view;
 mod wait;
 
 use crate::figures::{is_alive, kind};
@@ -108,7 +109,7 @@ fn watch(app: &mut App, wait: &Wait, screen: &mut Screen) -> io::Result<()> {
             boards.look(app);
             next_look = Instant::now() + app.interval;
         }
-        screen.draw(|frame| app.draw(frame))?;
+        screen.draw(|frame| view::draw(app, frame))?;
         let rest = decoder
             .waits()
             .then(|| Instant::now() + Duration::from_millis(REST_MS));

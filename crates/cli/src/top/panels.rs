@@ -9,7 +9,6 @@ use crate::numbers::{Thousands, Time};
 use crate::size::Human;
 use crate::top::app::App;
 use crate::top::columns::count;
-use crate::top::detail_view::Panel;
 use crate::top::history::Series;
 use crate::top::model::Row;
 use crate::ways::WAYS;
@@ -26,6 +25,14 @@ const SPARK: u16 = 2;
 const WITH_HEADING: u16 = SPARK + 1;
 /// A bar's height is a whole number; what happens less often than once a second has one too.
 const SCALE: f64 = 1000.0;
+
+/// A panel: its rows, and how it is drawn.
+pub struct Panel {
+    /// Rows of the terminal.
+    pub height: u16,
+    /// Draws it into an area that may be smaller.
+    pub draw: fn(&mut Frame<'_>, &Row, &App, Rect),
+}
 
 /// All of them, those of the first column first.
 pub const ALL: [Panel; 5] = [

@@ -18,51 +18,18 @@
 //! says how it was run. A ratio is a kernel side's median over Millpond's: how many times faster. Each figure's median
 //! is taken by itself; of `wrong_pages`, `wrong_headers`, peaks and longest times it is the highest.
 
+mod parts;
 mod targets;
 mod text;
 
-use crate::error::Skip;
-use crate::folio::side::Side;
-use crate::folio::{header, latency, mix, snapshot, sparse, touch};
-use crate::kernel_swap::Setting;
 use crate::order::BenchOrder;
 use crate::part::{Part, Skips};
-use crate::phases::{Phases, Work};
 use crate::summary::Parts;
 use crate::target::Target;
-use serde::Serialize;
+pub use parts::FolioParts;
 use std::fmt;
 use targets::targets;
 use text::tables;
-
-/// All parts that were measured.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct FolioParts {
-    /// Twice the budget.
-    pub swap: Option<Part<Side, Work, Phases>>,
-    /// Both patterns at a time.
-    pub mix: Option<Part<Side, mix::Sizes, mix::Outcome>>,
-    /// What the kernel's side of both ran on.
-    pub kernel_swap: Option<Setting>,
-    /// First touch.
-    pub touch: Option<Part<Side, touch::Sizes, touch::Outcome>>,
-    /// One byte here and one there.
-    pub sparse: Option<Part<Side, sparse::Sizes, sparse::Outcome>>,
-    /// Large allocations of which a header is used.
-    pub header: Option<Part<header::Run, header::Sizes, header::Outcome>>,
-    /// An image of memory; the kernel's is a fork.
-    pub snapshot: Option<Part<Side, snapshot::Sizes, snapshot::Outcome>>,
-    /// Slow faults.
-    pub latency: Option<Part<latency::Run, latency::Sizes, latency::Outcome>>,
-    skipped: Skips,
-}
-
-impl FolioParts {
-    /// Notes that something was left out.
-    pub fn skip(&mut self, what: &str, why: &Skip) {
-        self.skipped.note(what, why);
-    }
-}
 
 impl Parts for FolioParts {
     const SCHEMA: &'static str = "millpond-bench-folio/1";
@@ -126,6 +93,8 @@ impl Parts for FolioParts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::folio::side::Side;
+    use crate::folio::touch;
     use crate::summary::Summary;
 
     fn touched(page: f64, wrong_pages: u64) -> touch::Outcome {

@@ -1,6 +1,6 @@
 //! What was asked of folios of any size, and what came of it.
 
-use crate::folio::report::FolioParts;
+use crate::folio::report::parts::FolioParts;
 use crate::folio::side::Side;
 use crate::folio::{header, latency};
 use crate::order::BenchOrder;

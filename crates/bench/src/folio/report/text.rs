@@ -1,6 +1,6 @@
 //! The form for people: a table for each part.
 
-use crate::folio::report::FolioParts;
+use crate::folio::report::parts::FolioParts;
 use millpond_cli::size::Human;
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! What was asked of lazy freeing, and what came of it.
 
 use crate::lazyfree::memory::Side;
-use crate::lazyfree::report::Parts;
+use crate::lazyfree::report::parts::Parts;
 use crate::target::{Bound, Target};
 
 /// All of them, as far as the parts were measured.

@@ -2,8 +2,9 @@
 
 use crate::lazyfree::cycle::{self, Cycle};
 use crate::lazyfree::ebizzy::Allocator;
-use crate::lazyfree::report::{
-    AtOrder, Ebizzy, Gain, LazyFreeReport, PATTERNS, Rss, RunRounds, SideRounds, Sides, Skipped,
+use crate::lazyfree::report::LazyFreeReport;
+use crate::lazyfree::report::parts::{
+    AtOrder, Ebizzy, Gain, PATTERNS, Rss, RunRounds, SideRounds, Sides, Skipped,
 };
 use crate::lazyfree::{rss, workers};
 use crate::target;

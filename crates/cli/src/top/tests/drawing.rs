@@ -221,7 +221,9 @@ fn who_has_ended_is_grey_and_the_keys_are_told() {
     let mut app = watched();
     app.look(161 * SECOND, Vec::new(), 0);
     let mut terminal = Terminal::new(TestBackend::new(80, 8)).unwrap();
-    terminal.draw(|frame| app.draw(frame)).unwrap();
+    terminal
+        .draw(|frame| crate::top::view::draw(&app, frame))
+        .unwrap();
     let buffer = terminal.backend().buffer();
     let name = &buffer[(10, 4)];
     assert_eq!(

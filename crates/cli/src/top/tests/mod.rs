@@ -61,7 +61,9 @@ fn app() -> App {
 /// What a terminal of that size shows, a string for each row without the spaces at its end.
 fn drawn(app: &App, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| app.draw(frame)).unwrap();
+    terminal
+        .draw(|frame| crate::top::view::draw(app, frame))
+        .unwrap();
     let buffer = terminal.backend().buffer();
     let cells: Vec<&str> = buffer.content().iter().map(|cell| cell.symbol()).collect();
     let rows = cells.chunks(usize::from(width).max(1));

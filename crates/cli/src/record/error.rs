@@ -1,0 +1,41 @@
+//! Why there is no recording.
+
+use crate::run::RunError;
+use millpond_board::TapeError;
+use std::io;
+use std::path::PathBuf;
+
+/// Why nothing was recorded, or not all.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The program cannot be run.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The tapes cannot be made.
+    #[error(transparent)]
+    Tapes(#[from] TapeError),
+    /// The trace cannot be written.
+    #[error("cannot write the trace {}: {source}; choose another place with -o", path.display())]
+    Write {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The program ended, and had touched nothing that is managed.
+    #[error(
+        "the program touched no memory that is recorded (malloc, anonymous mmap, brk): there is no trace"
+    )]
+    Nothing,
+}
+
+impl RecordError {
+    /// The exit status for this error.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Run(error) => error.exit_code(),
+            _ => 125,
+        }
+    }
+}

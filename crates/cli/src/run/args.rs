@@ -1,0 +1,183 @@
+//! What `millpond run` is asked.
+
+use crate::size;
+use clap::{Args, ValueEnum};
+use millpond::{Order, OrderPolicy};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// `millpond run`'s arguments.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// The RAM budget: 64M, 1.5G, 512MiB, or bytes; 16M or more
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_ram)]
+    pub(crate) ram: u64,
+    /// Where memory goes that does not fit: compressed RAM (zram), an unlinked file of each process (in the directory
+    /// PATH, or beside the name PATH; else in $TMPDIR or /var/tmp), or first the one, then the other (auto)
+    #[arg(long, value_name = "auto|zram|file[:PATH]", default_value = "auto", value_parser = StoreChoice::parse)]
+    pub(crate) store: StoreChoice,
+    /// The report at the end: text or JSON on standard error, none, or JSON into a file, whose name has a `/` or a `.`
+    #[arg(long, value_name = "text|json|none|FILE", default_value = "text", value_parser = ReportChoice::parse)]
+    pub(crate) report: ReportChoice,
+    /// What to do when the store can take nothing more
+    #[arg(long, value_name = "WHAT", default_value = "exceed")]
+    pub(crate) on_store_full: OnStoreFull,
+    /// Take a directory for the store's file although it is RAM itself (tmpfs)
+    #[arg(long)]
+    pub(crate) force_tmpfs: bool,
+    /// Encrypt what goes to a file, by a key of each process that is nowhere but in its memory
+    #[arg(long)]
+    pub(crate) encrypt: bool,
+    /// How much comes in and goes out together: 2^N pages of 4 KiB, N from 0 to 9, or what the program's own pattern of
+    /// accesses asks for, up to the largest or to N
+    #[arg(long, value_name = "N|adaptive|adaptive:N", default_value = "adaptive")]
+    pub(crate) order: OrderPolicy,
+    /// Keep memory that the program frees until it is wanted elsewhere, so that using it again costs nothing; off gives
+    /// it back at once
+    #[arg(long, value_name = "WHEN", default_value = "on")]
+    pub(crate) lazy_purge: Switch,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub(crate) command: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// A run whose pages are to be seen one by one: folios of order 0, and what is freed is given back at once.
+    #[must_use]
+    pub fn for_recording(ram: u64, command: Vec<OsString>) -> Self {
+        Self {
+            ram,
+            store: StoreChoice::Auto,
+            report: ReportChoice::None,
+            on_store_full: OnStoreFull::Exceed,
+            force_tmpfs: false,
+            encrypt: false,
+            order: OrderPolicy::Fixed(Order::ZERO),
+            lazy_purge: Switch::Off,
+            command,
+        }
+    }
+}
+
+/// Where memory goes that does not fit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StoreChoice {
+    /// Whatever suits the machine.
+    Auto,
+    /// Compressed RAM.
+    Zram,
+    /// A file, in the given place or in the temporary directory.
+    File(Option<PathBuf>),
+}
+
+impl StoreChoice {
+    /// A store by its name.
+    ///
+    /// # Errors
+    /// When there is none of that name, or the path has no absolute form.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "auto" => Ok(Self::Auto),
+            None if text == "zram" => Ok(Self::Zram),
+            None if text == "file" => Ok(Self::File(None)),
+            Some(("file", path)) if !path.is_empty() => {
+                // The program may change its directory before the library opens the file.
+                std::path::absolute(path)
+                    .map(|path| Self::File(Some(path)))
+                    .map_err(|error| error.to_string())
+            }
+            _ => Err(format!(
+                "`{text}` is no store; choose auto, zram, file or file:PATH"
+            )),
+        }
+    }
+
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Zram => "zram",
+            Self::File(_) => "file",
+        }
+    }
+
+    /// As [`StoreChoice::parse`] takes it.
+    #[must_use]
+    pub fn to_variable(&self) -> OsString {
+        let mut variable = OsString::from(self.word());
+        if let Self::File(Some(path)) = self {
+            variable.push(":");
+            variable.push(path);
+        }
+        variable
+    }
+}
+
+/// What to do when the store can take nothing more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum OnStoreFull {
+    /// Go over the budget, and say so
+    Exceed,
+    /// Stop the program
+    Abort,
+}
+
+impl OnStoreFull {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Exceed => "exceed",
+            Self::Abort => "abort",
+        }
+    }
+}
+
+/// Whether something is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Switch {
+    /// Yes
+    On,
+    /// No
+    Off,
+}
+
+impl Switch {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// Where the report goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum ReportChoice {
+    Text,
+    Json,
+    None,
+    File(PathBuf),
+}
+
+impl ReportChoice {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            "none" => Ok(Self::None),
+            "" => Err(
+                "the name of the report's file is empty; choose text, json, none or a file"
+                    .to_owned(),
+            ),
+            // A mistyped word would leave a file of that name behind, and no report on the terminal.
+            word if !word.contains(['/', '.']) => Err(format!(
+                "`{word}` is no form of the report; choose text, json or none, or name a file with a `/` or a `.` in \
+                 it, as ./{word} or {word}.json"
+            )),
+            path => Ok(Self::File(path.into())),
+        }
+    }
+}

@@ -4,6 +4,15 @@
 //! I/O and draws no random number; the same events give the same commands on real memory, in the simulator and
 //! under replay. The caller (the driver) holds one lock around it and none while it carries the commands out.
 //!
+//! # What is no event
+//! Seven functions change the core beside [`Core::handle`]. Five of them fill or answer a batch that the caller brings
+//! ([`Gather`](crate::gather::Gather)): [`Core::gather`], [`Core::gathered`], [`Core::gather_spare`],
+//! [`Core::gather_scattered`] and [`Core::gather_copied`]. An event is a small value that can be copied into a log; a
+//! batch owns the memory for its runs and slots. Two tell a number: [`Core::keep`], how much the driver keeps in place,
+//! and [`Core::throttled`], that a thread was held up. Like events they depend on the state and on what they are given
+//! alone, and come under the same lock. The simulator calls all seven and checks the whole state afterwards as after an
+//! event, so what is shown for events is shown for them.
+//!
 //! # What is counted
 //! `mapped` counts the pages of folios that are mapped or on their way in or out of the program, `limbo` those in limbo
 //! or being saved; spare frames hold pages too, and ranges that are being given back. Together these are the frames,

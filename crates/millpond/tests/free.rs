@@ -147,8 +147,11 @@ fn the_threshold_can_be_changed_while_it_runs() {
     let alone = helped.batches - helped.by_workers;
     assert!((2..=4).contains(&alone), "{helped:?}");
     assert!(helped.by_workers > 0, "{helped:?}");
-    let all = freed_with(&manager, from(0));
-    assert!(all.batches > 0 && all.batches == all.by_workers, "{all:?}");
+    // A tick in between has the reclaim thread trim the pool, which is no worker's batch: seen on a loaded machine, where
+    // these milliseconds are long.
+    let tries: Vec<_> = (0..10).map(|_| freed_with(&manager, from(0))).collect();
+    let by_workers_alone = |all: &FreeStats| all.batches > 0 && all.batches == all.by_workers;
+    assert!(tries.iter().any(by_workers_alone), "{tries:?}");
 }
 
 /// What a worker gave to the pool once counted as given back by its owner; where all of a part went there, nobody

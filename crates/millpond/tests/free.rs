@@ -147,8 +147,8 @@ fn the_threshold_can_be_changed_while_it_runs() {
     let alone = helped.batches - helped.by_workers;
     assert!((2..=4).contains(&alone), "{helped:?}");
     assert!(helped.by_workers > 0, "{helped:?}");
-    // A tick in between has the reclaim thread trim the pool, which is no worker's batch: seen on a loaded machine, where
-    // these milliseconds are long.
+    // A tick in between has the reclaim thread trim the pool, which is no worker's batch. That was seen on a loaded
+    // machine, where these milliseconds are long.
     let tries: Vec<_> = (0..10).map(|_| freed_with(&manager, from(0))).collect();
     let by_workers_alone = |all: &FreeStats| all.batches > 0 && all.batches == all.by_workers;
     assert!(tries.iter().any(by_workers_alone), "{tries:?}");

@@ -584,8 +584,8 @@ fn a_trim_without_a_place_takes_no_more_marks_than_it_was_asked_for() {
 /// mark that was not there yet. It came afterwards, to an empty page or to the next region's: a touch of it was a
 /// SIGBUS, or what was brought in met a page that the core knew nothing of.
 ///
-/// And seed 13178127, when that was mended: whoever gives up what the store has, to overwrite it, waited for a load that
-/// might fail, but no longer for the mark of one that had. It came to what was written since.
+/// Seed 13178127 found one more when that was mended: a lazy free of what is stored waited for a load that might fail,
+/// but no longer for the mark of a load that had failed. The mark came to what was written since.
 #[test]
 fn who_discards_what_was_lost_waits_until_it_is_marked() {
     let mut bench = Bench::new();

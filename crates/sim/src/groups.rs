@@ -359,10 +359,13 @@ impl World {
         leaves
             .filter_map(|group| {
                 let stat = self.core.group_stat(group.id)?;
+                let mapped = stat.vm.nr_active + stat.vm.nr_inactive;
+                // What the kernel has refused for all of them is as good as nothing (seed 29422893).
+                let can_give = !large(group.id) && !self.core.all_refused(group.id);
                 Some(Before {
                     id: group.id,
                     safe: stat.protected.1 >= stat.usage,
-                    has_to_give: stat.vm.nr_active + stat.vm.nr_inactive > 0 && !large(group.id),
+                    has_to_give: mapped > 0 && can_give,
                 })
             })
             .collect()

@@ -108,6 +108,16 @@ impl Core {
         }
     }
 
+    /// Whether every mapped folio of `group`, without the groups below it, was asked for and refused since one left.
+    #[must_use]
+    pub fn all_refused(&self, group: GroupId) -> bool {
+        let mut own = self
+            .lru
+            .iter()
+            .filter(|&(vec, _)| self.lru.group(vec) == group);
+        own.all(|(_, lists)| lists.is_stuck())
+    }
+
     /// Folios that reclaim would take and that the kernel does not let go, as far as is known.
     #[must_use]
     pub fn refused_folios(&self) -> u32 {

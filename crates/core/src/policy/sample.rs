@@ -46,23 +46,6 @@ impl Part {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_part_is_what_was_counted_within_an_eighth_of_what_should_be() {
-        let part = |sampled: u32, all: u32| {
-            let mut part = Part::default();
-            (0..all).for_each(|n| part.touched_first(n < sampled));
-            part.of(1600, 4)
-        };
-        assert_eq!(part(0, 0), 100, "nothing is known");
-        assert_eq!(part(950, 16_000), 95);
-        assert_eq!([part(0, 16_000), part(16_000, 16_000)], [88, 112]);
-    }
-}
-
 /// A number with all bits of `key` in its upper ones.
 pub(crate) fn hash(key: u32) -> u32 {
     let mut hash = key.wrapping_mul(0x9E37_79B1);
@@ -90,4 +73,21 @@ pub(crate) fn is_sampled(key: u32, bits: u32) -> bool {
 /// One folio in two to the power of this is sampled, so that of a memory of `limit` pages no more than `want` are.
 pub(crate) fn sample_bits(limit: u32, want: u32) -> u32 {
     limit.max(1).div_ceil(want).next_power_of_two().ilog2()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_what_was_counted_within_an_eighth_of_what_should_be() {
+        let part = |sampled: u32, all: u32| {
+            let mut part = Part::default();
+            (0..all).for_each(|n| part.touched_first(n < sampled));
+            part.of(1600, 4)
+        };
+        assert_eq!(part(0, 0), 100, "nothing is known");
+        assert_eq!(part(950, 16_000), 95);
+        assert_eq!([part(0, 16_000), part(16_000, 16_000)], [88, 112]);
+    }
 }

@@ -490,6 +490,17 @@ fn share(claim: u32, claimed: u32, above: u32, usage: (u32, u32)) -> u32 {
     }
 }
 
+/// What reclaim leaves alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Spared {
+    /// What is below a low, or a min.
+    Low,
+    /// What is below a min.
+    Min,
+    /// Nothing.
+    Nothing,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -620,15 +631,4 @@ mod tests {
             |l| (l.min, l.high, l.max) = (PageCount(0), PageCount(8), PageCount(8))
         ));
     }
-}
-
-/// What reclaim leaves alone.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Spared {
-    /// What is below a low, or a min.
-    Low,
-    /// What is below a min.
-    Min,
-    /// Nothing.
-    Nothing,
 }

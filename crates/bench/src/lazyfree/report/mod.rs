@@ -7,8 +7,8 @@
 //! | `machine` | `kernel` release, `cores` |
 //! | `load` | the machine's load average of the last minute, before and after |
 //! | `rounds` | rounds of each side |
-//! | `cycle` | `sizes`, `sides` (each `side`, `median`, `rounds`; microseconds a chunk, see [`Cycle`]), `ratios` |
-//! | `workers` | `sizes`, `sides` (as above, see [`workers::Outcome`]) |
+//! | `cycle` | `sizes`, `sides` (each `side`, `median`, `rounds`; microseconds a chunk, see [`Cycle`](crate::lazyfree::cycle::Cycle)), `ratios` |
+//! | `workers` | `sizes`, `sides` (as above, see [`workers::Outcome`](crate::lazyfree::workers::Outcome)) |
 //! | `ebizzy` | `sizes`, `runs` (each `threads`, `decay`, `allocator`, `median`, `rounds`), `lazy_over_eager` (each `threads`, `decay`, `times`) |
 //! | `rss` | `memory_bytes`, `orders` (each `order`, `median`, `rounds`) |
 //! | `targets` | what was wanted: `what`, `value`, `wanted` (at least or at most, as `bound` says), `met` |

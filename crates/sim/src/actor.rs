@@ -1,12 +1,13 @@
-//! Threads as actors: what each is in the middle of, and what it waits for.
+//! Threads as actors: what each of them is in the middle of, and what it waits for.
 //!
-//! An actor is a small state machine. One step of it does one thing that a thread could be interrupted after: touch a
-//! page, send one event, look at one reply. Between two steps anything may happen. What a driver would do inside one
-//! call is spread over steps in the same way: a fault is *noted* in one step and *handled* in a later one, when the
-//! page may long be mapped, or its region gone quiet.
+//! An actor is a small state machine. One step of an actor does one thing that a thread could be interrupted
+//! after: it touches a page, sends one event, or looks at one reply. Between two steps anything may happen.
+//! What a driver would do inside one call is spread over several steps in the same way: a fault is *noted* in
+//! one step and *handled* in a later one, when the page may long be mapped, or its region may have gone
+//! quiet.
 //!
-//! Two actors are not threads of the program: [`BACKGROUND`] reclaims ahead of need, [`OPERATOR`] changes the limit,
-//! the weather and the store, and asks for what must be refused.
+//! Two actors are not threads of the program: [`BACKGROUND`] reclaims ahead of need; [`OPERATOR`] changes the
+//! limit, the weather and the store, and sends requests that must be refused.
 
 use millpond_core::{
     Access, Advice, Event, FreeMode, GroupId, LEAF_PAGES, Order, PageCount, PageIndex, PageRange,
@@ -27,67 +28,68 @@ pub const BACKGROUND: usize = 0;
 /// The actor that changes the circumstances.
 pub const OPERATOR: usize = 1;
 
-/// Asks of one and the same thing before it counts as stuck.
+/// The number of times that an actor asks for one and the same thing before it counts as stuck.
 const MAX_ROUNDS: u32 = 4000;
 
-/// What somebody who waits at a page hears of, in rising order.
+/// The events that an actor hears of while it waits at a page, from the most to the fewest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Ear {
-    /// Any completion at the page, installs and `Wake`.
+    /// It hears of any completion at the page, of installs and of `Wake`.
     Completions,
-    /// Installs, as the kernel tells its waiters, and `Wake`.
+    /// It hears of installs, as the kernel tells its waiters, and of `Wake`.
     Installs,
-    /// `Wake` only.
+    /// It hears of `Wake` only.
     Wakes,
 }
 
 /// What an actor waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Blocked {
-    /// Nothing.
+    /// The actor does not wait.
     #[default]
     No,
-    /// Something to complete at this page.
+    /// The actor waits until something completes at this page.
     OnPage {
         /// The page.
         page: PageIndex,
-        /// What it hears of.
+        /// What the actor hears of.
         ear: Ear,
     },
-    /// The commands that came with its own events.
+    /// The actor waits for the commands that came with its own events.
     OnCommands,
-    /// Any completion.
+    /// The actor waits for any completion.
     OnAny,
-    /// A step.
+    /// The actor waits for this step.
     Until(u64),
 }
 
 /// What an actor is in the middle of.
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
-    /// Touch pages: `left` more of `range`, from `next` on with this stride, or at random without.
+    /// Touch pages: `left` more of `range`, from `next` on with this stride, or at random when the stride is
+    /// 0.
     Access {
-        /// Where.
+        /// The range to touch.
         range: PageRange,
         /// The page to touch next.
         next: PageIndex,
-        /// Distance to the one after it; 0 for a random page of the range.
+        /// Distance to the page after `next`; 0 for a random page of the range.
         stride: u32,
-        /// How many more.
+        /// Pages still to touch.
         left: u32,
         /// Chance of a write, per mille.
         writes: u32,
     },
-    /// Discard `rest`, the last part of `range`.
+    /// Discard a range; `rest` is the last part of it, which is still to be done.
     Discard {
-        /// All of it.
+        /// The whole range.
         range: PageRange,
-        /// What the core has not said to have done.
+        /// The part that the core has not reported as done.
         rest: PageRange,
         /// The core has said that all is done or on its way.
         done: bool,
     },
-    /// Pin, touch `left` times, unpin.
+    /// Pin a range, touch it `left` times, and unpin it.
     Pin {
         /// The range.
         range: PageRange,
@@ -103,22 +105,22 @@ pub enum Op {
         /// The hint.
         advice: Advice,
     },
-    /// Protect, wait, take the protection away.
+    /// Protect a range, wait, and take the protection away.
     Protect {
         /// The range.
         range: PageRange,
-        /// Its pages refuse to move.
+        /// The range's pages refuse to move.
         locked: bool,
-        /// Where it stands.
+        /// The stage that the operation has reached.
         stage: ProtectStage,
     },
     /// Lazily free some ranges by one call, then drop what is beyond the cap.
     Free {
         /// The ranges.
         ranges: Ranges,
-        /// How.
+        /// The mode of the lazy free.
         mode: FreeMode,
-        /// Where it stands.
+        /// The stage that the operation has reached.
         stage: FreeStage,
     },
     /// Look at all lazily freed memory.
@@ -131,55 +133,55 @@ pub enum Op {
         /// The range.
         range: PageRange,
     },
-    /// Take the mark back.
+    /// Take a volatile mark back.
     Unmark {
         /// The range.
         range: PageRange,
-        /// Where it stands.
+        /// The stage that the operation has reached.
         stage: UnmarkStage,
     },
-    /// Take a snapshot of a region, which the range names.
+    /// Take a snapshot of a region. The range names the region.
     Snapshot {
         /// The region's pages.
         range: PageRange,
-        /// Where it stands.
+        /// The stage that the operation has reached.
         stage: SnapshotStage,
     },
     /// Move pages.
     Remap {
-        /// Which, and where to.
+        /// The pages and their destination.
         remap: Remap,
-        /// Where it stands.
+        /// The stage that the operation has reached.
         stage: RemapStage,
     },
     /// Give a region another length.
     Resize {
-        /// Which.
+        /// The region and its new length.
         resize: Resize,
-        /// Where it stands.
+        /// The stage that the operation has reached.
         stage: ResizeStage,
     },
-    /// Move a region to another group. The range names it.
+    /// Move a region to another group. The range names the region.
     Regroup {
         /// The region's pages.
         range: PageRange,
-        /// Where to.
+        /// The new group.
         group: GroupId,
-        /// Where the move goes on.
+        /// The page at which the move goes on.
         from: PageIndex,
     },
     /// Remove a group.
     RemoveGroup {
-        /// Which.
+        /// The group to remove.
         group: GroupId,
     },
-    /// A base that nobody inherits from, or only one, ends.
+    /// End a base that no region inherits from, or only one.
     End(End),
-    /// Discard all of a region, then drop it. The range names the region.
+    /// Discard all of a region, then drop the region. The range names it.
     Drop {
         /// The region's pages.
         range: PageRange,
-        /// Where it stands.
+        /// The stage that the operation has reached.
         stage: DropStage,
     },
 }
@@ -187,21 +189,21 @@ pub enum Op {
 /// How far a change of protection has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProtectStage {
-    /// The core is to be told before, as a driver does that sees the call coming.
+    /// The core is to be told before the call, as a driver does that sees the call coming.
     Announce,
     /// The memory is to be protected now.
     Apply {
         /// The event by which the core was told before.
         announced: Option<u64>,
     },
-    /// In force, for a while.
+    /// The protection is in force, for a while.
     Held {
-        /// The core was told before.
+        /// The core was told before the call.
         announced: bool,
     },
 }
 
-/// Ranges of one call; the empty ones at the end do not count.
+/// The ranges of one call; the empty ranges at the end do not count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ranges(pub [PageRange; 4]);
 
@@ -212,7 +214,7 @@ impl Ranges {
         self.0.get(nth).copied().filter(|range| !range.is_empty())
     }
 
-    /// All of them.
+    /// Every range of the call, in order.
     pub fn iter(&self) -> impl Iterator<Item = PageRange> + '_ {
         (0..).map_while(|nth| self.get(nth))
     }
@@ -223,16 +225,16 @@ impl Ranges {
 pub enum FreeStage {
     /// Nothing was asked yet.
     Begin,
-    /// This much of a range is left, and the ranges after it.
+    /// A part of one range is left, and so are the ranges after it.
     Go {
-        /// Which range.
+        /// The number of the range.
         nth: usize,
-        /// What the core has not said to have done of it.
+        /// The part of the range that the core has not reported as done.
         rest: PageRange,
     },
     /// The last commands are under way.
     Settle {
-        /// It was not refused.
+        /// The core did not refuse the call.
         whole: bool,
     },
     /// What is beyond the cap is being dropped.
@@ -242,13 +244,13 @@ pub enum FreeStage {
 /// How far the end of a volatile mark has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UnmarkStage {
-    /// The book is to be asked.
+    /// The book of volatile ranges is to be asked.
     Ask,
-    /// It was purged; purges under way are waited for.
+    /// The range was purged, and the purges under way are waited for.
     Purging,
-    /// What the purge passed over is being discarded.
+    /// The pages that the purge passed over are being discarded.
     Discard {
-        /// What the core has not said to have done.
+        /// The part that the core has not reported as done.
         rest: PageRange,
     },
     /// The discard's last commands are under way.
@@ -258,9 +260,9 @@ pub enum UnmarkStage {
 /// How far the purge of a volatile range has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PurgeStage {
-    /// This part is left.
+    /// A part of the range is left.
     Drop {
-        /// What the core has not said to have done.
+        /// The part that the core has not reported as done.
         rest: PageRange,
     },
     /// The last commands are under way.
@@ -270,38 +272,39 @@ pub enum PurgeStage {
 /// How far the end of a region has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DropStage {
-    /// Others still work in it.
+    /// Other operations still work in the region.
     Quiet,
-    /// Purges under way are waited for: one may have taken a range of it before it was forgotten.
+    /// Purges under way are waited for: one of them may have taken a range of the region before the range was
+    /// forgotten.
     Purging,
-    /// It is being discarded, this part is left.
+    /// The region is being discarded.
     Discard {
-        /// What the core has not said to have done.
+        /// The part that the core has not reported as done.
         rest: PageRange,
     },
-    /// It is being unhooked, this part is left.
+    /// The region's memory is being unhooked.
     Gather {
-        /// What is still hooked.
+        /// The part that is still hooked.
         rest: PageRange,
     },
-    /// What was unhooked is to be given back to memory and store.
+    /// The memory that was unhooked is to be given back to the memory and the store.
     GiveBack {
-        /// What is still hooked.
+        /// The part that is still hooked.
         rest: Option<PageRange>,
     },
-    /// It was given back, and the core is to be told.
+    /// The memory was given back, and the core is to be told.
     Gathered {
-        /// What is still hooked.
+        /// The part that is still hooked.
         rest: Option<PageRange>,
     },
-    /// Empty, or the commands are under way.
+    /// The region is empty, or the last commands are under way.
     Settle,
 }
 
 /// A fault that was noted and is not resolved.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
-    /// Where.
+    /// The page that faulted.
     pub page: PageIndex,
     /// What the thread did.
     pub access: Access,
@@ -310,35 +313,35 @@ pub struct Fault {
 /// One actor.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Actor {
-    /// What it is in the middle of.
+    /// What the actor is in the middle of.
     pub op: Option<Op>,
-    /// What it waits for.
+    /// What the actor waits for.
     pub blocked: Blocked,
-    /// The fault it has to resolve first.
+    /// The fault that the actor has to resolve first.
     pub fault: Option<Fault>,
-    /// Pages that it has to reclaim before that.
+    /// Pages that the actor has to reclaim before it resolves the fault.
     pub reclaim: Option<PageCount>,
-    /// Whose.
+    /// The group in which the actor has to reclaim.
     pub reclaim_in: GroupId,
-    /// A leaf has begun to leave, and it has to go on with that.
+    /// A leaf has begun to leave, and the actor has to go on with that.
     pub leaf: bool,
-    /// It has reclaimed because of its fault's group's high.
+    /// The actor has reclaimed because the group of its fault was above its high.
     pub throttled: bool,
-    /// The purge that it is in the middle of, before anything else.
+    /// The purge that the actor is in the middle of; it comes before anything else.
     pub purge: Option<PurgeStage>,
-    /// It has purged since it began to reclaim.
+    /// The actor has purged since it began to reclaim.
     pub purged: bool,
-    /// Its commands under way.
+    /// The number of the actor's commands under way.
     pub outstanding: u32,
-    /// An install of its own was answered with "split": faults page by page until it moves on.
+    /// An install of the actor's own was answered with "split": it faults page by page until it moves on.
     pub split: bool,
-    /// How often it has asked for the same thing.
+    /// How often the actor has asked for the same thing.
     pub rounds: u32,
-    /// Its region, by the first page, while an operation counts as a user of it.
+    /// The actor's region, by its first page, while an operation counts as a user of the region.
     pub using: Option<PageIndex>,
-    /// What it has inherited there is lost, it was told.
+    /// The page whose inherited contents are lost, as the actor was told.
     pub lost: Option<PageIndex>,
-    /// The bases that the region it is dropping has left behind.
+    /// The bases that the region that the actor is dropping has left behind.
     pub ended: Ended,
 }
 
@@ -353,10 +356,10 @@ impl World {
         }
     }
 
-    /// One step of actor `i`, which has an operation, a fault or something to reclaim.
+    /// Takes one step of actor `i`, which has an operation, a fault or something to reclaim.
     ///
     /// # Errors
-    /// A rule is broken.
+    /// A rule was broken.
     pub fn step_actor(&mut self, i: usize) -> Check {
         self.actors[i].blocked = Blocked::No;
         if let Some(stage) = self.actors[i].purge {
@@ -374,11 +377,11 @@ impl World {
         Ok(())
     }
 
-    /// Sends `event` for an operation and deals with the replies that every operation knows: `None` when the operation
-    /// has to ask again, after what the reply demanded.
+    /// Sends `event` for an operation and deals with the replies that every operation knows. Returns `None`
+    /// when the operation has to ask again, after it has done what the reply demanded.
     ///
     /// # Errors
-    /// A rule is broken.
+    /// A rule was broken.
     pub fn ask(&mut self, i: usize, event: Event) -> Check<Option<Reply>> {
         self.one_more_round(i, &event)?;
         let reply = self.send(i, event)?;
@@ -402,7 +405,7 @@ impl World {
         (actor.reclaim, actor.reclaim_in) = (Some(pages), group);
     }
 
-    /// A fault finds its group above its high: its thread reclaims there first, once.
+    /// Makes a fault whose group is above its high wait: the thread reclaims in that group first, once.
     fn throttle(&mut self, i: usize, page: PageIndex) -> bool {
         if std::mem::take(&mut self.actors[i].throttled) {
             return false;
@@ -420,7 +423,7 @@ impl World {
     /// Sends one batch of reclaim.
     ///
     /// # Errors
-    /// A rule is broken.
+    /// A rule was broken.
     pub fn reclaim(&mut self, i: usize, pages: PageCount, by: Reclaimer) -> Check {
         let group = std::mem::take(&mut self.actors[i].reclaim_in);
         let event = match group {
@@ -437,7 +440,7 @@ impl World {
                 self.settle(i);
                 return Ok(());
             }
-            // It was removed meanwhile.
+            // The group was removed meanwhile.
             Reply::Refused(Refusal::UnknownGroup) if group != GroupId::ROOT => {}
             reply => breach!("reclaim is answered with {reply:?}"),
         }
@@ -448,7 +451,8 @@ impl World {
         } else if by == Reclaimer::Background {
             self.actors[i].blocked = Blocked::Until(self.step + 100);
         } else {
-            // Nothing was done, and nothing is under way: a single page is asked for next, as the driver comes to.
+            // Nothing was done, and nothing is under way: a single page is asked for next, as the driver also
+            // does.
             self.actors[i].split = true;
         }
         Ok(())
@@ -475,8 +479,8 @@ impl World {
         }
     }
 
-    /// Touches `page`: true when that was possible or shown to be impossible (poison), false when it faulted and
-    /// the fault is noted.
+    /// Touches `page`. Returns true when that was possible or was shown to be impossible (poison), and false
+    /// when the page faulted and the fault is noted.
     ///
     /// # Errors
     /// The page does not read as it must.
@@ -544,7 +548,7 @@ impl World {
             within,
         };
         self.one_more_round(i, &event)?;
-        // A store that takes nothing lets faults exceed the limit. What is volatile goes before that.
+        // A store that takes nothing lets faults exceed the limit. Volatile memory goes before that happens.
         let exceeds = self.core.store_blocked() && self.core.available().0 < LEAF_PAGES;
         if exceeds && self.begin_purge(i)? {
             self.actors[i].fault = Some(fault);
@@ -563,7 +567,8 @@ impl World {
             Reply::Done => self.settle(i),
             Reply::Present if self.mmu.is_mapped(page) => {}
             Reply::Wait { page: at } => {
-                // What is there next may be mapped whole: a folio in limbo, say, which only a store has page by page.
+                // The folio that is there next may be mapped whole, such as one in limbo: only out of a store
+                // does it come page by page.
                 self.actors[i].split = false;
                 self.wait_at(i, at, Ear::Installs)?;
             }
@@ -604,7 +609,8 @@ impl World {
         Ok(())
     }
 
-    /// What the faulting thread's program may use around a page: mostly everything, else up to a border here or there.
+    /// The range around a page that the faulting thread's program may use: mostly everything, else up to a
+    /// border on one side or both.
     fn usable_around(&mut self, page: PageIndex) -> PageRange {
         if !self.rng.chance(50) {
             return PageRange::ALL;
@@ -618,8 +624,8 @@ impl World {
         PageRange::new(page, PageCount(1)).widened(PageCount(lead), PageCount(trail))
     }
 
-    /// Nothing comes along that the program may not use. What is in limbo has frames already, and lies on one side of
-    /// each border: it comes back whole.
+    /// Checks that nothing comes along that the program may not use. A folio in limbo has frames already, and
+    /// lies on one side of each border: it comes back whole.
     fn expect_within(&mut self, given: usize, page: PageIndex, within: PageRange) -> Check {
         for pending in self.schedule.iter().skip(given) {
             use millpond_core::Command::{Copy, Fold, Load, Read, Zero};
@@ -636,7 +642,7 @@ impl World {
         Ok(())
     }
 
-    /// What a fault brings in holds the page and obeys both bounds on its order.
+    /// Checks that what a fault brings in holds the page and obeys both bounds on its order.
     fn expect_small_enough(&mut self, given: usize, page: PageIndex, max_order: Order) -> Check {
         let (mut first, mut last) = (true, None::<PageRange>);
         for pending in self.schedule.iter().skip(given) {
@@ -651,15 +657,15 @@ impl World {
                 _ => continue,
             };
             let region = self.regions.iter().find(|r| r.range.contains(page));
-            // What has moved here stays as large as it was.
+            // Pages that have moved here stay as large as they were.
             let own = |r: &crate::world::SimRegion| match pending.command {
                 Zero { .. } | Fold { .. } | Read { .. } => r.order,
                 _ => r.largest,
             };
             let bound = region.map_or(0, own).min(max_order.get());
             let bound = Order::new(bound).expect("orders are below ten");
-            // The folio that is wanted comes first, and the rest of its window after it. Where the order is fixed, the
-            // window is not bounded by it.
+            // The folio that is wanted comes first, and the rest of its window comes after it. Where the
+            // order is fixed, it does not bound the window.
             let window = match region.is_some_and(|r| r.adaptive) {
                 true => bound,
                 false => max_order,

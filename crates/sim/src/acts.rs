@@ -1,8 +1,8 @@
-//! What the actors' operations do, one step at a time.
+//! The steps of the actors' operations, one at a time.
 //!
 //! Every operation is written as a thread would do it through the facade: ask, do what the reply demands, ask again.
-//! Each ends with what its caller relies on being checked: a discarded range has been dropped, a pinned page
-//! stays mapped, a dropped region is gone.
+//! Each ends with a check of what its caller relies on: a discarded range has been dropped, a pinned page stays mapped,
+//! a dropped region is gone.
 
 use millpond_core::{Advice, Event, PageIndex, PageRange, Refusal, Reply};
 
@@ -12,7 +12,7 @@ use crate::report::{Check, Entry, breach};
 use crate::world::World;
 
 impl World {
-    /// One step of an operation that has no fault or reclaim before it.
+    /// Takes one step of an operation that has no fault or reclaim before it.
     ///
     /// # Errors
     /// A rule is broken.
@@ -128,7 +128,7 @@ impl World {
         Ok(range.tail(from))
     }
 
-    /// A refusal because of a pin is only right when there is one, at least in the folio.
+    /// Checks that a refusal because of a pin is right: there must be a pin, at least in the folio.
     pub(crate) fn expect_pinned(&self, page: PageIndex, range: PageRange) -> Check {
         if !range.contains(page) || !self.mmu.is_pinned(page) {
             breach!(at page, "{range} is refused because of a pin of {page}, which is not pinned");

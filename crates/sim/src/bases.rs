@@ -1,10 +1,10 @@
 //! The end of a region that has snapshots or is one, step by step, as the driver does it.
 //!
-//! A region that is dropped is detached first. That may leave a base that nobody inherits from: it is detached,
-//! discarded and dropped, which may leave the next one. A base that has one heir left is merged into it, while others
-//! use that heir, take snapshots of it or drop it. A merge that cannot go on (the store takes nothing, the kernel holds
-//! pages) is given up; the base is then left where it is, until its heir ends. At the end of a run, in a friendly
-//! world, what was left must be merged.
+//! A region that is dropped is detached first. That may leave a base that no region inherits from: the base
+//! is detached, discarded and dropped, which may leave the next one. A base that has one heir left is merged
+//! into it, while other actors use that heir, take snapshots of it or drop it. A merge that cannot go on (the
+//! store takes nothing, the kernel holds pages) is given up; the base is then left where it is, until its
+//! heir ends. At the end of a run, in a friendly world, the bases that were left must be merged.
 
 use millpond_core::{
     Command, Event, PageCount, PageIndex, PageRange, PageState, Refusal, RegionId, Reply,
@@ -22,37 +22,37 @@ const PATIENCE: u64 = 64;
 /// How often a merge asks for memory before it is given up.
 const MAX_RECLAIMS: u32 = 200;
 
-/// What became of the base of a region that was detached.
+/// The state of the base of a region that was detached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ended {
-    /// It has no heir any more.
+    /// The base has no heir any more.
     pub orphan: Option<Named>,
-    /// It has one.
+    /// The base has one heir.
     pub single: Option<Named>,
 }
 
 /// How far the end of a base has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// Nobody inherits from it: it is being emptied.
+    /// No region inherits from the base: it is being emptied.
     Orphan {
         /// The base.
         base: Named,
-        /// How far that has come.
+        /// The stage that the emptying has reached.
         stage: DropStage,
     },
-    /// It is being merged into its heir, from this page on.
+    /// The base is being merged into its heir, from this page on.
     Merge {
         /// The base.
         base: Named,
-        /// What is before this page is done.
+        /// Pages before this one are done.
         from: PageIndex,
-        /// Take-outs that were refused before it began, by all actors.
+        /// Take-outs that were refused before the merge began, by all actors.
         refused: u64,
-        /// How often it was told to reclaim.
+        /// How often the merge was told to reclaim.
         reclaims: u32,
     },
-    /// It is empty and nobody's.
+    /// The base is empty and belongs to no region.
     Emptied {
         /// The base.
         base: Named,
@@ -60,10 +60,10 @@ pub enum End {
 }
 
 impl World {
-    /// Detaches a region or a base. Says what that leaves.
+    /// Detaches a region or a base, and returns what that leaves.
     ///
     /// # Errors
-    /// The core answers otherwise.
+    /// The core answered otherwise.
     pub(crate) fn detach(&mut self, i: usize, region: RegionId) -> Check<Ended> {
         let reply = self.hold(i, Event::Detach { region })?;
         let base = self.base_of(region).and_then(Option::take);
@@ -87,7 +87,7 @@ impl World {
         Ok(ended)
     }
 
-    /// The region that left these bases is gone: goes on with them.
+    /// Goes on with the bases that a region has left behind, now that it is gone.
     ///
     /// # Errors
     /// A rule is broken.
@@ -111,7 +111,8 @@ impl World {
         Ok(())
     }
 
-    /// The driver begins at the start. Anywhere is allowed, and has the merge of a base below come up behind this one.
+    /// The operation that merges `base`. The driver begins at the start. A beginning anywhere is allowed, and
+    /// has the merge of a base below come up behind this one.
     fn merge_of(&mut self, base: Named) -> Op {
         let from = match self.rng.chance(500) {
             true => base.1.start,
@@ -125,13 +126,13 @@ impl World {
         })
     }
 
-    /// Take-outs that were refused so far.
+    /// The number of take-outs that were refused so far.
     fn refused(&self) -> u64 {
         let stats = self.core.stats();
         stats.takeout_busy + stats.takeout_immovable
     }
 
-    /// One step of the end of a base.
+    /// Takes one step of the end of a base.
     ///
     /// # Errors
     /// A rule is broken.
@@ -201,7 +202,7 @@ impl World {
         Ok(())
     }
 
-    /// Whoever waits at a page waits there; else the commands that were given are waited for.
+    /// Waits for the commands that were given, unless the actor waits at a page already.
     fn settle_unless_blocked(&mut self, i: usize) {
         if self.actors[i].blocked == crate::actor::Blocked::No {
             self.settle(i);
@@ -225,7 +226,7 @@ impl World {
         Ok(())
     }
 
-    /// Sends one event of a merge. The reply makes sense.
+    /// Sends one event of a merge, and checks that the reply makes sense.
     fn merge_round(&mut self, i: usize, base: Named, from: PageIndex) -> Check<Reply> {
         let event = Event::Merge { base: base.0, from };
         self.one_more_round(i, &event)?;
@@ -276,7 +277,8 @@ impl World {
         Ok(reply)
     }
 
-    /// Folios in limbo have changed hands without a command. Commands that say no place are about their new one.
+    /// Notes that folios in limbo have changed hands without a command. Commands that say no place are about
+    /// the new one.
     fn handed_over(&mut self, from: PageRange, to: PageRange, limbo: u64) {
         let core = &self.core;
         let left = |page| {
@@ -303,7 +305,7 @@ impl World {
         }
     }
 
-    /// The heir of a base that was merged inherits what that did.
+    /// Has the heir of a base that was merged inherit what the base inherited.
     fn merged(&mut self, base: Named) -> Check {
         let Some(link) = self.base_of(base.0) else {
             breach!("{base:?} was merged, but is no base");
@@ -349,7 +351,7 @@ impl World {
         }
     }
 
-    /// A base that is empty and nobody's gives its addresses back.
+    /// Gives the addresses back of a base that is empty and belongs to no region.
     fn forget_base(&mut self, i: usize, base: Named) -> Check {
         for page in base.1.pages() {
             if self.mmu.page(page) != Slot::Empty {
@@ -364,10 +366,11 @@ impl World {
         Ok(())
     }
 
-    /// An empty page that inherits stands for something, and for nothing that the program could not have read.
+    /// Checks that an empty page that inherits stands for something, and for nothing that the program could
+    /// not have read.
     ///
     /// # Errors
-    /// It does not.
+    /// The page does not.
     pub(crate) fn check_inherited(&self, page: PageIndex) -> Check {
         let state = |page: PageIndex| self.core.page_state(page);
         let mut bases = self.bases_of(page);
@@ -390,7 +393,7 @@ impl World {
         Ok(())
     }
 
-    /// Every base that somebody inherits from is there.
+    /// Checks that every base that a region or base inherits from is there.
     pub(crate) fn check_chains(&self) -> Check {
         let regions = self.regions.iter().map(|r| (r.base, r.range));
         for (base, range) in regions.chain(self.bases.iter().map(|b| (b.base, b.range))) {
@@ -401,7 +404,7 @@ impl World {
         Ok(())
     }
 
-    /// What must hold at rest: a base has heirs.
+    /// Checks what must hold at rest: every base has heirs.
     pub(crate) fn check_ended(&self) -> Check {
         match self.bases.iter().find(|base| self.heirs(base.id) == 0) {
             Some(base) => breach!(at base.range.start, "{base:?} is there for nobody"),
@@ -409,7 +412,7 @@ impl World {
         }
     }
 
-    /// In a friendly world the bases that were left beside a single heir are merged into it.
+    /// Merges the bases that were left beside a single heir into it, in a friendly world.
     pub(crate) fn merge_what_was_left(&mut self) -> Check {
         let left: Vec<_> = self
             .bases

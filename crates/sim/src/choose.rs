@@ -1,4 +1,4 @@
-//! What actors decide to do next: the workload.
+//! The workload: what actors decide to do next.
 //!
 //! Uniformly random pages make every page equally cold; real programs have hot spots, sweeps and idle regions, and
 //! reclaim is interesting only among those. So most accesses go to a small window of a region, some sweep through with
@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    /// Actor `i` goes through the region that was made last by the leaf, while there is memory for it.
+    /// Has actor `i` go leaf by leaf through the region that was made last, while there is memory for it.
     fn begin_stream(&mut self, i: usize) {
         let Some(r) = self.regions.len().checked_sub(1) else {
             return;
@@ -97,7 +97,7 @@ impl World {
         self.begin(i, r, stream);
     }
 
-    /// Actor `i` begins something in a region, which is not dropped before it ends.
+    /// Has actor `i` begin something in a region, which is not dropped before that ends.
     fn begin(&mut self, i: usize, r: usize, op: Op) {
         let region = self.regions[r];
         let op = self.suit_kind(region, op);
@@ -109,7 +109,7 @@ impl World {
         self.actors[i].op = Some(op);
     }
 
-    /// The region that was made last becomes some group's.
+    /// Puts the region that was made last into some group.
     fn join_group(&mut self, i: usize) -> Check {
         let group = self.any_group();
         let Some(region) = self.regions.last_mut() else {
@@ -127,8 +127,8 @@ impl World {
         }
     }
 
-    /// A stream through a leaf or some, or single reads all over the region. First of all it is filled: what nobody
-    /// wrote is zeros, and in no slot.
+    /// Draws a stream through one leaf or more, or single reads all over the region. First of all the region is filled:
+    /// pages that nobody wrote are zeros, and are in no slot.
     fn draw_stream(&mut self, region: SimRegion) -> Op {
         let (range, page) = (region.range, self.page_of(region.range));
         let last = PageIndex(range.end().0 - 1);
@@ -143,7 +143,7 @@ impl World {
         }
         let (next, stride, left) = match self.rng.chance(400) {
             true => (PageRange::block(page, Order::MAX).start, 1, 8 * LEAF_PAGES),
-            // Few are forgotten by the next stream; many keep leaves where they are.
+            // A few single reads are forgotten by the next stream; many keep leaves where they are.
             false => (
                 page,
                 self.rng.between(29, 299),
@@ -159,9 +159,9 @@ impl World {
         }
     }
 
-    /// The order and length of a region worth having: few single pages, many pages in large folios.
+    /// The length and order of a region worth having: few single pages, or many pages in large folios.
     pub fn draw_region(&mut self) -> (u32, u8) {
-        // Longer than one event of a move goes.
+        // The region is longer than one event of a move goes.
         if self.profile.groups > 0 && self.rng.chance(100) {
             return (self.rng.between(9000, 12_000), self.rng.between(2, 9) as u8);
         }
@@ -187,7 +187,7 @@ impl World {
     /// # Errors
     /// A rule is broken.
     pub fn choose(&mut self, i: usize) -> Check {
-        // While a purge is under way its region is worth dropping, and the addresses worth using again.
+        // While a purge is under way its region is worth dropping, and the addresses are worth using again.
         let crowd = self.regions.len() > MAX_REGIONS - 2;
         let (birth, death) = match self.purging > 0 {
             true => (100, 30),
@@ -233,7 +233,7 @@ impl World {
             self.actors[i].op = Some(self.draw_snapshot(&open));
             return Ok(());
         }
-        // What moves while frames are being given back is rare enough to be sought.
+        // A move while frames are being given back is rare enough to be sought.
         let gathered = if self.batches.is_empty() { 0 } else { 200 };
         let remaps = self.profile.remaps.max(gathered);
         if self.profile.remaps > 0 && self.rng.chance(remaps) && !open.is_empty() {
@@ -257,7 +257,7 @@ impl World {
         Ok(())
     }
 
-    /// A snapshot of one of the regions `open`, by preference of one that has snapshots or is one.
+    /// Draws a snapshot of one of the regions `open`, by preference of one that has snapshots or is one.
     fn draw_snapshot(&mut self, open: &[usize]) -> Op {
         let related = |r: &usize| self.regions[*r].base.is_some();
         let again: Vec<usize> = open.iter().copied().filter(related).collect();
@@ -272,7 +272,7 @@ impl World {
         }
     }
 
-    /// Now and then the threads meet at the same pages of another heir.
+    /// Has the threads meet at the same pages of another heir, now and then.
     fn visit_relatives(&mut self) {
         if self.hot.is_empty() || !self.rng.chance(300) {
             return;
@@ -292,7 +292,8 @@ impl World {
         }
     }
 
-    /// Where an operation in `region` goes: all of it, or where the threads meet, which is a few folios, for a while.
+    /// The pages that an operation in `region` goes to: all of the region, or the few folios where the threads meet for
+    /// a while.
     fn draw_home(&mut self, region: SimRegion) -> PageRange {
         if !region.range.covers(self.hot) || self.hot.is_empty() || self.rng.chance(20) {
             let page = self.page_of(region.range);
@@ -303,16 +304,16 @@ impl World {
         if crowd { self.hot } else { region.range }
     }
 
-    /// An operation about memory that is not wanted.
+    /// Draws an operation about memory that is not wanted.
     fn draw_free_op(&mut self, region: SimRegion) -> Op {
         let folio = 1 << region.order;
         let home = self.draw_home(region);
         let mine = |v: &&crate::volatile::Volatile| !v.leaving && region.range.covers(v.range);
         let marked: Vec<_> = self.volatile.iter().filter(mine).copied().collect();
-        // They are purged in the order of the list, so this is the one that was begun last.
+        // Ranges are purged in the order of the list, so this is the range whose purge was begun last.
         let purged = marked.iter().rfind(|v| v.purged).map(|v| v.range);
         match self.rng.below(100) {
-            // Its owner asks while it is being purged.
+            // The owner of the range asks while it is being purged.
             _ if self.purging > 0 && purged.is_some() && self.rng.chance(500) => {
                 self.draw_unmark(purged.expect("there is one"))
             }
@@ -343,7 +344,7 @@ impl World {
             },
             76..96 if !marked.is_empty() => {
                 let volatile = self.rng.pick(&marked);
-                // Who pins what was purged, before its owner asks, has the discard that follows refused.
+                // A thread that pins a purged range, before its owner asks, has the discard that follows refused.
                 match volatile.purged && self.rng.chance(500) {
                     true => Op::Pin {
                         range: self.part(volatile.range, (2 * folio).min(96)),
@@ -374,7 +375,7 @@ impl World {
         let folio = 1 << region.order;
         let writes = self.profile.writes;
         if self.profile.is_scattered && self.rng.chance(800) {
-            // Many pages of a leaf or two, none of them neighbours.
+            // The touches go to many pages of a leaf or two, none of them neighbours.
             return Op::Access {
                 range: region.range,
                 next: self.page_of(region.range),
@@ -402,7 +403,7 @@ impl World {
             45..65 => {
                 let range = region.range;
                 let left = self.rng.between(1, 30);
-                // Faults of one page by one are what an adaptive region makes large steps of.
+                // Faults at one page after the other are what an adaptive region makes large steps of.
                 let stream = region.adaptive && self.rng.chance(700);
                 Op::Access {
                     range,
@@ -488,7 +489,7 @@ impl World {
         range.start.plus(self.rng.below(range.len.0))
     }
 
-    /// The operator changes something.
+    /// Has the operator change something.
     ///
     /// # Errors
     /// A rule is broken.
@@ -539,7 +540,7 @@ impl World {
         }
     }
 
-    /// What was kept in a region is given back; anything may happen to it meanwhile.
+    /// Gives back the memory that was kept in a region; anything may happen to it meanwhile.
     fn give_freed_back(&mut self) -> Check {
         let kept = PageCount(self.rng.below(2 * LEAF_PAGES));
         self.core.keep(kept, PageCount(self.rng.below(64)));
@@ -557,7 +558,7 @@ impl World {
         }
     }
 
-    /// Time passes: frames beyond what faults ask for go back to the kernel.
+    /// Lets time pass: frames beyond what faults ask for go back to the kernel.
     pub(crate) fn tick_core(&mut self) -> Check {
         self.expect_done(Event::Tick)?;
         let what = match self.rng.chance(500) {
@@ -575,7 +576,7 @@ impl World {
         Ok(())
     }
 
-    /// Events that must be refused, and change nothing.
+    /// Sends events that must be refused, and that change nothing.
     fn ask_for_the_impossible(&mut self) -> Check {
         let outside = PageRange::new(PageIndex(ARENA_PAGES - 1), PageCount(2));
         let empty = PageRange::new(PageIndex(0), PageCount(0));
@@ -653,7 +654,7 @@ impl World {
     }
 
     fn holds_a_page(&self, region: &SimRegion) -> bool {
-        // What was unhooked is mapped, and not held any more.
+        // A page that was unhooked is mapped, and not held any more.
         let held = |page| self.mmu.is_mapped(page) && !self.is_unhooked(page);
         region.range.pages().any(held)
     }

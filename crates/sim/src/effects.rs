@@ -1,4 +1,4 @@
-//! What commands do to the simulated memory and store, and what goes wrong with it.
+//! The effects of commands on the simulated memory and store, and the failures among them.
 
 use millpond_core::{
     Command, FoldPart, InstallError, LeafPages, Outcome, PageRange, Placed, TakeOutError,
@@ -11,7 +11,7 @@ use crate::rng::Rng;
 use crate::world::World;
 
 impl World {
-    /// The effect of a command on memory and store.
+    /// Carries out the effect of a command on memory and store.
     pub(crate) fn carry_out(
         &mut self,
         command: Command,
@@ -72,7 +72,8 @@ impl World {
                 }
                 self.place(at, frame, false)?
             }
-            // What a merge hands over may lie across a protection, and only a store could have it page by page.
+            // Memory that a merge hands over may lie across a protection, and only a store could have it page
+            // by page.
             Command::Rescue { at, frame, .. } => self.place(at, frame, self.siege)?,
             Command::Copy {
                 at, from, frame, ..
@@ -146,7 +147,7 @@ impl World {
                 Outcome::Zapped
             }
             Command::Poison { at, .. } => {
-                // What a base has lost, its heirs find lost: they are asked about it when they do.
+                // The heirs of a base find what it has lost to be lost: they are asked about it when they do.
                 if !self.is_in_base(at) {
                     self.oracle.poisoned(at)?;
                 }
@@ -166,7 +167,7 @@ impl World {
         Ok(Some(outcome))
     }
 
-    /// What the parts of a fold hold together, or `None` when the store fails to give one of them.
+    /// The contents of the parts of a fold, put together, or `None` when the store fails to give one of them.
     fn load_parts(&mut self, parts: &[FoldPart]) -> Check<Option<Vec<Content>>> {
         let mut all = Vec::new();
         for part in parts {
@@ -221,7 +222,8 @@ impl World {
         }
     }
 
-    /// What is answered for a range whose mapping has changed: a single page is gone; of more there may be a part.
+    /// The answer for a range whose mapping has changed: a single page is gone; of more pages there may be a
+    /// part.
     fn gone(&mut self, at: PageRange, frame_kept: bool) -> Outcome {
         if at.len.0 == 1 || self.aside(6).chance(300) {
             return Outcome::InstallGone { frame_kept };
@@ -230,8 +232,8 @@ impl World {
         Outcome::InstallSplit { frame_kept }
     }
 
-    /// What is answered for a take-out that was refused. The MMU says that a folio cannot be moved for any error that
-    /// it does not foresee, without a protection and for as long as it takes.
+    /// The answer for a take-out that was refused. The MMU says that a folio cannot be moved for any error
+    /// that it does not foresee, without a protection and for as long as it takes.
     fn not_taken(&mut self, error: TakeOutError) -> Outcome {
         match error {
             TakeOutError::Busy if !self.held && self.aside(7).chance(250) => {

@@ -1,11 +1,12 @@
-//! Regions whose pages are a file's.
+//! Regions whose pages belong to a file.
 //!
-//! A simulated file is an array of contents at the addresses of its region. It begins with something in it, which the
-//! oracle is told. Threads read and write there as anywhere; nothing that would leave the file's bytes to somebody else
-//! is asked for, but to be refused.
+//! A simulated file is an array of contents at the addresses of its region. It begins with something in it,
+//! which the oracle is told. Threads read and write there as anywhere. An operation that would leave the
+//! file's bytes to another region is only asked for so that it is refused.
 //!
-//! What must hold beside what does for all memory: only what the file does not hold is written, to where it belongs;
-//! and a page that is mapped straight from where its file is never counts as a refault.
+//! Beside the rules for all memory, two rules must hold: only contents that the file does not hold are
+//! written, and they go where they belong; and a page that is mapped straight from where its file is never
+//! counts as a refault.
 
 use millpond_core::{
     Event, Frame, FreeMode, Kind, Outcome, PageCount, PageIndex, PageRange, Refusal, Reply, VmStat,
@@ -16,7 +17,7 @@ use crate::mmu::{BLANK, LINES};
 use crate::report::{Check, Coverage, breach};
 use crate::world::{SimRegion, World};
 
-/// What files must have gone through in the fixed seeds.
+/// The cases that files must have gone through in the fixed seeds.
 pub const SEEN: [&str; 10] = [
     "read",
     "read failed",
@@ -31,7 +32,7 @@ pub const SEEN: [&str; 10] = [
 ];
 
 impl World {
-    /// What a new region is.
+    /// Draws the kind of a new region.
     pub(crate) fn draw_kind(&mut self) -> Kind {
         match self.profile.files {
             0 => Kind::Anonymous,
@@ -42,7 +43,7 @@ impl World {
         }
     }
 
-    /// A file begins with something in it.
+    /// Puts something into a new file.
     pub(crate) fn fill_file(&mut self, range: PageRange, kind: Kind) {
         if kind == Kind::Anonymous {
             return;
@@ -114,10 +115,10 @@ impl World {
         Ok(Outcome::Stored)
     }
 
-    /// What a fault at `page` has counted for files.
+    /// Judges what a fault at `page` has counted for files.
     ///
     /// # Errors
-    /// A refault of what leaves no shadow, or of the other kind.
+    /// A fault counted a refault of a page that leaves no shadow, or of the other kind.
     pub(crate) fn judge_file(&mut self, event: &Event, before: &VmStat) -> Check {
         let now = self.core.stats();
         let grew = |of: fn(&VmStat) -> u64| of(&now) > of(before);
@@ -152,7 +153,7 @@ impl World {
         Ok(())
     }
 
-    /// What is to be done in a region of a file instead of something that only anonymous memory knows.
+    /// Replaces an operation that only anonymous memory knows, when the region is a file's.
     pub(crate) fn suit_kind(&mut self, region: SimRegion, op: Op) -> Op {
         match op {
             Op::Discard { range, .. } | Op::Mark { range } if region.kind != Kind::Anonymous => {
@@ -168,10 +169,10 @@ impl World {
         }
     }
 
-    /// Asks for what a file's pages are refused.
+    /// Makes requests that are refused for a file's pages.
     ///
     /// # Errors
-    /// It is not refused.
+    /// A request is not refused.
     pub(crate) fn ask_for_impossible_files(&mut self) -> Check {
         let is_file = |r: &&SimRegion| r.kind != Kind::Anonymous && !r.closing;
         let Some(region) = self.regions.iter().find(is_file).copied() else {

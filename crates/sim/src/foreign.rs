@@ -1,19 +1,20 @@
 //! Histories that belong to another group.
 //!
-//! What a page has left behind is judged by the lists of its group. When the page changes groups while it is not in
-//! memory, the lists that saw it are not those of its group any more, whatever that is called, until it has come in and
-//! left again. A fault that the core counts as a refault before that was judged by the lists of somebody else.
+//! The history that a page has left behind is judged by the lists of its group. When the page changes groups
+//! while it is not in memory, the lists that saw it are not those of its group any more, whatever that is
+//! called, until the page has come in and left again. A fault that the core counts as a refault before that
+//! was judged by the lists of another group.
 
 use millpond_core::{Command, Event, GroupId, PageIndex, PageRange, PageState, Reply, VmStat};
 
 use crate::report::{Check, breach};
 use crate::world::World;
 
-/// Whose pages were whose before an event that may change that.
+/// The owner of each page before an event that may change it.
 pub type Owners = Vec<(PageIndex, GroupId)>;
 
 impl World {
-    /// Who owns what, if the event may change it.
+    /// The owner of each page, if the event may change it.
     pub(crate) fn owners_before(&self, event: &Event) -> Owners {
         if !matches!(event, Event::MoveRegion { .. } | Event::RemoveGroup { .. }) {
             return Owners::new();
@@ -23,7 +24,7 @@ impl World {
         pages.map(|page| (page, self.core.group_at(page))).collect()
     }
 
-    /// Looks after which histories are whose, after an event.
+    /// Brings up to date which histories belong to which group, after an event.
     ///
     /// # Errors
     /// A page was judged by lists that are not its group's.
@@ -38,7 +39,7 @@ impl World {
             Event::Remap { from, to } if reply == Reply::Done => self.follow_remap(from, to),
             Event::MoveRegion { .. } | Event::RemoveGroup { .. } => self.follow_groups(owners),
             Event::Merge { .. } | Event::Snapshot { .. } | Event::DropRegion { .. } => {
-                // What comes from a base, or begins anew, has whatever history it has.
+                // A page that comes from a base, or begins anew, has whatever history it has.
                 self.foreign.fill(false);
             }
             Event::Fault { page, .. } => return self.judge_refault(page, before, given),

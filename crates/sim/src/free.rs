@@ -1,9 +1,9 @@
 //! Lazy free, step by step, as the driver does it.
 //!
-//! One call frees several ranges. As many of them as the list of commands has room for are asked for under one lock, so
-//! that their commands are carried out together; here that is one step. What does not fit, or has to wait, comes in
-//! later ones. When all commands are answered the call is over for its caller's contents, and what is beyond the cap is
-//! dropped before it returns.
+//! One call frees several ranges. As many of them as the list of commands has room for are asked for under
+//! one lock, so that their commands are carried out together; here that is one step. Ranges that do not fit,
+//! or have to wait, come in later steps. When all commands are answered, the call is over for its caller's
+//! contents, and the pages beyond the cap are dropped before it returns.
 
 use millpond_core::{Event, FreeMode, PageCount, PageRange, Refusal, Reply};
 
@@ -13,7 +13,7 @@ use crate::report::{Check, Coverage, breach};
 use crate::world::World;
 
 impl World {
-    /// One step of a lazy free.
+    /// Takes one step of a lazy free.
     ///
     /// # Errors
     /// A rule is broken.
@@ -36,7 +36,7 @@ impl World {
             FreeStage::Settle { whole } => {
                 match mode {
                     FreeMode::Zeroed => self.oracle.discard_ends(i, whole)?,
-                    // Told of ranges that nobody zeroed: not a byte may change by it.
+                    // The core was told of ranges that nobody zeroed: not a byte may change by it.
                     FreeMode::Cleared => {}
                     _ => self.oracle.free_ends(i, whole),
                 }
@@ -56,7 +56,8 @@ impl World {
         Ok(())
     }
 
-    /// A pin anywhere refuses the whole call. `None` then; else where to begin.
+    /// Begins a lazy free: returns `None` when a pin anywhere refuses the whole call, and else where to
+    /// begin.
     fn begin_free(
         &mut self,
         i: usize,
@@ -64,7 +65,7 @@ impl World {
         mode: FreeMode,
     ) -> Check<Option<(usize, PageRange)>> {
         let core = &self.core;
-        // Whoever overwrites pinned memory may say so.
+        // A thread that overwrites pinned memory may say so.
         let asks = !matches!(mode, FreeMode::Stored | FreeMode::Cleared);
         let pinned = ranges
             .iter()
@@ -92,7 +93,7 @@ impl World {
         Ok(ranges.get(0).map(|range| (0, range)))
     }
 
-    /// One hold of the lock.
+    /// Does the work of one hold of the lock.
     fn go_on_freeing(
         &mut self,
         i: usize,
@@ -137,7 +138,7 @@ impl World {
         Ok(FreeStage::Go { nth, rest })
     }
 
-    /// The next batch of what is beyond the cap.
+    /// Drops the next batch of what is beyond the cap.
     fn step_trim(&mut self, i: usize) -> Check {
         let over = self.core.lazyfree_over();
         if over == PageCount::ZERO {
@@ -151,7 +152,7 @@ impl World {
             breach!("a trim is answered with {reply:?}");
         }
         if self.actors[i].outstanding == 0 && self.core.lazyfree_over() == over {
-            // The rest is on its way for somebody else.
+            // The rest is on its way for another actor.
             self.give_spare_back(Spare::Unwanted)?;
             self.finish(i);
         }
@@ -159,7 +160,7 @@ impl World {
         Ok(())
     }
 
-    /// The next batch of a recount.
+    /// Sends the next batch of a recount.
     pub(crate) fn step_recount(&mut self, i: usize, left: PageCount) -> Check {
         let event = Event::RecountLazyFree { left };
         self.one_more_round(i, &event)?;

@@ -1,11 +1,12 @@
-//! Freeing in bulk, step by step, as the driver does it with what nobody can touch any more.
+//! Freeing in bulk, step by step, as the driver does it with memory that no thread can touch any more.
 //!
-//! The core unhooks a range into a batch; then mapped pages, frames and slots are given back in any order, and the core
-//! is told. In between other actors do what they like: what was unhooked is no page of any region any more, but still
-//! memory.
+//! The core unhooks a range into a batch; then mapped pages, frames and slots are given back in any order,
+//! and the core is told. In between other actors do what they like: memory that was unhooked belongs to no
+//! page of any region any more, but is still memory.
 //!
-//! A discard of what is still in use gathers, too. Its runs and slots are given back one by one in any order, beside
-//! commands and under the same rules; when the last one was, the core is told, and then who waited tries again.
+//! A discard of memory that is still in use gathers, too. Its runs and slots are given back one by one in any
+//! order, beside commands and under the same rules. When the last of them was given back, the core is told,
+//! and then the actors that waited try again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,11 +26,11 @@ const PAGES: usize = 1;
 /// Spare frames that are given back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Spare {
-    /// What nobody asks for.
+    /// Frames that nobody asks for.
     Unwanted,
-    /// What copies have left behind.
+    /// Frames that copies have left behind.
     Copied,
-    /// So many pages, for somebody who wants them in one piece.
+    /// So many pages, for a caller that wants them in one piece.
     Scattered(PageCount),
 }
 
@@ -40,7 +41,7 @@ pub struct Batch {
     range: PageRange,
 }
 
-/// What discards have gathered, by number. The schedule has the parts.
+/// The batches that discards have gathered, by number. The schedule has the parts.
 #[derive(Debug, Default)]
 pub struct Batches {
     begun: u64,
@@ -54,7 +55,7 @@ impl fmt::Debug for Batch {
 }
 
 impl World {
-    /// How a range is emptied that nobody can touch any more.
+    /// Chooses how a range is emptied that no thread can touch any more.
     pub(crate) fn begin_emptying(&mut self, range: PageRange) -> DropStage {
         match self.rng.chance(300) {
             true => DropStage::Discard { rest: range },
@@ -113,7 +114,7 @@ impl World {
     /// Gives a batch back to memory and store.
     ///
     /// # Errors
-    /// It holds something that is not there.
+    /// The batch holds something that is not there.
     pub(crate) fn give_back(&mut self, i: usize, rest: Option<PageRange>) -> Check<DropStage> {
         let Some(batch) = self.batches.get(&i) else {
             breach!("actor {i} has gathered nothing");
@@ -154,7 +155,7 @@ impl World {
         })
     }
 
-    /// Gives back what is spare, some or all of it.
+    /// Gives spare frames back, some or all of them.
     ///
     /// # Errors
     /// A frame holds nothing.
@@ -197,7 +198,7 @@ impl World {
         }
     }
 
-    /// Puts what a discard has gathered under way, part by part.
+    /// Puts the batch that a discard has gathered under way, part by part.
     pub(crate) fn take_batch(&mut self, owner: usize) -> Check {
         if self.commands.batch().is_empty() {
             return Ok(());
@@ -241,7 +242,7 @@ impl World {
         Ok(())
     }
 
-    /// Sabotage: a run that was dropped is longer than it should be.
+    /// Sabotage: drops a run that is longer than it should be.
     pub(crate) fn overrun(&mut self, command: Command) -> Check {
         if let (Some(Sabotage::Overrun), Command::Zap { at, .. }) = (self.options.sabotage, command)
         {
@@ -257,7 +258,7 @@ impl World {
         Ok(())
     }
 
-    /// All parts of a batch had their effect: the core is told.
+    /// Tells the core that all parts of a batch had their effect.
     pub(crate) fn tell_batch(&mut self, batch: u64) -> Check {
         let parts = self.schedule.remove_batch(batch);
         let Some(gather) = self.discarded.under_way.remove(&batch) else {
@@ -284,7 +285,7 @@ impl World {
         self.check_state()
     }
 
-    /// Whether `at` was unhooked and is being given back.
+    /// Whether `page` was unhooked and is being given back.
     pub(crate) fn is_unhooked(&self, page: PageIndex) -> bool {
         self.batches
             .values()

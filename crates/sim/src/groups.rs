@@ -1,13 +1,13 @@
 //! Groups: a tree that changes while the program works in it.
 //!
-//! The operator makes groups, gives them other limits and removes them; threads move regions between them, with all
-//! that is under way in these. Faults that find a group at its max reclaim there, and those that leave one above its
-//! high do so afterwards, as the driver does it.
+//! The operator makes groups, gives them other limits and removes them; threads move regions between them,
+//! with all that is under way in these regions. Faults that find a group at its max reclaim there, and faults
+//! that leave a group above its high reclaim afterwards, as the driver does it.
 //!
-//! What must hold: nobody's charges exceed his max, unless memory was moved there, the max was lowered, or the store
-//! took nothing (then they only shrink towards it); reclaim takes nothing from a group that is below its low while
-//! another one, which is not, has something to give; and at rest a group's figures are the sums of what its regions
-//! have in memory.
+//! Three rules must hold. No group's charges exceed its max, unless memory was moved there, the max was
+//! lowered, or the store took nothing (then the charges only shrink towards the max). Reclaim takes nothing
+//! from a group that is below its low while another group, which is not, has something to give. At rest a
+//! group's figures are the sums of what its regions have in memory.
 
 use millpond_core::{
     Command, Event, GroupId, GroupLimits, PageCount, PageIndex, PageRange, Refusal, Reply,
@@ -18,10 +18,10 @@ use crate::profile::Sabotage;
 use crate::report::{Check, Coverage, breach, command_folio, command_range};
 use crate::world::World;
 
-/// Groups at once, beside the root.
+/// Groups that exist at once, beside the root.
 const MAX_GROUPS: usize = 10;
 
-/// What groups must have gone through in the fixed seeds.
+/// The cases that groups must have gone through in the fixed seeds.
 pub const SEEN: [&str; 11] = [
     "made",
     "made below another",
@@ -39,19 +39,20 @@ pub const SEEN: [&str; 11] = [
 /// A group of the simulated program.
 #[derive(Clone, Copy, Debug)]
 pub struct SimGroup {
-    /// Its name.
+    /// The group's name.
     pub id: GroupId,
-    /// The one above it.
+    /// The group above it.
     pub parent: GroupId,
-    /// Its limits.
+    /// The group's limits.
     pub limits: GroupLimits,
-    /// Pages that it may be charged with now: its max, or what it had when that was lowered or memory came by a move.
+    /// Pages that the group may be charged with now: its max, or the charge that it had when the max was
+    /// lowered or memory came by a move.
     pub allowance: u32,
-    /// Faults that were served beyond its max, because the store took nothing.
+    /// Faults that were served beyond the max, because the store took nothing.
     pub beyond: u64,
 }
 
-/// A group below which there is no other, before an event.
+/// A group without groups below it, as it was before an event.
 #[derive(Clone, Copy, Debug)]
 pub struct Before {
     id: GroupId,
@@ -60,7 +61,7 @@ pub struct Before {
 }
 
 impl World {
-    /// The first groups.
+    /// Makes the first groups.
     ///
     /// # Errors
     /// A rule is broken.
@@ -102,7 +103,7 @@ impl World {
         }
     }
 
-    /// The root, or any other.
+    /// The root or any other group.
     pub(crate) fn any_group(&mut self) -> GroupId {
         let n = self.rng.below(self.groups.len() as u32 + 1) as usize;
         self.groups.get(n).map_or(GroupId::ROOT, |group| group.id)
@@ -137,7 +138,7 @@ impl World {
         limits
     }
 
-    /// The operator does something about groups.
+    /// Has the operator do something about groups.
     ///
     /// # Errors
     /// A rule is broken.
@@ -181,7 +182,7 @@ impl World {
         self.step_remove_group(OPERATOR, group.id)
     }
 
-    /// One event of the end of a group.
+    /// Sends one event of the end of a group.
     ///
     /// # Errors
     /// A rule is broken.
@@ -254,7 +255,7 @@ impl World {
         }
     }
 
-    /// Groups below each other, until that is refused; then none of them.
+    /// Makes groups below each other until that is refused, and then removes them all.
     fn make_a_chain(&mut self) -> Check {
         let (mut chain, mut parent) = (Vec::new(), GroupId::ROOT);
         loop {
@@ -278,7 +279,7 @@ impl World {
         Ok(())
     }
 
-    /// One event of a region's move to another group. The range names the region.
+    /// Sends one event of a region's move to another group. The range names the region.
     ///
     /// # Errors
     /// A rule is broken.
@@ -306,7 +307,7 @@ impl World {
         };
         let reply = self.send(i, event)?;
         match reply {
-            // Another thread moves it, or the group was removed while this one was about to name it.
+            // Another thread moves the region, or the group was removed while this one was about to name it.
             Reply::Refused(Refusal::Busy | Refusal::UnknownGroup) if first => {
                 let known = group == GroupId::ROOT || self.groups.iter().any(|g| g.id == group);
                 if known && reply == Reply::Refused(Refusal::UnknownGroup) {
@@ -346,7 +347,7 @@ impl World {
         self.core.group_usage(group).map_or(0, |(usage, _)| usage.0)
     }
 
-    /// What there is of groups without others below them, before reclaim is asked for.
+    /// The groups without others below them, as they are before reclaim is asked for.
     pub(crate) fn groups_before(&self, event: &Event) -> Vec<Before> {
         let asked = matches!(event, Event::Reclaim { .. }) && !self.core.store_blocked();
         if self.groups.is_empty() || !asked {
@@ -371,11 +372,11 @@ impl World {
             .collect()
     }
 
-    /// Reclaim for all takes nothing from a group that is below its low while another has something to give, and there
-    /// are places in the pool.
+    /// Checks that reclaim for all groups takes nothing from a group that is below its low while another has
+    /// something to give and there are places in the pool.
     ///
     /// # Errors
-    /// It does.
+    /// Reclaim did so.
     pub(crate) fn check_protection(&mut self, before: &[Before], given: &[Command]) -> Check {
         let others = before.iter().any(|group| !group.safe && group.has_to_give);
         let short = given.iter().any(|c| matches!(c, Command::FreeFrame { .. }));
@@ -399,7 +400,7 @@ impl World {
         Ok(())
     }
 
-    /// What a move or a merge brings may be more than the group's max.
+    /// Allows a group more than its max when a move or a merge brings it.
     pub(crate) fn allow_moves(&mut self, event: &Event) {
         let moves = matches!(
             event,
@@ -412,10 +413,10 @@ impl World {
         }
     }
 
-    /// Nobody has more than he may.
+    /// Checks that no group has more than it may.
     ///
     /// # Errors
-    /// Somebody has.
+    /// A group has more.
     pub(crate) fn check_group_budgets(&mut self) -> Check {
         for place in 0..self.groups.len() {
             let group = self.groups[place];
@@ -434,10 +435,11 @@ impl World {
         Ok(())
     }
 
-    /// At rest: a group's figures are the sums of what the regions of it, and below it, have in memory.
+    /// Checks, at rest, that a group's figures are the sums of what the regions of it, and below it, have in
+    /// memory.
     ///
     /// # Errors
-    /// They are not.
+    /// The figures are not these sums.
     pub(crate) fn check_group_gauges(&self) -> Check {
         let parent = |id| self.groups.iter().find(|g| g.id == id).map(|g| g.parent);
         let is_below = |id, above| {
@@ -478,7 +480,7 @@ impl World {
         Ok(())
     }
 
-    /// What became of groups.
+    /// Counts what became of groups.
     pub(crate) fn count_group(&mut self, what: &'static str) {
         Coverage::count(&mut self.coverage.groups, what);
     }

@@ -1,16 +1,16 @@
-//! What must hold at every moment, and at rest.
+//! The judge: rules that hold at every moment, and rules that hold at rest.
 //!
-//! At every moment: the budget, the counters of lazily freed memory, what reclaim may do with it, and (every few
-//! events: they cost as much as the state is big) the core's own invariants and its agreement with memory and oracle
-//! about each page.
+//! The rules for every moment are the budget, the counters of lazily freed memory, and what reclaim may do
+//! with that memory. Every few events (because the check costs as much as the state is big) the core's own
+//! invariants are checked, and its agreement with memory and oracle about each page.
 //!
 //! The budget rule: populated memory is at most the limit and the folios in flight. When the limit is lowered, or the
 //! core says that it served a fault above the limit, memory may be above for a time; the allowance then follows the
 //! memory down and never up again.
 //!
-//! What was lazily freed is dropped and never saved, so reclaim may neither save nor take out to limbo a page that was
-//! marked; and what the core would drop unseen, because it is marked and not mapped, may be zeros as far as the
-//! program knows.
+//! Lazily freed memory is dropped and never saved, so reclaim may neither save nor take out to limbo a page
+//! that was marked. A page that the core would drop unseen, because it is marked and not mapped, may be zeros
+//! as far as the program knows.
 
 use millpond_core::check::PageState;
 use millpond_core::{
@@ -35,7 +35,8 @@ impl World {
         Ok(())
     }
 
-    /// The whole state is checked less often the more of it there is, unless that is to be done after every event.
+    /// The number of events between two checks of the whole state. The more state there is, the more seldom
+    /// it is checked, unless it is to be checked after every event.
     fn check_interval(&self) -> u64 {
         let every = self.options.check_every;
         let pages: u64 = self.ranges().map(|range| u64::from(range.len.0)).sum();
@@ -46,7 +47,8 @@ impl World {
         }
     }
 
-    /// Each lazily freed page is dropped, used again, or still waits; some are discarded or lazily freed once more.
+    /// Checks that each lazily freed page is dropped, used again, or still waits; some are discarded or
+    /// lazily freed once more.
     fn check_counters(&self) -> Check {
         let stats = self.core.stats();
         if stats.pglazyfree < stats.pglazyfreed + stats.pglazyfree_reused + stats.nr_lazyfree {
@@ -55,10 +57,11 @@ impl World {
         Ok(())
     }
 
-    /// What `event` gave does not contradict the marks; the marks are then brought up to date.
+    /// Checks that the commands that `event` gave do not contradict the marks, and brings the marks up to
+    /// date.
     ///
     /// # Errors
-    /// Reclaim saves or keeps what was lazily freed and not used since.
+    /// Reclaim saves or keeps a page that was lazily freed and not used since.
     pub(crate) fn check_marks(&mut self, event: &Event, given: &[Command]) -> Check {
         let uses = !matches!(
             event,
@@ -95,8 +98,9 @@ impl World {
         Ok(())
     }
 
-    /// A mapped folio that reclaim has no place for in the pool loses its mark without a command that would tell. It
-    /// shows in the counts: fewer are marked, and not as many were dropped.
+    /// Finds marks that were lost silently. A mapped folio that reclaim has no place for in the pool loses
+    /// its mark without a command that would tell. The loss shows in the counts: fewer pages are marked, and
+    /// not as many were dropped.
     pub(crate) fn find_lost_marks(&mut self, event: &Event, before: &VmStat) {
         let may_lose = matches!(
             event,
@@ -115,11 +119,11 @@ impl World {
         }
     }
 
-    /// Reclaim that finds lazily freed memory to drop turns to other memory only when none of it is left; and a lazy
-    /// free splits folios only at its ends.
+    /// Checks that reclaim that finds lazily freed memory to drop turns to other memory only when none of it
+    /// is left, and that a lazy free splits folios only at its ends.
     ///
     /// # Errors
-    /// It does otherwise.
+    /// The core did otherwise.
     pub(crate) fn check_order(&self, event: &Event, given: &[Command], before: &VmStat) -> Check {
         let now = self.core.stats();
         match *event {
@@ -170,7 +174,7 @@ impl World {
         Ok(())
     }
 
-    /// A page that waits to be dropped.
+    /// A page that is lazily freed and waits to be dropped.
     fn freed_page(&self) -> Option<PageIndex> {
         if self.core.lazyfree_pages() == PageCount::ZERO {
             return None;
@@ -179,8 +183,9 @@ impl World {
         pages.find(|page| matches!(self.core.page_state(*page), PageState::LazyFree { .. }))
     }
 
-    /// Whether a page was used again is found out by reading it, which must not be done once a program has said that it
-    /// will take the right to read away. What is freed after it said so is its own mistake.
+    /// Checks that no page of `at` is read whose right to be read a program has said it will take away.
+    /// Reading a page is how it is found out whether the page was used again. A program that frees memory
+    /// after it said so makes its own mistake.
     ///
     /// # Errors
     /// A page of `at` is read nonetheless.
@@ -199,8 +204,8 @@ impl World {
         Ok(())
     }
 
-    /// What a lazy free of `range` that was answered with `reply` has passed is in the store no more, nor in limbo
-    /// unmarked; of what must read as zeros nothing is left but what is in flight.
+    /// Checks that the pages that a lazy free of `range` has passed, as `reply` says, are in the store no
+    /// more, nor in limbo unmarked. Of pages that must read as zeros nothing is left but what is in flight.
     ///
     /// # Errors
     /// A page was passed over.
@@ -212,7 +217,7 @@ impl World {
             let state = self.core.page_state(page);
             let right = match state {
                 PageState::Empty | PageState::InFlight => true,
-                // What cannot move or has no room in the pool stays as it is.
+                // A page that cannot move or has no room in the pool stays as it is.
                 PageState::LazyFree { .. } | PageState::Resident => mode != FreeMode::Zeroed,
                 PageState::Limbo => mode == FreeMode::Stored,
                 PageState::Swapped | PageState::Poisoned | PageState::Inherited => false,
@@ -224,7 +229,7 @@ impl World {
         Ok(())
     }
 
-    /// What a purge of `range` that was answered with `reply` has passed is in the store no more.
+    /// Checks that the pages that a purge of `range` has passed, as `reply` says, are in the store no more.
     ///
     /// # Errors
     /// A page was passed over.
@@ -275,7 +280,8 @@ impl World {
         Ok(())
     }
 
-    /// A fault was served above the limit: then nothing is left that could have been dropped without the store.
+    /// Checks, when a fault was served above the limit, that nothing is left that could have been dropped
+    /// without the store.
     fn expect_nothing_freed(&self) -> Check {
         match self.freed_page() {
             Some(page) => {
@@ -285,10 +291,10 @@ impl World {
         }
     }
 
-    /// The core's own invariants, and its agreement with memory and oracle about every page.
+    /// Checks the core's own invariants, and its agreement with memory and oracle about every page.
     ///
     /// # Errors
-    /// What does not hold.
+    /// An invariant does not hold.
     pub fn check_all(&self) -> Check {
         if let Err(what) = self.core.check() {
             breach!("core.check(): {what}");
@@ -326,10 +332,11 @@ impl World {
         Ok(())
     }
 
-    /// What must hold when nothing is under way: the gauges are the memory's and the store's own numbers.
+    /// Checks what must hold when nothing is under way: the gauges are the memory's and the store's own
+    /// numbers.
     ///
     /// # Errors
-    /// What does not hold.
+    /// A gauge is wrong.
     pub fn check_gauges(&self) -> Check {
         self.check_all()?;
         let stats = self.core.stats();
@@ -361,11 +368,11 @@ impl World {
         Ok(())
     }
 
-    /// What must hold after a recount with nobody else about: what is said to be free and could have been written to
-    /// unseen was not.
+    /// Checks what must hold after a recount while no other actor works: a page that is said to be free, and
+    /// that could have been written to unseen, was not written to.
     ///
     /// # Errors
-    /// It was.
+    /// Such a page was written to.
     pub fn check_recounted(&self) -> Check {
         for page in self.ranges().flat_map(|range| range.pages()) {
             let state = self.core.page_state(page);

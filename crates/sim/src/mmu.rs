@@ -1,9 +1,10 @@
 //! The simulated memory: an arena of mapped pages, a pool of frames, and the contract between them as checks.
 //!
-//! A page is four words here. That is byte-exact in meaning (every word is written and compared by itself) and a
-//! thousandth of the work. What the kernel would do wrong silently is a failure here: mapping over a mapped page,
-//! taking out what is not mapped, treating a populated frame as a hole or a hole as a frame. What the kernel may do
-//! rightly but inconveniently is injected by the caller: copying instead of moving, refusing a busy page.
+//! A page is four words here. That is byte-exact in meaning (every word is written and compared by itself)
+//! and a thousandth of the work. What the kernel would do wrong silently is a failure here: mapping over a
+//! mapped page, taking out a page that is not mapped, treating a populated frame as a hole or a hole as a
+//! frame. What the kernel may do rightly but inconveniently is injected by the caller: copying instead of
+//! moving, refusing a busy page.
 //!
 //! Protections stand for `mprotect` and `mlock` by the program: an install across the edge of one is answered with
 //! `Split`, a take-out that meets one is answered with `Immovable`.
@@ -22,32 +23,33 @@ mod snapshot;
 
 /// Words in a simulated page.
 pub const LINES: usize = 4;
-/// What a page holds.
+/// The contents of a page.
 pub type Content = [u64; LINES];
 /// A page of zeros.
 pub const BLANK: Content = [0; LINES];
-/// What new or half-filled frames hold: never written by an actor, so it shows when it gets mapped.
+/// The contents of new or half-filled frames: no actor ever writes them, so they show when such a frame gets
+/// mapped.
 pub const GARBAGE: Content = [0xdead_dead_dead_dead; LINES];
 
-/// What a page of the arena is.
+/// The state of a page of the arena.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Slot {
-    /// A touch faults.
+    /// A touch of the page faults.
     Empty,
-    /// A touch sees this.
+    /// A touch of the page sees this.
     Mapped(Content),
-    /// A touch is an error.
+    /// A touch of the page is an error.
     Poisoned,
 }
 
 /// A protection by the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Protection {
-    /// The pages.
+    /// The protected pages.
     pub range: PageRange,
-    /// Whether its pages refuse to move; otherwise only its edges matter.
+    /// Whether the pages refuse to move; otherwise only the edges of the range matter.
     pub locked: bool,
-    /// The event at which the program has said that it would come, if it has.
+    /// The event at which the program announced the protection, if it did.
     pub announced: Option<u64>,
 }
 
@@ -62,15 +64,15 @@ pub enum MmuSabotage {
     Resurrect,
     /// Zeroing in place forgets the last page.
     ForgetPage,
-    /// What was zeroed in place comes back when another folio is.
+    /// A page that was zeroed in place gets its old contents back when another folio is zeroed.
     UndoClear,
-    /// What is thought to be zeros is not looked at.
+    /// Pages that are thought to be zeros are not looked at.
     DropWritten,
     /// The last page of a copy is one that was copied before.
     StaleCopy,
     /// A page is left behind when the others are handed over.
     LeaveBehind,
-    /// What an heir drops is dropped in its base as well.
+    /// Pages that an heir drops are dropped in its base as well.
     DropBelow,
 }
 
@@ -83,9 +85,9 @@ pub struct SimMmu {
     mapped: u64,
     populated: u64,
     pins: Vec<u16>,
-    /// What the program protected.
+    /// The protections that the program has set.
     pub protections: Vec<Protection>,
-    /// What is broken on purpose.
+    /// The part that is broken on purpose.
     pub sabotage: Option<MmuSabotage>,
     sabotaged: u64,
     shadow: Option<Content>,
@@ -115,7 +117,7 @@ impl SimMmu {
         }
     }
 
-    /// What a touch of `page` meets.
+    /// The slot that a touch of `page` meets.
     #[must_use]
     pub fn page(&self, page: PageIndex) -> Slot {
         self.pages[page.0 as usize]
@@ -153,7 +155,7 @@ impl SimMmu {
     /// Counts a pin of every page of `range`.
     ///
     /// # Errors
-    /// A page of it is not mapped.
+    /// A page of `range` is not mapped.
     pub fn pin(&mut self, range: PageRange) -> Check {
         for page in range.pages() {
             if !self.is_mapped(page) {
@@ -177,10 +179,10 @@ impl SimMmu {
         self.pins[page.0 as usize] > 0
     }
 
-    /// What the populated `frame` holds.
+    /// The contents of the populated `frame`.
     ///
     /// # Errors
-    /// It is a hole.
+    /// `frame` is a hole.
     pub fn frame(&self, frame: Frame) -> Check<&[Content]> {
         match self.frames.get(&frame) {
             Some(contents) => Ok(contents),
@@ -188,7 +190,7 @@ impl SimMmu {
         }
     }
 
-    /// See [`millpond_core::Mmu::install_zero`]; `copy` says that the kernel copied rather than moved.
+    /// Simulates [`millpond_core::Mmu::install_zero`]; `copy` says that the kernel copied rather than moved.
     ///
     /// # Errors
     /// The contract is broken.
@@ -237,7 +239,8 @@ impl SimMmu {
         Ok(())
     }
 
-    /// See [`millpond_core::Mmu::install`]; `across` maps page by page where protections differ, as the real one does.
+    /// Simulates [`millpond_core::Mmu::install`]; `across` maps page by page where protections differ, as the
+    /// real one does.
     ///
     /// # Errors
     /// The contract is broken.
@@ -258,7 +261,7 @@ impl SimMmu {
         Ok(Ok(self.spend(Some(frame), copy)))
     }
 
-    /// See [`millpond_core::Mmu::take_out`]; `busy` says that the kernel holds a page.
+    /// Simulates [`millpond_core::Mmu::take_out`]; `busy` says that the kernel holds a page.
     ///
     /// # Errors
     /// The contract is broken.
@@ -308,7 +311,7 @@ impl SimMmu {
         Ok(Ok(()))
     }
 
-    /// See [`millpond_core::Mmu::take_out_leaf`]; `busy` says that it cannot be done now.
+    /// Simulates [`millpond_core::Mmu::take_out_leaf`]; `busy` says that it cannot be done now.
     ///
     /// # Errors
     /// The contract is broken.
@@ -350,10 +353,10 @@ impl SimMmu {
         Ok(Ok(()))
     }
 
-    /// Drops what is mapped in `at`, or the poison there.
+    /// Drops the pages that are mapped in `at`, or the poison there.
     ///
     /// # Errors
-    /// A page of it is pinned, or holds neither.
+    /// A page of `at` is pinned, or is neither mapped nor poisoned.
     pub fn zap(&mut self, at: PageRange) -> Check {
         for page in at.pages() {
             if self.is_pinned(page) {
@@ -377,10 +380,10 @@ impl SimMmu {
         Ok(())
     }
 
-    /// Drops what is mapped in `at`, and the poison there. How many pages that were.
+    /// Drops the pages that are mapped in `at`, and the poison there, and returns how many pages that were.
     ///
     /// # Errors
-    /// A page of it is pinned.
+    /// A page of `at` is pinned.
     pub fn zap_all(&mut self, at: PageRange) -> Check<u64> {
         let mut zapped = 0;
         for page in at.pages() {
@@ -395,7 +398,7 @@ impl SimMmu {
     /// Makes a populated frame a hole.
     ///
     /// # Errors
-    /// It is one.
+    /// `frame` is a hole already.
     pub fn free_frame(&mut self, frame: Frame) -> Check {
         match self.frames.remove(&frame) {
             Some(_) => {
@@ -409,7 +412,7 @@ impl SimMmu {
     /// Poisons empty pages.
     ///
     /// # Errors
-    /// A page of it is mapped or poisoned.
+    /// A page of `at` is mapped or poisoned.
     pub fn poison(&mut self, at: PageRange) -> Check {
         self.expect_empty(at)?;
         for page in at.pages() {

@@ -90,7 +90,7 @@ pub const EVENTS: [&str; 39] = [
     "RetryStore",
 ];
 
-/// What workingset detection did.
+/// The kinds of work that workingset detection does.
 pub const WORKINGSET: [&str; 8] = [
     "refault",
     "activate",
@@ -102,7 +102,7 @@ pub const WORKINGSET: [&str; 8] = [
     "dropped behind",
 ];
 
-/// Replies and refusals that a run must produce. Not all: records are plenty here, and the order of
+/// Replies and refusals that a run must produce. Some are left out: records are plenty here, and the order of
 /// checks hides some refusals behind others.
 pub const REPLIES: [&str; 28] = [
     "ReclaimGroup",
@@ -150,7 +150,7 @@ pub const INJECTED: [&str; 13] = [
     "gone in part",
     "immovable for a while",
 ];
-/// Every answer of a call that more than the core has a part in.
+/// Every answer of a call that the core answers together with another part.
 pub const ANSWERS: [&str; 18] = [
     "free refused",
     "mark refused",

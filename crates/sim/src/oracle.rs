@@ -1,24 +1,26 @@
-//! What every page must read as.
+//! The oracle: what every page must read as.
 //!
 //! The oracle sees only what a program sees: writes, reads, and when an operation was asked for and when it was said to
 //! be done. It never looks at frames or slots, so nothing that the core believes can talk it into a wrong answer.
 //!
 //! Usually a page has exactly one right content. Three things make it a small set of *candidates*:
 //!
-//! - under a *discard* the pages become zero at a moment that the program cannot know, perhaps more than once (a
-//!   discard that is answered with "more" starts over). So a page may hold what it held when nothing was dropped yet,
-//!   or what it holds when the last drop came before the first, second, … of the writes since. Each candidate knows
-//!   which of the running discards it has seen; when a discard ends, the candidates that have not seen it go;
-//! - under a *lazy free* it is the same, but nothing has to have been dropped when the call ends. From then on the page
-//!   is *freed*: it may become zero at any moment until it is written to. A write leaves as many candidates as there
-//!   were, and lets no further one arise: what was written is never lost. A lazy free that promises zeros is a discard
-//!   here;
-//! - while a range is *volatile* it may be purged at any moment, and what is written meanwhile may be lost. When it is
-//!   said to have survived, the candidates that were purged go; when it is said to be purged, a discard has come first.
+//! - Under a *discard* the pages become zero at a moment that the program cannot know, perhaps more than once
+//!   (a discard that is answered with "more" starts over). So a page may hold what it held when nothing was
+//!   dropped yet, or what it holds when the last drop came before the first, second, … of the writes since.
+//!   Each candidate knows which of the running discards it has seen; when a discard ends, the candidates that
+//!   have not seen it go.
+//! - Under a *lazy free* the pages also become zero at an unknown moment, but nothing has to have been
+//!   dropped when the call ends. From then on the page is *freed*: it may become zero at any moment until it
+//!   is written to. A write leaves as many candidates as there were, and lets no further one arise: what was
+//!   written is never lost. A lazy free that promises zeros is a discard here.
+//! - While a range is *volatile* it may be purged at any moment, and what is written meanwhile may be lost.
+//!   When the range is said to have survived, the candidates that were purged go; when it is said to be
+//!   purged, a discard has come first.
 //!
-//! A read removes the candidates that it contradicts, so a page that has shown zeros does not show old bytes again. No
-//! candidate left is a failure, and nothing weaker: old bytes after the end of a discard, a lost write, bytes of
-//! another page are all that.
+//! A read removes the candidates that it contradicts, so a page that has shown zeros does not show old bytes
+//! again. A page with no candidate left is a failure, and so is nothing weaker: old bytes after the end of a
+//! discard, a lost write, and bytes of another page all end there.
 //!
 //! A failed load makes the pages of its folio *losable*: the core may poison them, and only them. A poisoned page must
 //! stay an error until a discard or a lazy free.
@@ -35,7 +37,7 @@ mod tests;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Candidate {
     content: Content,
-    /// The running discards (by actor) that it has seen.
+    /// The running discards (by actor) that the candidate has seen.
     seen: u32,
     /// The purge of the volatile range has come.
     purged: bool,
@@ -55,25 +57,26 @@ const PURGED: Candidate = Candidate {
 
 #[derive(Clone, Debug)]
 struct Page {
-    /// The usual case, without a heap: exactly this.
+    /// The usual case, without a heap: the page holds exactly this.
     only: Content,
-    /// Used instead of `only` when not empty. Never empty while the page may become zero by itself.
+    /// The contents that are possible, used instead of `only` when not empty. They are never empty while the
+    /// page may become zero by itself.
     candidates: Vec<Candidate>,
-    /// Lazily freed, and not written to since.
+    /// The page was lazily freed, and was not written to since.
     freed: bool,
     losable: bool,
     lost: bool,
-    /// A load failed, or its page was poisoned, while something was running that makes a lost page zeros: it may have
-    /// come after that.
+    /// A load failed, or the load's page was poisoned, while something was running that makes a lost page
+    /// zeros: the failure may have come after that.
     lost_anew: bool,
 }
 
-/// What may make a page zero now.
+/// The causes that may make a page zero now.
 #[derive(Clone, Copy, Debug)]
 struct Threats {
-    /// A discard or a lazy free that runs.
+    /// A discard or a lazy free runs.
     running: bool,
-    /// It is volatile.
+    /// The page is volatile.
     volatile: bool,
 }
 
@@ -98,7 +101,7 @@ impl Oracle {
         }
     }
 
-    /// A page of a new region holds this.
+    /// Has a page of a new region hold `content`.
     pub fn begins_as(&mut self, page: PageIndex, content: Content) {
         let blank = Page::blank();
         self.pages[page.0 as usize] = Page {
@@ -115,7 +118,7 @@ impl Oracle {
         }
     }
 
-    /// A write landed in a mapped page.
+    /// Notes that a write landed in a mapped page.
     pub fn write(&mut self, page: PageIndex, line: usize, value: u64) {
         let threats = self.threats(page);
         let p = &mut self.pages[page.0 as usize];
@@ -130,10 +133,10 @@ impl Oracle {
         p.settle(threats);
     }
 
-    /// A read of a mapped page gave `seen`.
+    /// Notes that a read of a mapped page gave `seen`.
     ///
     /// # Errors
-    /// The page cannot hold that.
+    /// The page cannot hold `seen`.
     pub fn read(&mut self, page: PageIndex, seen: Content) -> Check {
         let threats = self.threats(page);
         let p = &mut self.pages[page.0 as usize];
@@ -152,7 +155,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// `actor` asks for a discard of `range`; once for each range of one call.
+    /// Notes that `actor` asks for a discard of `range`. A call of several ranges is noted once for each of
+    /// them.
     pub fn discard_begins(&mut self, actor: usize, range: PageRange) {
         self.discards.push((actor, range));
         for page in range.pages() {
@@ -166,11 +170,12 @@ impl Oracle {
         }
     }
 
-    /// The discard of `actor` is over; when not `whole`, it was refused on its way and may have dropped nothing.
+    /// Notes that the discard of `actor` is over. When it is not `whole`, it was refused on its way and may
+    /// have dropped nothing.
     ///
     /// # Errors
-    /// A page cannot have been dropped: a read in between has shown old contents, and none after could have changed
-    /// them.
+    /// A page cannot have been dropped: a read in between has shown old contents, and no later event could
+    /// have changed them.
     pub fn discard_ends(&mut self, actor: usize, whole: bool) -> Check {
         for range in take_of(&mut self.discards, actor) {
             for page in range.pages() {
@@ -190,7 +195,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// `actor` lazily frees `range`; once for each range of one call.
+    /// Notes that `actor` lazily frees `range`. A call of several ranges is noted once for each of them.
     pub fn free_begins(&mut self, actor: usize, range: PageRange) {
         self.frees.push((actor, range));
         for page in range.pages() {
@@ -201,7 +206,7 @@ impl Oracle {
         }
     }
 
-    /// The lazy free of `actor` is over, all of it or (when not `whole`) perhaps only a part.
+    /// Notes that the lazy free of `actor` is over, all of it or (when not `whole`) perhaps only a part.
     pub fn free_ends(&mut self, actor: usize, whole: bool) {
         let ranges = take_of(&mut self.frees, actor);
         for (nth, range) in ranges.iter().enumerate() {
@@ -221,7 +226,7 @@ impl Oracle {
         }
     }
 
-    /// `range` is volatile from now on. It overlaps no other that is.
+    /// Notes that `range` is volatile from now on. It overlaps no other volatile range.
     pub fn volatile_begins(&mut self, range: PageRange) {
         self.volatile.push(range);
         for page in range.pages() {
@@ -232,10 +237,10 @@ impl Oracle {
         }
     }
 
-    /// `range` is not volatile any more; when it `survived`, nothing was purged.
+    /// Notes that `range` is not volatile any more; when it `survived`, nothing was purged.
     ///
     /// # Errors
-    /// A page of what survived was purged nonetheless: a read has shown it.
+    /// A page of a range that survived was purged nonetheless: a read has shown it.
     pub fn volatile_ends(&mut self, range: PageRange, survived: bool) -> Check {
         self.volatile.retain(|other| *other != range);
         for page in range.pages() {
@@ -253,11 +258,12 @@ impl Oracle {
         Ok(())
     }
 
-    /// `copy` holds what `source` does, and goes its own way: what is known of each page is known of its copy. Of
-    /// volatile ranges that is true only of those that were not purged; what the others held may be there or not.
+    /// Has `copy` hold what `source` does, and go its own way: what is known of each page is known of its
+    /// copy. Of volatile ranges that is true only of those that were not purged; the contents of the others
+    /// may be there or not.
     ///
     /// # Errors
-    /// Something that changes one of them is under way.
+    /// Something that changes a page of `source` or `copy` is under way.
     pub fn snapshot(
         &mut self,
         source: PageRange,
@@ -281,10 +287,11 @@ impl Oracle {
         Ok(())
     }
 
-    /// What is known of `from` is known of `to` from now on, volatile ranges included, and `from` is zeros.
+    /// Moves what is known of `from` to `to`, volatile ranges included, and leaves zeros in `from`.
     ///
     /// # Errors
-    /// Something that changes one of them is under way, or a volatile range is only partly in `from`.
+    /// Something that changes a page of `from` or `to` is under way, or a volatile range is only partly in
+    /// `from`.
     pub fn relocate(&mut self, from: PageRange, to: PageRange) -> Check {
         for (page, onto) in from.pages().zip(to.pages()) {
             if self.threats(page).running || self.threats(onto).running {
@@ -316,7 +323,7 @@ impl Oracle {
         }
     }
 
-    /// A load for `range` failed.
+    /// Notes that a load for `range` failed.
     pub fn load_failed(&mut self, range: PageRange) {
         for page in range.pages() {
             let running = self.threats(page).running;
@@ -326,10 +333,10 @@ impl Oracle {
         }
     }
 
-    /// The core poisoned `range`.
+    /// Notes that the core poisoned `range`.
     ///
     /// # Errors
-    /// No load of one of its pages has failed.
+    /// No load of a page of `range` has failed.
     pub fn poisoned(&mut self, range: PageRange) -> Check {
         for page in range.pages() {
             let running = self.threats(page).running;
@@ -343,10 +350,10 @@ impl Oracle {
         Ok(())
     }
 
-    /// A program was told that `page` is lost.
+    /// Notes that a program was told that `page` is lost.
     ///
     /// # Errors
-    /// It is not.
+    /// `page` is not lost.
     pub fn saw_poison(&self, page: PageIndex) -> Check {
         if !self.pages[page.0 as usize].lost {
             breach!(at page, "{page} is reported as lost, but was never poisoned since it was last freed");
@@ -362,7 +369,7 @@ impl Oracle {
 }
 
 impl Page {
-    /// Zeros, and nothing else.
+    /// A page that holds zeros, and nothing else.
     fn blank() -> Self {
         Self {
             only: BLANK,
@@ -374,7 +381,7 @@ impl Page {
         }
     }
 
-    /// What it holds becomes a candidate, where it was the only thing.
+    /// Makes the content of the page a candidate, where it was the only content.
     fn several(&mut self) {
         if self.candidates.is_empty() {
             self.candidates.push(Candidate {
@@ -384,7 +391,7 @@ impl Page {
         }
     }
 
-    /// Something that ends the loss of a page has ended.
+    /// Notes that something that ends the loss of a page has ended.
     fn found_again(&mut self, threats: Threats) {
         if !self.lost_anew {
             self.lost = false;
@@ -393,8 +400,8 @@ impl Page {
         self.lost_anew &= threats.running;
     }
 
-    /// Adds what the page may become by itself; leaves no candidate twice, and none at all when there is only one that
-    /// nothing threatens.
+    /// Adds the contents that the page may take by itself. Leaves no candidate twice, and none at all when
+    /// there is only one that nothing threatens.
     fn settle(&mut self, threats: Threats) {
         let dropped = threats.running || self.freed;
         self.candidates.extend(dropped.then_some(DROPPED));
@@ -422,7 +429,7 @@ impl Page {
     }
 }
 
-/// Takes out what belongs to `actor`.
+/// Takes out the ranges that belong to `actor`.
 fn take_of(running: &mut Vec<(usize, PageRange)>, actor: usize) -> Vec<PageRange> {
     let mine = running.iter().filter(|(a, _)| *a == actor);
     let ranges = mine.map(|(_, range)| *range).collect();

@@ -1,4 +1,4 @@
-//! What kind of world a seed lives in.
+//! The kind of world that a seed lives in.
 //!
 //! One mixture of everything finds few bugs: a store that fails once in a hundred saves hardly ever fails twice in a
 //! row, and a run in which everything is slow never reaches deep reclaim. So each seed draws a profile first, calm in
@@ -20,25 +20,25 @@ pub const WITH_GROUPS: u64 = 1 << 24;
 /// The first seed whose world has files, beside groups.
 pub const WITH_FILES: u64 = 1 << 25;
 
-/// The first seed whose world is of small folios, in leaves that may leave by their tables; it has neither groups nor
-/// files.
+/// The first seed whose world is of small folios, in leaves that may leave by their tables; it has neither
+/// groups nor files.
 pub const WITH_LEAVES: u64 = 3 << 24;
 
-/// The first seed in whose world streams come to leaves that are in memory in pieces; it has neither groups nor files,
-/// either.
+/// The first seed in whose world streams come to leaves that are in memory in pieces; it too has neither
+/// groups nor files.
 pub const WITH_STREAMS: u64 = 4 << 24;
 
-/// The first seed in whose world a stream's window is a whole leaf, as it is in a budget of 128 MiB and more. The
-/// budget stays small, so that a run is short; what one fault may take of it is more.
+/// The first seed in whose world a stream's window is a whole leaf, as it is in a budget of 128 MiB and more.
+/// The budget stays small, so that a run is short, but one fault may take a larger part of it.
 pub const WITH_WINDOWS: u64 = 5 << 24;
 
-/// New seeds are drawn below this: as many of each kind.
+/// New seeds are drawn below this bound, which makes each kind of world equally likely.
 pub const SEEDS: u64 = 6 << 24;
 
 /// The settings of one run; chances are per mille.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
-    /// What the core is built from.
+    /// The configuration that the core is built from.
     pub config: Config,
     /// Threads of the program.
     pub threads: usize,
@@ -46,7 +46,7 @@ pub struct Profile {
     pub footprint: u32,
     /// Commands that start late, and completions that are told late.
     pub slow: u32,
-    /// How late, in steps.
+    /// The delay of a slow command, in steps.
     pub slow_steps: u32,
     /// Installs that copy instead of moving.
     pub copies: u32,
@@ -56,11 +56,11 @@ pub struct Profile {
     pub gone: u32,
     /// Pages that the store has room for.
     pub store_pages: u64,
-    /// What bad weather is like.
+    /// The weather while it is bad.
     pub storm: Weather,
-    /// How often the weather changes, and for the worse.
+    /// How often the weather changes for the worse.
     pub storms: u32,
-    /// Operations that go where the other threads are.
+    /// Operations that go to the pages where the other threads are.
     pub crowding: u32,
     /// Accesses that write.
     pub writes: u32,
@@ -72,28 +72,30 @@ pub struct Profile {
     pub snapshots: u32,
     /// Operations that move pages, or give a region another length.
     pub remaps: u32,
-    /// Operations that move a region to another group; without any there are no groups.
+    /// Operations that move a region to another group; when this is zero, there are no groups.
     pub groups: u32,
     /// Regions that are a file's.
     pub files: u32,
     /// Leaves of small folios may leave by their tables.
     pub takes_leaves: bool,
-    /// Regions are of small folios, and swept with strides: most leaves could leave so.
+    /// Regions are of small folios and are swept with strides, so that most leaves could leave by their
+    /// tables.
     pub is_scattered: bool,
-    /// Regions are adaptive; streams run through them, and single reads.
+    /// Regions are adaptive, and both streams and single reads run through them.
     pub is_streamed: bool,
     /// The pool has few places.
     pub is_cramped: bool,
-    /// Threads hear only what the contract promises: faults of installs and `Wake`, other calls of `Wake`. Otherwise
-    /// they hear of every completion at their page.
+    /// Threads hear only what the contract promises: faults hear of installs and `Wake`, other calls of
+    /// `Wake`. Otherwise they hear of every completion at their page.
     pub strict_wake: bool,
 }
 
 impl Profile {
-    /// The profile of a seed. Those from [`WITH_GROUPS`] on have groups, and some of them several nodes; those from
-    /// [`WITH_FILES`] on files, too. Those from [`WITH_LEAVES`] on have leaves of small folios instead, little of what
-    /// keeps a leaf where it is, and no groups; those from [`WITH_STREAMS`] on have streams and single reads of what is
-    /// rarely written; those from [`WITH_WINDOWS`] on have them with windows of a whole leaf, and first touches.
+    /// The profile of a seed. Seeds from [`WITH_GROUPS`] on have groups, and some of them several nodes;
+    /// those from [`WITH_FILES`] on have files, too. Seeds from [`WITH_LEAVES`] on have leaves of small
+    /// folios instead, little of what keeps a leaf where it is, and no groups. Seeds from [`WITH_STREAMS`] on
+    /// have streams and single reads of what is rarely written. Seeds from [`WITH_WINDOWS`] on have such
+    /// streams with windows of a whole leaf, and first touches.
     pub fn of(seed: u64, rng: &mut Rng) -> Self {
         let mut profile = Self::draw(rng);
         if seed >= WITH_LEAVES {
@@ -196,30 +198,31 @@ impl Profile {
     }
 }
 
-/// What is broken on purpose, to see that the checks notice.
+/// The part that is broken on purpose, to see that the checks notice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sabotage {
-    /// The simulated memory.
+    /// The simulated memory is broken.
     Mmu(MmuSabotage),
     /// The store keeps another slot's bytes, every so many saves.
     StaleStore(u32),
-    /// `Wake` is not passed on, and completions wake nobody.
+    /// `Wake` is not passed on, and completions wake no actor.
     SwallowWakes,
-    /// The same, but only for those who wait at pages of a base.
+    /// `Wake` is not passed on to actors that wait at pages of a base, and completions do not wake them.
     SwallowBaseWakes,
-    /// Whoever takes back a volatile mark or drops a region does not wait for purges under way.
+    /// An actor that takes back a volatile mark or drops a region does not wait for purges under way.
     HastyOwner,
     /// A region that moves to another group in parts is left where its first part ended.
     LeaveMove,
     /// The limits of groups are not passed on when they change.
     KeepLimits,
-    /// Of each batch that is given back one slot is forgotten.
+    /// One slot of each batch that is given back is forgotten.
     KeepSlot,
-    /// A run of a discard drops the page behind it as well, whoever has brought that in.
+    /// A run of a discard drops the page behind it as well, even when another thread has brought that page
+    /// in.
     Overrun,
 }
 
-/// What the caller wants of a run.
+/// The caller's wishes for a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Events before the program is asked to come to an end.
@@ -232,7 +235,7 @@ pub struct Options {
     pub snapshots: Option<u32>,
     /// [`Profile::remaps`], instead of what the seed draws.
     pub remaps: Option<u32>,
-    /// What to break.
+    /// The part to break on purpose.
     pub sabotage: Option<Sabotage>,
 }
 

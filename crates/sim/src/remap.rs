@@ -1,11 +1,11 @@
 //! Remaps and resizes, step by step, as the driver does them.
 //!
-//! Whoever moves pages has source and destination to itself: operations that are under way there come to an end first,
-//! and none is begun. What is at the destination is discarded. Then the gate closes, completions are told until no
-//! command is out, purges that were begun come to an end, and the pages move in core and memory. When the core wants a
-//! page back first, the gate opens for that, and is closed again. To the oracle a remap takes what is known of each
-//! page along, with its volatile ranges, and leaves zeros. What must be refused is asked for on the way, and changes
-//! nothing.
+//! An actor that moves pages has source and destination to itself: operations that are under way there come
+//! to an end first, and none is begun. The contents of the destination are discarded. Then the gate closes,
+//! completions are told until no command is out, purges that were begun come to an end, and the pages move in
+//! core and memory. When the core wants a page back first, the gate opens for that, and is closed again. To
+//! the oracle a remap takes what is known of each page along, with its volatile ranges, and leaves zeros.
+//! Requests that must be refused are made on the way, and change nothing.
 
 use millpond_core::{
     Access, Event, LEAF_PAGES, PageCount, PageIndex, PageRange, PageState, Refusal, RegionId, Reply,
@@ -18,7 +18,7 @@ use crate::report::{Check, Coverage, Entry, breach};
 use crate::resize::ResizeStage;
 use crate::world::{SimRegion, World};
 
-/// What remaps and resizes must go through.
+/// The cases that remaps and resizes must go through.
 pub const SEEN: [&str; 29] = [
     "to another region",
     "within a region",
@@ -51,44 +51,44 @@ pub const SEEN: [&str; 29] = [
     "refused: what is hidden",
 ];
 
-/// The longest that a region grows.
+/// The length in pages beyond which no region grows.
 const MAX_PAGES: u32 = 4500;
 
 /// Pages that move from one region to another, or within one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Remap {
-    /// Where they are.
+    /// The region where the pages are.
     pub source: RegionId,
-    /// Which.
+    /// The pages that move.
     pub from: PageRange,
-    /// Where they go.
+    /// The region where the pages go.
     pub target: RegionId,
-    /// To which addresses.
+    /// The addresses where the pages go.
     pub to: PageRange,
-    /// The target was made for this, and the source ends.
+    /// The target was made for this move, and the source ends.
     pub grows: bool,
 }
 
 /// How far a remap has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RemapStage {
-    /// Others still work there.
+    /// Other operations still work there.
     Quiet,
     /// The destination is being discarded.
     Clear {
-        /// What the core has not said to have done.
+        /// The part that the core has not reported as done.
         rest: PageRange,
     },
-    /// The last commands of that are under way.
+    /// The last commands of the discard are under way.
     Cleared,
     /// The gate is to be closed.
     Close,
-    /// It is. Once nothing is under way, the pages move.
+    /// The gate is closed. Once nothing is under way, the pages move.
     Move,
 }
 
 impl World {
-    /// A remap of one of the regions `open`, or another length for it.
+    /// Draws a remap of one of the regions `open`, or another length for it.
     pub(crate) fn draw_remap(&mut self, open: &[usize]) -> Op {
         let region = self.regions[self.rng.pick(open)];
         let op = match self.rng.below(100) {
@@ -113,7 +113,7 @@ impl World {
         let any = better.is_empty() || self.rng.chance(100);
         let target = self.regions[self.rng.pick(if any { open } else { &better })];
         let len = source.range.len.0.min(target.range.len.0);
-        // The same rest modulo a leaf on both sides, and all of it inside both.
+        // Both sides have the same rest modulo a leaf, and lie inside their regions as a whole.
         let longest = if self.rng.chance(300) {
             len
         } else {
@@ -147,7 +147,7 @@ impl World {
         }
     }
 
-    /// Nobody begins anything in the regions of a remap or resize, or they may again.
+    /// Says whether the regions of a remap or resize are closing, so that no operation begins in them.
     pub(crate) fn set_closing(&mut self, op: Op, closing: bool) {
         let concerned = |id: RegionId| match op {
             Op::Remap { remap, .. } => id == remap.source || id == remap.target,
@@ -191,7 +191,7 @@ impl World {
         self.finish(i);
     }
 
-    /// One step of a remap.
+    /// Takes one step of a remap.
     ///
     /// # Errors
     /// A rule is broken.
@@ -249,7 +249,8 @@ impl World {
                 } else if self.core.first_pinned(remap.from).is_none()
                     && (source.users > 0 || self.book.straddler(remap.from).is_some())
                 {
-                    // The pin that would have refused it has gone meanwhile, and others have worked here.
+                    // The pin that would have refused the remap has gone meanwhile, and other actors have
+                    // worked here.
                     self.end_remap(i);
                     return Ok(());
                 } else {
@@ -264,7 +265,8 @@ impl World {
         Ok(())
     }
 
-    /// Asks for what must be refused before anything is discarded. Says whether the remap itself is that.
+    /// Makes requests that must be refused before anything is discarded. Returns whether the remap itself is
+    /// one.
     fn is_hopeless(&mut self, i: usize, remap: Remap) -> Check<bool> {
         let Remap { from, to, .. } = remap;
         let (source, target) = (self.region(remap.source)?, self.region(remap.target)?);
@@ -306,7 +308,7 @@ impl World {
         if known {
             self.count_remap("refused: volatile in part");
         }
-        // Whose contents are replaced does not ask whether they have survived.
+        // An owner whose contents are replaced does not ask whether they have survived.
         let replaced = self.volatile.iter().any(|v| overlap(v.range, to));
         Ok(replaced || self.volatile.iter().any(straddles))
     }
@@ -321,7 +323,7 @@ impl World {
         Ok(())
     }
 
-    /// A remap is refused, and changes nothing.
+    /// Checks that a remap is refused and changes nothing.
     fn expect_refused(
         &mut self,
         i: usize,
@@ -347,7 +349,7 @@ impl World {
         inside.map(|page| self.core.page_state(page)).collect()
     }
 
-    /// While a command is out a remap is refused.
+    /// Checks that a remap is refused while a command is out.
     fn expect_busy_for_remap(&mut self, i: usize, remap: Remap) -> Check {
         if !self.schedule.has_flights() || !self.rng.chance(200) {
             return Ok(());
@@ -355,7 +357,7 @@ impl World {
         self.expect_refused(i, remap.from, remap.to, Refusal::Busy, "refused: busy")
     }
 
-    /// Nothing is under way: the pages move. Says how to go on if they did not.
+    /// Moves the pages, with nothing under way. Returns how to go on if they did not move.
     fn move_pages(&mut self, i: usize, remap: Remap) -> Check<Option<RemapStage>> {
         let Remap { from, to, .. } = remap;
         if let Some(page) = self.core.first_pinned(from) {
@@ -406,7 +408,7 @@ impl World {
         Ok(None)
     }
 
-    /// The pages have moved: what is known of them, and of their regions, follows.
+    /// Has all that is known of the pages, and of their regions, follow them after the move.
     fn rename(&mut self, remap: Remap) -> Check {
         let Remap { from, to, .. } = remap;
         let there = |page: PageIndex| to.start.plus(page.0 - from.start.0);
@@ -488,7 +490,7 @@ impl World {
         Ok(())
     }
 
-    /// What was left behind by growth elsewhere gives its addresses back.
+    /// Gives the addresses back of the region that was left behind by growth elsewhere.
     fn forget_source(&mut self, i: usize, remap: Remap) -> Check {
         let region = remap.source;
         let reply = self.send(i, Event::DropRegion { region })?;
@@ -502,7 +504,7 @@ impl World {
         Ok(())
     }
 
-    /// The region does not grow: the longer one is nobody's.
+    /// Gives up growing a region: the longer region belongs to no actor.
     fn give_up_growing(&mut self, i: usize, remap: Remap) -> Check {
         if !remap.grows {
             return Ok(());

@@ -1,8 +1,8 @@
-//! What a run leaves behind: its log, what it covered, and how it failed.
+//! The report that a run leaves behind: its log, what it covered, and how it failed.
 //!
 //! Log entries are kept as values and turned into text only when somebody reads them: a run that passes pays a few
 //! nanoseconds an entry. A failing run of twenty thousand events is unreadable in full, so a failure names the page
-//! it is about where there is one, and [`Log::about`] keeps the entries that speak of that page or of a folio that
+//! that it is about where there is one. [`Log::about`] keeps the entries that speak of that page or of a folio that
 //! held it, and the last few of all.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,13 +13,13 @@ use millpond_core::{Command, Event, FolioId, Outcome, PageIndex, PageRange, Repl
 /// A rule that was broken, by the core or (under sabotage) by the simulated world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What was broken, in words.
+    /// The description of what was broken.
     pub what: String,
-    /// The page that it is about, if it is about one.
+    /// The page that the failure is about, if it is about one.
     pub page: Option<PageIndex>,
 }
 
-/// The answer of everything that checks something.
+/// The result of everything that checks something.
 pub type Check<T = ()> = Result<T, Failure>;
 
 /// A failure about `page` as the error of the calling function.
@@ -40,7 +40,7 @@ pub enum Entry {
     Sent(usize, Event),
     /// The core's answer to the event just before.
     Answered(Reply),
-    /// A command that came with it.
+    /// The core asked for a command in its answer.
     Asked(Command),
     /// A command had its effect on the simulated world; its outcome, if it has one, is told later.
     CarriedOut(Command, Option<Outcome>),
@@ -50,15 +50,16 @@ pub enum Entry {
     Wrote(usize, PageIndex, usize, u64),
     /// An actor touched a poisoned page.
     SawPoison(usize, PageIndex),
-    /// What the first range held is the second's from now on, and both that one's heirs and the third inherit it.
+    /// The first range's contents belong to the second, the base, from now on; the first range and the third, the copy,
+    /// inherit them.
     Snapshot(PageRange, PageRange, PageRange),
-    /// What the first range held is the second's from now on.
+    /// The first range's contents belong to the second from now on.
     Remap(PageRange, PageRange),
     /// The simulated world changed by itself.
     World(&'static str, u64, PageRange),
 }
 
-/// Everything that happened in a run, in order.
+/// The log of everything that happened in a run, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     entries: Vec<(u64, Entry)>,
@@ -155,7 +156,7 @@ impl Log {
         fnv.0
     }
 
-    /// Every line.
+    /// Every line of the log.
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
         self.entries.iter().map(line)
     }
@@ -175,7 +176,7 @@ impl Log {
         pages
     }
 
-    /// The last `keep` lines about `page`, and the last `keep` of all.
+    /// The last `keep` lines about `page`, and the last `keep` lines of all.
     #[must_use]
     pub fn about(&self, page: Option<PageIndex>, keep: usize) -> String {
         let mut text = String::new();
@@ -188,7 +189,8 @@ impl Log {
                 if let Entry::Asked(command) = &entry.1
                     && let Some(folio) = command_folio(command)
                 {
-                    // A folio's number is used again for other pages: follow it only while it holds this one.
+                    // A folio's number is used again for other pages, so it is followed only while the folio holds this
+                    // page.
                     match command_range(command) {
                         Some(at) if here(&at) => folios.insert(folio),
                         Some(_) => folios.remove(&folio),
@@ -214,7 +216,7 @@ impl Log {
     }
 }
 
-/// The page of `to` that lies there as `page` does in `from`, if that has it.
+/// The page of `to` that lies where `page` lies in `from`, if `from` contains `page`.
 fn same_in(page: PageIndex, from: PageRange, to: PageRange) -> Option<PageIndex> {
     from.contains(page)
         .then(|| to.start.plus(page.0 - from.start.0))
@@ -277,17 +279,17 @@ pub struct Coverage {
     pub outcomes: BTreeMap<&'static str, u64>,
     /// Faults of the simulated world, by kind.
     pub injected: BTreeMap<&'static str, u64>,
-    /// What calls came to that are answered by more than the core.
+    /// Results of calls that the core does not answer alone.
     pub answers: BTreeMap<&'static str, u64>,
-    /// What snapshots, and the bases that they leave, went through.
+    /// Cases that snapshots, and the bases that they leave, went through.
     pub snapshots: BTreeMap<&'static str, u64>,
-    /// What remaps and resizes went through.
+    /// Cases that remaps and resizes went through.
     pub remaps: BTreeMap<&'static str, u64>,
-    /// What groups went through.
+    /// Cases that groups went through.
     pub groups: BTreeMap<&'static str, u64>,
-    /// What became of files.
+    /// Cases that files went through.
     pub files: BTreeMap<&'static str, u64>,
-    /// What workingset detection did.
+    /// The work of workingset detection.
     pub workingset: BTreeMap<&'static str, u64>,
 }
 

@@ -1,8 +1,8 @@
 //! Regions that get another length, step by step, as the driver does it.
 //!
-//! A region grows where it is, if nobody has the addresses behind it; or it moves as a whole to a longer one, which
-//! takes its orders and its base over. It shrinks when its tail was discarded and nothing is inherited there. Nobody
-//! else works in it meanwhile.
+//! A region grows where it is, if no other region has the addresses behind it; or it moves as a whole to a
+//! longer one, which takes its orders and its base over. It shrinks when its tail was discarded and nothing
+//! is inherited there. No other actor works in the region meanwhile.
 
 use millpond_core::{
     Event, GroupId, Kind, LEAF_PAGES, Order, PageCount, PageIndex, PageRange, PageState, Refusal,
@@ -19,24 +19,24 @@ use crate::world::{SimRegion, World};
 /// A region that gets another length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resize {
-    /// Which.
+    /// The region.
     pub region: RegionId,
-    /// Its new length.
+    /// The region's new length.
     pub pages: PageCount,
-    /// It inherited something when its tail began to be discarded.
+    /// The region inherited something when its tail began to be discarded.
     pub inherits: bool,
 }
 
 /// How far a resize has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ResizeStage {
-    /// Others still work in the region.
+    /// Other operations still work in the region.
     Quiet,
     /// A purge that may have taken a range of the tail is waited for.
     Purging,
     /// The tail is being discarded.
     Clear {
-        /// What the core has not said to have done.
+        /// The part that the core has not reported as done.
         rest: PageRange,
     },
     /// The core is to be asked.
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// One step of a resize.
+    /// Takes one step of a resize.
     ///
     /// # Errors
     /// A rule is broken.
@@ -147,7 +147,7 @@ impl World {
         Ok(())
     }
 
-    /// The region gets its new length where it is, or somewhere else.
+    /// Gives the region its new length where it is, or somewhere else.
     fn resize(&mut self, i: usize, region: SimRegion, resize: Resize) -> Check {
         let Resize {
             pages, inherits, ..
@@ -175,7 +175,7 @@ impl World {
                 self.check_all()?;
                 self.end_remap(i);
             }
-            // What was discarded hides what is inherited there, or was until a merge ended meanwhile.
+            // The discarded pages hide what is inherited there, or did until a merge ended meanwhile.
             Reply::Refused(Refusal::RegionInUse) if pages < old.len && inherits => {
                 self.count_remap("refused: what is hidden");
                 self.end_remap(i);
@@ -190,7 +190,7 @@ impl World {
         Ok(())
     }
 
-    /// A region for the whole of `region` to move to, `pages` long.
+    /// Makes a region, `pages` long, for the whole of `region` to move to.
     fn grow_elsewhere(&mut self, i: usize, region: SimRegion, pages: PageCount) -> Check {
         let (order, kind) = (Order::ZERO.into(), Kind::Anonymous);
         match self.send(i, Event::CreateRegion { pages, order, kind })? {

@@ -1,9 +1,10 @@
 //! One seed from beginning to end: chaos, then calm.
 //!
-//! Safety alone is cheap: a core that answers "wait" for ever never breaks a rule. So after the chaos the world turns
-//! friendly (the store healthy and large, no new faults, pins and protections let go) and then everything must
-//! move again: every operation ends, background reclaim reaches its high mark, every page can be read and is right, and
-//! after discarding and dropping all regions nothing is left in memory or store. Each within a bounded number of steps.
+//! Safety alone is cheap: a core that answers "wait" for ever never breaks a rule. So after the chaos the
+//! world turns friendly: the store is healthy and large, there are no new faults, and pins and protections
+//! are let go. Then everything must move again: every operation ends, background reclaim reaches its high
+//! mark, every page can be read and is right, and after all regions were discarded and dropped nothing is
+//! left in memory or store. Each of these comes within a bounded number of steps.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -28,16 +29,16 @@ const MAX_CALM_STEPS: u64 = 400_000;
 /// The thread that ends the run.
 pub(crate) const LAST: usize = 2;
 
-/// What came of a seed.
+/// The outcome of a seed.
 #[derive(Debug)]
 pub struct Run {
     /// The seed.
     pub seed: u64,
-    /// How it failed, if it did.
+    /// The failure of the run, if there was one.
     pub failure: Option<Failure>,
-    /// Everything that happened.
+    /// The log of everything that happened.
     pub log: Log,
-    /// What was seen.
+    /// The counts of what was seen.
     pub coverage: Coverage,
     /// Events handed to the core.
     pub events: u64,
@@ -111,7 +112,7 @@ impl World {
         Ok(())
     }
 
-    /// The first regions.
+    /// Makes the first regions.
     fn settle_down(&mut self) -> Check {
         let on = self.profile.takes_leaves;
         self.expect(Event::TakeLeaves { on }, Reply::Done)?;
@@ -125,7 +126,7 @@ impl World {
         Ok(())
     }
 
-    /// One step of whoever is next.
+    /// Takes one step of the actor that is next.
     fn tick(&mut self) -> Check {
         self.step += 1;
         if let Some(i) = self.gate {
@@ -150,7 +151,7 @@ impl World {
         self.skip_time()
     }
 
-    /// Nobody can do anything now: on to the next step at which somebody can.
+    /// Skips to the next step at which an actor can do something, because none can now.
     pub(crate) fn skip_time(&mut self) -> Check {
         let wakes = self.actors.iter().filter_map(|a| match a.blocked {
             Blocked::Until(step) => Some(step),
@@ -182,7 +183,7 @@ impl World {
         text.join("; ")
     }
 
-    /// Actor `i` takes a step if it can; says whether it did.
+    /// Has actor `i` take a step if it can, and returns whether it did.
     fn act(&mut self, i: usize) -> Check<bool> {
         if !self.is_ready(i) {
             return Ok(false);
@@ -195,7 +196,8 @@ impl World {
         }
         match i {
             BACKGROUND => self.background(),
-            // A save that failed before the calm may be told after it: the driver tries again from time to time.
+            // A save that failed before the calm may be told after it: the driver tries again from time to
+            // time.
             OPERATOR if self.calm && !self.siege && self.core.store_blocked() => {
                 self.send(OPERATOR, Event::RetryStore)?;
                 self.actors[OPERATOR].blocked = Blocked::Until(self.step + 500);
@@ -207,7 +209,7 @@ impl World {
         }
     }
 
-    /// Background reclaim: from below the low mark up to the high one.
+    /// Has background reclaim go from below the low mark up to the high one.
     fn background(&mut self) -> Check<bool> {
         if self.core.below_low_mark() {
             self.reclaiming = true;
@@ -223,9 +225,9 @@ impl World {
     }
 
     fn at_rest(&self) -> bool {
-        // Under siege the background has no hope, and announced protections stay; so does whoever wants to drop a
-        // region that one of them uses (seed 11028227 took that for a thread that never ends; 6471214 read what such a
-        // thread was dropping).
+        // Under siege the background has no hope, and announced protections stay. So does an actor that wants
+        // to drop a region that one of them uses (seed 11028227 took that for a thread that never ends; seed
+        // 6471214 read what such a thread was dropping).
         let stays = ProtectStage::Held { announced: true };
         let protects = |a: &Actor| match a.op {
             Some(Op::Protect { stage, .. }) => self.siege && stage == stays,
@@ -291,8 +293,9 @@ impl World {
         self.drop_everything()
     }
 
-    /// A store that takes nothing, and nobody to mend it: what threads have begun ends nonetheless, above the limit if
-    /// need be, and every page can be read. Protections stay as they are meanwhile.
+    /// Runs a while with a store that takes nothing and that nobody mends. The work that threads have begun
+    /// ends nonetheless, above the limit if need be, and every page can be read. Protections stay as they are
+    /// meanwhile.
     fn withstand_a_siege(&mut self) -> Check {
         self.store.weather = Weather {
             full: true,
@@ -305,8 +308,9 @@ impl World {
         Ok(())
     }
 
-    /// The kernel holds whatever is mapped, and nothing can be taken out: what threads have begun ends nonetheless,
-    /// above the limit, and every page can be read. When it lets go, all is as before.
+    /// Runs a while with a kernel that holds every mapped page, so that nothing can be taken out. The work
+    /// that threads have begun ends nonetheless, above the limit, and every page can be read. When the kernel
+    /// lets go, all is as before.
     fn withstand_a_hold(&mut self) -> Check {
         (self.siege, self.held) = (true, true);
         self.until_rest("the work of the threads while all is held")?;
@@ -316,7 +320,7 @@ impl World {
         self.tick_core()
     }
 
-    /// What could not be moved for no reason that the program gave may be tried again after some ticks.
+    /// Has pages that could not be moved, for no reason that the program gave, tried again after some ticks.
     fn let_everything_move(&mut self) -> Check {
         let mut ticks = self.core.stats().nr_unevictable;
         while self.core.stats().nr_unevictable > 0 {
@@ -330,7 +334,7 @@ impl World {
         Ok(())
     }
 
-    /// With a healthy store the background gets what it wants.
+    /// Checks that the background gets what it wants from a healthy store.
     fn reach_high_mark(&mut self) -> Check {
         self.reclaiming = true;
         self.until_rest("background reclaim")?;
@@ -345,7 +349,8 @@ impl World {
         Ok(())
     }
 
-    /// Nobody wants memory for a while: no frame is kept for later. What is read next has to do without.
+    /// Lets a time pass in which no thread wants memory, so that no frame is kept for later. The next read
+    /// has to do without.
     fn let_time_pass(&mut self) -> Check {
         for _ in 0..=u32::BITS {
             self.tick_core()?;
@@ -379,7 +384,7 @@ impl World {
         Ok(())
     }
 
-    /// Each volatile range has survived or is zeros.
+    /// Checks that each volatile range has survived or is zeros.
     fn unmark_everything(&mut self) -> Check {
         while let Some(volatile) = self.volatile.first_mut() {
             let (range, stage) = (volatile.range, UnmarkStage::Ask);
@@ -393,7 +398,7 @@ impl World {
         }
     }
 
-    /// What is said to be lazily freed is, and nothing is left above the cap.
+    /// Checks that pages that are said to be lazily freed are, and that nothing is left above the cap.
     fn count_freed_memory(&mut self) -> Check {
         let left = self.core.lazyfree_pages();
         self.actors[LAST].op = Some(Op::Recount { left });
@@ -411,7 +416,7 @@ impl World {
         }
     }
 
-    /// A page can be pinned [`MAX_PINS`] times, not once more, and is then let go as often.
+    /// Checks that a page can be pinned [`MAX_PINS`] times, not once more, and is then let go as often.
     fn pin_to_the_brim(&mut self) -> Check {
         let mut pages = self.regions.iter().flat_map(|r| r.range.pages());
         let Some(page) = pages.find(|&page| self.mmu.is_mapped(page)) else {
@@ -482,7 +487,7 @@ impl World {
         self.expect_all_addresses()
     }
 
-    /// No region is left that nobody knows of.
+    /// Checks that no region is left that no actor knows of.
     fn expect_all_addresses(&mut self) -> Check {
         let (pages, order) = (self.core.arena(), Order::ZERO.into());
         let kind = Kind::Anonymous;

@@ -1,11 +1,12 @@
-//! Commands under way: which effect happens next, and which completion is told next.
+//! Commands under way: the effect that happens next, and the completion that is told next.
 //!
-//! The driver carries commands out on any thread and in any order, and between an effect and the core's hearing of it
-//! lies any amount of time. So each command has two moments here, drawn apart: its effect on the simulated world, and
-//! its completion. Any of the commands under way may be next; some are held back for long.
+//! The driver carries commands out on any thread and in any order, and any amount of time lies between an
+//! effect and the moment when the core hears of it. So each command has two moments here, drawn apart: its
+//! effect on the simulated world, and its completion. Any of the commands under way may be next; some are
+//! held back for long.
 //!
-//! The rules that do not depend on what the world does are checked when a command comes in: one command a folio at a
-//! time, no frame and no page in two commands at once.
+//! The rules that do not depend on what the world does are checked when a command comes in: a folio is in one
+//! command at a time, and no frame and no page is in two commands at once.
 
 use millpond_core::{
     Command, CopyFrom, Event, FoldPart, Frame, LeafPages, Outcome, PageRange, SlotId,
@@ -24,15 +25,15 @@ pub struct Pending {
     pub parts: Vec<FoldPart>,
     /// The pages of a leaf that is taken out.
     pub leaf: LeafPages,
-    /// Where the folio lies that is copied from: somewhere in one of these.
+    /// The ranges in one of which the folio lies that is copied from.
     pub lenders: Vec<PageRange>,
-    /// The actor whose event it came with.
+    /// The actor whose event the command came with.
     pub owner: usize,
-    /// What the core will be told, once it had its effect.
+    /// The event that the core will be told, once the command had its effect.
     pub answer: Option<Event>,
-    /// Nothing happens to it before this step.
+    /// Nothing happens to the command before this step.
     pub not_before: u64,
-    /// The batch of a discard that it stands for a part of: the core is told of all parts at once.
+    /// The batch of a discard of which this command is a part: the core is told of all parts at once.
     pub batch: Option<u64>,
 }
 
@@ -40,11 +41,12 @@ pub struct Pending {
 #[derive(Debug, Default)]
 pub struct Schedule {
     pending: Vec<Pending>,
-    /// Answers that the core has heard a part of. Their commands are over, and clash with none.
+    /// Answers of which the core has heard a part. Their commands are over, and clash with none.
     half_told: Vec<Pending>,
 }
 
-/// What the core is told when `command` has had its effect, with `outcome` where it names a folio.
+/// The event that the core is told when `command` has had its effect, with `outcome` where `command` names a
+/// folio.
 ///
 /// # Panics
 /// When `command` needs no answer.
@@ -75,7 +77,7 @@ fn pages(command: &Command) -> impl Iterator<Item = PageRange> {
     command_range(command).into_iter().chain(source)
 }
 
-/// The frames that a command works on, each with the number of those that follow it.
+/// The frames that a command works on, each with the number of frames in its run.
 fn frames(command: &Command) -> impl Iterator<Item = (Frame, u32)> {
     let len = match command {
         Command::TakeOutLeaf { at, .. } => at.len.0,
@@ -134,7 +136,7 @@ impl Schedule {
     /// Takes a command in.
     ///
     /// # Errors
-    /// It meets another one: the same folio, frame, page, or (if one of them changes it) slot.
+    /// The command meets another one: the same folio, frame, page, or (if one of them changes it) slot.
     pub fn add(&mut self, new: Pending) -> Check {
         let folio = command_folio(&new.command);
         let folio = folio.filter(|_| new.batch.is_none());
@@ -182,7 +184,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// One that may go on at `step`, by its place.
+    /// Chooses a command that may go on at `step`, and returns its place.
     pub fn choose(&self, step: u64, rng: &mut Rng) -> Option<usize> {
         if self.pending.is_empty() {
             return None;
@@ -194,36 +196,38 @@ impl Schedule {
             .find(|&i| self.pending[i].not_before <= step)
     }
 
-    /// The earliest step at which one may go on.
+    /// The earliest step at which a command may go on.
     #[must_use]
     pub fn next_step(&self) -> Option<u64> {
         let all = self.pending.iter().chain(&self.half_told);
         all.map(|p| p.not_before).min()
     }
 
-    /// The core asks for the answer to this one again, and will be told later: anything may come between.
+    /// Keeps a command whose answer the core asks for again. It will be told later: anything may come
+    /// between.
     pub fn told_in_part(&mut self, pending: Pending) {
         self.half_told.push(pending);
     }
 
-    /// Takes out one whose answer may be told again at `step`.
+    /// Takes out a command whose answer may be told again at `step`.
     pub fn tell_again(&mut self, step: u64) -> Option<Pending> {
         let due = |p: &Pending| p.not_before <= step;
         let place = self.half_told.iter().position(due)?;
         Some(self.half_told.swap_remove(place))
     }
 
-    /// The one at `place`.
+    /// The command at `place`.
     pub fn get_mut(&mut self, place: usize) -> &mut Pending {
         &mut self.pending[place]
     }
 
-    /// Takes the one at `place` out: it has been answered.
+    /// Takes the command at `place` out, because it has been answered.
     pub fn remove(&mut self, place: usize) -> Pending {
         self.pending.swap_remove(place)
     }
 
-    /// A part of `batch` had its effect. The parts wait for each other, and then until `told` to be told together.
+    /// Notes that a part of `batch` had its effect. The parts wait for each other, and then until `told` to
+    /// be told together.
     pub fn part_done(&mut self, batch: u64, told: u64) {
         let parts = self.pending.iter_mut().filter(|p| p.batch == Some(batch));
         let mut parts: Vec<_> = parts.collect();
@@ -235,24 +239,24 @@ impl Schedule {
         }
     }
 
-    /// Takes all parts of a batch out: the core is told.
+    /// Takes all parts of a batch out, because the core is told.
     pub fn remove_batch(&mut self, batch: u64) -> Vec<Pending> {
         let is_part = |p: &mut Pending| p.batch == Some(batch);
         self.pending.extract_if(.., is_part).collect()
     }
 
-    /// Those under way.
+    /// The commands under way.
     pub fn iter(&self) -> impl Iterator<Item = &Pending> {
         self.pending.iter()
     }
 
-    /// How many there are.
+    /// The number of commands under way.
     #[must_use]
     pub fn len(&self) -> usize {
         self.pending.len()
     }
 
-    /// Whether one of them is about folios.
+    /// Whether a command under way is about folios.
     #[must_use]
     pub fn has_flights(&self) -> bool {
         let about_folios = |p: &Pending| {
@@ -261,13 +265,13 @@ impl Schedule {
         self.pending.iter().chain(&self.half_told).any(about_folios)
     }
 
-    /// Whether there are none.
+    /// Whether no command is under way.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty() && self.half_told.is_empty()
     }
 
-    /// Whether one that unmaps or maps touches `range`.
+    /// The command under way that unmaps or maps a page of `range`, if there is one.
     #[must_use]
     pub fn touches(&self, range: PageRange) -> Option<Command> {
         let meets = |p: &&Pending| pages(&p.command).any(|at| overlap(at, range));

@@ -1,9 +1,10 @@
 //! Snapshots, step by step, as the driver takes them.
 //!
-//! Whoever takes one has its region to itself: operations that are under way there come to an end first, and none is
-//! begun. Base and copy are made; then the gate closes. Nobody begins anything any more, completions are told until no
-//! command is out, and in that quiet the pages change hands in memory and in the core. To the oracle a snapshot is a
-//! copy of what is known of each page; from then on source and copy are two regions like any others.
+//! An actor that takes a snapshot has its region to itself: operations that are under way there come to an
+//! end first, and none is begun. Base and copy are made; then the gate closes. No actor begins anything any
+//! more, completions are told until no command is out, and in that quiet the pages change hands in memory and
+//! in the core. To the oracle a snapshot is a copy of what is known of each page; from then on source and
+//! copy are two regions like any others.
 //!
 //! The chains of bases are kept here as well, apart from the core, so that its answers can be told right from wrong.
 
@@ -18,7 +19,7 @@ use crate::mmu::overlap;
 use crate::report::{Check, Coverage, Entry, breach};
 use crate::world::{SimRegion, World};
 
-/// What snapshots and bases must go through.
+/// The cases that snapshots and bases must go through.
 pub const SEEN: [&str; 26] = [
     "refused: no address space",
     "refused: pinned",
@@ -54,34 +55,34 @@ pub type Named = (RegionId, PageRange);
 /// A hidden region: what its heirs had in common when a snapshot was taken.
 #[derive(Clone, Copy, Debug)]
 pub struct SimBase {
-    /// Its name.
+    /// The base's name.
     pub id: RegionId,
-    /// Its pages.
+    /// The base's pages.
     pub range: PageRange,
-    /// The base that it inherits from itself.
+    /// The base that this base inherits from itself.
     pub base: Option<RegionId>,
-    /// Whose its memory is.
+    /// The group that the base's memory belongs to.
     pub group: GroupId,
 }
 
 /// How far a snapshot has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SnapshotStage {
-    /// Others still work in the region.
+    /// Other operations still work in the region.
     Quiet,
     /// Base and copy are to be made.
     Make,
-    /// They are made. Once the gate is closed and nothing is under way, the pages change hands.
+    /// Base and copy are made. Once the gate is closed and nothing is under way, the pages change hands.
     Take {
-        /// What is to hold the contents.
+        /// The region that is to hold the contents.
         base: Named,
-        /// What is to be the snapshot.
+        /// The region that is to be the snapshot.
         copy: Named,
     },
 }
 
 impl World {
-    /// One step of a snapshot.
+    /// Takes one step of a snapshot.
     ///
     /// # Errors
     /// A rule is broken.
@@ -119,7 +120,8 @@ impl World {
             SnapshotStage::Take { base, copy } => {
                 self.gate = None;
                 if self.core.first_pinned(range).is_none() && source.users > 0 {
-                    // The pin that would have refused it has gone meanwhile, and others still work here.
+                    // The pin that would have refused the snapshot has gone meanwhile, and other operations
+                    // still work here.
                     self.forget_regions(i, &[base, copy])?;
                     SnapshotStage::Quiet
                 } else {
@@ -133,12 +135,13 @@ impl World {
         Ok(())
     }
 
-    /// One step while the gate is closed by `i`.
+    /// Takes one step while the gate is closed by `i`.
     ///
     /// # Errors
     /// A rule is broken.
     pub(crate) fn become_quiet(&mut self, i: usize) -> Check {
-        // Who has begun with a leaf is in the middle of something: it goes on until the command is out.
+        // An actor that has begun with a leaf is in the middle of something: it goes on until the command is
+        // out.
         let can_go_on = |&j: &usize| self.actors[j].leaf && self.is_ready(j);
         if let Some(j) = (0..self.actors.len()).find(can_go_on) {
             return self.step_actor(j);
@@ -153,7 +156,7 @@ impl World {
         self.skip_time()
     }
 
-    /// Two new regions of `pages` pages; `None` when there are no addresses for both.
+    /// Makes two new regions of `pages` pages; returns `None` when there are no addresses for both.
     fn make_regions(&mut self, i: usize, pages: PageCount) -> Check<Option<(Named, Named)>> {
         let mut made = Vec::new();
         for _ in 0..2 {
@@ -187,7 +190,7 @@ impl World {
         Ok(())
     }
 
-    /// While a command is out a snapshot is refused.
+    /// Checks that a snapshot is refused while a command is out.
     fn expect_busy(&mut self, i: usize, region: RegionId, base: RegionId, copy: RegionId) -> Check {
         if !self.schedule.has_flights() || !self.rng.chance(200) {
             return Ok(());
@@ -200,7 +203,7 @@ impl World {
         Ok(())
     }
 
-    /// Nothing is under way: the pages change hands, unless one is pinned.
+    /// Has the pages change hands, unless one is pinned. Nothing is under way.
     fn take(&mut self, i: usize, source: SimRegion, base: Named, copy: Named) -> Check {
         let range = source.range;
         let event = Event::Snapshot {
@@ -264,7 +267,7 @@ impl World {
         }
     }
 
-    /// The folios of `from` lie in `to` now, with their marks.
+    /// Notes that the folios of `from` lie in `to` now, with their marks.
     pub(crate) fn moved(&mut self, from: PageRange, to: PageRange) {
         for at in self.folio_at.values_mut().filter(|at| from.covers(**at)) {
             at.start = to.start.plus(at.start.0 - from.start.0);
@@ -286,7 +289,7 @@ impl World {
         self.bases.iter().any(|base| base.range.covers(at))
     }
 
-    /// What the region or base of a name inherits from.
+    /// The base that the region or base named `id` inherits from.
     pub(crate) fn base_of(&mut self, id: RegionId) -> Option<&mut Option<RegionId>> {
         let regions = self.regions.iter_mut().map(|r| (r.id, &mut r.base));
         let bases = self.bases.iter_mut().map(|b| (b.id, &mut b.base));
@@ -294,7 +297,7 @@ impl World {
         named.next().map(|(_, base)| base)
     }
 
-    /// How many inherit from `base` directly.
+    /// The number of regions and bases that inherit from `base` directly.
     pub(crate) fn heirs(&self, base: RegionId) -> usize {
         let regions = self.regions.iter().map(|region| region.base);
         let links = regions.chain(self.bases.iter().map(|other| other.base));
@@ -313,7 +316,7 @@ impl World {
         })
     }
 
-    /// Where the folio lies that is copied to `at`: in one of these.
+    /// The ranges in one of which the folio lies that is copied to `at`.
     pub(crate) fn lenders_of(&self, at: PageRange) -> Vec<PageRange> {
         let region = self.regions.iter().find(|r| r.range.covers(at));
         let order = Order::new(region.map_or(0, |r| r.largest)).expect("orders are below ten");
@@ -321,7 +324,7 @@ impl World {
         self.bases_of(at.start).map(block).collect()
     }
 
-    /// Whether who wants `page` can be told to wait at `base`.
+    /// Whether a thread that wants `page` can be told to wait at `base`.
     pub(crate) fn is_above(&self, page: PageIndex, base: PageIndex) -> bool {
         let lenders = self.lenders_of(PageRange::new(page, PageCount(1)));
         lenders.iter().any(|block| block.contains(base))
@@ -342,7 +345,7 @@ impl World {
         changed
     }
 
-    /// What one round of a merge goes past, in the base and in its heir.
+    /// The pages that one round of a merge goes past, in the base and in its heir.
     pub(crate) fn merged_pages(&self, base: RegionId, from: PageIndex) -> Option<[PageRange; 2]> {
         let base = self.bases.iter().find(|other| other.id == base)?;
         let regions = self.regions.iter().map(|r| (r.base, r.range));
@@ -380,7 +383,8 @@ impl World {
         }
     }
 
-    /// A fault at a page that was `was` gave what is under way from `given` on.
+    /// Counts a fault at a page whose state was `was`; the commands under way from `given` on are what it
+    /// gave.
     pub(crate) fn count_inherited(&mut self, was: PageState, reply: Reply, given: usize) {
         let first = self.schedule.iter().nth(given).map(|p| p.command);
         let what = match (was, reply, first) {

@@ -1,9 +1,10 @@
 //! The simulated store: contents by slot, and every way a store can fail.
 //!
-//! A store is trusted with bytes that exist nowhere else, so the rules here are strict: a slot is written once,
-//! released once, and never read before the one or after the other. Failures are decided by the weather that the
-//! world sets: no room (beside the real bound on pages), a failing medium, damaged bytes at load. Damage and medium
-//! errors at load are one thing to the core (`LoadFailed`), as they are to the driver.
+//! A store is trusted with bytes that exist nowhere else, so the rules here are strict: a slot is written
+//! once and released once, and it is read neither before it is written nor after it is released. Failures are
+//! decided by the weather that the world sets: no room (beside the real bound on pages), a failing medium,
+//! damaged bytes at load. Damage and medium errors at load are one thing to the core (`LoadFailed`), as they
+//! are to the driver.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,7 @@ pub struct Weather {
     pub full: bool,
     /// Saves that fail.
     pub save_errors: u32,
-    /// Loads that fail: the medium's errors and damaged bytes.
+    /// Loads that fail, by errors of the medium or damaged bytes.
     pub load_errors: u32,
 }
 
@@ -29,11 +30,11 @@ pub struct Weather {
 pub struct SimStore {
     slots: BTreeMap<SlotId, Vec<Content>>,
     pages: u64,
-    /// Pages that fit.
+    /// Pages that fit into the store.
     pub capacity: u64,
-    /// What goes wrong now.
+    /// The failures of the present.
     pub weather: Weather,
-    /// Sabotage: every so many saves, keep what was saved before under another slot.
+    /// Sabotage: every so many saves, the store keeps what was saved before under another slot.
     pub stale_every: Option<u32>,
     saves: u32,
     last: Vec<Content>,
@@ -82,7 +83,7 @@ impl SimStore {
             if previous.order.pages().0 as usize != pages || first + pages > old.len() {
                 breach!("save of {pages} pages names {previous:?} of {}", old.len());
             }
-            // A store may be unable to tell of a part, and take what is unchanged to a better place.
+            // A store may be unable to tell of a part, and may take what is unchanged to a better place.
             let moves = Rng::new(rng.clone().word() ^ 8).chance(50);
             let tells = if pages == old.len() {
                 !moves
@@ -120,7 +121,7 @@ impl SimStore {
     /// The pages that `part` names, or `None` when the store fails to give them.
     ///
     /// # Errors
-    /// The slot holds nothing, or less than asked for.
+    /// The slot holds nothing, or fewer pages than were asked for.
     pub fn load(&self, part: SlotPart, rng: &mut Rng) -> Check<Option<Vec<Content>>> {
         self.load_pages(part.slot, part.first, part.order.pages().0 as usize, rng)
     }
@@ -128,7 +129,7 @@ impl SimStore {
     /// `pages` pages of `slot` from page `first` of it, or `None` when the store fails to give them.
     ///
     /// # Errors
-    /// The slot holds nothing, or less than asked for.
+    /// The slot holds nothing, or fewer pages than were asked for.
     pub fn load_pages(
         &self,
         slot: SlotId,
@@ -156,7 +157,7 @@ impl SimStore {
     /// Forgets `slot`.
     ///
     /// # Errors
-    /// It holds nothing.
+    /// `slot` holds nothing.
     pub fn release(&mut self, slot: SlotId) -> Check {
         let Some(kept) = self.slots.remove(&slot) else {
             breach!("release of {slot:?}, which holds nothing");
@@ -171,13 +172,13 @@ impl SimStore {
         self.slots.len()
     }
 
-    /// Pages held.
+    /// Pages that the store holds.
     #[must_use]
     pub fn pages(&self) -> u64 {
         self.pages
     }
 
-    /// The lowest slots held, for messages about leaks.
+    /// The lowest slots that the store holds, for messages about leaks.
     pub fn some_slots(&self) -> impl Iterator<Item = SlotId> + '_ {
         self.slots.keys().copied().take(8)
     }

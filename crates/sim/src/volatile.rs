@@ -1,10 +1,11 @@
-//! Volatile ranges, step by step, as the driver does it.
+//! Volatile ranges, step by step, as the driver handles them.
 //!
-//! Marks are kept in the book, beside the core. Who needs memory and finds nothing lazily freed takes the oldest range
-//! out of the book and purges it before anything else is reclaimed. Whoever takes a mark back asks the book; when the
-//! range was purged, it first waits until no purge is under way (one that took the range before could still drop what
-//! is written to it now) and then discards what the purge has passed over. Whoever drops a region waits likewise, or
-//! what is written to the next region at its addresses could be dropped.
+//! Marks are kept in the book, beside the core. A thread that needs memory and finds nothing lazily freed
+//! takes the oldest range out of the book and purges it before anything else is reclaimed. A thread that
+//! takes a mark back asks the book. When the range was purged, the thread first waits until no purge is under
+//! way (a purge that took the range before could still drop what is written to it now) and then discards the
+//! pages that the purge has passed over. A thread that drops a region waits for purges as well, or they could
+//! drop what is written to the next region at its addresses.
 
 use millpond_core::tables::volatile::VolatileRefusal;
 use millpond_core::{Event, GroupId, PageCount, PageRange, Reclaimer, Refusal, Reply};
@@ -15,19 +16,19 @@ use crate::profile::Sabotage;
 use crate::report::{Check, Coverage, Entry, breach};
 use crate::world::World;
 
-/// Least that a thread in need of memory wants, in pages.
+/// The least number of pages that a thread in need of memory asks for.
 const DIRECT_BATCH: u32 = 128;
 
 /// A volatile range, as its owner knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Volatile {
-    /// The pages.
+    /// The pages of the range.
     pub range: PageRange,
-    /// Its owner is about to take the mark back.
+    /// The owner is about to take the mark back.
     pub leaving: bool,
-    /// It is in the book no more.
+    /// The range is in the book no more.
     pub asked: bool,
-    /// It was purged.
+    /// The range was purged.
     pub purged: bool,
 }
 
@@ -38,7 +39,7 @@ impl World {
     /// A rule is broken.
     pub(crate) fn step_mark(&mut self, i: usize, range: PageRange) -> Check {
         let mut others = self.volatile.iter().filter(|v| overlap(v.range, range));
-        // The owners of a range agree about it: nobody marks what another is still taking back.
+        // The owners of a range agree about it: no owner marks a range that another is still taking back.
         let (none, unasked) = (others.clone().count() == 0, others.all(|v| !v.asked));
         if self.core.first_pinned(range).is_some() || !unasked {
             self.finish(i);
@@ -67,7 +68,7 @@ impl World {
         Ok(())
     }
 
-    /// One step of taking a mark back.
+    /// Takes one step of taking a mark back.
     ///
     /// # Errors
     /// A rule is broken.
@@ -121,7 +122,8 @@ impl World {
         Ok(())
     }
 
-    /// Whether a purge is under way that may have taken the actor's range out of the book. It then waits.
+    /// Whether a purge is under way that may have taken the actor's range out of the book. The actor then
+    /// waits.
     pub(crate) fn must_wait_for_purges(&mut self, i: usize) -> bool {
         let hasty = self.options.sabotage == Some(Sabotage::HastyOwner);
         let must = self.purging > 0 && !hasty;
@@ -153,10 +155,11 @@ impl World {
         }
     }
 
-    /// The region is dropped: nobody will ask for its volatile ranges. Says whether one of them was purged.
+    /// Forgets the volatile ranges of a region that is dropped, as no owner will ask for them. Returns
+    /// whether one of them was purged.
     ///
     /// # Errors
-    /// The book does not know what was purged.
+    /// The book does not know of a range that was purged.
     pub(crate) fn forget_volatile(&mut self, region: PageRange) -> Check<bool> {
         let inside = |v: &Volatile| region.covers(v.range);
         let gone: Vec<_> = self.volatile.iter().copied().filter(inside).collect();
@@ -171,7 +174,7 @@ impl World {
         Ok(purged)
     }
 
-    /// A thread that waits for memory takes the next step towards it.
+    /// Has a thread that waits for memory take the next step towards it.
     ///
     /// # Errors
     /// A rule is broken.
@@ -193,8 +196,8 @@ impl World {
         self.reclaim(i, pages, Reclaimer::Direct)
     }
 
-    /// Begins to purge the oldest volatile range, when it is time for that. False when there is none, or the book is in
-    /// use.
+    /// Begins to purge the oldest volatile range, when it is time for that. Returns false when there is none,
+    /// or the book is in use.
     ///
     /// # Errors
     /// A rule is broken.
@@ -222,7 +225,7 @@ impl World {
         Ok(true)
     }
 
-    /// One step of a purge.
+    /// Takes one step of a purge.
     ///
     /// # Errors
     /// A rule is broken.

@@ -1,8 +1,9 @@
-//! The world around the core: everything that happens goes through here, and is checked here.
+//! The world around the core: everything that happens goes through this module and is checked in it.
 //!
-//! [`World::hold`] is the only call of `Core::handle`: it logs, counts and collects the commands, as a driver does that
-//! holds the core's lock. [`World::give_out`] lets go: it puts the commands where they belong and has what must hold at
-//! every moment checked. [`World::send`] is both. [`World::advance`] carries out one command or tells one completion.
+//! [`World::hold`] is the only caller of `Core::handle`. It logs, counts and collects the commands, as a
+//! driver does that holds the core's lock. [`World::give_out`] is the driver's letting go of that lock: it
+//! puts the commands where they belong and has everything checked that must hold at every moment.
+//! [`World::send`] does both. [`World::advance`] carries out one command or tells one completion.
 
 use std::collections::BTreeMap;
 
@@ -29,36 +30,36 @@ use crate::volatile::Volatile;
 /// A region of the simulated program.
 #[derive(Clone, Copy, Debug)]
 pub struct SimRegion {
-    /// Its name.
+    /// The region's name.
     pub id: RegionId,
-    /// Its pages.
+    /// The region's pages.
     pub range: PageRange,
-    /// The order it was made with, or the largest.
+    /// The order that the region was made with, or the largest.
     pub order: u8,
-    /// The largest order that a folio in it may have: pages that moved here keep theirs.
+    /// The largest order that a folio in the region may have: pages that moved here keep theirs.
     pub largest: u8,
     /// Whether faults choose the order.
     pub adaptive: bool,
-    /// Operations in it now.
+    /// Operations that work in the region now.
     pub users: u32,
-    /// Nobody may start one any more, or for now.
+    /// No operation may begin in the region any more, or for now.
     pub closing: bool,
-    /// The base that it inherits from.
+    /// The base that the region inherits from.
     pub base: Option<RegionId>,
-    /// Whose its memory is.
+    /// The group that the region's memory belongs to.
     pub group: GroupId,
-    /// What its pages are.
+    /// What the region's pages are.
     pub kind: Kind,
 }
 
-/// Core, simulated memory and store, actors, and the judge.
+/// The core, the simulated memory and store, the actors, and the judge.
 #[derive(Debug)]
 pub struct World {
     /// The core under test.
     pub core: Core,
-    /// Memory.
+    /// The simulated memory.
     pub mmu: SimMmu,
-    /// Store.
+    /// The simulated store.
     pub store: SimStore,
     /// What files hold, at the addresses of their regions.
     pub file: Vec<Content>,
@@ -66,21 +67,22 @@ pub struct World {
     pub(crate) file_left: Vec<bool>,
     /// What pages must hold.
     pub oracle: Oracle,
-    /// Commands under way.
+    /// The commands under way.
     pub schedule: Schedule,
-    /// Who acts.
+    /// The actors.
     pub actors: Vec<Actor>,
-    /// Live regions.
+    /// The live regions.
     pub regions: Vec<SimRegion>,
-    /// Hidden ones, which snapshots have left behind.
+    /// The hidden regions that snapshots have left behind.
     pub bases: Vec<SimBase>,
-    /// Groups, but for the root.
+    /// The groups, except the root.
     pub groups: Vec<SimGroup>,
-    /// What was unhooked and is being given back, by actor.
+    /// What each actor has unhooked and is giving back, by actor.
     pub(crate) batches: BTreeMap<usize, Batch>,
-    /// What discards have gathered and is being given back.
+    /// What discards have gathered and what is being given back.
     pub(crate) discarded: Batches,
-    /// Who has closed the gate: nobody begins anything, and what was begun ends.
+    /// The actor that has closed the gate: while it is closed no operation begins, and those that were begun
+    /// end.
     pub gate: Option<usize>,
     /// What kind of world this is.
     pub profile: Profile,
@@ -88,9 +90,9 @@ pub struct World {
     pub options: Options,
     /// The run's randomness.
     pub rng: Rng,
-    /// What happened.
+    /// The log of what happened.
     pub log: Log,
-    /// What was seen.
+    /// The counts of what was seen.
     pub coverage: Coverage,
     /// Steps of the scheduler so far.
     pub step: u64,
@@ -104,19 +106,19 @@ pub struct World {
     pub siege: bool,
     /// The kernel holds all pages: nothing can be taken out.
     pub held: bool,
-    /// Where several threads work at once.
+    /// The pages where several threads work at once.
     pub hot: PageRange,
-    /// Background reclaim is between its marks.
+    /// Background reclaim runs: memory is between its marks.
     pub reclaiming: bool,
-    /// The last value written: each write is a new one.
+    /// The last value that was written: each write takes a new one.
     pub stamp: u64,
     /// The book of volatile ranges that the core's crate keeps for the driver.
     pub book: VolatileBook,
-    /// Volatile ranges, oldest first, as their owners know them.
+    /// The volatile ranges, oldest first, as their owners know them.
     pub volatile: Vec<Volatile>,
-    /// Purges under way.
+    /// The number of purges under way.
     pub purging: u32,
-    /// Where each folio was when a command last said so; saves do not say.
+    /// The place of each folio when a command last named it; saves do not name it.
     pub(crate) folio_at: BTreeMap<FolioId, PageRange>,
     /// Pages that were lazily freed and not used since, as the core said when it last had to do with them.
     pub(crate) marked: Vec<bool>,
@@ -126,16 +128,16 @@ pub struct World {
     pub(crate) cleared: Vec<u64>,
     pub(crate) allowance: u64,
     pub(crate) over_limit: u64,
-    /// Events until which the whole state was checked.
+    /// The number of events until which the whole state was checked.
     pub(crate) checked: u64,
     pub(crate) commands: Commands,
 }
 
 impl World {
-    /// The world of `seed`.
+    /// Makes the world of `seed`.
     ///
     /// # Errors
-    /// The core refuses the configuration.
+    /// The core refused the configuration.
     pub fn new(seed: u64, options: Options) -> Check<Self> {
         let mut rng = Rng::new(seed);
         let mut profile = Profile::of(seed, &mut rng);
@@ -200,14 +202,14 @@ impl World {
     /// Hands an event to the core on behalf of `by`.
     ///
     /// # Errors
-    /// A rule is broken.
+    /// A rule was broken.
     pub fn send(&mut self, by: usize, event: Event) -> Check<Reply> {
         let reply = self.hold(by, event)?;
         self.give_out(by)?;
         Ok(reply)
     }
 
-    /// What workingset detection has done in one event.
+    /// Counts what workingset detection has done in one event.
     fn count_workingset(&mut self, before: &VmStat) {
         let now = self.core.stats();
         let seen = [
@@ -228,10 +230,11 @@ impl World {
         }
     }
 
-    /// The same, but the commands are kept until [`World::give_out`]: nothing can come in between.
+    /// Hands an event to the core on behalf of `by`, and keeps the commands until [`World::give_out`]:
+    /// nothing can come in between.
     ///
     /// # Errors
-    /// A rule is broken.
+    /// A rule was broken.
     pub fn hold(&mut self, by: usize, event: Event) -> Check<Reply> {
         self.log.push(self.step, Entry::Sent(by, event));
         self.events += 1;
@@ -269,7 +272,7 @@ impl World {
     /// Puts the commands that were collected under way.
     ///
     /// # Errors
-    /// A rule is broken.
+    /// A rule was broken.
     pub fn give_out(&mut self, by: usize) -> Check {
         let parts = |command: &Command| match command {
             Command::Fold { parts, .. } => self.commands.parts(*parts).to_vec(),
@@ -287,7 +290,8 @@ impl World {
 
     /// Puts a command under way, or carries it out when it needs no answer.
     ///
-    /// A freed frame is freed at once, for the commands that follow it may need the room; only the answer is late.
+    /// A freed frame is freed at once, because the commands that follow it may need the room; only the answer
+    /// is late.
     fn take_in(
         &mut self,
         owner: usize,
@@ -363,10 +367,10 @@ impl World {
         }
     }
 
-    /// One command has its effect, or one completion is told. Says whether there was one.
+    /// Carries out one command or tells one completion, and returns whether there was one.
     ///
     /// # Errors
-    /// A rule is broken.
+    /// A rule was broken.
     pub fn advance(&mut self) -> Check<bool> {
         if let Some(pending) = self.schedule.tell_again(self.step) {
             let answer = pending.answer.expect("a part of it was told");
@@ -438,7 +442,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether nobody is to hear of what ended there: sabotage.
+    /// Whether no actor is to hear of what ended at `at`: this is sabotage.
     pub(crate) fn swallows_wake(&self, at: PageRange) -> bool {
         match self.options.sabotage {
             Some(Sabotage::SwallowWakes) => true,
@@ -447,7 +451,7 @@ impl World {
         }
     }
 
-    /// Those who wait for commands look again.
+    /// Has the actors that wait for commands look again.
     pub(crate) fn wake_owners(&mut self) {
         for actor in &mut self.actors {
             if actor.blocked == Blocked::OnAny
@@ -472,7 +476,7 @@ impl World {
         self.core.is_leaving(page) || self.schedule.iter().any(|p| here(&p.command) || lent(p))
     }
 
-    /// Lets those who wait at a page of `at` try again, if they hear of what happened.
+    /// Lets the actors that wait at a page of `at` try again, if they hear of what happened.
     pub(crate) fn wake(&mut self, at: PageRange, told: Ear) {
         for actor in &mut self.actors {
             if let Blocked::OnPage { page, ear } = actor.blocked
@@ -491,7 +495,8 @@ impl World {
         breach!(at at.start, "{at} lies in no live region")
     }
 
-    /// Nobody touches a base, so nothing comes in there; it may leave.
+    /// Checks that `at` lies in a region or a base. No actor touches a base, so nothing comes in there, but
+    /// its memory may leave.
     pub(crate) fn expect_in_region_or_base(&self, at: PageRange) -> Check {
         if self.is_in_base(at) {
             return Ok(());

@@ -1,7 +1,7 @@
 //! The checks can fail: each way of breaking the simulated world on purpose is noticed.
 //!
-//! A judge that never convicts is worth nothing. Every sabotage here would be a silent loss of data or a hang in a real
-//! program; that many seeds are allowed for each is because most have little of what some of them need.
+//! A judge that never convicts is worth nothing. Every sabotage here would be a silent loss of data or a hang
+//! in a real program. Each is given so many seeds because most seeds have little of what some of them need.
 
 use millpond_sim::mmu::MmuSabotage;
 use millpond_sim::profile::WITH_GROUPS;
@@ -21,8 +21,8 @@ fn verdict_of(options: Options) -> String {
     what.unwrap_or_else(|| panic!("{:?} was not noticed", options.sabotage))
 }
 
-/// Whoever reads the page notices, or a look at the page of a base that would be read in its place, or zeros are taken
-/// for a purge that was not told.
+/// Whether `what` is the verdict of a wrong read: a thread that reads the page notices, or a look at the page
+/// of a base that would be read in its place, or zeros are taken for a purge that was not told.
 fn reads_wrong(what: &str) -> bool {
     let ways = ["reads", "stands for", "was purged"];
     ways.iter().any(|way| what.contains(way))
@@ -159,8 +159,7 @@ fn a_wake_up_that_is_lost_in_a_base_is_noticed() {
     );
 }
 
-/// The verdict about a world with groups.
-/// What a discard gathers ends where somebody else's page may be.
+/// A run that a discard gathers must end where another actor's page may be.
 #[test]
 fn a_run_that_goes_too_far_is_noticed() {
     let what = verdict(Sabotage::Overrun);
@@ -170,6 +169,7 @@ fn a_run_that_goes_too_far_is_noticed() {
     );
 }
 
+/// The verdict about a world with groups.
 fn verdict_of_groups(sabotage: Sabotage) -> String {
     let options = Options {
         events: 8000,
@@ -185,7 +185,7 @@ fn verdict_of_groups(sabotage: Sabotage) -> String {
 #[test]
 fn a_region_left_between_two_groups_is_noticed() {
     let what = verdict_of_groups(Sabotage::LeaveMove);
-    // Whose memory it is decides who has to give, too.
+    // The group that memory belongs to decides which group has to give, too.
     let ways = [
         "says that",
         "is answered with Refused",
@@ -197,7 +197,7 @@ fn a_region_left_between_two_groups_is_noticed() {
 #[test]
 fn limits_that_are_not_passed_on_are_noticed() {
     let what = verdict_of_groups(Sabotage::KeepLimits);
-    // The cap on what is lazily freed is a limit, too: the core trims to the one that it knows.
+    // The cap on lazily freed memory is a limit, too: the core trims to the cap that it knows.
     let ways = ["is charged with", "a trim to"];
     assert!(ways.iter().any(|way| what.contains(way)), "{what}");
 }

@@ -13,7 +13,7 @@ fn the_fixed_seeds_pass_and_see_everything() {
         look(&run, &mut seen);
         true
     });
-    // What is rare is looked for a little further: any change of the core gives each seed another history.
+    // Rare cases are looked for a little further: any change of the core gives each seed another history.
     if missing(&seen).is_some() {
         run_each(FURTHER, Options::default(), |run| {
             look(&run, &mut seen);
@@ -37,7 +37,7 @@ fn look(run: &Run, seen: &mut Coverage) {
     seen.add(&run.coverage);
 }
 
-/// Something that no history has had yet.
+/// A case that no history has had yet.
 fn missing(seen: &Coverage) -> Option<&'static str> {
     let all = [
         (&names::EVENTS[..], &seen.events),

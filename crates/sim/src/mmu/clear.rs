@@ -1,4 +1,4 @@
-//! Zeroing mapped pages where they are, and looking whether they are zeros.
+//! Zeroing mapped pages where they are, and looking whether pages are zeros.
 
 use millpond_core::{Frame, PageRange};
 
@@ -9,10 +9,10 @@ use crate::report::{Check, breach};
 const GLANCE: usize = 1;
 
 impl SimMmu {
-    /// See [`millpond_core::Mmu::clear`].
+    /// Simulates [`millpond_core::Mmu::clear`].
     ///
     /// # Errors
-    /// A page of it is pinned, or not mapped.
+    /// A page of `at` is pinned, or not mapped.
     pub fn clear(&mut self, at: PageRange) -> Check {
         for page in at.pages() {
             if self.is_pinned(page) {
@@ -32,10 +32,10 @@ impl SimMmu {
         Ok(())
     }
 
-    /// See [`millpond_core::Mmu::is_blank`].
+    /// Simulates [`millpond_core::Mmu::is_blank`].
     ///
     /// # Errors
-    /// A page of it is not mapped.
+    /// A page of `at` is not mapped.
     pub fn is_blank(&self, at: PageRange, glance: bool) -> Check<bool> {
         let mut blank = true;
         for page in at.pages() {
@@ -51,14 +51,15 @@ impl SimMmu {
     /// Whether the populated `frame` holds zeros.
     ///
     /// # Errors
-    /// It is a hole.
+    /// `frame` is a hole.
     pub fn frame_is_blank(&self, frame: Frame) -> Check<bool> {
         let is_blank = |page: &Content| *page == BLANK;
         let blank = self.frame(frame)?.iter().all(is_blank);
         Ok(blank || self.sabotage == Some(MmuSabotage::DropWritten))
     }
 
-    /// The page that was zeroed last holds what it held before, unless it was used since; one of `at` is the next.
+    /// Gives the page that was zeroed last its old contents back, unless it was used since. The next such
+    /// page is one of `at`.
     fn undo_the_last_clear(&mut self, at: PageRange) {
         if let Some((page, content)) = self.cleared.take()
             && self.page(page) == Slot::Mapped(BLANK)

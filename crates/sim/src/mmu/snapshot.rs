@@ -6,7 +6,7 @@ use super::{BLANK, MmuSabotage, SimMmu, Slot, overlap};
 use crate::report::{Check, breach};
 
 impl SimMmu {
-    /// What is mapped in `from`, or lost there, is so in `to` from now on, as by `mremap`.
+    /// Moves the pages that are mapped in `from`, and those that are lost there, to `to`, as `mremap` does.
     ///
     /// # Errors
     /// `to` holds something, or a page of `from` is pinned or protected.
@@ -32,7 +32,7 @@ impl SimMmu {
         Ok(())
     }
 
-    /// See [`millpond_core::Mmu::copy`]; `copy` says that the kernel copied rather than moved.
+    /// Simulates [`millpond_core::Mmu::copy`]; `copy` says that the kernel copied rather than moved.
     ///
     /// # Errors
     /// The contract is broken.
@@ -81,7 +81,7 @@ impl SimMmu {
         Ok(Ok(self.spend(frame, copy)))
     }
 
-    /// The page that was handed over from `page` last is zeros.
+    /// Zeroes the page that was handed over last from `page`.
     pub(super) fn drop_below(&mut self, page: PageIndex) {
         let mut handed = self.handed.iter().rev();
         if let Some((from, to)) = handed.find(|(from, _)| from.contains(page)) {

@@ -4,14 +4,14 @@ const P: PageIndex = PageIndex(5);
 const R: PageRange = PageRange::new(PageIndex(4), PageCount(2));
 const OLD: Content = [7, 0, 0, 0];
 
-/// Page [`P`] holds [`OLD`].
+/// An oracle whose page [`P`] holds [`OLD`].
 fn oracle() -> Oracle {
     let mut oracle = Oracle::new(PageCount(8));
     oracle.write(P, 0, 7);
     oracle
 }
 
-/// The same, and was lazily freed.
+/// An oracle whose page [`P`] holds [`OLD`] and was lazily freed.
 fn freed() -> Oracle {
     let mut oracle = oracle();
     oracle.free_begins(2, R);

@@ -1,5 +1,5 @@
-//! `millpond bench`: hands over to `millpond-bench`, which is a program of its own, as who only runs programs need not
-//! have it.
+//! `millpond bench` hands over to `millpond-bench`. That is a program of its own, because a user who only runs programs
+//! need not have it.
 
 use crate::sibling;
 use clap::Args;
@@ -20,7 +20,7 @@ pub struct BenchArgs {
     pub arguments: Vec<OsString>,
 }
 
-/// Why nothing can be measured.
+/// The reasons why nothing can be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// `millpond-bench` is not there.
@@ -28,7 +28,7 @@ pub enum BenchError {
         "{0}; `cargo build --release -p millpond-bench` makes it, and it belongs beside `millpond`"
     )]
     Missing(#[source] io::Error),
-    /// It is there and cannot be started.
+    /// `millpond-bench` is there and cannot be started.
     #[error("cannot start millpond-bench: {0}")]
     Start(#[source] io::Error),
 }
@@ -44,7 +44,7 @@ impl BenchError {
     }
 }
 
-/// Becomes `millpond-bench`.
+/// Turns this process into `millpond-bench`.
 ///
 /// # Errors
 /// When that is not possible.

@@ -1,7 +1,7 @@
 //! The curve of major faults against memory, of processes that write their counters on a board.
 //!
-//! Counts of several processes add up. Each has a limit of its own, and "more memory" is for each of them as much of it
-//! as of the one with the most major faults: as if all budgets were raised together.
+//! The counts of several processes add up. Each process has a limit of its own. "More memory" means, for each of them,
+//! as much as for the process with the most major faults: as if all budgets were raised together.
 
 use millpond_board::{Field, SlotSnapshot};
 use millpond_replay::curve::{Curve, Step};
@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 /// Bytes in a page.
 const PAGE: u64 = 4096;
 
-/// The fields with what would have been missed, in the order of [`millpond_core::policy::curve::MORE`].
+/// The fields that count which faults would still have missed with more memory, in the order of
+/// [`millpond_core::policy::curve::MORE`].
 pub const FIELDS: [Field; millpond_core::policy::curve::SIZES] = [
     Field::RefaultsAt100,
     Field::RefaultsAt125,
@@ -41,8 +42,8 @@ pub fn of<'a>(slots: impl Iterator<Item = &'a SlotSnapshot>) -> Curve {
     Curve::new(faults, most.map_or(0, |(_, limit)| limit), counts)
 }
 
-/// For programs: `major_faults`, and `steps`, of which each says that with `more_bytes` the share `avoided` of them
-/// would not have happened; none while that is not known.
+/// The curve for programs: `major_faults`, and `steps`, each of which says that with `more_bytes` the share `avoided`
+/// of these faults would not have happened. There are no steps while that is not known.
 pub fn to_json(curve: &Curve) -> Value {
     let point = |step: Step| Point {
         more_bytes: step.pages * PAGE,

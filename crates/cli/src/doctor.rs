@@ -1,7 +1,7 @@
-//! `millpond doctor`: what this machine allows, what its absence costs, and the one command that grants it.
+//! `millpond doctor`: what this machine allows, what the lack of it costs, and the one command that grants it.
 //!
-//! Exit status 0 means that `millpond run` works here; that is the same check that `run` makes before it starts a
-//! program, so the two never disagree.
+//! Exit status 0 means that `millpond run` works here. `run` makes this same check before it starts a program, so the
+//! two never disagree.
 
 use crate::machine::Machine;
 use crate::print;
@@ -30,9 +30,9 @@ pub enum Missing {
     /// The system call and the device are both refused.
     #[error("userfaultfd is refused ({found}): {grant}")]
     Userfaultfd {
-        /// What the kernel answered.
+        /// The kernel's answer.
         found: String,
-        /// What helps here.
+        /// The remedy on this machine.
         grant: &'static str,
     },
     /// There is no way to take a page out atomically.
@@ -44,15 +44,15 @@ pub enum Missing {
 
 #[derive(Debug, Serialize)]
 struct Findings {
-    /// `millpond-doctor/1`; grows only by new fields.
+    /// `millpond-doctor/1`. Later versions only add fields.
     schema: &'static str,
     /// Whether `millpond run` works here.
     run_works: bool,
-    /// Why not.
+    /// The reasons why it does not work.
     problems: Vec<String>,
     capabilities: Vec<Finding>,
     machine: Machine,
-    /// Where the preload library is; null when it is not found.
+    /// The place of the preload library; null when it is not found.
     preload_library: Option<String>,
 }
 
@@ -77,7 +77,7 @@ impl From<&Capability> for Finding {
     }
 }
 
-/// Looks and prints. Answers 0 when `millpond run` works here and 1 when it does not.
+/// Looks at the machine and prints what it finds. Returns 0 when `millpond run` works here and 1 when it does not.
 ///
 /// # Errors
 /// When the findings cannot be printed.
@@ -106,7 +106,7 @@ pub fn doctor(args: &DoctorArgs) -> Result<u8, DoctorError> {
 /// Whether the kernel lets `millpond run` work here.
 ///
 /// # Errors
-/// What is missing, with what grants it here.
+/// The missing permission, with the command that grants it here.
 pub fn require_for_run() -> Result<(), Missing> {
     enough(capabilities())
 }

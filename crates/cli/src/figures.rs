@@ -1,19 +1,20 @@
-//! What is made of the slots of a board at one moment, and of what changed since another.
+//! Figures made of the slots of a board at one moment, and of what changed since another.
 //!
 //! Each process writes its counters at times of its own. A rate is therefore what a process counted between two
-//! writings over the time between *them*, which its slot knows, and not over the time between two looks; the rates of
-//! several processes add up. The first time there is no other moment, and a rate is over the process's life.
+//! writings, divided by the time between *them*, which its slot knows, and not by the time between two looks. The rates
+//! of several processes add up. At the first look there is no other moment, and a rate is over the process's life.
 //!
-//! What reclaim achieves is said as Linux's people say it: *efficiency* is pages freed for each page looked at,
-//! *velocity* pages looked at each second. Low efficiency at high velocity means that reclaim looks for what is not
-//! there; direct velocity beside that of kswapd (the background thread), that programs wait because it is late.
+//! The achievements of reclaim are named as the Linux developers name them: *efficiency* is pages freed for each page
+//! looked at, *velocity* is pages looked at each second. Low efficiency at high velocity means that reclaim looks for
+//! memory that is not there. A high direct velocity beside that of kswapd (the background thread) means that programs
+//! wait because it is late.
 
 use millpond_board::counters::ALL;
 use millpond_board::{Field, SlotSnapshot, State};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
-/// Whether a board is that of a `millpond run`, which has no memory to manage itself, or of a program's own.
+/// The kind of a board: that of a `millpond run`, which has no memory to manage itself, or that of a program's own.
 #[must_use]
 pub fn kind(owner: u32, slots: &[SlotSnapshot]) -> &'static str {
     if slots.iter().any(|slot| slot.pid == owner) {
@@ -23,7 +24,7 @@ pub fn kind(owner: u32, slots: &[SlotSnapshot]) -> &'static str {
     }
 }
 
-/// Whether a slot's process runs. One that was killed could not say that it does not.
+/// Whether a slot's process runs. A process that was killed could not say that it has ended.
 #[must_use]
 pub fn is_alive(slot: &SlotSnapshot) -> bool {
     slot.state == State::Running && std::fs::exists(format!("/proc/{}", slot.pid)).unwrap_or(false)
@@ -36,7 +37,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Of these slots, now.
+    /// Takes a sample of these slots, now.
     #[must_use]
     pub fn new(slots: Vec<SlotSnapshot>) -> Self {
         let with_life = |slot: SlotSnapshot| {
@@ -48,7 +49,7 @@ impl Sample {
         }
     }
 
-    /// Of one slot, whose process is known to live or not to.
+    /// Makes a sample of one slot whose process is known to live, or known not to.
     #[must_use]
     pub fn of_one(slot: SlotSnapshot, alive: bool) -> Self {
         Self {
@@ -64,20 +65,20 @@ impl Sample {
     }
 }
 
-/// What one line says.
+/// The figures that one line shows.
 #[derive(Debug)]
 pub struct Figures {
-    /// By the numbers of [`ALL`].
+    /// The values, by the numbers of [`ALL`].
     values: Vec<u64>,
     rates: Vec<f64>,
-    /// Each slot with whether it lives.
+    /// Each slot, with whether its process lives.
     processes: Vec<(SlotSnapshot, bool)>,
     /// The longest time that rates are over, in nanoseconds.
     over_ns: u64,
 }
 
 impl Figures {
-    /// Of `now`, with rates since `before`, or since the start of each process.
+    /// The figures of `now`, with rates since `before`, or since the start of each process.
     #[must_use]
     pub fn new(now: &Sample, before: Option<&Sample>) -> Self {
         let mut values = vec![0; ALL.len()];
@@ -111,25 +112,25 @@ impl Figures {
         }
     }
 
-    /// How much there is of it, or was counted.
+    /// The value of the counter `name`.
     #[must_use]
     pub fn value(&self, name: &str) -> u64 {
         self.values[number(name)]
     }
 
-    /// How much was counted each second.
+    /// The amount of `name` that was counted each second.
     #[must_use]
     pub fn rate(&self, name: &str) -> f64 {
         self.rates[number(name)]
     }
 
-    /// How many processes run.
+    /// The number of processes that run.
     #[must_use]
     pub fn running(&self) -> usize {
         self.processes.iter().filter(|(_, alive)| *alive).count()
     }
 
-    /// Pages looked at each second by all who reclaim.
+    /// Pages looked at each second by all threads that reclaim.
     #[must_use]
     pub fn velocity(&self) -> f64 {
         self.rate("pgscan_kswapd") + self.rate("pgscan_direct")
@@ -141,20 +142,20 @@ impl Figures {
         self.rate("pgsteal_kswapd") + self.rate("pgsteal_direct")
     }
 
-    /// Pages freed for each looked at; `None` when nobody looked.
+    /// Pages freed for each page looked at; `None` when no page was looked at.
     #[must_use]
     pub fn efficiency(&self) -> Option<f64> {
         ratio(self.stolen(), self.velocity())
     }
 
-    /// An average of pressure, of the process that has the highest; `None` when none runs.
+    /// The average of pressure `field` of the process that has the highest; `None` when no process runs.
     fn percent(&self, field: Field) -> Option<f64> {
         let alive = self.processes.iter().filter(|(_, alive)| *alive);
         let highest = alive.map(|(slot, _)| slot.fields.get(field)).max();
         highest.map(|hundredths| hundredths as f64 / 100.0)
     }
 
-    /// What follows from the counters, by name.
+    /// The figures that follow from the counters, by name.
     fn derived(&self) -> [(&'static str, Option<f64>); 14] {
         let rate = |name| self.rate(name);
         let seconds = |name| rate(name) / 1e9;
@@ -185,7 +186,7 @@ impl Figures {
         ]
     }
 
-    /// A line for programs: `schema` = `millpond-stat/1`; later versions only add fields.
+    /// The line for programs: `schema` = `millpond-stat/1`; later versions only add fields.
     ///
     /// | field | meaning |
     /// | --- | --- |
@@ -218,7 +219,7 @@ impl Figures {
     }
 }
 
-/// What a list says of a process.
+/// The entry of a process in a list.
 pub fn process(slot: &SlotSnapshot) -> Value {
     let state = match slot.state {
         State::Running if is_alive(slot) => "running",
@@ -239,7 +240,8 @@ fn ratio(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole)
 }
 
-/// All counters, a line each, as in `/proc/vmstat`; then what follows from them, over the time since the start.
+/// All counters, a line each, as in `/proc/vmstat`, and then the figures that follow from them, over the time since the
+/// start.
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (counter, value) in ALL.iter().zip(&self.values) {

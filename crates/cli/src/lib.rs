@@ -1,4 +1,4 @@
-//! What `millpond` is made of: `run`, `record`, `replay`, `stat`, `top`, `metrics`, `doctor`, and what they share with
+//! The parts of `millpond`: `run`, `record`, `replay`, `stat`, `top`, `metrics`, `doctor`, and what they share with
 //! `millpond-bench`.
 
 pub mod bench;

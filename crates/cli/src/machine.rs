@@ -1,4 +1,5 @@
-//! What of the machine bears on Millpond: kernel, processors, memory and its limits, and the settings of userfaultfd.
+//! The parts of the machine that bear on Millpond: kernel, processors, memory and its limits, and the settings of
+//! userfaultfd.
 
 use crate::size::Human;
 use serde::Serialize;
@@ -6,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::{fmt, fs};
 
-/// The findings. A null is something that this kernel does not have or that may not be read.
+/// The findings. A null stands for something that this kernel does not have or that may not be read.
 #[derive(Debug, Serialize)]
 pub struct Machine {
     kernel: String,
@@ -26,7 +27,7 @@ pub struct Machine {
 struct CgroupLimit {
     version: u8,
     bytes: u64,
-    /// The group that has it.
+    /// The group that has the limit.
     group: String,
 }
 
@@ -41,7 +42,7 @@ struct Device {
 }
 
 impl Machine {
-    /// Looks.
+    /// Looks at the machine.
     #[must_use]
     pub fn look() -> Self {
         let uname = rustix::system::uname();
@@ -124,7 +125,7 @@ fn mount_of<'a>(mounts: &'a str, kind: &str) -> Option<&'a str> {
 }
 
 /// The lowest limit of `group` and the groups around it: the kernel obeys all of them. In a container the group's name
-/// may be that of the host and not be found; then the mounted root stands for it.
+/// may be that of the host and may not be found; then the mounted root stands for it.
 fn tightest(root: &Path, group: &str, file: &str) -> Option<(u64, String)> {
     // Version 1 says "no limit" by the largest multiple of a page, version 2 by `max`.
     const NONE: u64 = 1 << 62;

@@ -1,5 +1,5 @@
-//! `millpond`: run a program in less RAM than it touches, see what happens there and what this machine allows, and
-//! measure.
+//! The command `millpond`: run a program in less RAM than it touches, see what happens there and what this machine
+//! allows, and measure.
 
 use clap::{Parser, Subcommand};
 use millpond_cli::{bench, doctor, metrics, print, record, replay, run, stat, top};

@@ -1,25 +1,25 @@
-//! Printing to whoever may have stopped reading.
+//! Printing to readers that may have stopped reading.
 //!
-//! The macros of the standard library panic when standard output or standard error is a pipe that nobody reads any
-//! more: `millpond doctor | head -1` would end with a panic's message and status. Whoever has gone has seen enough, so
-//! the rest is not printed, and the status is the one that it would have been.
+//! The macros of the standard library panic when standard output or standard error is a pipe that no process reads any
+//! more: `millpond doctor | head -1` would end with a panic's message and status. A reader that has gone has seen
+//! enough, so the rest is not printed, and the status is what it would have been.
 
 use std::fmt;
 use std::io::{self, Write};
 
-/// Prints `text` to standard output, as far as somebody reads it.
+/// Prints `text` to standard output, as far as there is a reader.
 ///
 /// # Errors
-/// When it cannot be written for another reason, as a disk that is full.
+/// When it cannot be written for another reason, such as a full disk.
 pub fn all(text: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     unless_left(out.write_all(text).and_then(|()| out.flush()))
 }
 
-/// A reader that has gone is no error.
+/// Turns the error of a reader that has gone into success.
 ///
 /// # Errors
-/// All others.
+/// Any other error.
 pub fn unless_left(written: io::Result<()>) -> io::Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -27,7 +27,8 @@ pub fn unless_left(written: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Says `millpond: ` and the message as a line on standard error. Where that is closed nobody can be told.
+/// Writes `millpond: ` and the message as a line to standard error. Where standard error is closed, the message is
+/// lost.
 pub fn say(message: fmt::Arguments<'_>) {
     let _ = io::stderr().write_all(format!("millpond: {message}\n").as_bytes());
 }

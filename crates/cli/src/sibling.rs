@@ -1,4 +1,4 @@
-//! The programs of Millpond find each other: beside this executable, and then where a user's programs are.
+//! How the programs of Millpond find each other: beside this executable, and then where a user's programs are.
 
 use std::ffi::OsStr;
 use std::io;
@@ -12,7 +12,7 @@ pub const BENCH: &str = "millpond-bench";
 /// Finds the program called `name`: beside this executable, then in the directories of `PATH`.
 ///
 /// # Errors
-/// When it is in none of them, with the first place that was looked at.
+/// When the program is in none of them; the error names the first place that was looked at.
 pub fn find(name: &str) -> io::Result<PathBuf> {
     let own = std::env::current_exe()?;
     let beside = own.parent().unwrap_or(Path::new("/")).join(name);

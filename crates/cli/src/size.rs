@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-/// Smallest budget, in bytes: what the core accepts.
+/// Smallest budget, in bytes: the least that the core accepts.
 pub const MIN_RAM: u64 = millpond_core::limits::MIN_LIMIT_PAGES as u64 * 4096;
 /// Largest budget, in bytes.
 pub const MAX_RAM: u64 = millpond_core::limits::MAX_ARENA_PAGES as u64 * 4096;
@@ -13,19 +13,19 @@ pub const MAX_RAM: u64 = millpond_core::limits::MAX_ARENA_PAGES as u64 * 4096;
 /// Why a size cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SizeError {
-    /// Not a number with a known unit.
+    /// The text is not a number with a known unit.
     #[error("`{0}` is not a size; write a number with K, M, G or T, such as 64M or 1.5G")]
     Malformed(String),
-    /// A number with a minus sign.
+    /// The size is a number with a minus sign.
     #[error("`{0}` is negative; a size is at least {min}", min = Human(MIN_RAM))]
     Negative(String),
-    /// Zero, or less than one byte.
+    /// The size is zero, or less than one byte.
     #[error("`{0}` is zero; a budget is at least {min}", min = Human(MIN_RAM))]
     Zero(String),
-    /// Below [`MIN_RAM`].
+    /// The size is below [`MIN_RAM`].
     #[error("`{0}` is too small; a budget is at least {min}", min = Human(MIN_RAM))]
     TooSmall(String),
-    /// Above [`MAX_RAM`].
+    /// The size is above [`MAX_RAM`].
     #[error("`{0}` is too large; a budget is at most {max}", max = Human(MAX_RAM))]
     TooLarge(String),
 }
@@ -33,7 +33,7 @@ pub enum SizeError {
 /// Bytes of `text`.
 ///
 /// # Errors
-/// When it is not a size, or does not fit 64 bits.
+/// When `text` is not a size, or does not fit 64 bits.
 pub fn parse(text: &str) -> Result<u64, SizeError> {
     let malformed = || SizeError::Malformed(text.to_owned());
     let trimmed = text.trim();
@@ -54,7 +54,7 @@ pub fn parse(text: &str) -> Result<u64, SizeError> {
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
         return Err(malformed());
     }
-    // Twenty digits are more than 64 bits hold; more of them are an overflow, or a precision that nobody can see.
+    // Twenty digits are more than 64 bits hold; a longer number is an overflow, or a precision that nobody can see.
     let whole = whole.trim_start_matches('0');
     if whole.len() > 20 {
         return Err(SizeError::TooLarge(text.to_owned()));
@@ -77,7 +77,7 @@ pub fn parse(text: &str) -> Result<u64, SizeError> {
 /// A budget for `millpond run --ram`: a size within what Millpond can manage.
 ///
 /// # Errors
-/// When it is not a size, zero, or outside [`MIN_RAM`]..=[`MAX_RAM`].
+/// When `text` is not a size, is zero, or is outside [`MIN_RAM`]..=[`MAX_RAM`].
 pub fn parse_ram(text: &str) -> Result<u64, SizeError> {
     match parse(text)? {
         0 => Err(SizeError::Zero(text.to_owned())),
@@ -101,7 +101,7 @@ fn unit_bytes(unit: &str) -> Option<u128> {
     }
 }
 
-/// Bytes for people: three significant figures and a binary unit.
+/// Bytes in a form for people: three significant figures and a binary unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Human(pub u64);
 

@@ -1,11 +1,11 @@
-//! The ways that faults go, and what a board says of each.
+//! The ways that faults go, and the fields of a board that tell of each.
 
 use millpond_board::Field;
 
-/// A way that faults go, with the fields that tell of it: how many went there, median, 99th percentile, longest.
+/// A way that faults go, with the fields that tell of it: how many went that way, median, 99th percentile, longest.
 pub type Way = (&'static str, [Field; 4]);
 
-/// In the order in which a fault gets dearer.
+/// The ways, in the order in which a fault gets dearer.
 pub const WAYS: [Way; 5] = [
     (
         "first touch",

@@ -1,7 +1,8 @@
-//! A program that does not take the signal by which it is asked to end.
+//! Tests with a program that does not take the signal by which it is asked to end.
 //!
-//! Found by a program that hung with its signals blocked: `millpond run` was sent TERM, handed it on, and neither said
-//! anything nor ended. What catches or ignores a signal is left alone, as it would be without a supervisor.
+//! The fault was found by a program that hung with its signals blocked: `millpond run` was sent TERM, handed it on, and
+//! neither said anything nor ended. A program that catches or ignores a signal is left alone, as it would be without a
+//! supervisor.
 
 #[allow(dead_code, reason = "each test binary uses a part")]
 mod common;
@@ -31,7 +32,7 @@ fn started(mut command: Command) -> (Child, String) {
     (child, line.trim().to_owned())
 }
 
-/// A program that blocks TERM and INT, as it finds them blocked by whoever starts `millpond`.
+/// A program that blocks TERM and INT, as it finds them blocked by the process that starts `millpond`.
 fn deaf() -> Child {
     let mut command = run(
         &["--report=none"],
@@ -62,7 +63,7 @@ fn wait_for_stop(pid: &str) {
     }
 }
 
-/// The signal by which the run ended, after how long, and what was said.
+/// The signal by which the run ended, the time until then, and the text on standard error.
 fn end_of(mut child: Child) -> (Option<i32>, Duration, String) {
     let begun = Instant::now();
     let status = child.wait().unwrap();

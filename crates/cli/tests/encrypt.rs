@@ -1,9 +1,10 @@
-//! `millpond run --encrypt`: what a program holds in memory cannot be read in the file that its memory flows to.
+//! `millpond run --encrypt`: the contents of a program's memory cannot be read in the file that its memory flows to.
 
 use std::process::Command;
 
-/// Fills three budgets with pages of noise that each hold a word, and counts the word in every file without a name that
-/// a thread of the process has open. (The one that reads and writes the store has descriptors of its own.)
+/// A program that fills three budgets with pages of noise that each hold a word, and counts the word in every file
+/// without a name that a thread of the process has open. (The thread that reads and writes the store has descriptors of
+/// its own.)
 const PROGRAM: &str = r#"
 import os
 word = b"still waters " + b"run deep"
@@ -30,7 +31,7 @@ assert all(page[3000:3000 + len(word)] == word for page in pages)
 print(files, found)
 "#;
 
-/// How many files without a name the program had, and how often the word was in them.
+/// The number of files without a name that the program had, and how often the word was in them.
 fn count(encrypt: &[&str], directory: &str) -> Option<(usize, usize)> {
     let store = format!("file:{directory}");
     let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
@@ -50,7 +51,7 @@ fn count(encrypt: &[&str], directory: &str) -> Option<(usize, usize)> {
 
 #[test]
 fn what_flows_to_a_file_cannot_be_read_there() {
-    // Not where `/tmp` is RAM.
+    // The directory is not `/tmp`, which may be RAM.
     let directory = tempfile::tempdir_in("/var/tmp").unwrap();
     let directory = directory.path().to_str().unwrap();
     let Some((files, found)) = count(&[], directory) else {

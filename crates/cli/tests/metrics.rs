@@ -1,4 +1,4 @@
-//! `millpond metrics`: what a manager of another process (this one) counts, printed and served.
+//! `millpond metrics`: the counts of a manager in another process (this one), printed and served.
 
 #[path = "common/busy.rs"]
 mod busy;
@@ -15,7 +15,7 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// A server, ended with the test.
+/// A server that is ended with the test.
 struct Server {
     child: Child,
     address: String,
@@ -50,7 +50,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself, which the test has seen then.
+        // The server may have ended by itself, which the test has seen then.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -105,7 +105,7 @@ fn a_manager_of_another_process_is_printed_and_served() {
         assert!(body.contains(says), "{body}");
     }
 
-    // A server that is asked every few seconds for weeks has each board once, and none that is gone.
+    // A server that is asked every few seconds for weeks has each board once, and no board that is gone.
     let boards = || {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", server.child.id())).unwrap();
         maps.lines()
@@ -117,7 +117,7 @@ fn a_manager_of_another_process_is_printed_and_served() {
     (0..20).for_each(|_| drop(server.ask("GET", "/metrics")));
     assert!(boards() <= first + 1, "{} of {first}", boards());
 
-    // Another one cannot have the address, and says what to do.
+    // Another server cannot have the address, and says what to do.
     let taken = command(&["--listen", &server.address]).output().unwrap();
     let said = String::from_utf8_lossy(&taken.stderr).into_owned();
     assert_eq!(taken.status.code(), Some(1), "{said}");
@@ -131,7 +131,7 @@ fn a_manager_of_another_process_is_printed_and_served() {
     assert_eq!(value(&served, "millpond_pgmajfault_total"), None);
 }
 
-/// Every line is one of the format's: a comment, or a sample of a metric that was described before.
+/// Checks that every line is of the format: a comment, or a sample of a metric that was described before.
 #[test]
 fn what_is_printed_is_openmetrics() {
     let text = String::from_utf8(command(&[]).output().unwrap().stdout).unwrap();

@@ -1,4 +1,4 @@
-//! The program under `millpond run` behaves, and is behaved to, as if nobody stood between it and the shell.
+//! The program under `millpond run` behaves, and is treated, as if nothing stood between it and the shell.
 
 mod common;
 
@@ -85,7 +85,7 @@ fn a_signal_that_kills_the_program_kills_the_supervisor() {
     }
 }
 
-/// Whom a filter ends has no last words.
+/// A program that a filter ends cannot say why it ended.
 #[test]
 fn what_a_filter_may_have_ended_is_said_by_the_supervisor() {
     if !can_run() {

@@ -1,9 +1,9 @@
-//! Real programs under the real library: the same output, byte for byte, at a quarter of the peak memory that they take
-//! without a budget (16 MiB at least).
+//! Real programs under the real library have the same output, byte for byte, at a quarter of the peak memory that they
+//! take without a budget (16 MiB at least).
 //!
 //! The jobs are ones that a pager can serve: they work through their memory in an order. Every test needs userfaultfd
-//! with faults from the kernel handed over (root, or access to `/dev/userfaultfd`), and says so when it is skipped; so
-//! it does for a program that is not installed, with the Debian package that has it.
+//! with faults from the kernel handed over (root, or access to `/dev/userfaultfd`), and says so when it is skipped. A
+//! test also says so when a program is not installed, and names the Debian package that has it.
 
 #[path = "programs/harness.rs"]
 mod harness;
@@ -75,14 +75,14 @@ fn system_calls_fill_and_read_absent_buffers() {
     python("buffers");
 }
 
-/// It fills its memory in less than the manager's first tick, having loaded 10 MiB of libraries that were not looked
-/// at: it once stood at 38 MiB of 29.
+/// The program fills its memory in less than the manager's first tick, having loaded 10 MiB of libraries that were not
+/// looked at: it once stood at 38 MiB of 29.
 #[test]
 fn a_mapping_that_grows_keeps_its_bytes_and_the_budget() {
     python("grown");
 }
 
-/// What is right at one order is right at all of them, huge pages among them.
+/// A program that is right at one order is right at all of them, huge pages among them.
 #[test]
 fn programs_run_the_same_by_adaptive_orders() {
     if !can_run(&[(PYTHON, "python3")]) {
@@ -110,8 +110,8 @@ fn sort_sorts_in_memory() {
     let _alone = alone();
     let directory = TempDir::new().unwrap();
     let file = measurements(&directory, 80);
-    // By the time of the measurement, latest first: the file is in that order, so that the lines that are compared lie
-    // near each other. sort compares lines through pointers; in random order it thrashes at a quarter under any pager.
+    // The file is sorted by the time of the measurement, latest first, so that the lines that are compared lie near
+    // each other. sort compares lines through pointers; in random order it thrashes at a quarter under any pager.
     let command = [
         "/usr/bin/sort",
         "-S",
@@ -166,8 +166,8 @@ fn sqlite_fills_a_database_in_memory_indexes_and_scans_it() {
     same_at_a_quarter("sqlite3", &command, &directory, &[]);
 }
 
-/// `gcc` only starts others; what takes memory is `cc1`, an exec'ed child, and the budget is each process's own. The
-/// peak of the children that were waited for is cc1's. Its own 33 MB of code are part of that, so the file must be
+/// `gcc` only starts other programs; `cc1`, an exec'ed child, takes the memory, and the budget is each process's own.
+/// The peak of the children that were waited for is cc1's. Its own 33 MB of code are part of that, so the file must be
 /// large for a quarter to leave room for more than code.
 #[test]
 fn gcc_compiles_a_large_file() {
@@ -235,8 +235,8 @@ fn status_and_signals_are_the_programs_own_while_it_swaps() {
     }
 }
 
-/// A full store is said in one line. The line was lost when standard error was a plain file: it had been opened anew,
-/// with an offset of its own, and what the program wrote next went over it.
+/// A full store is reported in one line. The line was lost when standard error was a plain file: the file had been
+/// opened anew, with an offset of its own, and the program's next output went over the line.
 #[test]
 fn a_full_store_is_said_once_and_loses_nothing_or_stops_the_program() {
     if !can_run(&[(PYTHON, "python3")]) {
@@ -304,7 +304,7 @@ fn small_programs_run_in_the_smallest_budget() {
     }
 }
 
-/// `millpond stat` of a run and of its process while it runs: the same figures.
+/// `millpond stat` of a run and of its process, while it runs, gives the same figures.
 #[test]
 fn a_running_program_can_be_watched_by_either_number() {
     if !can_run(&[(PYTHON, "python3")]) {
@@ -325,7 +325,7 @@ fn a_running_program_can_be_watched_by_either_number() {
     let output = run.stdout.as_mut().unwrap();
     BufReader::new(output).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
-    // The last writing down may be from before the line was printed.
+    // The last writing of the counters may be from before the line was printed.
     std::thread::sleep(Duration::from_millis(500));
     let stat = |pid: &str| -> serde_json::Value {
         let stat = Command::new(env!("CARGO_BIN_EXE_millpond"))
@@ -353,7 +353,7 @@ fn a_running_program_can_be_watched_by_either_number() {
     assert_eq!(one["counters"]["budget_bytes"], 32 * MIB);
     drop(run.stdin.take());
     assert!(run.wait().unwrap().success());
-    // What the report says of the process is what `stat` would have said at its end.
+    // The report says of the process what `stat` would have said at its end.
     let report = &read_report(&report)["processes"][0];
     let told = |name: &str| report[name].as_u64().unwrap();
     assert!(told("pgscan_kswapd") >= one["counters"]["pgscan_kswapd"].as_u64().unwrap());

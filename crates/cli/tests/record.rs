@@ -50,8 +50,8 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// 8 MiB that are walked through four times: with half of it in memory LRU misses nearly all, with twice as much as the
-/// window and all of it nothing but the first touches.
+/// A program walks through 8 MiB four times. With half of it in memory LRU misses nearly all; with twice as much as the
+/// window, and with all of it, only the first touches miss.
 #[test]
 fn a_walk_in_circles_is_seen_as_one() {
     let _alone = alone();

@@ -1,4 +1,4 @@
-//! What `millpond run` says, and with which status, when it does not start the program.
+//! The messages and statuses of `millpond run` when it does not start the program.
 
 mod common;
 
@@ -17,9 +17,9 @@ fn install(directory: &Path) -> PathBuf {
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
     let program = directory.join("millpond");
     fs::copy(env!("CARGO_BIN_EXE_millpond"), &program).unwrap();
-    // A child that another test was just starting may have inherited the descriptor that the copy was written through.
-    // Until it runs its own program the copy is a busy text file, and cannot be run: seen once, as a panic of the first
-    // user.
+    // A child that another test was just starting may have inherited the descriptor through which the copy was written.
+    // Until that child runs its own program, the copy is a busy text file and cannot be run. This was seen once, as a
+    // panic of the first user.
     while let Err(error) = Command::new(&program).arg("--version").output() {
         assert_eq!(error.kind(), ErrorKind::ExecutableFileBusy, "{error}");
         std::thread::sleep(Duration::from_millis(5));
@@ -93,8 +93,8 @@ fn bad_options_are_status_2() {
     );
 }
 
-/// One line after `millpond: ` once began with `error: ` or did not end; an option that was none was taken for the
-/// program's name, and a mistyped form of the report for a file's.
+/// The one line after `millpond: ` once began with `error: ` or did not end. An option that was none was taken for the
+/// program's name, and a mistyped form of the report for a file's name.
 #[test]
 fn each_bad_invocation_has_its_status_and_a_line_that_names_the_value() {
     for (arguments, status, value) in [
@@ -142,7 +142,7 @@ fn each_bad_invocation_has_its_status_and_a_line_that_names_the_value() {
     }
 }
 
-/// A command whose reader has gone, on the one of its outputs and the other.
+/// Runs a command whose reader has gone, once on standard output and once on standard error.
 fn without_a_reader(arguments: &[&str]) -> [Output; 2] {
     let closed = || std::io::pipe().unwrap().1;
     let mut out = Command::new(millpond());
@@ -209,7 +209,8 @@ fn a_program_that_cannot_run_under_a_budget_is_126() {
         assert!(text.contains(part) && text.contains(&path), "{text}");
     }
     let inner = put("inner", 0o4755, &program);
-    // Root may give files away, and then has others' rights to gain. To anybody else a program of root's gives some.
+    // Root may give files away, and then has another user's rights to gain. To any other user a program of root's gives
+    // some.
     let given = std::os::unix::fs::chown(&inner, Some(1), None).is_ok();
     let mode = fs::Permissions::from_mode(0o4755);
     fs::set_permissions(&inner, mode).unwrap();
@@ -328,7 +329,7 @@ fn places_that_are_not_there_are_125() {
     }
 }
 
-/// The command on its way to be refused, by a user without rights.
+/// A command that will be refused, run by a user without rights.
 fn run_as_nobody(directory: &Path) -> Command {
     let program = install(directory);
     stub(directory);
@@ -355,7 +356,7 @@ fn a_user_without_userfaultfd_is_told_the_command() {
     let directory = open_directory();
     let mut command = run_as_nobody(directory.path());
     let text = message(&command.output().unwrap(), 125);
-    // In a container that was not given the device, nothing in it helps.
+    // In a container that was not given the device, nothing inside it helps.
     let is_closed_in = Path::new("/.dockerenv").exists() && !Path::new("/dev/userfaultfd").exists();
     let way_out = match is_closed_in {
         true => "docker run --device",
@@ -364,8 +365,8 @@ fn a_user_without_userfaultfd_is_told_the_command() {
     assert!(text.contains(way_out), "{text}");
 }
 
-/// As root of a user namespace of its own, with a `/dev` that has nothing in it: the message named `docker run`, or a
-/// sysctl that cannot be set there.
+/// The command runs as root of a user namespace of its own, with a `/dev` that has nothing in it. The message once
+/// named `docker run`, or a sysctl that cannot be set there.
 #[test]
 fn in_a_sandbox_without_the_device_the_way_out_is_the_sandboxs() {
     let script = "mount -t tmpfs none /dev && exec \"$@\"";
@@ -399,10 +400,10 @@ fn in_a_sandbox_without_the_device_the_way_out_is_the_sandboxs() {
     assert_eq!(text.lines().count(), 1, "{text}");
 }
 
-/// Refuses userfaultfd as a container's profile does: `EPERM`, in this process and what it starts.
+/// Refuses userfaultfd as a container's profile does: with `EPERM`, in this process and those that it starts.
 fn refuse_userfaultfd() -> std::io::Result<()> {
     let word = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
-    // The number of the call; if it is that one, an error; else it is allowed.
+    // The filter loads the number of the call. If it is userfaultfd's, the call fails; else it is allowed.
     let mut filter = [
         word(0x20, 0, 0, 0),
         word(0x15, 0, 1, libc::SYS_userfaultfd as u32),
@@ -413,7 +414,7 @@ fn refuse_userfaultfd() -> std::io::Result<()> {
         len: filter.len() as u16,
         filter: filter.as_mut_ptr(),
     };
-    // SAFETY: the kernel reads the filter, which lives until it has.
+    // SAFETY: the kernel reads the filter, which lives until then.
     let done = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
             | libc::prctl(
@@ -450,7 +451,7 @@ fn under_a_filter_the_way_out_is_no_sysctl() {
     );
 }
 
-/// It ran unmanaged, and the report did not say what it was.
+/// The static program ran unmanaged, and the report did not say what it was.
 #[test]
 fn a_static_program_below_a_shell_is_named_in_the_report() {
     if !can_run() {

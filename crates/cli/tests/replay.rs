@@ -1,5 +1,5 @@
-//! `millpond replay`: what it prints of traces whose misses are known beforehand, and what it says of what it cannot
-//! replay.
+//! `millpond replay`: the output for traces whose misses are known beforehand, and the messages for those that it
+//! cannot replay.
 
 use serde_json::Value;
 use std::fs;
@@ -114,7 +114,7 @@ fn what_cannot_be_replayed_is_named_with_the_way_out() {
 #[test]
 fn the_curve_is_printed_and_checked() {
     let directory = TempDir::new().unwrap();
-    // Two sets in circles, one after the other, the larger of which needs 600 pages.
+    // Two sets are walked in circles, one after the other; the larger one needs 600 pages.
     let small = (0..50_000).map(|n| n % 300);
     let large = (0..50_000).map(|n| 10_000 + n % 600);
     let trace = trace(&directory, small.chain(large));

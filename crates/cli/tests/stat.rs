@@ -42,7 +42,7 @@ fn until(pid: &str, what: impl Fn(&Value) -> bool) -> Value {
     }
 }
 
-/// One test, because all managers of this process share a board.
+/// This is one test, because all managers of this process share a board.
 #[test]
 fn a_manager_of_another_process_is_found_watched_and_gone_when_it_ends() {
     let Some((manager, region)) = busy("index") else {
@@ -77,14 +77,14 @@ fn a_manager_of_another_process_is_found_watched_and_gone_when_it_ends() {
     assert!(derived["direct_velocity"].as_f64().unwrap() > 0.0);
     assert!(seen["rates"]["pswpout"].as_f64().unwrap() > 0.0);
 
-    // Faults reclaimed, and so somebody waited; averages change every two seconds.
+    // Faults reclaimed, and so some thread waited; averages change every two seconds.
     until(&pid, |seen| {
         let derived = &seen["derived"];
         let some = derived["some_avg10"].as_f64().unwrap();
         some > 0.0 && some >= derived["full_avg10"].as_f64().unwrap()
     });
 
-    // What more memory would have saved is what the manager itself would say.
+    // The command says of more memory what the manager itself would say.
     let curve = lines(&[&pid, "--curve", "--json"]).remove(0);
     assert_eq!(curve["schema"], "millpond-curve/1");
     assert_eq!(curve["major_faults"], truth.pgmajfault);
@@ -97,7 +97,7 @@ fn a_manager_of_another_process_is_found_watched_and_gone_when_it_ends() {
     assert!(text.contains("would not have happened"), "{text}");
     assert_eq!(text.lines().count(), 5, "{text}");
 
-    // As people see it: all counters, and then lines.
+    // The form for people shows all counters, and then lines.
     let text = String::from_utf8(stat(&[&pid]).stdout).unwrap();
     let line = format!("pgmajfault {}\n", truth.pgmajfault);
     assert!(

@@ -1,5 +1,5 @@
 //! `millpond top` on a terminal of its own: what it shows of a manager in another process (this one), and that the
-//! terminal is what it was, whichever way it ends. What it makes of figures is tested in `src/top`.
+//! terminal is what it was, whichever way the program ends. The handling of figures is tested in `src/top`.
 
 #[path = "common/busy.rs"]
 mod busy;
@@ -27,7 +27,7 @@ fn a_manager_is_listed_looked_at_closely_and_left() {
         return;
     };
     let pid = std::process::id().to_string();
-    // It is the only one of this process, and so is looked at closely at once.
+    // The manager is the only one of this process, and so it is looked at closely at once.
     let mut terminal = Terminal::run(top(&[&pid, "--interval", "0.1"]));
     let budget = format!("index, process {pid}: budget 16 MiB, resident ");
     terminal.until_read(&[&budget]);
@@ -111,7 +111,7 @@ fn keys_end_it_too() {
 
 #[test]
 fn it_pauses_with_the_terminal_as_it_was_and_goes_on() {
-    // A shell that looks after jobs, as a person's does. Whenever the job has stopped it waits for a line.
+    // The shell looks after jobs, as a person's does. Whenever the job has stopped, the shell waits for a line.
     let program = env!("CARGO_BIN_EXE_millpond");
     let script = format!(
         "{program} top; echo first $?; read l; fg; echo second $?; read l; fg; echo third $?; read l; fg; echo left $?"
@@ -143,7 +143,7 @@ fn it_pauses_with_the_terminal_as_it_was_and_goes_on() {
 
     // A stop that nobody can prevent leaves the terminal as it is; going on is not harmed by what happened there.
     terminal.until("the list after a signal", listed);
-    // SAFETY: as above.
+    // SAFETY: sends a signal to a child of the shell, which has not waited for its end.
     unsafe { libc::kill(job(&terminal), libc::SIGSTOP) };
     terminal.until_read(&[&format!("third {}", 128 + libc::SIGSTOP)]);
     terminal.keys("\n");

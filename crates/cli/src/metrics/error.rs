@@ -1,17 +1,17 @@
-//! Why there are no metrics.
+//! Reasons why there are no metrics.
 
 use std::io;
 use std::net::SocketAddr;
 
-/// Why there are no metrics.
+/// A reason why there are no metrics.
 #[derive(Debug, thiserror::Error)]
 pub enum MetricsError {
-    /// The address is taken, or not this machine's.
+    /// The address is taken, or does not belong to this machine.
     #[error("cannot listen on {address}: {reason}; choose another with --listen ADDRESS:PORT")]
     Listen {
-        /// What was asked for.
+        /// The address that was asked for.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's answer.
         reason: String,
     },
     /// The result cannot be printed.

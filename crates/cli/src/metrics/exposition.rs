@@ -1,4 +1,4 @@
-//! What is said in OpenMetrics' text format.
+//! Metrics in OpenMetrics' text format.
 //!
 //! | metric | labels beside the process's | from |
 //! | --- | --- | --- |
@@ -8,8 +8,8 @@
 //! | `millpond_pressure_ratio` | `kind`, `window` | part of the last seconds in which threads waited for memory |
 //! | `millpond_avoided_ratio` | `more` | the share of major faults so far that so much more memory would have saved |
 //!
-//! A process is labelled with its number and name, and with the number of its `millpond run`, if it has one. Those that
-//! have ended are not said: whoever adds up over time has what they had when they were last asked.
+//! A process is labelled with its number and name, and with the number of its `millpond run`, if it has one. Processes
+//! that have ended are left out: a reader that adds up over time has what they had when it last asked.
 
 use crate::curve;
 use crate::figures::{is_alive, kind};
@@ -33,7 +33,7 @@ const PRESSURE: [(&str, &str, Field); 6] = [
     ("full", "60s", Field::PressureFull60),
     ("full", "300s", Field::PressureFull300),
 ];
-/// The steps of the curve, as much memory as these more.
+/// The steps of the curve, each named by how much more memory it has.
 const MORE: [&str; 4] = ["25%", "50%", "100%", "200%"];
 
 /// Metrics of all processes that this user may look at. `watch` is kept from one look to the next.
@@ -62,12 +62,12 @@ fn of(processes: Vec<Process>) -> String {
 #[derive(Debug)]
 struct Process {
     slot: SlotSnapshot,
-    /// The `millpond run` that it belongs to.
+    /// The `millpond run` that the process belongs to.
     run: Option<u32>,
 }
 
 impl Process {
-    /// Its labels, and those of a sample.
+    /// The labels of the process, and those of a sample.
     fn labels(&self, more: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
         let mut labels = vec![
             ("pid", self.slot.pid.to_string()),
@@ -156,7 +156,7 @@ impl Processes {
     }
 }
 
-/// What a way of faults is called in the names of its counters.
+/// The name that a way of faults has in the names of its counters.
 fn class((_, [count, ..]): Way) -> &'static str {
     let name = count.key();
     let name = name.strip_prefix("fault_").unwrap_or(name);
@@ -171,7 +171,7 @@ fn in_seconds(name: &str) -> String {
     }
 }
 
-/// What is said in other metrics, by label.
+/// Whether other metrics have this counter, by label.
 fn is_elsewhere(name: &str) -> bool {
     name.starts_with("refaults_at_") || name.starts_with("fault_")
 }
@@ -280,7 +280,7 @@ mod tests {
         assert!(text.ends_with("# EOF\n") && !text.contains("_ns"), "{text}");
     }
 
-    /// A program may be called what it likes.
+    /// A program may have any name.
     #[test]
     fn names_are_escaped() {
         let text = of(vec![process("a\"b\\c\nd", None, &[])]);

@@ -1,13 +1,13 @@
-//! `millpond metrics`: the counters of all processes that run, for Prometheus and whoever reads its format.
+//! `millpond metrics`: the counters of all processes that run, for Prometheus and for other readers of its format.
 //!
 //! | asked for | happens |
 //! | --- | --- |
 //! | nothing | they are printed once, as a textfile collector wants them |
 //! | `--listen [ADDRESS]` | they are served there under `/metrics` until the command is ended |
 //!
-//! What is seen is what `millpond stat` sees: boards of this user's processes, or of everybody's for root. No process
-//! is disturbed by that, and none has to serve anything itself. It listens on the loopback address unless told
-//! otherwise: names of programs are in what it says, and nobody is asked who they are.
+//! The command sees what `millpond stat` sees: boards of this user's processes, or of every user's for root. No process
+//! is disturbed by that, and none has to serve anything itself. The server listens on the loopback address unless told
+//! otherwise: its answers contain names of programs, and it does not ask clients who they are.
 
 mod error;
 mod exposition;
@@ -27,7 +27,7 @@ pub struct MetricsArgs {
     listen: Option<SocketAddr>,
 }
 
-/// Prints or serves.
+/// Prints the metrics, or serves them.
 ///
 /// # Errors
 /// When the address cannot be listened on, or nothing can be printed.

@@ -11,13 +11,13 @@ use tiny_http::{Header, Method, Request, Response, Server};
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Serves until the process is ended.
+/// Serves metrics until the process is ended.
 pub fn serve(address: SocketAddr) -> Result<(), MetricsError> {
     let server = Server::http(address).map_err(|error| MetricsError::Listen {
         address,
         reason: error.to_string(),
     })?;
-    // Port 0 means any, so the one that it became is said.
+    // Port 0 means any port, so the line names the port that was chosen.
     let here = server.server_addr();
     print::say(format_args!("serving metrics at http://{here}/metrics"));
     let mut watch = Watch::default();
@@ -47,6 +47,6 @@ fn answer(request: Request, watch: &mut Watch) {
     if let Ok(header) = Header::from_bytes("Content-Type", kind) {
         response.add_header(header);
     }
-    // Who has hung up does not want it any more.
+    // A client that has hung up does not want the answer any more.
     let _ = request.respond(response);
 }

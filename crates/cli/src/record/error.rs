@@ -1,11 +1,11 @@
-//! Why there is no recording.
+//! Reasons why there is no recording.
 
 use crate::run::RunError;
 use millpond_board::TapeError;
 use std::io;
 use std::path::PathBuf;
 
-/// Why nothing was recorded, or not all.
+/// A reason why nothing was recorded, or not everything.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// The program cannot be run.
@@ -17,12 +17,12 @@ pub enum RecordError {
     /// The trace cannot be written.
     #[error("cannot write the trace {}: {source}; choose another place with -o", path.display())]
     Write {
-        /// Which file.
+        /// The file of the trace.
         path: PathBuf,
-        /// What the system said.
+        /// The system's answer.
         source: io::Error,
     },
-    /// The program ended, and had touched nothing that is managed.
+    /// The program ended, and had touched no memory that is managed.
     #[error(
         "the program touched no memory that is recorded (malloc, anonymous mmap, brk): there is no trace"
     )]

@@ -4,14 +4,14 @@
 //! seen again and again as it is used (`driver/src/record.rs` says what such a trace is worth). Pages outside
 //! of the window stay in RAM: the budget is all of the machine's unless one is given.
 //!
-//! What is recorded is managed memory: malloc, anonymous mmap, brk, in units of 4 KiB. Code, static variables, the
-//! first thread's stack, files and shared mappings are not.
+//! The recording covers managed memory: malloc, anonymous mmap, brk, in units of 4 KiB. Code, static variables, the
+//! first thread's stack, files and shared mappings are not recorded.
 //!
-//! Each process is a stream of its own, and one that becomes another program begins another stream. The longest goes to
-//! the file that was named, the next to that name with `.2`, and so on: programs are often started by scripts, whose
-//! memory nobody asks about. Streams that did not outgrow the window say nothing and are dropped. The files grow while
-//! the program runs, by a thread that takes what is on the tapes ([`Tapes`]), without names, so that a file under its
-//! name is a whole trace.
+//! Each process is a stream of its own, and a process that becomes another program begins another stream. The longest
+//! stream goes to the file that was named, the next to that name with `.2`, and so on: programs are often started by
+//! scripts, whose memory nobody asks about. Streams that did not outgrow the window say nothing and are dropped. The
+//! files grow while the program runs: a thread takes the entries from the tapes ([`Tapes`]). They have no names until
+//! the end, so that a file under its name is a whole trace.
 
 mod error;
 mod streams;
@@ -30,7 +30,8 @@ use std::thread;
 use std::time::Duration;
 use streams::{Recorded, Streams};
 
-/// Between two looks at the tapes. A program enters a page in 10 µs or more, so that a tape is never an eighth full.
+/// The time between two looks at the tapes. A program enters a page in 10 µs or more, so that a tape is never an eighth
+/// full.
 const EVERY: Duration = Duration::from_millis(20);
 
 /// `millpond record`'s arguments.
@@ -67,10 +68,10 @@ fn parse_window(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Runs the program and writes the traces. Answers its exit status; does not return if a signal ended it.
+/// Runs the program and writes the traces. Returns the program's exit status; does not return if a signal ended it.
 ///
 /// # Errors
-/// When it cannot be run, or a trace cannot be written.
+/// When the program cannot be run, or a trace cannot be written.
 pub fn record(args: &RecordArgs) -> Result<u8, RecordError> {
     let ram = args.ram.unwrap_or_else(machine_ram);
     let run_args = RunArgs::for_recording(ram, args.command.clone());
@@ -82,7 +83,7 @@ pub fn record(args: &RecordArgs) -> Result<u8, RecordError> {
     variable.push(path_of(&file));
     let ended = AtomicBool::new(false);
     let outcome = thread::scope(|scope| {
-        // The thread that waits for the program fetches signals, and hands them on; this one must not get any.
+        // The thread that waits for the program fetches signals and hands them on; this one must not get any.
         let taking = run::without_signals(|| scope.spawn(|| take_all(tapes, &mut streams, &ended)));
         let outcome = program.supervise(
             &run_args,
@@ -116,7 +117,7 @@ pub fn record(args: &RecordArgs) -> Result<u8, RecordError> {
     Ok(run::end_like(&outcome))
 }
 
-/// Takes what is on the tapes until the program has ended, and what is on them then.
+/// Takes the entries from the tapes until the program has ended, and then those that are left.
 fn take_all(tapes: Tapes, streams: &mut Streams, ended: &AtomicBool) -> Result<(), RecordError> {
     loop {
         let last = ended.load(Ordering::Acquire);

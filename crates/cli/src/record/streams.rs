@@ -16,19 +16,19 @@ use tempfile::NamedTempFile;
 /// A stream that has come to its end.
 #[derive(Debug)]
 pub struct Recorded {
-    /// Where it is.
+    /// The file of the stream.
     pub path: PathBuf,
-    /// Of which program …
+    /// The name of the program that was recorded.
     pub name: String,
-    /// … in which process.
+    /// The process that was recorded.
     pub pid: u32,
-    /// How many entries it has.
+    /// Entries in the stream.
     pub entries: u64,
-    /// How many it lacks.
+    /// Entries that the stream lacks.
     pub lost: u64,
 }
 
-/// All streams, by the order in which their processes claimed a tape.
+/// All streams, in the order in which their processes claimed a tape.
 #[derive(Debug)]
 pub struct Streams {
     output: PathBuf,
@@ -44,7 +44,7 @@ struct Stream {
 }
 
 impl Streams {
-    /// Streams that will go to `output` and beside it.
+    /// Begins streams that will go to `output` and beside it.
     ///
     /// # Errors
     /// When nothing can be written there.
@@ -58,7 +58,7 @@ impl Streams {
             directory,
             streams: BTreeMap::new(),
         };
-        // Tried now, so that a long run does not end without its trace because of a mistyped directory.
+        // The place is tried now, so that a long run does not end without its trace because of a mistyped directory.
         if output.file_name().is_none() || output.is_dir() {
             return Err(streams.failed(io::ErrorKind::IsADirectory.into()));
         }
@@ -73,7 +73,7 @@ impl Streams {
         }
     }
 
-    /// A file that vanishes unless it is kept.
+    /// Makes a file that vanishes unless it is kept.
     fn new_file(&self) -> Result<NamedTempFile, RecordError> {
         tempfile::Builder::new()
             .prefix(".millpond-")
@@ -82,16 +82,16 @@ impl Streams {
             .map_err(|error| self.failed(error))
     }
 
-    /// Takes what is on a tape, and frees it when its process is gone.
+    /// Takes the entries from a tape, and frees the tape when its process is gone.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the entries cannot be written.
     pub fn take(&mut self, tapes: &Tapes, number: usize) -> Result<(), RecordError> {
         let gone = |pid: u32| {
             let pid = Pid::from_raw(pid.cast_signed());
             pid.is_none_or(|pid| test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
         };
-        // Asked before the tape is emptied: what is gone by then writes no more.
+        // The question comes before the tape is emptied: a process that is gone by then writes no more.
         let was_gone = tapes.owner(number).is_some_and(gone);
         let mut words = Vec::new();
         let Some(about) = tapes.drain(number, &mut |some| words.extend_from_slice(some)) else {
@@ -134,10 +134,10 @@ impl Streams {
     }
 
     /// Ends all files and gives them their names, the longest stream first. Streams with no more than `least` entries
-    /// are dropped, unless there are no longer ones; also how many those are.
+    /// are dropped, unless there are no longer ones; also returns how many those are.
     ///
     /// # Errors
-    /// When one cannot be written.
+    /// When a file cannot be written.
     pub fn finish(self, least: u64) -> Result<(Vec<Recorded>, usize), RecordError> {
         let mut streams: Vec<Stream> = self.streams.into_values().collect();
         let all = streams.len();
@@ -173,7 +173,7 @@ impl Streams {
     }
 }
 
-/// `trace` becomes `trace.2`.
+/// Adds a number to a name: `trace` becomes `trace.2`.
 fn numbered(path: &Path, number: usize) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{number}"));

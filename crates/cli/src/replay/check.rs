@@ -1,7 +1,8 @@
-//! `--check-curve`: what the refault-distance curve of a run predicts for more memory, beside a replay with that much.
+//! `--check-curve` compares what the refault-distance curve of a run predicts for more memory with a replay with that
+//! much.
 //!
-//! Both are shares of the run's major faults: loads of pages that had been in memory before. First touches happen with
-//! any amount of memory and count for neither.
+//! Prediction and replay are both shares of the run's major faults: loads of pages that had been in memory before.
+//! First touches happen with any amount of memory and count for neither.
 
 use millpond_replay::core_policy::{CoreError, CorePolicy};
 use millpond_replay::policies::{Misses, Policy};
@@ -16,11 +17,11 @@ const QUARTERS: [u32; 5] = [1, 2, 4, 6, 8];
 pub struct CurveCheck {
     /// Memory of the run that predicts.
     pub pages: u32,
-    /// How much more is looked at.
+    /// Pages that are added to that memory.
     pub more_pages: u32,
-    /// The share of major faults that would not have happened, by the curve …
+    /// The share of major faults that would not have happened, as the curve predicts it.
     pub predicted: f64,
-    /// … and by a replay.
+    /// The share of major faults that do not happen in a replay.
     pub replayed: f64,
 }
 

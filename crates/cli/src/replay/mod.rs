@@ -1,7 +1,7 @@
 //! `millpond replay`: what a trace of page accesses would cost in less memory, under Millpond's policy and under
 //! others.
 //!
-//! The trace is read once and held in memory; each policy and size is a run of its own from an empty cache, as many at
+//! The trace is read once and held in memory. Each policy and size is a run of its own from an empty cache, as many at
 //! a time as there are processors. Traces come from `millpond record`, from valgrind's lackey, or from other
 //! collections: `millpond_replay::import` says which.
 
@@ -57,7 +57,7 @@ pub struct ReplayArgs {
     json: bool,
 }
 
-/// Why nothing was replayed.
+/// A reason why nothing was replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// The trace cannot be read.
@@ -66,7 +66,7 @@ pub enum ReplayError {
     /// A size makes no sense for this trace.
     #[error(transparent)]
     Size(#[from] RamSizeError),
-    /// The core refuses.
+    /// The core refuses a size.
     #[error(transparent)]
     Core(#[from] CoreError),
     /// The result cannot be printed.
@@ -74,7 +74,7 @@ pub enum ReplayError {
     Print(io::Error),
 }
 
-/// Replays and prints.
+/// Replays the trace and prints the result.
 ///
 /// # Errors
 /// When the trace cannot be read or a size makes no sense for it.
@@ -105,7 +105,7 @@ pub fn replay(args: &ReplayArgs) -> Result<u8, ReplayError> {
     Ok(0)
 }
 
-/// The files of a directory, by name; those that are called `README…` or end in `.py` are not traces.
+/// The files of a directory, by name, without those that are called `README…` or end in `.py`, which are no traces.
 ///
 /// # Errors
 /// When the directory cannot be read.
@@ -123,7 +123,8 @@ pub fn traces_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Every policy in every size, as many at a time as there are processors; in the order of the policies and sizes.
+/// Runs every policy in every size, as many at a time as there are processors. The results are in the order of the
+/// policies and sizes.
 ///
 /// # Errors
 /// When the core does not take a size.

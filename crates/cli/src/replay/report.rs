@@ -1,6 +1,6 @@
 //! The result of `millpond replay`, for programs (JSON) and for people.
 //!
-//! The JSON object, `schema` = `millpond-replay/1`; later versions only add fields:
+//! The JSON object has `schema` = `millpond-replay/1`; later versions only add fields:
 //!
 //! | field | meaning |
 //! | --- | --- |
@@ -99,7 +99,7 @@ impl SizeCurve {
 }
 
 impl ReplayReport {
-    /// What came of a trace in `pages` pages, which are what `given` asks for.
+    /// The result of a trace in `pages` pages, which are what `given` asks for.
     #[must_use]
     pub fn new(
         file: &Path,
@@ -150,7 +150,7 @@ impl ReplayReport {
         }
     }
 
-    /// As JSON, with a newline at the end.
+    /// The result as JSON, with a newline at the end.
     ///
     /// # Panics
     /// Never: every value has a form in JSON.

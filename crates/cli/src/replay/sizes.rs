@@ -14,26 +14,26 @@ pub struct RamSize {
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Amount {
-    /// Of the footprint.
+    /// Per cent of the footprint.
     Percent(f64),
     Bytes(u64),
     Pages(u64),
 }
 
-/// Why a size cannot be used for a trace.
+/// A reason why a size cannot be used for a trace.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RamSizeError {
-    /// Less than a page.
+    /// The size is less than a page.
     #[error(
         "--ram {text} is less than a page of a trace that touches {footprint} pages; give more, such as 25% or 1000p"
     )]
     TooSmall {
         /// The size.
         text: String,
-        /// How much the trace touches.
+        /// Pages that the trace touches.
         footprint: u32,
     },
-    /// More than can be managed.
+    /// The size is more than can be managed.
     #[error("--ram {text} is more than 16 TiB; give less, such as 25% or 64M")]
     TooLarge {
         /// The size.
@@ -45,7 +45,7 @@ impl RamSize {
     /// Reads `25%`, `64M` or `1000p`.
     ///
     /// # Errors
-    /// A line that names the text and says what a size looks like.
+    /// A line that names the text and says how a size is written.
     pub fn parse(text: &str) -> Result<Self, String> {
         let trimmed = text.trim();
         let bad = || format!("`{text}` is no size; write 25%, 64M or 1000p (pages)");
@@ -72,15 +72,15 @@ impl RamSize {
         })
     }
 
-    /// As it was given.
+    /// The size as it was given.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// How many pages it is for a trace that touches `footprint` of them; rounded down.
+    /// The number of pages of this size for a trace that touches `footprint` pages, rounded down.
     ///
     /// # Errors
-    /// When it is none, or more than can be managed.
+    /// When the size is less than a page, or more than can be managed.
     pub fn pages(&self, footprint: u32) -> Result<u32, RamSizeError> {
         let pages = match self.amount {
             Amount::Percent(percent) => (f64::from(footprint) * percent / 100.0) as u64,

@@ -1,4 +1,4 @@
-//! What `millpond run` is asked.
+//! The arguments of `millpond run`.
 
 use crate::size;
 use clap::{Args, ValueEnum};
@@ -47,7 +47,7 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// A run whose pages are to be seen one by one: folios of order 0, and what is freed is given back at once.
+    /// A run whose pages are to be seen one by one: folios of order 0, and freed memory is given back at once.
     #[must_use]
     pub fn for_recording(ram: u64, command: Vec<OsString>) -> Self {
         Self {
@@ -64,10 +64,10 @@ impl RunArgs {
     }
 }
 
-/// Where memory goes that does not fit.
+/// The place for memory that does not fit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StoreChoice {
-    /// Whatever suits the machine.
+    /// The store that suits the machine.
     Auto,
     /// Compressed RAM.
     Zram,
@@ -76,10 +76,10 @@ pub enum StoreChoice {
 }
 
 impl StoreChoice {
-    /// A store by its name.
+    /// Parses the name of a store.
     ///
     /// # Errors
-    /// When there is none of that name, or the path has no absolute form.
+    /// When no store has that name, or the path has no absolute form.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
             None if text == "auto" => Ok(Self::Auto),
@@ -105,7 +105,7 @@ impl StoreChoice {
         }
     }
 
-    /// As [`StoreChoice::parse`] takes it.
+    /// The store in the form that [`StoreChoice::parse`] takes.
     #[must_use]
     pub fn to_variable(&self) -> OsString {
         let mut variable = OsString::from(self.word());
@@ -153,7 +153,7 @@ impl Switch {
     }
 }
 
-/// Where the report goes.
+/// The place where the report goes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum ReportChoice {
     Text,

@@ -1,43 +1,44 @@
-//! What stood beside managed memory, and why a run went over its budget.
+//! The memory beside managed memory, and why a run went over its budget.
 //!
 //! The budget is for the whole process, but only memory that the program asked for can be taken out. Its code, its
-//! static variables, its stacks and the files that it maps stay, and come off first. A compiler with 60 MiB of code in
-//! a budget of 64 MiB works with the 2 MiB that are always left, thrashes, and nothing in the counts of faults says
-//! why. So the report says how much that part was, and the budget that it asks for.
+//! static variables, its stacks and the files that it maps stay, and come off the budget first. A compiler with 60 MiB
+//! of code in a budget of 64 MiB works with the 2 MiB that are always left and thrashes, and nothing in the counts of
+//! faults says why. So the report says how much that part was, and the budget that it asks for.
 //!
-//! Some of it programs ask for at run time, and more than of all else: memory that several processes or several views
-//! share, compiled code, reservations that are longer than the space. So where the part is more than a tenth of the
-//! budget, the report says what it is: files and shared memory, as the kernel counts them apart, and the rest.
+//! Programs ask for some of that part at run time, and sometimes for more than everything else: memory that several
+//! processes or several views share, compiled code, reservations that are longer than the space. So where the part is
+//! more than a tenth of the budget, the report says what it is: files and shared memory, as the kernel counts them
+//! apart, and the rest.
 //!
 //! The figures are those of the process's end, or of a tenth of a second before it when it was killed. Code that was
-//! used once stays counted, so that the part grows and hardly shrinks; where a program unmapped a large file before its
-//! end, the part is said too small.
+//! used once stays counted, so that the part grows and hardly shrinks. Where a program unmapped a large file before its
+//! end, the report names too small a part.
 
 use crate::size::Human;
 use millpond_board::{Field, SlotSnapshot, State};
 use std::fmt;
 
 const PAGE: u64 = 4096;
-/// Managed memory gets this much whatever else there is (the driver's governor).
+/// Managed memory gets this much, however much other memory there is (the driver's governor).
 const LEAST_LEFT: u64 = 2 << 20;
-/// Marks of the kernel's and what processes published differ by this much at most, in one process.
+/// The kernel's marks and the figures that processes published differ by this much at most, in one process.
 const NOISE: u64 = 1 << 20;
 
 /// The process with the largest part beside managed memory.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Beside {
-    /// Its own code and data: resident, and neither managed nor Millpond's.
+    /// The process's own code and data: resident, and neither managed nor Millpond's.
     pub own: u64,
-    /// Of this, pages of files: code, libraries, mapped files.
+    /// The share of `own` that is pages of files: code, libraries, mapped files.
     pub files: u64,
-    /// Of this, shared memory.
+    /// The share of `own` that is shared memory.
     pub shared: u64,
-    /// What was left of the budget for managed memory.
+    /// The rest of the budget, which was left for managed memory.
     pub left: u64,
 }
 
 impl Beside {
-    /// Looks through all that reported. A process that became another program has given up what it had.
+    /// Looks through all processes that reported. A process that became another program has given up what it had.
     #[must_use]
     pub fn of(slots: &[SlotSnapshot]) -> Self {
         let stayed = slots.iter().filter(|slot| slot.state != State::Execed);
@@ -47,19 +48,20 @@ impl Beside {
             .unwrap_or_default()
     }
 
-    /// Whether it has more than a tenth of the budget.
+    /// Whether the part is more than a tenth of the budget.
     #[must_use]
     pub fn is_much_of(&self, budget: u64) -> bool {
         self.own > budget / 10
     }
 
-    /// Whether it has more than half of the budget.
+    /// Whether the part is more than half of the budget.
     #[must_use]
     pub fn is_most_of(&self, budget: u64) -> bool {
         self.own > budget / 2
     }
 
-    /// Why a peak was over the budget, as far as is known. `peak` is the kernel's mark, `published` the processes'.
+    /// The reason why a peak was over the budget, as far as is known. `peak` is the kernel's mark, `published` the
+    /// processes'.
     #[must_use]
     pub fn held(
         &self,
@@ -88,7 +90,7 @@ impl Beside {
     }
 }
 
-/// By kind, for people.
+/// The part by kind, for people.
 impl fmt::Display for Beside {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rest = self.own - self.files - self.shared;

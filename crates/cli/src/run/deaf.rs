@@ -1,17 +1,18 @@
 //! A program that does not take the signal by which it was asked to end.
 //!
-//! Who stops a service sends TERM, and who has had enough presses ^C. The supervisor hands both on, and waits. A
-//! program that hangs with its signals blocked never takes them: whoever asked waits as well, with nothing to see.
+//! An operator stops a service by sending TERM, and a user who has had enough presses ^C. The supervisor hands both
+//! signals on, and waits. A program that hangs with its signals blocked never takes them: the person who asked waits as
+//! well, with nothing to see.
 //!
-//! What a program does with a signal is its own affair. One that catches TERM may need minutes to write out what it
-//! has; one that ignores it has its reasons. Neither is hurried, as nobody would do so without a supervisor between.
-//! But both have *taken* the signal: the kernel gave it to them. What blocks signals for a moment takes them when the
-//! moment is over, what fetches them (`sigwait`, `signalfd`) is waiting for them. One that is still pending after ten
-//! seconds is one for which nobody is there. Then SIGKILL ends the program, as `timeout -k`, systemd and `docker stop`
-//! do, and a line says so; another line says before that it is going to. Who asks a second time while the first signal
-//! is still pending means it: the bound is one second then.
+//! What a program does with a signal is its own affair. A program that catches TERM may need minutes to write out its
+//! data; one that ignores TERM has its reasons. Neither is hurried, because without a supervisor in between nobody
+//! would hurry them. But both have *taken* the signal: the kernel gave it to them. A program that blocks signals for a
+//! moment takes them when the moment is over, and one that fetches them (`sigwait`, `signalfd`) is waiting for them. A
+//! signal that is still pending after ten seconds is a signal that nobody is there to take. Then SIGKILL ends the
+//! program, as `timeout -k`, systemd and `docker stop` do, and a line says so; another line announces it before. A user
+//! who asks a second time while the first signal is still pending means it: the bound is one second then.
 //!
-//! Not counted is the time in which the program cannot take anything: while it is stopped (^Z, a debugger), while it
+//! The time in which the program cannot take anything does not count: while it is stopped (^Z, a debugger), while it
 //! writes a core, and while this process is stopped itself, which is why looks are counted and no clock is read.
 
 use std::fs;
@@ -21,30 +22,31 @@ const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTE
 
 /// Looks in a second.
 const SECOND: u32 = 10;
-/// Then a line says what is going to happen.
+/// Looks after which a line says what is going to happen.
 const SAY_AFTER: u32 = 2 * SECOND;
-/// Then the program is ended.
+/// Looks after which the program is ended.
 const END_AFTER: u32 = 10 * SECOND;
-/// The same when it was asked twice.
+/// Looks after which the program is ended when it was asked twice.
 const END_AFTER_TWO: u32 = SECOND;
-/// What comes sooner is the same request by two ways: `timeout` sends to its child and then to its group.
+/// Looks before which a second signal is the same request by two ways: `timeout` sends to its child and then to its
+/// group.
 const SECOND_REQUEST_AFTER: u32 = 2;
 
-/// What is to be done.
+/// The next thing to do about the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// Say that the program does not take this signal, and what follows.
     Say(i32),
-    /// End it, which did not take this signal.
+    /// End the program, which did not take this signal.
     End(i32),
 }
 
-/// What the kernel says of the program.
+/// The state of the program, as the kernel tells it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct State {
     /// Signals sent to the process that no thread has taken, a bit each, the first for signal 1.
     pending: u64,
-    /// It cannot take any now.
+    /// The program cannot take any signal now.
     is_held: bool,
 }
 
@@ -56,14 +58,14 @@ struct Request {
     is_said: bool,
 }
 
-/// Whether the program takes what it is sent.
+/// Whether the program takes the signals that it is sent.
 #[derive(Default)]
 pub struct Deafness {
     request: Option<Request>,
 }
 
 impl Deafness {
-    /// The program has been sent `signal`, by the supervisor or as one of the terminal's foreground group.
+    /// Notes that the program has been sent `signal`, by the supervisor or as one of the terminal's foreground group.
     pub fn sent(&mut self, signal: i32) {
         if !ENDING.contains(&signal) {
             return;
@@ -87,7 +89,8 @@ impl Deafness {
         self.request.is_some()
     }
 
-    /// What follows from a look, one of [`SECOND`] each second while [`is_asked`](Self::is_asked).
+    /// Takes one look and returns the step that follows from it; there are [`SECOND`] looks each second while
+    /// [`is_asked`](Self::is_asked).
     pub fn look(&mut self, state: State) -> Option<Step> {
         let request = self.request.as_mut()?;
         if ENDING
@@ -150,7 +153,7 @@ fn name(signal: i32) -> &'static str {
     }
 }
 
-/// What the kernel says of process `pid`; nothing pending where it says nothing.
+/// The state of process `pid`, as the kernel tells it; nothing is pending where the kernel says nothing.
 #[must_use]
 pub fn state_of(pid: i32) -> State {
     fs::read_to_string(format!("/proc/{pid}/status"))

@@ -1,10 +1,10 @@
 //! Whether the dynamic loader will put the preload library into a program, as its file tells.
 //!
 //! Millpond enters a program through `LD_PRELOAD`, which only glibc's dynamic loader reads. A static program has no
-//! loader, musl's loader would load a library built for another libc and crash, a program of another word size gets a
-//! warning and runs without the library, and for a program that gains rights (set-uid, set-gid, capabilities of its
-//! file) the loader ignores the variable; `su` that root starts gains none. In each of these cases the program would
-//! run *without its budget and without a word*. Hence its file is read before it is started.
+//! loader. musl's loader would load a library built for another libc and crash. A program of another word size gets a
+//! warning and runs without the library. For a program that gains rights (set-uid, set-gid, capabilities of its file)
+//! the loader ignores the variable; a `su` that root starts gains none. In each of these cases the program would run
+//! *without its budget and without a word*. Hence its file is read before it is started.
 
 use object::read::ReadCache;
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -20,16 +20,16 @@ const OWN_MACHINE: u16 = elf::EM_X86_64;
 #[cfg(target_arch = "aarch64")]
 const OWN_MACHINE: u16 = elf::EM_AARCH64;
 
-/// What the kernel would take a file for.
+/// The kind of file that the kernel would take a file for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A program that the preload library can enter.
     Preloadable,
-    /// A program that it cannot enter.
+    /// A program that the preload library cannot enter.
     Unfit(Unfit),
     /// A script: its interpreter and the one argument the `#!` line may carry.
     Script { interpreter: Vec<u8> },
-    /// Neither; `execvp` hands such a file to `/bin/sh`.
+    /// Neither a program nor a script; `execvp` hands such a file to `/bin/sh`.
     Unknown,
 }
 
@@ -39,30 +39,30 @@ pub enum Unfit {
     /// A 32-bit program (x32 ones included).
     #[error("it is a 32-bit program; only 64-bit ones can be run, so install its 64-bit build")]
     Bits32,
-    /// For another processor.
+    /// A program for another processor.
     #[error("it is built for another processor (ELF machine {0}); install its build for this one")]
     ForeignMachine(u16),
-    /// No dynamic loader.
+    /// A program without a dynamic loader.
     #[error("it is statically linked and loads no libraries; use a dynamically linked build of it")]
     Static,
-    /// A loader other than glibc's.
+    /// A program whose loader is not glibc's.
     #[error("its loader is `{0}`, not glibc's ld-linux; use a build for glibc")]
     ForeignLoader(String),
-    /// Starts with the ELF mark and then makes no sense.
+    /// A file that starts with the ELF mark and then makes no sense.
     #[error("its ELF header is damaged: {0}")]
     Damaged(&'static str),
-    /// Runs with its owner's rights.
+    /// A program that runs with its owner's rights.
     #[error(
         "it is set-uid, and the loader ignores LD_PRELOAD for such programs; put `millpond run` behind it (as in `sudo \
          millpond run`), or use a copy without that bit (chmod u-s)"
     )]
     SetUid,
-    /// Runs with its group's rights.
+    /// A program that runs with its group's rights.
     #[error(
         "it is set-gid, and the loader ignores LD_PRELOAD for such programs; use a copy without that bit (chmod g-s)"
     )]
     SetGid,
-    /// Gets capabilities from its file.
+    /// A program that gets capabilities from its file.
     #[error(
         "its file grants capabilities, and the loader ignores LD_PRELOAD for such programs; use a copy without them (setcap -r)"
     )]
@@ -72,10 +72,10 @@ pub enum Unfit {
 /// Looks at the file `path`.
 ///
 /// # Errors
-/// When it cannot be read. A program that may be run but not read is among these.
+/// When the file cannot be read. That includes a program that may be run but not read.
 pub fn classify(path: &Path) -> io::Result<Kind> {
     let mut file = File::open(path)?;
-    // The kernel looks at the first 256 bytes for the `#!` line; the rest is not a part of it.
+    // The kernel looks at the first 256 bytes for the `#!` line; anything after them is not a part of it.
     let mut head = Vec::with_capacity(256);
     (&mut file).take(256).read_to_end(&mut head)?;
     if let Some(line) = head.strip_prefix(b"#!") {
@@ -114,7 +114,7 @@ fn script(line: &[u8]) -> Kind {
 fn privileged(path: &Path, file: &File) -> io::Result<Option<Unfit>> {
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
     let unfit = gains(&file.metadata()?, user.as_raw(), group.as_raw());
-    // Root has them all already.
+    // Root has all rights already.
     if unfit.is_some() || rustix::process::getuid().is_root() {
         return Ok(unfit);
     }
@@ -128,7 +128,7 @@ fn privileged(path: &Path, file: &File) -> io::Result<Option<Unfit>> {
     )
 }
 
-/// What a user gains by the owner or the group of a file.
+/// The rights that a user gains by the owner or the group of a file.
 fn gains(file: &Metadata, user: u32, group: u32) -> Option<Unfit> {
     let mode = file.mode();
     if mode & libc::S_ISUID != 0 && file.uid() != user {
@@ -171,8 +171,8 @@ fn header(head: &[u8], file: File) -> Result<(), Unfit> {
     Err(Unfit::Static)
 }
 
-/// glibc's loader is called `ld-linux-x86-64.so.2` or `ld-linux-aarch64.so.1`, wherever it lies (a Nix store, a private
-/// prefix); musl's is called `ld-musl-…`.
+/// Checks that a loader is glibc's. glibc's loader is called `ld-linux-x86-64.so.2` or `ld-linux-aarch64.so.1`,
+/// wherever it lies (a Nix store, a private prefix); musl's is called `ld-musl-…`.
 fn glibc_loader(loader: &[u8]) -> Result<(), Unfit> {
     let name = loader.rsplit(|&b| b == b'/').next().unwrap_or_default();
     if name.starts_with(b"ld-linux") {
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// `millpond run su` was refused to root as well, for whom the loader takes the variable.
+    /// `millpond run su` was also refused to root, although the loader takes the variable for root.
     #[test]
     fn a_file_gives_rights_to_those_who_do_not_have_them() {
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -1,9 +1,9 @@
-//! What the program finds in its environment: the preload library and its settings.
+//! The environment of the program: the preload library and its settings.
 //!
-//! Everything goes through variables, because they reach the programs that the program starts as well. A board that is
-//! a file by name would be left behind by a kill, so it has none, and the variable names the supervisor's own
-//! descriptor: `/proc/PID/fd/N` can be opened as long as the supervisor lives, by programs that have closed all their
-//! descriptors too, and by `millpond stat`.
+//! Everything goes through variables, because they also reach the programs that the program starts. A board that is a
+//! file with a name would be left behind by a kill, so the board has no name, and the variable names the supervisor's
+//! own descriptor: `/proc/PID/fd/N` can be opened as long as the supervisor lives, also by programs that have closed
+//! all their descriptors, and by `millpond stat`.
 
 use crate::run::args::RunArgs;
 use millpond_board::{Board, BoardError};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// The preload library's file name.
 pub const LIBRARY: &str = "libmillpond_preload.so";
-/// Names a preload library in another place.
+/// The variable that names a preload library in another place.
 pub const LIBRARY_VARIABLE: &str = "MILLPOND_PRELOAD";
 
 /// Why the program's environment cannot be prepared.
@@ -27,7 +27,7 @@ pub enum EnvError {
         list(.0)
     )]
     NoLibrary(Vec<PathBuf>),
-    /// `LD_PRELOAD` separates by spaces and colons and expands `$`, and knows no quoting.
+    /// `LD_PRELOAD` cannot name the library: it separates by spaces and colons, expands `$`, and knows no quoting.
     #[error(
         "LD_PRELOAD cannot name {}, because of a space, colon or `$` in it; install millpond elsewhere, or name a copy in {LIBRARY_VARIABLE}",
         .0.display()
@@ -52,7 +52,7 @@ fn list(paths: &[PathBuf]) -> String {
 /// Finds the preload library: beside this executable, then in `../lib/millpond/`, then where [`LIBRARY_VARIABLE`] says.
 ///
 /// # Errors
-/// When it is in none of these places, or in one that `LD_PRELOAD` cannot name.
+/// When the library is in none of these places, or in one that `LD_PRELOAD` cannot name.
 pub fn find_library() -> Result<PathBuf, EnvError> {
     let mut places = Vec::new();
     if let Some(directory) = std::env::current_exe()
@@ -84,7 +84,7 @@ pub fn find_library() -> Result<PathBuf, EnvError> {
 
 /// The report board and the descriptor under which the program finds it.
 pub struct SharedBoard {
-    /// For reading.
+    /// The board, for reading.
     pub board: Board,
     file: OwnedFd,
 }
@@ -93,7 +93,7 @@ impl SharedBoard {
     /// Makes a board for a run of `program`.
     ///
     /// # Errors
-    /// When the kernel gives no such memory.
+    /// When the kernel does not provide such memory.
     pub fn create(program: &OsStr) -> Result<Self, EnvError> {
         let (board, file) = Board::create(&program.to_string_lossy())?;
         Ok(Self { board, file })
@@ -139,9 +139,9 @@ fn preload_list(library: &Path, present: Option<OsString>) -> OsString {
     list
 }
 
-/// Go's runtime gives pages back by the system call itself, which no library sees: of managed memory the pages that are
-/// out came back as they had been, and its collector found pointers that nobody had written. By this setting it says
-/// `MADV_FREE`, after which old contents are right.
+/// Settings for Go's runtime, which gives pages back by the system call itself, which no library sees. Of managed
+/// memory the pages that were out came back with their old contents, and Go's collector found pointers that nobody had
+/// written. With this setting the runtime says `MADV_FREE`, after which old contents are right.
 fn go_settings(present: Option<OsString>) -> OsString {
     const NAME: &str = "madvdontneed=";
     let mut settings = present.unwrap_or_default();

@@ -3,8 +3,8 @@
 //! 1. Everything that can be wrong is looked at before the program starts: the program's file, the preload library, the
 //!    kernel's permissions, the place for the report.
 //! 2. The program starts with the library preloaded, its settings in the environment, and a board to report on.
-//! 3. It ends, the report is printed, and this process ends in the same way: the same status, or the same signal. One
-//!    that does not take the signal by which it is asked to end is ended (`deaf.rs`).
+//! 3. The program ends, the report is printed, and this process ends in the same way: with the same status, or by the
+//!    same signal. A program that does not take the signal by which it is asked to end is ended (`deaf.rs`).
 //!
 //! Exit statuses of its own follow `env` and `nice`: 127 program not found, 126 found but cannot run (or cannot
 //! run under a budget), 125 Millpond itself cannot do its part, 2 bad arguments.
@@ -42,21 +42,21 @@ pub enum RunError {
     /// The program is missing or unfit.
     #[error(transparent)]
     Resolve(#[from] ResolveError),
-    /// The library or the board.
+    /// The library or the board cannot be prepared.
     #[error(transparent)]
     Environment(#[from] EnvError),
     /// The kernel does not let this user manage memory.
     #[error("{0}; `millpond doctor` shows all that was found")]
     Permission(#[from] doctor::Missing),
-    /// An option before the program that is none.
+    /// An option before the program is not an option of `millpond run`.
     #[error(
         "{option} is no option of `millpond run`; see `millpond run --help`, and put options of the program behind its name"
     )]
     NoOption {
-        /// As it was given.
+        /// The option as it was given.
         option: String,
     },
-    /// Encryption is for files.
+    /// Encryption was asked for, and the store is not a file.
     #[error(
         "--encrypt with --store zram would encrypt nothing, as compressed RAM is never written out: leave --encrypt \
          out, or choose --store file or --store auto"
@@ -72,7 +72,7 @@ pub enum RunError {
     ReportFile {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's answer.
         error: io::Error,
     },
     /// The kernel refused to run the program for a reason not seen before.
@@ -80,7 +80,7 @@ pub enum RunError {
     Exec {
         /// The program's file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's answer.
         error: io::Error,
     },
 }
@@ -100,11 +100,11 @@ impl RunError {
 }
 
 impl RunArgs {
-    /// What the parser lets through. A word that it does not know is the program's name to it, also one that begins as
-    /// options do: it takes all that follows as it is.
+    /// Checks what the parser lets through. The parser takes a word that it does not know for the program's name, even
+    /// one that begins as options do, because it takes all that follows as it is.
     fn check(&self) -> Result<(), RunError> {
         let program = &self.command[0];
-        // Directly behind `--` it is a name, whatever it begins with.
+        // Directly behind `--` the word is a name, whatever it begins with.
         let is_named = std::env::args_os()
             .rev()
             .nth(self.command.len())
@@ -120,15 +120,15 @@ impl RunArgs {
     }
 }
 
-/// What may have been when SIGSYS ended the program: nobody in it could say so any more.
+/// The likely reason when SIGSYS ended the program, which could not say so itself any more.
 const ENDED_BY_FILTER: &str = "the program was ended by SIGSYS: a seccomp filter forbade a call. A filter for all \
                                threads (SECCOMP_FILTER_FLAG_TSYNC) is for Millpond's too; if it is the program's own, \
                                have it allow read, futex, ioctl, madvise, pread64 and mmap, or run it without Millpond";
 
-/// Runs the program. Answers its exit status; does not return if a signal ended it.
+/// Runs the program. Returns its exit status; does not return if a signal ended the program.
 ///
 /// # Errors
-/// When the program cannot be run, or cannot be run under a budget. It was not started then.
+/// When the program cannot be run, or cannot be run under a budget. The program was not started then.
 pub fn run(args: &RunArgs) -> Result<u8, RunError> {
     let program = Program::find(args)?;
     let report_file = open_report(&args.report)?;
@@ -147,7 +147,7 @@ pub fn run(args: &RunArgs) -> Result<u8, RunError> {
     );
     print_report(&args.report, report_file, &report);
     if let Some((pid, line)) = shared.board.last_words() {
-        // Said here, as the program may have closed its standard error.
+        // The line is written here, because the program may have closed its standard error.
         let _ = writeln!(io::stderr(), "millpond: process {pid}: {line}");
     }
     if outcome.status.signal() == Some(libc::SIGSYS) {
@@ -156,7 +156,7 @@ pub fn run(args: &RunArgs) -> Result<u8, RunError> {
     Ok(end_like(&outcome))
 }
 
-/// What was found out before a program is started.
+/// The findings about a program before it is started.
 pub struct Program {
     file: PathBuf,
     library: PathBuf,
@@ -166,7 +166,7 @@ impl Program {
     /// Looks at everything that can be wrong: the program, the library, the kernel's permissions, the store's place.
     ///
     /// # Errors
-    /// The first of them that is.
+    /// The first thing that is wrong.
     pub fn find(args: &RunArgs) -> Result<Self, RunError> {
         args.check()?;
         let file = resolve::resolve(&args.command[0], std::env::var_os("PATH").as_deref())?;
@@ -178,10 +178,10 @@ impl Program {
         Ok(Self { file, library })
     }
 
-    /// Runs it to its end, with `board` to report on and `more` variables in its environment.
+    /// Runs the program to its end, with `board` to report on and `more` variables in its environment.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// When the program cannot be started.
     pub fn supervise(
         &self,
         args: &RunArgs,
@@ -199,7 +199,7 @@ impl Program {
     }
 }
 
-/// The exit status that the program had; does not return if a signal ended it.
+/// The exit status that the program had. Does not return if a signal ended the program.
 pub fn end_like(outcome: &Outcome) -> u8 {
     match (outcome.status.code(), outcome.status.signal()) {
         (Some(code), _) => code as u8,
@@ -225,7 +225,7 @@ fn open_report(choice: &ReportChoice) -> Result<Option<File>, RunError> {
     let ReportChoice::File(path) = choice else {
         return Ok(None);
     };
-    // Made now, so that a long run does not end without its report because of a mistyped directory.
+    // The file is made now, so that a long run does not end without its report because of a mistyped directory.
     File::create(path)
         .map(Some)
         .map_err(|error| RunError::ReportFile {

@@ -1,8 +1,9 @@
-//! What happened, for people and for programs, from the board's slots and from what was seen from outside.
+//! The report of a run, for people and for programs, from the board's slots and from what was seen from outside.
 //!
-//! Counts are sums over all processes that claimed a slot; peaks and latencies are of one process, because the peaks of
-//! several do not fall together and percentiles cannot be added: the peak is the highest, the latencies are of
-//! the process with the most faults. The JSON form carries each process too, so that nothing has to be guessed.
+//! Counts are sums over all processes that claimed a slot. Peaks and latencies are of one process, because the peaks of
+//! several processes do not fall together and percentiles cannot be added: the peak is the highest one, and the
+//! latencies are those of the process with the most faults. The JSON form carries each process too, so that nothing has
+//! to be guessed.
 
 use crate::curve;
 use crate::numbers::{Thousands, Time};
@@ -23,7 +24,7 @@ use std::time::Duration;
 /// Bytes in a page.
 const PAGE: u64 = 4096;
 
-/// Counters that add up over processes. What is lazily freed is a gauge: as it was when each process ended.
+/// Counters that add up over processes. Lazily freed memory is a gauge: its value is from the end of each process.
 const SUMS: [Field; 27] = [
     Field::Touched,
     Field::MinorFaults,
@@ -54,70 +55,70 @@ const SUMS: [Field; 27] = [
     Field::FreeTime,
 ];
 
-/// How freeing is tuned, which is the same in all processes of a run.
+/// The settings of freeing, which are the same in all processes of a run.
 const FREE_TUNING: [Field; 3] = [Field::FreeWorkers, Field::FreeThreshold, Field::FreeChunk];
 
 /// The report of one `millpond run`. Field names are those of the JSON form.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// `millpond-run/1`; grows only by new fields.
+    /// `millpond-run/1`. Later versions only add fields.
     schema: &'static str,
     /// The program as it was named.
     program: String,
-    /// Its exit status, when it ended by itself.
+    /// The program's exit status, when it ended by itself.
     exit_code: Option<i32>,
-    /// The signal that ended it.
+    /// The signal that ended the program.
     signal: Option<i32>,
-    /// From start to end.
+    /// The time from start to end.
     wall_ns: u64,
     /// Processor time of the program and the children that it waited for.
     cpu_ns: u64,
     /// The budget.
     budget_bytes: u64,
-    /// Highest resident set of one process: the higher of the kernel's own mark for the program and of what processes
-    /// published. Not what was sampled: pages that move while their owner is looked at are seen twice.
+    /// Highest resident set of one process: the higher of the kernel's own mark for the program and of the figures that
+    /// processes published. Samples are left out: a look at a process sees pages twice that move meanwhile.
     peak_resident_bytes: u64,
-    /// By how much the peak is over the budget.
+    /// The bytes by which the peak is over the budget.
     over_budget_bytes: u64,
-    /// What held it there, as far as is known; null when it is not over.
+    /// The memory that held the peak over the budget, as far as is known; null when it is not over.
     over_budget_held_by: Option<&'static str>,
     /// Code, static variables, stacks and mapped files of the process that had most of them: they stay in RAM.
     own_bytes: u64,
-    /// Of this, pages of files.
+    /// The share of `own_bytes` that is pages of files.
     own_files_bytes: u64,
-    /// Of this, shared memory.
+    /// The share of `own_bytes` that is shared memory.
     own_shared_bytes: u64,
-    /// What they left of the budget for memory that can be taken out.
+    /// The rest of the budget, which was left for memory that can be taken out.
     own_left_bytes: u64,
     /// Highest `Rss` of the program's first process in `/proc/PID/smaps_rollup`, looked at ten times a second.
     sampled_rss_bytes: u64,
-    /// `ru_maxrss` of the program and of the children that it waited for, those without the library included.
+    /// `ru_maxrss` of the program and of the children that it waited for, including children without the library.
     kernel_max_rss_bytes: u64,
     /// The store that was asked for.
     store: String,
     /// Orders of the folios, as `--order` takes them: `2`, `adaptive`, `adaptive:4`.
     order: String,
-    /// Bytes in the store over what they took there, at the fullest moment.
+    /// Bytes in the store, divided by the bytes that they took there, at the fullest moment.
     compression_ratio: Option<f64>,
     /// Latencies of the process with the most faults.
     fault_p50_ns: u64,
     fault_p99_ns: u64,
     fault_max_ns: u64,
-    /// The same for each way that its faults went.
+    /// Latencies of that process for each way that its faults went.
     #[serde(flatten)]
     ways: Map<String, Value>,
-    /// Workers that give freed memory back, from how much on, and how much at once.
+    /// The number of workers that give freed memory back, the size from which they are used, and the size of one piece.
     #[serde(flatten)]
     free_tuning: Map<String, Value>,
     /// Sums over all processes.
     #[serde(flatten)]
     sums: Map<String, Value>,
-    /// What more memory would have saved of the major faults; see [`curve::to_json`].
+    /// The major faults that more memory would have saved; see [`curve::to_json`].
     curve: Value,
     #[serde(skip)]
     plot: Curve,
-    /// Programs that were started below and did not load it, the largest first; those that were over within half a
-    /// second are not known.
+    /// Programs that were started below the run and did not load the library, the largest first. Programs that were
+    /// over within half a second are not known.
     unmanaged: Vec<Unmanaged>,
     /// Every process that loaded the library; a process that became another program has two entries.
     processes: Vec<ProcessReport>,
@@ -211,7 +212,7 @@ impl Report {
     /// The machine-readable form: one JSON object and a line end.
     #[must_use]
     pub fn to_json(&self) -> String {
-        // A map of strings and numbers has no way to fail.
+        // The serialisation of a map of strings and numbers cannot fail.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
@@ -219,8 +220,8 @@ impl Report {
         number(&self.sums, field)
     }
 
-    /// A line where what cannot be taken out has much of the budget, and what it asks for where that is most of it: the
-    /// program is slow for no other reason then.
+    /// Writes a line where memory that cannot be taken out has much of the budget. Where it has most of the budget, the
+    /// line adds the budget that it asks for: the program is slow for no other reason then.
     fn write_own_part(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let beside = Beside {
             own: self.own_bytes,
@@ -240,12 +241,12 @@ impl Report {
              the rest: try --ram {}M. They are {beside}",
             Human(beside.own),
             Human(beside.left),
-            // As much again, in whole MiB.
+            // The budget asked for is twice the part, in whole MiB.
             (2 * beside.own).div_ceil(1 << 20),
         )
     }
 
-    /// A line where programs ran without a budget, with the name of the largest.
+    /// Writes a line where programs ran without a budget, with the name of the largest.
     fn write_unmanaged(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [largest, others @ ..] = &self.unmanaged[..] else {
             return Ok(());
@@ -263,7 +264,7 @@ impl Report {
         }
     }
 
-    /// The ways that faults went, each with its 99th percentile; empty when there were none.
+    /// The ways that faults went, each with its 99th percentile; empty when there were no faults.
     fn by_way(&self) -> String {
         let gone = |&&(_, [count, ..]): &&Way| number(&self.ways, count) > 0;
         let told =
@@ -276,8 +277,8 @@ impl Report {
 impl ProcessReport {
     fn new(slot: &SlotSnapshot) -> Self {
         let state = match slot.state {
-            // The report is made when the program has ended; whatever still says that it runs was killed, or was left
-            // behind in the background.
+            // The report is made when the program has ended. A process that still says that it runs was killed, or was
+            // left behind in the background.
             State::Running => "killed or running",
             State::Exited => "exited",
             State::Execed => "became another program",

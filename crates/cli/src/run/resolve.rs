@@ -1,9 +1,10 @@
-//! From the name of a program to the file that will run, by the rules of `execvp` and of the kernel's `#!` lines.
+//! The way from the name of a program to the file that will run, by the rules of `execvp` and of the kernel's `#!`
+//! lines.
 //!
 //! The file has to be known before it is started, because its headers tell whether the preload library can enter it
-//! (see [`crate::run::elf`]). So this walks `PATH` as `execvp` does, a directory that may not be searched and a file
-//! that may not be executed included, and follows `#!` lines to the program that the kernel will load in the end, at
-//! most as deep as the kernel goes.
+//! (see [`crate::run::elf`]). So this module walks `PATH` as `execvp` does, with the same rules for a directory that
+//! may not be searched and a file that may not be executed. It then follows `#!` lines to the program that the kernel
+//! will load in the end, at most as deep as the kernel goes.
 
 use crate::run::elf::{self, Kind, Unfit};
 use rustix::fs::{Access, AtFlags, CWD};
@@ -15,15 +16,15 @@ use std::path::{Path, PathBuf};
 
 /// Scripts in a chain that the kernel follows before it answers `ELOOP`.
 const MAX_SCRIPTS: usize = 5;
-/// Where `execvp` looks when there is no `PATH`.
+/// The directories that `execvp` searches when there is no `PATH`.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
-/// What `execvp` hands a file to that the kernel does not know.
+/// The shell to which `execvp` hands a file that the kernel does not know.
 const SHELL: &str = "/bin/sh";
 
 /// Why a program cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
-    /// No such file, in `PATH` or as a path.
+    /// There is no such file, in `PATH` or as a path.
     #[error("{}: program not found; check the name and PATH", .0.display())]
     NotFound(PathBuf),
     /// There is a file, and it may not be executed.
@@ -31,7 +32,7 @@ pub enum ResolveError {
     NotExecutable {
         /// The file.
         path: PathBuf,
-        /// What is in the way.
+        /// The obstacle.
         why: String,
     },
     /// The interpreter of a script cannot be run.
@@ -41,24 +42,25 @@ pub enum ResolveError {
         script: PathBuf,
         /// What its `#!` line names.
         interpreter: PathBuf,
-        /// What is in the way.
+        /// The obstacle.
         why: String,
     },
-    /// Scripts whose interpreters are scripts, deeper than the kernel goes.
+    /// The interpreters of scripts are scripts, deeper than the kernel goes.
     #[error("{}: its chain of `#!` interpreters is longer than {MAX_SCRIPTS}", .0.display())]
     TooManyScripts(PathBuf),
-    /// A program that the preload library cannot enter.
+    /// The preload library cannot enter the program.
     #[error("{}: cannot run under a budget: {why}", .path.display())]
     Unfit {
         /// The program, at the end of the chain of scripts.
         path: PathBuf,
-        /// What is in the way.
+        /// The obstacle.
         why: Unfit,
     },
 }
 
 impl ResolveError {
-    /// The exit status that `env`, `nice` and the shells give: 127 for what is not there, 126 for what cannot run.
+    /// The exit status that `env`, `nice` and the shells give: 127 for a program that is not there, 126 for one that
+    /// cannot run.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -71,7 +73,7 @@ impl ResolveError {
 /// The file that `program` stands for, checked to the end of its chain of scripts.
 ///
 /// # Errors
-/// When nothing is found, or what is found cannot run under a budget.
+/// When nothing is found, or the file that is found cannot run under a budget.
 pub fn resolve(program: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, ResolveError> {
     let file = find(program, path)?;
     qualify(&file)?;
@@ -91,7 +93,7 @@ fn find(program: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, ResolveError> 
             Err(errno) => Err(not_executable(file, errno)),
         };
     }
-    // As in `execvp`: a file that may not be executed is remembered while the search goes on, and reported in the end.
+    // As in `execvp`, a file that may not be executed is remembered while the search goes on, and reported in the end.
     let mut refused = None;
     for directory in path
         .unwrap_or(OsStr::new(DEFAULT_PATH))
@@ -144,7 +146,7 @@ fn not_executable(path: PathBuf, errno: Errno) -> ResolveError {
     ResolveError::NotExecutable { path, why }
 }
 
-/// Follows `#!` lines from `file` to a program and checks that.
+/// Follows `#!` lines from `file` to a program, and checks the program.
 fn qualify(file: &Path) -> Result<(), ResolveError> {
     let mut current = file.to_owned();
     for _ in 0..=MAX_SCRIPTS {

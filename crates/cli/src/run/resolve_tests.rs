@@ -1,4 +1,4 @@
-//! Names to files, and files to verdicts, on real files in a temporary directory.
+//! Tests that take names to files, and files to verdicts, on real files in a temporary directory.
 
 use super::super::elf::{Kind, Unfit, classify};
 use super::*;
@@ -161,7 +161,8 @@ fn a_loader_of_another_libc_is_named() {
     assert!(loader.contains("ld-musl-"), "{loader}");
 }
 
-/// Of its owner's rights the owner has none to gain; who else starts it does (see `gains` in `elf.rs`).
+/// An owner has no rights to gain from its own rights; any other user who starts the program does (see `gains` in
+/// `elf.rs`).
 #[test]
 fn programs_that_give_nobody_more_rights_are_fit() {
     let dir = TempDir::new().unwrap();
@@ -176,7 +177,7 @@ fn programs_that_give_nobody_more_rights_are_fit() {
     value[4..8].copy_from_slice(&(1u32 << 13).to_le_bytes());
     let flags = rustix::fs::XattrFlags::empty();
     match rustix::fs::setxattr(&capable, c"security.capability", &value, flags) {
-        // Who may set them is root, mostly, and gains nothing.
+        // Only root may set them, mostly, and root gains nothing.
         Ok(()) => assert_eq!(classify(&capable).unwrap(), Kind::Preloadable),
         Err(errno) => {
             println!("skipped: file capabilities cannot be set here ({errno}); needs CAP_SETFCAP")

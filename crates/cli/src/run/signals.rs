@@ -1,14 +1,15 @@
-//! Signals of the supervisor: what it waits for, what it hands on, and what the program must find as it was.
+//! Signals of the supervisor: those that it waits for, those that it hands on, and the state in which the program must
+//! find them.
 //!
-//! A supervisor stands between a shell and a program and should not be seen. So: everything that somebody sends to it
-//! is handed on to the program. What the kernel sends because of the terminal (^C, ^\, a closed terminal, a resized
-//! window) goes to the whole foreground group and has reached the program already, so it is dropped here. The signals
-//! are blocked and fetched with `sigtimedwait`, so nothing runs in a handler and no wake-up is lost between a check and
-//! a wait. Stop signals keep their default: ^Z stops both, `fg` continues both.
+//! A supervisor stands between a shell and a program and should not be seen. So every signal that a process sends to it
+//! is handed on to the program. A signal that the kernel sends because of the terminal (^C, ^\, a closed terminal, a
+//! resized window) goes to the whole foreground group and has reached the program already, so it is dropped here. The
+//! signals are blocked and fetched with `sigtimedwait`, so nothing runs in a handler and no wake-up is lost between a
+//! check and a wait. Stop signals keep their default: ^Z stops both, `fg` continues both.
 //!
 //! The program must find the mask and the dispositions that the supervisor was started with. Rust's runtime sets
 //! SIGPIPE to be ignored before `main` runs, and an ignored signal stays ignored through exec, so `yes | head` would
-//! never end. Hence an initializer that looks at the dispositions before the runtime does.
+//! never end. Hence an initializer looks at the dispositions before the runtime changes them.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -17,8 +18,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// Signals that others send to a program to tell it something. The ones that mean a fault of the receiver itself, the
-/// job-control stops, SIGPIPE, and the two that nobody can catch are not among them.
+/// Signals that other processes send to a program to tell it something. The list leaves out signals that mean a fault
+/// of the receiver itself, the job-control stops, SIGPIPE, and the two that nobody can catch.
 const HANDED_ON: [i32; 14] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -58,7 +59,7 @@ fn is_ignored(signal: i32) -> bool {
     action.sa_sigaction == libc::SIG_IGN
 }
 
-/// Calls `with` while all signals are blocked in the calling thread: threads that it starts never get any.
+/// Calls `with` while all signals are blocked in the calling thread: threads that `with` starts never get any.
 pub fn without_signals<R>(with: impl FnOnce() -> R) -> R {
     let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
     let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
@@ -79,11 +80,11 @@ pub struct Signals {
     original: libc::sigset_t,
 }
 
-/// What a signal was and where it came from.
+/// A signal that has arrived, and where it came from.
 pub struct Arrived {
-    /// Its number.
+    /// The signal's number.
     pub signal: i32,
-    /// A process sent it to this one; otherwise the kernel did.
+    /// The process that sent the signal to this one; `None` when the kernel sent it.
     pub from_process: Option<i32>,
 }
 
@@ -113,9 +114,9 @@ impl Signals {
         }
     }
 
-    /// What the program's side of a fork has to run before exec.
+    /// The closure that the program's side of a fork has to run before exec.
     ///
-    /// The closure calls only what is allowed after a fork in a process that had threads.
+    /// It calls only functions that are allowed after a fork in a process that had threads.
     pub fn restorer(&self) -> impl FnMut() -> io::Result<()> + Send + Sync + 'static {
         let original = self.original;
         move || {
@@ -185,6 +186,6 @@ pub fn die_by(signal: i32) -> ! {
         libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), null_mut());
         libc::raise(signal);
     }
-    // The first process of a container does not die by default actions; its status says the same as a shell would.
+    // The first process of a container does not die by default actions; its status says what a shell's would.
     std::process::exit(128 + signal)
 }

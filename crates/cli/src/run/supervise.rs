@@ -12,31 +12,30 @@ use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// Between two looks at the program's resident set. One look walks the page tables of the whole program, so more often
-/// would slow it down.
+/// The time between two looks at the program's resident set. One look walks the page tables of the whole program, so
+/// more frequent looks would slow it down.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 
-/// What was seen of the program from outside.
+/// The outcome of the program, as it was seen from outside.
 pub struct Outcome {
-    /// How it ended.
+    /// The program's exit status.
     pub status: ExitStatus,
-    /// From its start to its end.
+    /// The time from the program's start to its end.
     pub wall: Duration,
-    /// Processor time of it and of all its children that it waited for.
+    /// Processor time of the program and of all its children that it waited for.
     pub cpu: Duration,
     /// Highest `Rss` seen in `/proc/PID/smaps_rollup`, in bytes; zero when it was never seen.
     pub sampled_rss: u64,
-    /// What the kernel gives as the highest resident set of it and of its children, in bytes, by the mark that it keeps
-    /// itself.
+    /// The highest resident set of the program and of its children, in bytes, by the mark that the kernel keeps itself.
     pub kernel_max_rss: u64,
-    /// Programs that it started and that have no budget.
+    /// Programs that the program started and that have no budget.
     pub unmanaged: Vec<Unmanaged>,
 }
 
 /// Runs `file` under the name `argv[0]` with the rest of `argv` and `variables`, until it ends.
 ///
 /// # Errors
-/// When it cannot be started.
+/// When the program cannot be started.
 pub fn supervise(
     file: &Path,
     argv: &[OsString],
@@ -51,8 +50,8 @@ pub fn supervise(
     // SAFETY: the closure makes system calls only (no allocation, no lock), as is required between fork and exec.
     unsafe {
         command.pre_exec(move || {
-            // A killed supervisor leaves no orphan without a board. The signal is sent at the death of the parent
-            // *after* this call, so a parent that is dead already has to be seen here.
+            // A supervisor that is killed must leave no orphan without a board. The signal is sent at the death of the
+            // parent *after* this call, so a parent that is dead already has to be seen here.
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
             if rustix::process::getppid() != Some(supervisor) {
                 return Err(io::ErrorKind::Interrupted.into());
@@ -98,8 +97,8 @@ pub fn supervise(
     }
 }
 
-/// Hands a signal on to the program, unless it has it already: what it sends to its whole group itself, and what the
-/// terminal sends to all of the foreground.
+/// Hands a signal on to the program, unless the program has it already. That is so for signals that it sends to its
+/// whole group itself, and for those that the terminal sends to all of the foreground.
 fn hand_on(arrived: &Arrived, child: Pid, deafness: &mut Deafness) {
     let program = child.as_raw_nonzero().get();
     if arrived.from_process == Some(program) {
@@ -112,7 +111,7 @@ fn hand_on(arrived: &Arrived, child: Pid, deafness: &mut Deafness) {
     deafness.sent(arrived.signal);
 }
 
-/// A look at whether the program takes what it was sent; what has to be said or done about it.
+/// Looks whether the program takes the signals that it was sent, and does what follows from the look.
 fn end_if_deaf(deafness: &mut Deafness, child: Pid, name: &OsStr) {
     if !deafness.is_asked() {
         return;
@@ -124,15 +123,16 @@ fn end_if_deaf(deafness: &mut Deafness, child: Pid, name: &OsStr) {
     let line = step.line(&name.to_string_lossy(), program);
     let _ = writeln!(io::stderr(), "{line}");
     if matches!(step, deaf::Step::End(_)) {
-        // SAFETY: as above.
+        // SAFETY: the child is not reaped, so the number is still its own; the call touches no memory.
         unsafe { libc::kill(program, libc::SIGKILL) };
     }
 }
 
-/// The status of a child that nobody else waits for, and what it used, if it has ended; with `flags` zero, once it has.
+/// The status of a child that only this process waits for, and the resources that it used, if it has ended. With
+/// `flags` zero the call waits until it has.
 ///
 /// # Errors
-/// When a signal came first, or it is no child of this process.
+/// When a signal came first, or `child` is no child of this process.
 pub fn reap(child: Pid, flags: i32) -> io::Result<Option<(ExitStatus, libc::rusage)>> {
     let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();

@@ -1,16 +1,16 @@
 //! The programs below a run that have no budget, by name.
 //!
-//! What the user starts is looked at before, and refused if the library cannot enter it. What that starts in turn runs
-//! in any case: a shell may call a static program, one for another processor, one that cleared its environment. Its
-//! memory is the kernel's, and the report's peak had it without saying whose it was.
+//! The program that the user starts is looked at before, and refused if the library cannot enter it. The programs that
+//! it starts in turn run in any case: a shell may call a static program, one for another processor, or one that cleared
+//! its environment. Their memory is the kernel's, and the report's peak included it without saying whose it was.
 //!
-//! Nobody tells the supervisor of such a program, so it looks: twice a second at the descendants of the first process.
-//! A program is unmanaged when the library was not among its mappings in two looks, as one that has just begun has not
-//! mapped it yet. So programs that are over within half a second, and children of processes that have ended, are not
-//! found.
+//! The supervisor is not told of such a program, so it looks for them: twice a second it looks at the descendants of
+//! the first process. A program is unmanaged when the library was not among its mappings in two looks, because a
+//! program that has just begun has not mapped it yet. So programs that are over within half a second, and children of
+//! processes that have ended, are not found.
 //!
-//! A look costs a few reads for each process, and the mappings are read only until the question is answered for what
-//! the process executes. What may not be looked at (another user's) is left out.
+//! A look costs a few reads for each process, and the mappings are read only until the question is answered for the
+//! file that the process executes. A process that may not be looked at (another user's) is left out.
 
 use crate::run::env::LIBRARY;
 use rustix::process::Pid;
@@ -20,28 +20,28 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Between two looks.
+/// The time between two looks.
 pub const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Threads of one process whose children are looked for, and processes looked at. More would take time from the
-/// program.
+/// Limits of a look: the threads of one process whose children are looked for, and the processes looked at. More would
+/// take time from the program.
 const THREADS: usize = 64;
 const PROCESSES: usize = 256;
-/// Looks without the library that make a program unmanaged.
+/// The number of looks without the library after which a program is unmanaged.
 const CERTAIN: u8 = 2;
 
 /// A program without a budget.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Unmanaged {
-    /// Its process.
+    /// The program's process.
     pub pid: i32,
-    /// Its name, as the kernel has it.
+    /// The program's name, as the kernel has it.
     pub name: String,
-    /// The most that it had resident at a look.
+    /// The most memory that the program had resident at a look.
     pub peak_resident_bytes: u64,
 }
 
-/// What a process executed when it was last looked at, and how often the library was not there.
+/// The file that a process executed when it was last looked at, and how often the library was not there.
 struct Seen {
     executes: PathBuf,
     is_managed: bool,
@@ -49,7 +49,7 @@ struct Seen {
     program: Unmanaged,
 }
 
-/// All that was seen so far.
+/// The processes that were seen so far.
 #[derive(Default)]
 pub struct Watch {
     seen: BTreeMap<i32, Seen>,
@@ -57,7 +57,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Looks at `root` and what it started.
+    /// Looks at `root` and at the processes that it started.
     pub fn look(&mut self, root: Pid) {
         let mut queue = vec![root.as_raw_nonzero().get()];
         let mut at = 0;
@@ -67,7 +67,7 @@ impl Watch {
             let room = PROCESSES.saturating_sub(queue.len());
             queue.extend(children(pid).into_iter().take(room));
         }
-        // A number is another process's when its own has ended.
+        // When a process has ended, its number may belong to another one.
         let gone: Vec<i32> = self
             .seen
             .keys()
@@ -137,7 +137,7 @@ impl Watch {
     }
 }
 
-/// Children of each of its threads, as far as the kernel tells (`CONFIG_PROC_CHILDREN`).
+/// The children of each thread of a process, as far as the kernel tells (`CONFIG_PROC_CHILDREN`).
 fn children(pid: i32) -> Vec<i32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
@@ -170,7 +170,7 @@ mod tests {
             name_and_peak(status),
             Some(("a program".to_owned(), 1 << 20))
         );
-        // A process that has ended.
+        // This is the status of a process that has ended.
         assert_eq!(name_and_peak("Name:\tsh\nState:\tZ (zombie)\n"), None);
     }
 
@@ -195,7 +195,7 @@ mod tests {
         };
         watch.look(root);
         assert!(watch.seen.len() > 1 && watch.seen.values().all(|seen| seen.without == 1));
-        // The child may not have become `sleep` by the first of these.
+        // The child may not have become `sleep` by the first of these looks.
         for _ in 0..3 {
             watch.look(root);
             std::thread::sleep(Duration::from_millis(20));

@@ -1,8 +1,8 @@
 //! `millpond stat`: the counters of a process that runs, like `vmstat`.
 //!
 //! A process under `millpond run`, and one whose managers are built with `.publish(name)`, writes its counters on a
-//! board ten times a second ([`millpond_board`]). This command looks at boards and disturbs nobody: it has no right to
-//! write there, and a process that is looked at does not learn of it.
+//! board ten times a second ([`millpond_board`]). This command looks at boards and disturbs no process: it has no right
+//! to write there, and a process that is looked at does not learn of it.
 //!
 //! | asked for | shown |
 //! | --- | --- |
@@ -50,10 +50,10 @@ pub struct StatArgs {
     json: bool,
 }
 
-/// Seconds between two looks.
+/// Parses the seconds between two looks.
 ///
 /// # Errors
-/// When that is no number, or less than the time between two writings.
+/// When `text` is no number, or less than the time between two writings.
 pub fn parse_interval(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text
         .parse()
@@ -66,21 +66,21 @@ pub fn parse_interval(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Why there is nothing to show.
+/// A reason why there is nothing to show.
 #[derive(Debug, thiserror::Error)]
 pub enum StatError {
-    /// The number is nobody's.
+    /// No process has the number.
     #[error("there is no process {0}; `millpond stat` lists those that can be looked at")]
     NoProcess(i32),
-    /// It is somebody else's.
+    /// The process is another user's.
     #[error("process {0} belongs to another user; be that user, or root")]
     Denied(i32),
-    /// It is on no board.
+    /// The process is on no board.
     #[error(
         "process {0} publishes no counters: neither does it run under `millpond run`, nor has it a manager built with `.publish(name)`; `millpond stat` lists those that do"
     )]
     NotPublished(i32),
-    /// Its board is of another version.
+    /// The process's board is of another version.
     #[error(transparent)]
     Board(#[from] BoardError),
     /// The process cannot be waited for.
@@ -88,7 +88,7 @@ pub enum StatError {
     Wait {
         /// The process.
         pid: i32,
-        /// What the kernel said.
+        /// The kernel's answer.
         errno: rustix::io::Errno,
     },
     /// The result cannot be printed.
@@ -96,7 +96,7 @@ pub enum StatError {
     Print(#[from] io::Error),
 }
 
-/// Shows what was asked for.
+/// Shows the figures that were asked for.
 ///
 /// # Errors
 /// When there is no such process, it cannot be looked at, or nothing can be printed.
@@ -107,7 +107,7 @@ pub fn stat(args: &StatArgs) -> Result<u8, StatError> {
         Some(pid) => print_figures(pid, args),
     };
     match shown {
-        // Whoever reads has seen enough: `millpond stat PID 1 | head`.
+        // A reader may have seen enough: `millpond stat PID 1 | head`.
         Err(StatError::Print(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
         other => other.map(|()| 0),
     }
@@ -153,17 +153,17 @@ fn json_of_board(view: View, slots: &[SlotSnapshot]) -> serde_json::Value {
     })
 }
 
-/// What is looked at.
+/// The process or run that is looked at.
 pub struct Target {
     view: View,
-    /// This process alone; all that are on the board without one.
+    /// The only process that is looked at; all that are on the board when it is `None`.
     only: Option<u32>,
-    /// Becomes readable at its end.
+    /// The handle, which becomes readable at the end of the process.
     handle: OwnedFd,
 }
 
 impl Target {
-    /// The process `pid`, or what it is a part of.
+    /// Finds the process `pid`, or the run that it is a part of.
     ///
     /// # Errors
     /// When there is no such process, or it cannot be looked at.
@@ -213,7 +213,7 @@ impl Target {
         Sample::new(self.slots().collect())
     }
 
-    /// Waits so long, or until the process ends; whether it has.
+    /// Waits for `time`, or until the process ends; returns whether it has ended.
     fn has_ended_after(&self, time: Duration) -> rustix::io::Result<bool> {
         let mut ended = [PollFd::new(&self.handle, PollFlags::IN)];
         let time = Timespec {
@@ -224,7 +224,7 @@ impl Target {
     }
 }
 
-/// The JSON object: `schema` = `millpond-curve/1`, `pid`, `name`, and what [`curve::to_json`] says.
+/// Prints the JSON object: `schema` = `millpond-curve/1`, `pid`, `name`, and the fields of [`curve::to_json`].
 fn print_curve(pid: i32, as_json: bool) -> Result<(), StatError> {
     let target = Target::find(pid)?;
     let slots: Vec<SlotSnapshot> = target.slots().collect();
@@ -265,7 +265,7 @@ fn print_figures(pid: i32, args: &StatArgs) -> Result<(), StatError> {
             return Ok(());
         };
         before = Some(now);
-        // What happened between the last line and the end is worth one more.
+        // The events between the last line and the end are worth one more line.
         ended = target
             .has_ended_after(interval)
             .map_err(|errno| StatError::Wait { pid, errno })?;

@@ -11,14 +11,14 @@ const LINES: u32 = 20;
 const MIB: u64 = 1 << 20;
 const PAGES_A_MIB: u64 = MIB / 4096;
 
-/// Lines of figures.
+/// The table of lines of figures.
 pub struct Table {
     /// Lines since the last heading.
     since: u32,
 }
 
 impl Table {
-    /// Before the first line.
+    /// A table before its first line.
     #[must_use]
     pub fn new() -> Self {
         Self { since: LINES }
@@ -71,7 +71,7 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// With headings.
+    /// A list with headings.
     #[must_use]
     pub fn new() -> Self {
         let heading = ["PID", "KIND", "BUDGET", "RSS", "MAJOR FAULTS", "NAME"];
@@ -80,7 +80,7 @@ impl Listing {
         }
     }
 
-    /// A board and its processes that run.
+    /// Adds a board and its processes that run.
     pub fn add(&mut self, owner: u32, name: &str, slots: &[SlotSnapshot]) {
         let kind = kind(owner, slots);
         let alive: Vec<_> = slots.iter().filter(|slot| is_alive(slot)).collect();

@@ -1,4 +1,4 @@
-//! What somebody who watches has in front of them: the list or one process, and what a key changes of it.
+//! The state of what a user sees: the list or one process, and the changes that a key makes to it.
 
 use crate::top::columns::Column;
 use crate::top::keys::Action;
@@ -6,43 +6,43 @@ use crate::top::model::{Look, Model, RowId};
 use crate::top::order::{Order, Selection, processes};
 use std::time::Duration;
 
-/// What to do when a key has been acted on.
+/// The next thing to do when a key has been acted on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// Show what there is now.
+    /// Show the present state.
     Draw,
-    /// The same on a terminal that may show anything.
+    /// Show the present state on a terminal that may show anything.
     Redraw,
     /// Give the terminal back for a while.
     Suspend,
-    /// End.
+    /// End the program.
     Leave,
 }
 
 /// Everything that decides what is shown.
 #[derive(Debug)]
 pub struct App {
-    /// What is known.
+    /// The processes, as far as they are known.
     pub model: Model,
-    /// How the list is sorted.
+    /// The order of the list.
     pub order: Order,
-    /// What is selected in it.
+    /// The selection in the list.
     pub selection: Selection,
     /// The process that is looked at closely.
     pub open: Option<RowId>,
-    /// The keys are shown.
+    /// Whether the list of keys is shown.
     pub help: bool,
     /// The process or run that was asked for.
     pub only: Option<u32>,
-    /// Boards of another version.
+    /// The number of boards of another version.
     pub foreign: usize,
-    /// Time between two looks.
+    /// The time between two looks.
     pub interval: Duration,
     looked: bool,
 }
 
 impl App {
-    /// Before the first look; `only` one process or run, or everybody.
+    /// The state before the first look. `only` limits it to one process or run.
     #[must_use]
     pub fn new(only: Option<u32>, interval: Duration) -> Self {
         Self {
@@ -58,7 +58,7 @@ impl App {
         }
     }
 
-    /// Takes in what was seen at `now_ns`, with so many boards that are of another version.
+    /// Takes in the boards that were seen at `now_ns`, and the number of boards of another version.
     pub fn look(&mut self, now_ns: u64, looks: Vec<Look>, foreign: usize) {
         let looks = match self.only {
             Some(pid) => only(looks, pid),
@@ -68,7 +68,7 @@ impl App {
         self.foreign = foreign;
         let there = self.settle();
         let first = !std::mem::replace(&mut self.looked, true);
-        // Who asks for one process wants to see that one.
+        // A user who asks for one process wants to see that one.
         if let ([id], true, Some(_)) = (&there[..], first, self.only) {
             self.open = Some(*id);
         }
@@ -100,7 +100,7 @@ impl App {
         Next::Draw
     }
 
-    /// Brings up to date what refers to processes; the processes that there are.
+    /// Brings the parts up to date that refer to processes, and returns the processes that there are.
     fn settle(&mut self) -> Vec<RowId> {
         let there = processes(&self.order.lines(&self.model));
         self.selection.settle(&there);
@@ -120,7 +120,7 @@ impl App {
         }
     }
 
-    /// The column that is sorted by, with an arrow that says which way.
+    /// An arrow that says which way the list is sorted, if `column` is the one that it is sorted by.
     #[must_use]
     pub fn sorted(&self, column: Column) -> Option<char> {
         let arrow = if self.order.reversed { '▲' } else { '▼' };

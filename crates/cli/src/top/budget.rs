@@ -1,40 +1,40 @@
-//! What a process's budget is spent on.
+//! The parts that a process's budget is spent on.
 //!
-//! The budget covers the whole process, whatever Millpond manages of it. So its parts are what is managed, by where it
-//! is; what Millpond needs for that; the rest of the process, which is what the kernel counts beyond these; and what is
-//! left. The parts are written at one moment, but the kernel counts at another and shares pages in its own way: where
-//! it counts less than the parts make together, there is no rest.
+//! The budget covers the whole process, whatever Millpond manages of it. So its parts are the managed memory, by where
+//! it is; the memory that Millpond needs for that; the rest of the process, which is what the kernel counts beyond
+//! these; and the part that is left. The parts are written at one moment, but the kernel counts at another and shares
+//! pages in its own way: where it counts less than the parts make together, there is no rest.
 //!
-//! A bar of cells shows them. Each part ends at the cell where the sum up to there ends, so that errors of
-//! rounding do not add up, and the bar is as long as the budget; or as what is used, when that is more.
+//! A bar of cells shows the parts. Each part ends at the cell where the sum up to there ends, so that errors of
+//! rounding do not add up. The bar is as long as the budget, or as the memory in use when that is more.
 
 use millpond_board::{Field, Fields};
 
 const PAGE: u64 = 4096;
 
-/// Where memory of the budget is.
+/// A place where memory of the budget is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
-    /// Mapped in the program and in use.
+    /// Memory that is mapped in the program and in use.
     Mapped,
-    /// In RAM, taken out of the program.
+    /// Memory in RAM that was taken out of the program.
     Limbo,
-    /// In RAM, lazily freed.
+    /// Memory in RAM that is lazily freed.
     Lazy,
-    /// In no use.
+    /// Frames in no use.
     FreeFrames,
-    /// What compressed RAM takes, and what other stores need.
+    /// Memory that compressed RAM takes, and that other stores need.
     Store,
     /// Millpond's tables.
     Metadata,
-    /// Of the program, and not managed.
+    /// Memory of the program that is not managed.
     Rest,
-    /// Not spent.
+    /// The part that is not spent.
     Left,
 }
 
 impl Part {
-    /// What it is called.
+    /// The part's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -49,7 +49,7 @@ impl Part {
         }
     }
 
-    /// What a cell of it looks like: different from its neighbours without colours too.
+    /// The look of a cell of the part: different from its neighbours without colours too.
     #[must_use]
     pub const fn symbol(self) -> char {
         match self {
@@ -92,7 +92,7 @@ pub fn parts(fields: &Fields) -> [(Part, u64); 8] {
     [a, b, c, d, e, f, (Part::Rest, rest), (Part::Left, left)]
 }
 
-/// How many of `width` cells each part has.
+/// The number of cells, of `width`, that each part has.
 #[must_use]
 pub fn cells(parts: &[(Part, u64)], width: u16) -> Vec<(Part, usize)> {
     let whole: u64 = parts.iter().map(|(_, bytes)| bytes).sum();

@@ -1,7 +1,7 @@
-//! The columns of the list: what each says of a process, how wide it is, and what is left out first.
+//! The columns of the list: what each says of a process, how wide it is, and which columns are left out first.
 //!
 //! A terminal may have any width. Columns are taken in the order of their importance as long as there is room, and
-//! shown in the order in which they are declared. A value that is not known is a dash, and sorts behind all others
+//! shown in the order in which they are declared. A value that is not known is a dash, and sorts behind all others,
 //! whichever way round the list is.
 
 use crate::numbers::Thousands;
@@ -15,9 +15,9 @@ const PAGE: u64 = 4096;
 /// A column, in the order from left to right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Column {
-    /// The process.
+    /// The process's number.
     Pid,
-    /// Its program, or what the library's user calls the manager.
+    /// The process's program, or the name that the library's user gives the manager.
     Name,
     /// The budget.
     Budget,
@@ -25,15 +25,15 @@ pub enum Column {
     Use,
     /// The resident set.
     Resident,
-    /// What waits in RAM for a second touch.
+    /// Memory that waits in RAM for a second touch.
     Limbo,
-    /// What is in RAM and free for the taking.
+    /// Memory in RAM that is free for the taking.
     Lazy,
-    /// What is in the store, before compression.
+    /// Bytes in the store, before compression.
     Store,
-    /// What that takes.
+    /// Bytes that the store takes for them.
     Stored,
-    /// The former over the latter.
+    /// Bytes in the store, divided by the bytes that it takes for them.
     Ratio,
     /// Faults a second that read from the store.
     Major,
@@ -45,12 +45,12 @@ pub enum Column {
     Stalls,
     /// Per cent of the last 10 seconds in which some thread waited for memory.
     Some10,
-    /// The same, of all that used any.
+    /// Per cent of the last 10 seconds in which all threads that used any memory waited for it.
     Full10,
 }
 
 impl Column {
-    /// All, from left to right.
+    /// All columns, from left to right.
     pub const ALL: [Self; 16] = [
         Self::Pid,
         Self::Name,
@@ -70,7 +70,7 @@ impl Column {
         Self::Full10,
     ];
 
-    /// What stands above it, how many cells it needs, and its place in the order of importance.
+    /// The heading of the column, the number of cells that it needs, and its place in the order of importance.
     const fn form(self) -> (&'static str, u16, u8) {
         match self {
             Self::Pid => ("PID", 7, 0),
@@ -92,19 +92,19 @@ impl Column {
         }
     }
 
-    /// What stands above it.
+    /// The heading of the column.
     #[must_use]
     pub const fn heading(self) -> &'static str {
         self.form().0
     }
 
-    /// Text begins at the left, numbers end at the right.
+    /// Whether the column is text: text begins at the left, numbers end at the right.
     #[must_use]
     pub const fn is_text(self) -> bool {
         matches!(self, Self::Name)
     }
 
-    /// Its value for a process, to sort by and to draw; `None` for what is not known, and for text.
+    /// The column's value for a process, to sort by and to draw; `None` for a value that is not known, and for text.
     #[must_use]
     pub fn value(self, row: &Row) -> Option<f64> {
         let bytes = |field| row.get(field) as f64;
@@ -132,7 +132,7 @@ impl Column {
         }
     }
 
-    /// What is printed of a process.
+    /// The text that is printed of a process.
     #[must_use]
     pub fn text(self, row: &Row) -> String {
         if self == Self::Name {
@@ -150,7 +150,7 @@ impl Column {
         }
     }
 
-    /// Which of two processes comes first: the one with more, or whose number or name is lower.
+    /// Decides which of two processes comes first: the one with more, or the one whose number or name is lower.
     #[must_use]
     pub fn compare(self, one: &Row, other: &Row, reversed: bool) -> Ordering {
         let turned = |order: Ordering| if reversed { order.reverse() } else { order };
@@ -167,7 +167,7 @@ impl Column {
     }
 }
 
-/// A number of events a second: small ones with one place.
+/// A number of events a second: small numbers have one decimal place.
 #[must_use]
 pub fn count(value: f64) -> String {
     if value > 0.0 && value < 9.95 {
@@ -177,7 +177,7 @@ pub fn count(value: f64) -> String {
     }
 }
 
-/// The columns that fit `width` cells, each with its own width; the name has what the others leave.
+/// The columns that fit `width` cells, each with its own width; the name has the cells that the others leave.
 #[must_use]
 pub fn fitting(width: u16) -> Vec<(Column, u16)> {
     let mut by_importance = Column::ALL;
@@ -185,7 +185,7 @@ pub fn fitting(width: u16) -> Vec<(Column, u16)> {
     let mut left = width;
     let mut fitting = Vec::new();
     for column in by_importance {
-        // A space between two; the first is cut short rather than left out.
+        // There is a space between two columns; the first one is cut short rather than left out.
         let needed = column.form().1 + u16::from(!fitting.is_empty());
         if needed > left && !fitting.is_empty() {
             break;

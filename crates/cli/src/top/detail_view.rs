@@ -1,8 +1,8 @@
 //! Drawing one process: what its budget is spent on, what happened lately, how long faults took, what more would help.
 //!
 //! The view is made of panels, each of a fixed height. The first has the whole width. The others stand in two columns
-//! where there is room for that, and otherwise below each other; what does not fit at the bottom is cut off. So the
-//! order of the panels is that of their importance.
+//! where there is room for that, and otherwise below each other; panels that do not fit at the bottom are cut off. So
+//! the order of the panels is that of their importance.
 
 use crate::size::Human;
 use crate::top::app::App;
@@ -17,9 +17,9 @@ use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-/// From this width on there are two columns.
+/// The width from which on there are two columns.
 const TWO_COLUMNS: u16 = 78;
-/// Cells between them.
+/// Cells between the two columns.
 const GAP: u16 = 2;
 
 /// Draws the process of `row`.
@@ -117,7 +117,7 @@ fn draw_bar(frame: &mut Frame<'_>, row: &Row, area: Rect) {
     frame.render_widget(line, area);
 }
 
-/// What the bar's parts are, without those that there are none of, in rows of at most `width` cells.
+/// The legend of the bar, without parts that have no memory, in rows of at most `width` cells.
 fn legend(row: &Row, width: u16) -> Vec<Line<'static>> {
     let parts = budget::parts(&row.slot().fields);
     let mut rows = vec![Line::default()];

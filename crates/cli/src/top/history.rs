@@ -1,9 +1,9 @@
-//! What happened in one process over the last two minutes, for a line of bars.
+//! The history of one process over the last two minutes, for a line of bars.
 //!
 //! A process writes its counters at times of its own, so a rate is known for the time between two writings and for
-//! nothing else. A history is such stretches. A column of a picture is a stretch of time too, longer or shorter than
-//! these: its height is the mean over what is known of it, each stretch weighed by how much of the column it covers.
-//! A column of which nothing is known has no height, which is not the same as the height zero.
+//! nothing else. A history consists of such stretches. A column of a picture is a stretch of time too, longer or
+//! shorter than these: its height is the mean over the known stretches in it, each weighed by how much of the column it
+//! covers. A column of which nothing is known has no height, which is not the same as the height zero.
 //!
 //! Processes write ten times a second, so two minutes are 1,200 stretches at most.
 
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 /// How far back a history goes, in nanoseconds.
 pub const KEPT_NS: u64 = 120_000_000_000;
 
-/// What is remembered.
+/// A rate that is remembered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Series {
     /// Faults a second that read from the store.
@@ -26,7 +26,7 @@ pub enum Series {
 }
 
 impl Series {
-    /// All, in the order in which they are shown and kept.
+    /// All series, in the order in which they are shown and kept.
     pub const ALL: [Self; 4] = [Self::MajorFaults, Self::In, Self::Out, Self::Stalls];
 }
 
@@ -38,14 +38,14 @@ struct Stretch {
     rates: [f64; Series::ALL.len()],
 }
 
-/// The last two minutes, oldest first.
+/// The stretches of the last two minutes, oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     stretches: VecDeque<Stretch>,
 }
 
 impl History {
-    /// Adds what happened each second from one moment to a later one, in the order of [`Series::ALL`].
+    /// Adds the rates each second from one moment to a later one, in the order of [`Series::ALL`].
     pub fn add(&mut self, from_ns: u64, to_ns: u64, rates: [f64; Series::ALL.len()]) {
         let oldest = to_ns.saturating_sub(KEPT_NS);
         while self.stretches.front().is_some_and(|s| s.to_ns <= oldest) {
@@ -65,12 +65,12 @@ impl History {
         rates.reduce(f64::max)
     }
 
-    /// The two minutes before `now_ns` in so many columns of equal length.
+    /// The two minutes before `now_ns`, in `columns` columns of equal length.
     #[must_use]
     pub fn columns(&self, series: Series, columns: usize, now_ns: u64) -> Vec<Option<f64>> {
         let start = now_ns as f64 - KEPT_NS as f64;
         let length = KEPT_NS as f64 / columns.max(1) as f64;
-        // Of each column, the time of which something is known and what would have been counted in it.
+        // Each column has the time of which something is known, and the events that would have been counted in it.
         let mut known = vec![(0.0, 0.0); columns];
         for stretch in &self.stretches {
             let from = ((stretch.from_ns as f64 - start) / length).max(0.0);

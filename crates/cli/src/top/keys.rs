@@ -1,18 +1,18 @@
-//! From bytes of a terminal to what they ask for.
+//! The way from bytes of a terminal to the actions that they ask for.
 //!
-//! The library that draws has a reader of keys too. It is not used, because it reads until it has a whole key: half a
+//! The library that draws has a reader of keys too. It is not used, because it reads until it has a whole key. Half a
 //! sequence holds it up, and so a signal would have to wait for the next key; and at the end of input it asks again
-//! without a pause. This program waits in one place for keys, signals and the time, so all it needs is what the few
-//! keys that it knows look like.
+//! without a pause. This program waits in one place for keys, signals and the time, so all it needs to know is how the
+//! few keys that it uses look.
 //!
-//! A terminal sends an arrow as three bytes that begin with the one that Escape is. What tells them apart is
-//! time: what belongs to a sequence comes at once. So an Escape at the end of what was read is kept until
+//! A terminal sends an arrow as three bytes, of which the first is the byte that Escape is. Time tells the two apart:
+//! the bytes of a sequence come at once. So an Escape at the end of the bytes that were read is kept until
 //! [`Decoder::finish`] says that nothing followed for a while.
 
-/// How long to wait for the rest of a sequence, in milliseconds. A slow line may take that long, a finger does not.
+/// The wait for the rest of a sequence, in milliseconds. A slow line may take that long, a finger does not.
 pub const REST_MS: u64 = 50;
 const ESCAPE: u8 = 0x1b;
-/// The longest sequence that is waited for: more is no key.
+/// The longest sequence that is waited for: a longer one is no key.
 const LONGEST: usize = 16;
 
 /// A key that means something here.
@@ -24,54 +24,54 @@ pub enum Key {
     Enter,
     /// Escape by itself.
     Escape,
-    /// An arrow.
+    /// The arrow up.
     Up,
-    /// An arrow.
+    /// The arrow down.
     Down,
-    /// An arrow.
+    /// The arrow to the left.
     Left,
-    /// An arrow.
+    /// The arrow to the right.
     Right,
-    /// The first line.
+    /// The key for the first line.
     Home,
-    /// The last line.
+    /// The key for the last line.
     End,
-    /// Many lines up.
+    /// The key for many lines up.
     PageUp,
-    /// Many lines down.
+    /// The key for many lines down.
     PageDown,
     /// A letter with Ctrl.
     Ctrl(char),
 }
 
-/// What somebody wants.
+/// An action that the user wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// To select the process so many places further down.
+    /// Select the process so many places further down.
     Step(isize),
-    /// To look closer at the selected process, or no longer.
+    /// Look closer at the selected process, or no longer.
     Open,
-    /// To go back to where they came from, and from the list to leave.
+    /// Go back to the place before, and from the list leave.
     Back,
-    /// To leave.
+    /// Leave the program.
     Leave,
-    /// To sort by the next column to the right, or to the left.
+    /// Sort by the next column to the right, or to the left.
     Sort {
-        /// To the right.
+        /// Whether the column is to the right.
         right: bool,
     },
-    /// To have the list the other way round.
+    /// Have the list the other way round.
     Reverse,
-    /// To be told the keys, or no longer.
+    /// Show the keys, or no longer.
     Help,
-    /// To have everything drawn anew.
+    /// Have everything drawn anew.
     Redraw,
-    /// To do something else meanwhile.
+    /// Suspend the program, to do something else meanwhile.
     Suspend,
 }
 
 impl Action {
-    /// What `key` asks for.
+    /// The action that `key` asks for.
     #[must_use]
     pub fn of(key: Key) -> Option<Self> {
         const MANY: isize = 10;
@@ -96,7 +96,7 @@ impl Action {
     }
 }
 
-/// Bytes on their way to keys.
+/// A decoder, which turns bytes into keys.
 #[derive(Debug, Default)]
 pub struct Decoder {
     /// The start of a sequence.
@@ -113,7 +113,7 @@ impl Decoder {
                 continue;
             }
             if byte == ESCAPE {
-                // A second one ends whatever the first has begun.
+                // A second Escape ends whatever the first has begun.
                 keys.extend(self.finish());
             }
             self.begun.push(byte);
@@ -126,7 +126,7 @@ impl Decoder {
                         self.begun.clear();
                     }
                 }
-                // Escape and then at once another key: the same key with Alt, which means nothing here.
+                // An Escape and then at once another key is that key with Alt, which means nothing here.
                 _ => self.begun.clear(),
             }
         }
@@ -139,7 +139,7 @@ impl Decoder {
         !self.begun.is_empty()
     }
 
-    /// Nothing followed: the key that it was by itself.
+    /// Ends a sequence when nothing followed, and returns the key that it was by itself.
     pub fn finish(&mut self) -> Option<Key> {
         let alone = self.begun == [ESCAPE];
         self.begun.clear();
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(keys(b"\x03\x1a"), [Key::Ctrl('c'), Key::Ctrl('z')]);
         assert_eq!(keys(b"\x1b"), [Key::Escape]);
         assert_eq!(keys(b"\x1b\x1b"), [Key::Escape, Key::Escape]);
-        // What is unknown is nothing, however it looks, and what follows is not lost.
+        // An unknown sequence is nothing, however it looks, and the keys that follow it are not lost.
         assert_eq!(keys(b"\x1b[200~\x1bq\x1b[1;5Aj"), [Key::Char('j')]);
         assert_eq!(keys("\u{e9}\0j".as_bytes()), [Key::Char('j')]);
         assert_eq!(keys(b"\x1b[11111111111111j"), [Key::Char('j')]);

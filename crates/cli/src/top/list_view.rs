@@ -1,8 +1,8 @@
 //! Drawing the list: a line for each process, a heading for each run.
 //!
-//! From top to bottom: what is shown, the columns' headings, the lines, the keys. A terminal with fewer than four lines
-//! has no room for what is around the processes, so these go last: first the title goes, then the keys, then
-//! the headings.
+//! The screen shows, from top to bottom: the title, the columns' headings, the lines, the keys. A terminal with fewer
+//! than four lines has no room for all of them beside the processes, so they are left out: first the title, then the
+//! keys, then the headings.
 
 use crate::top::app::App;
 use crate::top::columns::{Column, fitting};
@@ -14,10 +14,10 @@ use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::Line;
 use ratatui::widgets::{Gauge, Paragraph, Wrap};
 
-/// What has ended is still to be read, but nobody has to.
+/// The style of processes that have ended: still to be read, but less conspicuous.
 const ENDED: Style = Style::new().fg(Color::DarkGray).add_modifier(Modifier::DIM);
 
-/// Draws it.
+/// Draws the list.
 pub fn draw(frame: &mut Frame<'_>, app: &App) {
     let area = frame.area();
     let part = |from: u16| u16::from(area.height >= from);
@@ -44,7 +44,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
     let selected = app.selection.id();
     let is_selected = |line: &Listed<'_>| matches!(line, Listed::Process { row, .. } if Some(row.id()) == selected);
     let at = lines.iter().position(is_selected).unwrap_or(0);
-    // The selected line is always seen, and what is above it as long as there is room for both.
+    // The selected line is always seen, and so are the lines above it as long as there is room for both.
     let hidden = (at + 1).saturating_sub(usize::from(body.height));
     for (line, area) in lines.iter().skip(hidden).zip(body.rows()) {
         match line {
@@ -150,7 +150,7 @@ fn draw_row(frame: &mut Frame<'_>, row: &Row, of_run: bool, columns: &[(Column, 
     }
 }
 
-/// Close to the budget is where a process is meant to be; above it is not.
+/// The colour of a use of the budget. A process is meant to be close to its budget, and not above it.
 fn color_of_use(part: f64) -> Color {
     if part > 1.0 {
         Color::Red

@@ -1,8 +1,8 @@
-//! `millpond top`: the processes that run under a budget, live.
+//! `millpond top` shows the processes that run under a budget, live.
 //!
-//! It reads what `millpond stat` reads, the boards ([`millpond_board`]) on which these processes write their counters
-//! ten times a second, and writes nowhere: who is watched does not learn of it. Between two looks it sleeps until the
-//! time has come, a key is pressed or a signal arrives.
+//! The command reads what `millpond stat` reads, the boards ([`millpond_board`]) on which these processes write their
+//! counters ten times a second. It writes nowhere: a process that is watched does not learn of it. Between two looks it
+//! sleeps until the time has come, a key is pressed or a signal arrives.
 //!
 //! ```text
 //! boards ──look──▶ model ──lines──▶ list_view, detail_view ──▶ screen
@@ -47,7 +47,7 @@ use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 use wait::{Wait, Who, Woken};
 
-/// New boards are looked for this often: finding them means to look at the descriptors of all processes.
+/// The time between two searches for new boards: finding them means to look at the descriptors of all processes.
 const SEARCH: Duration = Duration::from_secs(1);
 
 /// `millpond top`'s arguments.
@@ -62,15 +62,15 @@ pub struct TopArgs {
     interval: Duration,
 }
 
-/// Why there is nothing to watch.
+/// A reason why there is nothing to watch.
 #[derive(Debug, thiserror::Error)]
 pub enum TopError {
-    /// Its output, or its input, is something else.
+    /// The output, or the input, is no terminal.
     #[error(
         "`millpond top` draws on a terminal, and standard input or output is none; `millpond stat` prints the same figures anywhere, `millpond stat PID 1` each second"
     )]
     NoTerminal,
-    /// What was asked for cannot be looked at.
+    /// The process that was asked for cannot be looked at.
     #[error(transparent)]
     Target(#[from] StatError),
     /// The terminal failed.
@@ -78,10 +78,10 @@ pub enum TopError {
     Terminal(#[from] io::Error),
 }
 
-/// Shows the processes until somebody has seen enough.
+/// Shows the processes until the user has seen enough.
 ///
 /// # Errors
-/// When there is no terminal, it fails, or what was asked for cannot be looked at.
+/// When there is no terminal, the terminal fails, or the process that was asked for cannot be looked at.
 pub fn top(args: &TopArgs) -> Result<u8, TopError> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(TopError::NoTerminal);
@@ -89,7 +89,7 @@ pub fn top(args: &TopArgs) -> Result<u8, TopError> {
     if let Some(pid) = args.pid {
         Target::find(pid)?;
     }
-    // Before the terminal is changed: from here on no signal ends the program but through the way out.
+    // This comes before the terminal is changed: from here on no signal ends the program but through the way out.
     let wait = Wait::begin()?;
     let mut screen = Screen::open()?;
     let mut app = App::new(args.pid.map(i32::unsigned_abs), args.interval);
@@ -126,7 +126,7 @@ fn watch(app: &mut App, wait: &Wait, screen: &mut Screen) -> io::Result<()> {
             Woken::Time if rest.is_some_and(|rest| Instant::now() >= rest) => {
                 decoder.finish().into_iter().collect()
             }
-            // Drawing asks for the size.
+            // The drawing asks for the size.
             Woken::Time | Woken::Resized => continue,
             Woken::Typed(bytes) => decoder.take(&bytes),
         };

@@ -1,46 +1,46 @@
-//! What is known of the processes that publish: from one look at the boards to the next.
+//! The model: what is known of the processes that publish, from one look at the boards to the next.
 //!
-//! Nothing here looks at anything by itself, has a clock or draws: it gets what was seen on the boards and the time,
-//! and says which processes there are, what they count each second and what they did before.
+//! The model does not look at anything by itself, has no clock and does not draw. It is given what was seen on the
+//! boards and the time, and says which processes there are, what they count each second and what they did before.
 //!
-//! Who may be shown with what:
+//! The table says which processes are shown, and with which figures:
 //!
 //! | seen | shown |
 //! | --- | --- |
 //! | for the first time | what there is now; rates are between two writings and not known yet |
 //! | written since the last look | everything, rates over the time between the two writings |
 //! | not written since | the same, as nothing is known that contradicts it |
-//! | not written for [`SILENT_NS`] | what there was; rates are not known: whoever is stopped counts nothing |
+//! | not written for [`SILENT_NS`] | what there was; rates are not known: a stopped process counts nothing |
 //! | ended, killed, or its board gone | the last that was known, once; then nothing |
 //!
-//! Slots are given to others when they are released, so a row is known by its board, its slot and when that was
-//! claimed.
+//! Slots are given to other processes when they are released, so a row is known by its board, its slot and the time
+//! when the slot was claimed.
 
 use crate::figures::{Figures, Sample};
 use crate::top::history::History;
 use millpond_board::{Field, SlotSnapshot};
 
 /// A process that has not written for so long is stopped, or its board is not kept up: ten writings and more are
-/// missing, and what it did last says nothing of what it does.
+/// missing, and its last counts say nothing of what it does now.
 pub const SILENT_NS: u64 = 2_000_000_000;
 const PAGE: f64 = 4096.0;
 
-/// What one board said at one moment.
+/// The state of one board at one moment.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// What tells it apart from others.
+    /// The number that tells the board apart from others.
     pub board: u64,
-    /// The process that made it.
+    /// The process that made the board.
     pub owner: u32,
-    /// What it is about.
+    /// The name that the board has.
     pub name: String,
-    /// It is known to be a program's own and no run's.
+    /// Whether the board is known to be a program's own and no run's.
     pub library: bool,
-    /// Its slots, each with whether its process lives.
+    /// The slots of the board, each with whether its process lives.
     pub slots: Vec<(SlotSnapshot, bool)>,
 }
 
-/// What a process is known by from look to look.
+/// The identity of a process from look to look.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RowId {
     board: u64,
@@ -53,7 +53,7 @@ pub struct RowId {
 pub struct Row {
     id: RowId,
     slot: SlotSnapshot,
-    /// Between the last two writings, once there were two.
+    /// The figures between the last two writings, once there were two.
     between: Option<Figures>,
     history: History,
     ended: bool,
@@ -66,14 +66,14 @@ pub struct Group {
     board: u64,
     /// The process that made the board.
     pub owner: u32,
-    /// What it is about.
+    /// The name that the board has.
     pub name: String,
-    /// The board is a program's own: it needs no heading above its processes.
+    /// Whether the board is a program's own: it needs no heading above its processes.
     pub library: bool,
     rows: Vec<Row>,
 }
 
-/// All that is known.
+/// The state of all boards.
 #[derive(Debug, Default)]
 pub struct Model {
     groups: Vec<Group>,
@@ -81,7 +81,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// Takes in what was seen at `now_ns`.
+    /// Takes in the boards that were seen at `now_ns`.
     pub fn update(&mut self, now_ns: u64, looks: Vec<Look>) {
         self.now_ns = now_ns;
         for group in &mut self.groups {
@@ -116,7 +116,7 @@ impl Model {
         rows.find(|row| row.id == id)
     }
 
-    /// When the last look was.
+    /// The time of the last look.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.now_ns
@@ -157,7 +157,7 @@ impl Group {
         }
     }
 
-    /// Its processes, by their slots.
+    /// The processes of the board, by their slots.
     #[must_use]
     pub fn rows(&self) -> &[Row] {
         &self.rows
@@ -197,43 +197,43 @@ impl Row {
         self.slot = slot;
     }
 
-    /// What it is known by.
+    /// The identity of the process.
     #[must_use]
     pub fn id(&self) -> RowId {
         self.id
     }
 
-    /// What it wrote last.
+    /// The slot as the process wrote it last.
     #[must_use]
     pub fn slot(&self) -> &SlotSnapshot {
         &self.slot
     }
 
-    /// The value of `field` when it wrote last.
+    /// The value of `field` when the process wrote last.
     #[must_use]
     pub fn get(&self, field: Field) -> u64 {
         self.slot.fields.get(field)
     }
 
-    /// What follows from its last two writings; `None` when there were not two, or the last is too long ago.
+    /// The figures that follow from the last two writings; `None` when there were not two, or the last is too long ago.
     #[must_use]
     pub fn recent(&self) -> Option<&Figures> {
         self.between.as_ref().filter(|_| !self.silent)
     }
 
-    /// What follows from all that it has done.
+    /// The figures that follow from everything that the process has done.
     #[must_use]
     pub fn since_start(&self) -> Figures {
         Figures::new(&Sample::of_one(self.slot.clone(), !self.ended), None)
     }
 
-    /// The last two minutes.
+    /// The history of the last two minutes.
     #[must_use]
     pub fn history(&self) -> &History {
         &self.history
     }
 
-    /// It has ended, and will not be here after the next look.
+    /// Whether the process has ended; it will not be here after the next look.
     #[must_use]
     pub fn ended(&self) -> bool {
         self.ended

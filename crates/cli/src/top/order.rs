@@ -1,24 +1,24 @@
-//! Which line stands where, and which one is selected.
+//! The order of the lines, and which of them is selected.
 //!
-//! Processes of a run stay together under its heading, so runs are sorted by the first of theirs. The selection belongs
-//! to a process and not to a place: it goes along when lines change places. When the process goes, whatever has
-//! come to its place is selected, as in a list from which one has taken something out.
+//! Processes of a run stay together under its heading, so runs are sorted by the first of their processes. The
+//! selection belongs to a process and not to a place: it goes along when lines change places. When the process goes,
+//! the process that has come to its place is selected, as in a list from which an item was taken out.
 
 use crate::top::columns::Column;
 use crate::top::model::{Group, Model, Row, RowId};
 use std::cmp::Ordering;
 
-/// By what the list is sorted.
+/// The order in which the list is sorted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Order {
-    /// The column.
+    /// The column that the list is sorted by.
     pub column: Column,
-    /// The other way round.
+    /// Whether the list is the other way round.
     pub reversed: bool,
 }
 
 impl Default for Order {
-    /// Whoever comes closest to its budget first.
+    /// The process that comes closest to its budget stands first.
     fn default() -> Self {
         Self {
             column: Column::Use,
@@ -34,9 +34,9 @@ pub enum Line<'a> {
     Run(&'a Group),
     /// A process.
     Process {
-        /// It.
+        /// The process's row.
         row: &'a Row,
-        /// It stands under a heading.
+        /// Whether the process stands under a heading.
         of_run: bool,
     },
 }
@@ -94,11 +94,11 @@ pub fn processes(lines: &[Line<'_>]) -> Vec<RowId> {
     lines.iter().filter_map(process).collect()
 }
 
-/// The process that keys act on.
+/// The selection: the process that keys act on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Selection {
     id: Option<RowId>,
-    /// Where it was among the processes.
+    /// The place of the selected process among the processes.
     at: usize,
 }
 
@@ -109,7 +109,7 @@ impl Selection {
         self.id
     }
 
-    /// Brings it up to date with the processes that there are, from top to bottom.
+    /// Brings the selection up to date with the processes that there are, from top to bottom.
     pub fn settle(&mut self, there: &[RowId]) {
         let is_at = self
             .id
@@ -117,7 +117,7 @@ impl Selection {
         self.move_to(there, is_at.unwrap_or(self.at));
     }
 
-    /// Selects the process so many places further down, or up; at the ends it stays there.
+    /// Selects the process so many places further down, or up; the selection stops at the ends.
     pub fn step(&mut self, there: &[RowId], by: isize) {
         self.settle(there);
         self.move_to(there, self.at.saturating_add_signed(by));

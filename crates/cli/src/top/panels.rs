@@ -1,8 +1,8 @@
-//! The panels of a process's view. Each draws a part of what is known of it.
+//! The panels of a process's view. Each panel draws a part of what is known of the process.
 //!
-//! Rates and histories are of the last two writings and of the last two minutes. Latencies, and the curve of what more
-//! memory would have saved, are over everything since the process's start, because that is what it writes; each panel
-//! says which of the two.
+//! Rates are of the last two writings, and histories are of the last two minutes. Latencies, and the curve of what more
+//! memory would have saved, are over everything since the process's start, because that is what the process writes.
+//! Each panel says which of the two it shows.
 
 use crate::curve;
 use crate::numbers::{Thousands, Time};
@@ -21,20 +21,20 @@ use ratatui::widgets::{Bar, BarChart, Paragraph, Sparkline, Wrap};
 
 /// Rows of one line of bars.
 const SPARK: u16 = 2;
-/// With its heading.
+/// Rows of one line of bars with its heading.
 const WITH_HEADING: u16 = SPARK + 1;
-/// A bar's height is a whole number; what happens less often than once a second has one too.
+/// The factor of a bar's height, which is a whole number: a rate below one a second has a height too.
 const SCALE: f64 = 1000.0;
 
 /// A panel: its rows, and how it is drawn.
 pub struct Panel {
     /// Rows of the terminal.
     pub height: u16,
-    /// Draws it into an area that may be smaller.
+    /// The function that draws the panel into an area that may be smaller.
     pub draw: fn(&mut Frame<'_>, &Row, &App, Rect),
 }
 
-/// All of them, those of the first column first.
+/// All panels, those of the first column first.
 pub const ALL: [Panel; 5] = [
     Panel {
         height: 1 + WAYS.len() as u16,
@@ -57,7 +57,7 @@ pub const ALL: [Panel; 5] = [
         draw: draw_curve,
     },
 ];
-/// How many of them stand in the first column, where there are two.
+/// The number of panels that stand in the first column, where there are two.
 pub const IN_FIRST_COLUMN: usize = 3;
 
 fn heading(text: String) -> Line<'static> {
@@ -179,7 +179,7 @@ fn sparkline(frame: &mut Frame<'_>, row: &Row, series: Series, now_ns: u64, area
     let unit = if in_bytes { 4096.0 } else { 1.0 };
     let now = row.recent().map(|figures| figures.rate(counter) * unit);
     let highest = row.history().highest(series);
-    // Said once, where there is least room needed.
+    // The time is named once, where least room is needed.
     let time = match series {
         Series::MajorFaults => "; 2 minutes",
         _ => "",
@@ -205,7 +205,7 @@ fn draw_curve(frame: &mut Frame<'_>, row: &Row, _: &App, area: Rect) {
     let curve = curve::of(std::iter::once(row.slot()));
     let steps = curve.steps();
     if steps.is_empty() {
-        // It says why there is nothing to draw.
+        // The curve says why there is nothing to draw.
         let text = Paragraph::new(curve.to_string()).wrap(Wrap { trim: true });
         frame.render_widget(text, area);
         return;

@@ -1,8 +1,8 @@
-//! The terminal while it is ours, and giving it back as it was.
+//! The terminal while this program has it, and giving it back as it was.
 //!
-//! Three things are changed: its mode (no echo, no lines, no signals for keys), the cursor, and which of its two
-//! screens is seen; the other one keeps what the shell had there. All three are put back whichever way the program
-//! ends:
+//! Three things are changed: the terminal's mode (no echo, no lines, no signals for keys), the cursor, and which of its
+//! two screens is seen; the other screen keeps what the shell had there. All three are put back whichever way the
+//! program ends:
 //!
 //! | way | put back by |
 //! | --- | --- |
@@ -11,7 +11,7 @@
 //! | ^Z, a signal that stops programs | [`Screen::give_back`] before the stop, [`Screen::take`] after it |
 //! | a stop that nobody can prevent (`kill -STOP`) | the shell; [`Screen::take`] when it is continued |
 //!
-//! What cannot be put back is said to nobody: there is no terminal left to say it on.
+//! A change that cannot be put back is not reported: there is no terminal left to report it on.
 
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::{Hide, Show};
@@ -27,14 +27,14 @@ use std::sync::Once;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The terminal is changed, or about to be.
+/// Whether the terminal is changed, or about to be.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 static HOOK: Once = Once::new();
 
-/// The terminal. It is given back when this is dropped.
+/// The terminal. It is given back when the value is dropped.
 pub struct Screen {
-    /// Not dropped: it would write what is left of a picture, and the cursor, to a terminal that is no longer ours; and
-    /// where that is gone it would say so to nobody, and panic because nobody hears it.
+    /// The terminal is not dropped: a drop would write the rest of a picture, and the cursor, to a terminal that is no
+    /// longer ours. Where the terminal is gone, the drop would report that, and panic because the report fails.
     terminal: ManuallyDrop<Terminal<CrosstermBackend<BufWriter<Stdout>>>>,
 }
 
@@ -42,7 +42,7 @@ impl Screen {
     /// Takes the terminal that standard input and output are.
     ///
     /// # Errors
-    /// When it cannot be written to, or its mode not be set.
+    /// When the terminal cannot be written to, or its mode cannot be set.
     pub fn open() -> io::Result<Self> {
         HOOK.call_once(|| {
             let earlier = panic::take_hook();
@@ -59,10 +59,10 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Takes it, whatever others have done to it meanwhile; all of it is drawn anew next time.
+    /// Takes the terminal, whatever other programs have done to it meanwhile; all of it is drawn anew next time.
     ///
     /// # Errors
-    /// As [`Screen::open`].
+    /// The same as those of [`Screen::open`].
     pub fn take(&mut self) -> io::Result<()> {
         put_back();
         TAKEN.store(true, Relaxed);
@@ -71,24 +71,24 @@ impl Screen {
         self.forget()
     }
 
-    /// Draws all of it anew next time, in the size that it has now.
+    /// Has everything drawn anew next time, in the size that the terminal has now.
     ///
     /// # Errors
-    /// When it cannot be written to.
+    /// When the terminal cannot be written to.
     pub fn forget(&mut self) -> io::Result<()> {
         let size = self.terminal.size()?;
         self.terminal.resize(size.into())
     }
 
-    /// Gives it back for a while.
+    /// Gives the terminal back for a while.
     pub fn give_back(&mut self) {
         put_back();
     }
 
-    /// Shows what `draw` draws.
+    /// Shows the picture that `draw` draws.
     ///
     /// # Errors
-    /// When it cannot be written to.
+    /// When the terminal cannot be written to.
     pub fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         self.terminal.draw(draw).map(|_| ())
     }
@@ -103,7 +103,7 @@ impl Drop for Screen {
 /// Makes the terminal what it was. Does nothing when it is that already.
 fn put_back() {
     if TAKEN.swap(false, Relaxed) {
-        // Each of the two is tried whatever becomes of the other.
+        // Each of the two calls is made, whatever becomes of the other.
         let _ = disable_raw_mode();
         let _ = execute!(stdout(), Show, LeaveAlternateScreen);
     }
@@ -117,7 +117,7 @@ mod tests {
 
     const ON_A_TERMINAL: &str = "MILLPOND_TEST_ON_A_TERMINAL";
 
-    /// Run by the test below, on a terminal of its own.
+    /// This test is run by the test below, on a terminal of its own.
     #[test]
     fn panics_with_the_terminal() {
         if var_os(ON_A_TERMINAL).is_some() {

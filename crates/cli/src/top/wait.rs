@@ -1,10 +1,10 @@
 //! The one place where the program waits: for a key, a signal, or the time of the next look.
 //!
-//! The signals are blocked and read from a descriptor. So nothing runs in a handler, none is lost between a check and a
-//! wait, and whatever one of them asks for is done where the terminal is in a known state: the terminal of a
+//! The signals are blocked and read from a descriptor. So nothing runs in a handler, no signal is lost between a check
+//! and a wait, and the action that a signal asks for is done where the terminal is in a known state. The terminal of a
 //! program that a signal ended at once would be left as it is.
 //!
-//! A terminal in raw mode sends no signals for ^C and ^Z; these come as keys. The signals are from others.
+//! A terminal in raw mode sends no signals for ^C and ^Z; these come as keys. The signals come from other processes.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read};
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::time::Instant;
 
-/// Those that are waited for.
+/// The signals that are waited for.
 const SIGNALS: [i32; 7] = [
     libc::SIGTERM,
     libc::SIGINT,
@@ -25,33 +25,34 @@ const SIGNALS: [i32; 7] = [
     libc::SIGWINCH,
 ];
 
-/// Why the wait is over.
+/// The reason why the wait is over.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Woken {
-    /// Somebody typed this.
+    /// The user typed these bytes.
     Typed(Vec<u8>),
     /// A signal came that ends programs, or the terminal is gone.
     End,
     /// A signal came that stops programs.
     Stop,
-    /// The program was continued: others have had the terminal.
+    /// The program was continued: other programs have had the terminal.
     Continued,
     /// The terminal has another size.
     Resized,
-    /// It is time.
+    /// The time of the next look has come.
     Time,
 }
 
-/// Whom to stop.
+/// The processes to stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Who {
     /// This process, which somebody has asked to stop.
     Itself,
-    /// All that the terminal would stop for ^Z: whoever waits for this process in its group has to stop as well.
+    /// All processes that the terminal would stop for ^Z: a process of the group that waits for this one has to stop
+    /// too.
     Group,
 }
 
-/// The signals, blocked since [`Wait::begin`].
+/// The wait for the signals, which are blocked since [`Wait::begin`].
 #[derive(Debug)]
 pub struct Wait {
     signals: OwnedFd,
@@ -92,7 +93,7 @@ impl Wait {
         ];
         match poll(&mut waited, Some(&time)) {
             Ok(0) => return Ok(Woken::Time),
-            // The caller comes back when it has seen that it was not the time.
+            // The caller comes back when it has seen that the time had not come.
             Err(Errno::INTR) => return Ok(Woken::Typed(Vec::new())),
             other => other?,
         };
@@ -106,7 +107,7 @@ impl Wait {
                 Ok(0) => Woken::End,
                 Ok(count) => Woken::Typed(bytes[..count].to_vec()),
                 Err(Errno::INTR | Errno::AGAIN) => Woken::Typed(Vec::new()),
-                // A terminal that is gone, or whose foreground group this is no longer and never will be.
+                // The terminal is gone, or this group is its foreground group no longer and never will be.
                 Err(Errno::IO) => Woken::End,
                 Err(errno) => return Err(errno.into()),
             });
@@ -130,8 +131,8 @@ impl Wait {
         })
     }
 
-    /// Stops until somebody continues it. Comes back at once where the kernel stops nobody: when no process is there
-    /// to continue it, or the signal was ignored when this program began.
+    /// Stops until another process continues the program. Returns at once where the kernel stops nothing: when no
+    /// process is there to continue it, or the signal was ignored when this program began.
     pub fn stop(&self, who: Who) {
         let process = match who {
             Who::Itself => std::process::id() as i32,

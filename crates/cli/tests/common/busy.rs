@@ -1,4 +1,4 @@
-//! A manager in this process for others to look at.
+//! A manager in this process for other processes to look at.
 
 use millpond::{Manager, Region, StoreKind};
 

@@ -1,5 +1,5 @@
-//! `millpond` in a directory of its own, with an empty library where the preload library belongs: what these tests look
-//! at is the supervisor, which must behave the same whatever the library does.
+//! `millpond` in a directory of its own, with an empty library where the preload library belongs. These tests look at
+//! the supervisor, which must behave the same whatever the library does.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,8 +9,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 use tempfile::TempDir;
 
-/// The executable with an empty library beside it, in the build's directory. Other tests may make the same at the
-/// same time, so the files are made under other names and put in place by renaming.
+/// The executable with an empty library beside it, in the build's directory. Other tests may make these files at the
+/// same time, so they are made under other names and put in place by renaming.
 pub fn millpond() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -43,9 +43,9 @@ pub fn stub(directory: &Path) -> PathBuf {
     library
 }
 
-/// `millpond run --ram 64M OPTIONS -- COMMAND`, with signals as a terminal has them. What runs in the background of a
-/// script has inherited that interrupts are ignored, and what `nohup` started, that hangups are; so would the program
-/// under test, and a shell cannot trap what it found ignored.
+/// Runs `millpond run --ram 64M OPTIONS -- COMMAND`, with signals as a terminal has them. A test that runs in the
+/// background of a script has inherited that interrupts are ignored, and one that `nohup` started has inherited that
+/// hangups are. So would the program under test, and a shell cannot trap a signal that it found ignored.
 pub fn run(options: &[&str], command: &[&str]) -> Command {
     let mut run = Command::new(millpond());
     // SAFETY: `signal` is allowed between fork and exec.
@@ -71,7 +71,7 @@ pub fn open_directory() -> TempDir {
     directory
 }
 
-/// Whether programs can be run under a budget here; says so when not.
+/// Whether programs can be run under a budget here; prints a line when they cannot.
 pub fn can_run() -> bool {
     let can = Command::new(millpond())
         .arg("doctor")

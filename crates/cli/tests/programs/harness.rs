@@ -1,5 +1,5 @@
-//! A program once as it is, and once under `millpond run` at a quarter of the memory it took: the same output, the same
-//! status, and the budget kept as the report and the kernel see it.
+//! A harness that runs a program once as it is, and once under `millpond run` at a quarter of the memory that it took:
+//! the output and the status must be the same, and the budget must be kept as the report and the kernel see it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,15 +15,15 @@ pub const MIB: u64 = 1 << 20;
 /// A program that is not done after this long hangs.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// One program at a time: they are measured, and the machine may be small.
+/// A lock for one program at a time: the programs are measured, and the machine may be small.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The executable, with the real library beside it. The library is built now, as no dependency of a test can be a
-/// shared library: as a part of the workspace, as `./test` has done already. By itself its dependencies would have
-/// other features, and be built again for 80 s.
+/// The executable, with the real library beside it. The library is built now, because no dependency of a test can be a
+/// shared library. It is built as a part of the workspace, as `./test` has done already. Built by itself, its
+/// dependencies would have other features, and would be built again for 80 s.
 pub fn millpond() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -44,7 +44,8 @@ pub fn millpond() -> &'static Path {
     })
 }
 
-/// Whether these tests can run here; says why not. `programs` are files and the Debian packages that they are in.
+/// Whether these tests can run here; prints the reason when not. `programs` are files and the Debian packages that they
+/// are in.
 pub fn can_run(programs: &[(&str, &str)]) -> bool {
     for (program, package) in programs {
         if !Path::new(program).exists() {
@@ -61,7 +62,7 @@ pub fn can_run(programs: &[(&str, &str)]) -> bool {
     can
 }
 
-/// `millpond run --ram RAM OPTIONS -- COMMAND`, its report in `report`.
+/// A command `millpond run --ram RAM OPTIONS -- COMMAND`, with its report in `report`.
 pub fn under(ram: u64, options: &[&str], report: &Path, command: &[&str]) -> Command {
     let mut run = Command::new(millpond());
     run.arg("run").args(["--ram", &ram.to_string()]);
@@ -75,27 +76,27 @@ pub fn read_report(path: &Path) -> serde_json::Value {
     serde_json::from_slice(&text).unwrap()
 }
 
-/// How a program went.
+/// The outcome of a program.
 #[derive(Debug)]
 pub struct Ran {
     pub status: ExitStatus,
-    /// The largest resident set of it and the children it waited for.
+    /// The largest resident set of the program and of the children that it waited for.
     pub peak: u64,
     pub wall: Duration,
-    /// Its standard output.
+    /// The program's standard output.
     pub output: PathBuf,
-    /// The largest `VmRSS` that its descendants showed from outside.
+    /// The largest `VmRSS` that the program's descendants showed from outside.
     pub sampled: u64,
 }
 
-/// Waits for `child`; kills it when it takes too long.
+/// Waits for `child`, and kills it when it takes too long.
 fn wait(child: &Child) -> (ExitStatus, u64) {
     let (start, pid) = (Instant::now(), child.id().cast_signed());
     loop {
         let mut status = 0;
         // SAFETY: all zeros is a value of this plain structure.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: both results are writable, and nobody else waits for this child of ours.
+        // SAFETY: both results are writable, and nothing else waits for this child of ours.
         let answer = unsafe { libc::wait4(pid, &mut status, libc::WNOHANG, &mut usage) };
         if answer == pid {
             let peak = usage.ru_maxrss.cast_unsigned() * 1024;
@@ -126,7 +127,7 @@ fn descendants(pid: u32, found: &mut BTreeSet<u32>) {
 }
 
 /// Resident memory of one process by the kernel's counter. A walk over its mappings (`smaps_rollup`) meets pages twice
-/// that move meanwhile: 97 MB was its highest sample in a budget of 85, when the counter never exceeded that.
+/// that move meanwhile: its highest sample was 97 MB in a budget of 85, when the counter never exceeded that.
 pub fn rss(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -134,7 +135,7 @@ pub fn rss(pid: u32) -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-/// Runs `command`, its output in `output`.
+/// Runs `command`, with its output in `output`.
 #[expect(
     clippy::zombie_processes,
     reason = "`wait` waits by wait4, which tells the peak too"
@@ -179,10 +180,10 @@ pub fn quarter(peak: u64) -> u64 {
     (peak / 4).max(16 * MIB)
 }
 
-/// What a process has resident that is in a file: program text and libraries, which no budget can manage.
+/// Resident memory of a process that is in a file: program text and libraries, which no budget can manage.
 const UNMANAGED: u64 = MIB;
 
-/// The budget was kept, by the report and from outside, and it was needed.
+/// Checks that the budget was kept, by the report and from outside, and that it was needed.
 pub fn check_budget(name: &str, ram: u64, report: &serde_json::Value, sampled: u64) {
     let number = |key: &str| report[key].as_u64().unwrap();
     let peak = number("peak_resident_bytes");
@@ -197,7 +198,8 @@ pub fn check_budget(name: &str, ram: u64, report: &serde_json::Value, sampled: u
     );
 }
 
-/// Runs `command` in `directory` without a budget and with a quarter of what it took; compares, and prints the figures.
+/// Runs `command` in `directory` without a budget and with a quarter of the memory that it took, compares the two, and
+/// prints the figures.
 pub fn same_at_a_quarter(name: &str, command: &[&str], directory: &TempDir, options: &[&str]) {
     let at = |file: &str| directory.path().join(format!("{name}.{file}"));
     let mut plain = Command::new(command[0]);

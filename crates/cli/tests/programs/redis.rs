@@ -1,4 +1,5 @@
-//! redis-server: fork for a snapshot while writes go on, then everything loaded again from that snapshot.
+//! A test with redis-server: it forks for a snapshot while writes go on, then loads everything again from that
+//! snapshot.
 
 use crate::harness::{MIB, check_budget, quarter, read_report, rss, under};
 use rustix::process::{Pid, Signal, kill_process};
@@ -13,8 +14,8 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(60);
 const KEYS: u32 = 60_000;
 
-/// The server, killed when the test ends, whatever the reason. Under `millpond run` the supervisor is what was started,
-/// and takes the server with it.
+/// The server, killed when the test ends, whatever the reason. Under `millpond run` the process that was started is the
+/// supervisor, which takes the server with it.
 struct Server {
     child: Child,
     port: u16,
@@ -123,8 +124,8 @@ fn start(mut make: impl FnMut(&[&str]) -> Command, directory: &Path) -> (Server,
     }
 }
 
-/// Fills it, saves in a child while half is rewritten, and answers the digests: before the save, after the writes, and
-/// of the snapshot when it was loaded again. Also the server's peak by its own account.
+/// Fills the server, saves in a child while half is rewritten, and returns the digests: before the save, after the
+/// writes, and of the snapshot when it was loaded again. Also returns the server's peak by its own account.
 fn session(client: &mut Client) -> ([String; 3], u64) {
     client.fill(0, KEYS, 1);
     let at_save = client.ask(&["DEBUG", "DIGEST"]);

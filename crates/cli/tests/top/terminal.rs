@@ -1,4 +1,4 @@
-//! A terminal that a program runs on and that a test looks at: what is on the screen, and how it was left.
+//! A terminal on which a program runs and at which a test looks: the text on the screen, and the state it was left in.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -16,7 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The terminal, and the program on it.
 pub struct Terminal {
     keyboard: File,
-    /// Open as long as the test runs, so that the terminal's mode can be asked for when the program has ended.
+    /// The terminal's line, open as long as the test runs, so that its mode can be asked for when the program has
+    /// ended.
     line: File,
     modes_before: String,
     screen: vt100::Parser,
@@ -79,7 +80,7 @@ impl Terminal {
         }
     }
 
-    /// Types.
+    /// Types `keys`.
     pub fn keys(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
@@ -90,7 +91,7 @@ impl Terminal {
         tcsetwinsize(&self.line, size(rows, columns)).unwrap();
     }
 
-    /// Waits until the screen is as wanted; its text.
+    /// Waits until the screen is as wanted, and returns its text.
     pub fn until(&mut self, what: &str, is_so: impl Fn(&vt100::Screen) -> bool) -> String {
         let patience = Instant::now() + PATIENCE;
         loop {
@@ -103,7 +104,7 @@ impl Terminal {
         }
     }
 
-    /// Waits until all of these are to be read.
+    /// Waits until all of `parts` are on the screen.
     pub fn until_read(&mut self, parts: &[&str]) -> String {
         let all = |screen: &vt100::Screen| {
             let text = screen.contents();
@@ -112,8 +113,8 @@ impl Terminal {
         self.until(&format!("{parts:?}"), all)
     }
 
-    /// Waits for the end of the program, which has to leave the terminal as it was; the exit status and what is read
-    /// there then.
+    /// Waits for the end of the program, which has to leave the terminal as it was. Returns the exit status and the
+    /// text that is read there then.
     pub fn left(mut self) -> (Option<i32>, String) {
         let patience = Instant::now() + PATIENCE;
         let status = loop {
@@ -132,7 +133,7 @@ impl Terminal {
         (status.code(), self.screen.screen().contents())
     }
 
-    /// The terminal's mode, its screen and its cursor are what they were.
+    /// Checks that the terminal's mode, its screen and its cursor are what they were.
     pub fn is_put_back(&self) {
         let modes = format!("{:?}", tcgetattr(&self.line).unwrap());
         assert_eq!(modes, self.modes_before);
@@ -140,7 +141,7 @@ impl Terminal {
         assert!(!screen.alternate_screen() && !screen.hide_cursor());
     }
 
-    /// Takes in what the program has written; whether that was anything.
+    /// Takes in the bytes that the program has written, and returns whether there were any.
     fn read(&mut self) -> bool {
         let mut written = [PollFd::new(&self.keyboard, PollFlags::IN)];
         let patience = Timespec {
@@ -156,7 +157,7 @@ impl Terminal {
         true
     }
 
-    /// Takes the terminal away, as when its window is closed; the exit status.
+    /// Takes the terminal away, as when its window is closed, and returns the exit status.
     pub fn hang_up(mut self) -> Option<i32> {
         self.keyboard = File::open("/dev/null").unwrap();
         let patience = Instant::now() + PATIENCE;
@@ -172,7 +173,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Already waited for where all went well.
+        // The program was already waited for where all went well.
         let _ = self.program.kill();
         let _ = self.program.wait();
     }

@@ -1,9 +1,9 @@
-//! What is seen: the text of the lines that matter, and that no size of terminal is too small.
+//! Tests of what is seen: the text of the lines that matter, and that no size of terminal is too small.
 
 use super::*;
 use crate::top::keys::Action;
 
-/// A process as it is after so many seconds: in each 1,200 major faults and three MiB from the store.
+/// A process as it is after so many seconds: each second has 1,200 major faults and three MiB from the store.
 fn busy(pid: u32, name: &str, second: u64) -> SlotSnapshot {
     let values = [
         (Field::Budget, 64 * MIB),
@@ -155,7 +155,7 @@ fn a_process_is_shown_in_full() {
             assert!(text.contains(part), "{part}: {text}");
         }
     }
-    // Two minutes of the same are a block of full height.
+    // A rate that stays the same for two minutes makes a block of full height.
     assert!(narrow.contains(&"█".repeat(60)), "{narrow}");
     let usual = drawn(&app, 80, 24).join("\n");
     for part in [

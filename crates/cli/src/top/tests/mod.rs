@@ -1,4 +1,4 @@
-//! Boards as the tests want them, and what is drawn of them as text.
+//! Boards as the tests want them, and the drawn screens as text.
 
 mod drawing;
 mod model;
@@ -34,7 +34,7 @@ fn slot(pid: u32, name: &str, published_ns: u64, values: &[(Field, u64)]) -> Slo
     }
 }
 
-/// What a run's board says, of processes that live.
+/// A look at a run's board, with processes that live.
 fn run(owner: u32, name: &str, slots: Vec<SlotSnapshot>) -> Look {
     Look {
         board: u64::from(owner),
@@ -45,7 +45,7 @@ fn run(owner: u32, name: &str, slots: Vec<SlotSnapshot>) -> Look {
     }
 }
 
-/// What a program's own board says.
+/// A look at a program's own board.
 fn library(slots: Vec<SlotSnapshot>) -> Look {
     let owner = slots[0].pid;
     Look {
@@ -58,7 +58,7 @@ fn app() -> App {
     App::new(None, Duration::from_secs(1))
 }
 
-/// What a terminal of that size shows, a string for each row without the spaces at its end.
+/// The text that a terminal of that size shows, a string for each row without the spaces at its end.
 fn drawn(app: &App, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal

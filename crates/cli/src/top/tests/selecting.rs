@@ -1,4 +1,4 @@
-//! What is selected, sorted and open, while processes come and go.
+//! Tests of what is selected, sorted and open, while processes come and go.
 
 use super::*;
 use crate::top::app::Next;
@@ -6,7 +6,7 @@ use crate::top::columns::{Column, fitting};
 use crate::top::keys::Action;
 use crate::top::order::{Line, processes};
 
-/// A process with so many MiB of 100.
+/// A process that uses so many MiB of 100.
 fn uses(pid: u32, name: &str, mib: u64) -> SlotSnapshot {
     let values = [(Field::Budget, 100 * MIB), (Field::Rss, mib * MIB)];
     slot(pid, name, 10 * SECOND, &values)
@@ -16,7 +16,7 @@ fn look(app: &mut App, looks: Vec<Look>) {
     app.look(10 * SECOND, looks, 0);
 }
 
-/// The lines from top to bottom: headings as negative numbers.
+/// The lines from top to bottom, with headings as negative numbers.
 fn lines(app: &App) -> Vec<i64> {
     let number = |line: &Line<'_>| match line {
         Line::Run(group) => -i64::from(group.owner),
@@ -85,12 +85,12 @@ fn the_selection_goes_along_with_its_process() {
     app.act(Action::Reverse);
     assert_eq!(selected(&app), Some(12));
     app.act(Action::Reverse);
-    // Others come before it.
+    // Other processes come before the selected one.
     let mut more = some();
     more.push(library(vec![uses(41, "e", 99)]));
     look(&mut app, more);
     assert_eq!((lines(&app)[0], selected(&app)), (41, Some(12)));
-    // It ends: there once more, and then what has come to its place is selected.
+    // The process ends: it is there once more, and then the process that has come to its place is selected.
     let mut fewer = some();
     fewer[0].slots.pop();
     look(&mut app, fewer.clone());

@@ -9,7 +9,7 @@ use std::{fs, io};
 /// Where memory cgroups can be made on this machine.
 #[derive(Clone, Debug)]
 pub struct Hierarchy {
-    /// 1 or 2.
+    /// The hierarchy's version: 1 or 2.
     pub version: u8,
     root: PathBuf,
 }
@@ -18,7 +18,7 @@ impl Hierarchy {
     /// Finds the mounted hierarchy that has the memory controller.
     ///
     /// # Errors
-    /// When there is none, or it is not open for new groups.
+    /// When there is no such hierarchy, or it is not open for new groups.
     pub fn find() -> Result<Self, Skip> {
         let mounts = fs::read_to_string("/proc/self/mounts")
             .map_err(|e| Skip(format!("no /proc/self/mounts: {e}")))?;
@@ -95,13 +95,13 @@ pub fn set_limit(path: &Path, bytes: u64) -> io::Result<()> {
     fs::write(limit, bytes.to_string())
 }
 
-/// The file that names the processes of the group at `path`, and takes more.
+/// The file that lists the processes of the group at `path`, and through which more processes enter it.
 #[must_use]
 pub fn procs(path: &Path) -> PathBuf {
     path.join("cgroup.procs")
 }
 
-/// Moves the calling process into the group at `path`. What it touched before stays charged where it was.
+/// Moves the calling process into the group at `path`. Memory that it touched before stays charged where it was.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -109,13 +109,13 @@ pub fn enter(path: &Path) -> io::Result<()> {
     fs::write(procs(path), std::process::id().to_string())
 }
 
-/// Ends what a measured program has left in the group at `path`, and waits for its end.
+/// Ends the processes that a measured program has left in the group at `path`, and waits for their end.
 ///
 /// # Errors
-/// When something is still there after two seconds.
+/// When a process is still there after two seconds.
 pub fn empty(path: &Path) -> io::Result<()> {
     retry(|| {
-        // A group that is not there has nobody in it.
+        // A group that is not there has no process in it.
         let members = fs::read_to_string(procs(path)).unwrap_or_default();
         for pid in members.lines().filter_map(|pid| pid.parse().ok()) {
             if let Some(pid) = Pid::from_raw(pid) {
@@ -133,7 +133,7 @@ pub fn empty(path: &Path) -> io::Result<()> {
 /// Removes the group at `path`, if it is there. A process that has just ended may hold it for a moment.
 ///
 /// # Errors
-/// When it is still in use after two seconds.
+/// When the group is still in use after two seconds.
 pub fn remove(path: &Path) -> io::Result<()> {
     retry(|| match fs::remove_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -141,7 +141,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
     })
 }
 
-/// Tries until it works, two seconds at most.
+/// Tries `attempt` until it works, for two seconds at most.
 pub fn retry<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     for _ in 0..100 {
         if let Ok(done) = attempt() {

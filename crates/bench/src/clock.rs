@@ -1,8 +1,8 @@
-//! Time that passes, and time that the processors spend for this process.
+//! Clocks for time that passes, and for time that the processors spend for this process.
 
 use std::time::{Duration, Instant};
 
-/// Runs from when it is made.
+/// A clock that runs from when it is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     wall: Instant,
@@ -10,7 +10,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Starts.
+    /// Starts a clock.
     pub fn start() -> Self {
         let cpu = cpu();
         let wall = Instant::now();
@@ -22,13 +22,13 @@ impl Clock {
         micros(self.wall.elapsed())
     }
 
-    /// Microseconds of all threads, also of those that have ended, and of the kernel on their behalf.
+    /// Microseconds that all threads have spent, also threads that have ended, and that the kernel has spent for them.
     pub fn cpu(&self) -> f64 {
         micros(cpu().saturating_sub(self.cpu))
     }
 }
 
-/// Microseconds.
+/// A time in microseconds.
 pub fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }

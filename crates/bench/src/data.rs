@@ -1,6 +1,6 @@
 //! The data of the swap benchmark, and the order in which its pages are read.
 //!
-//! The first 1,024 bytes of a 4 KiB page are pseudo-random and the rest is the page's index again and again, so a page
+//! The first 1,024 bytes of a 4 KiB page are pseudo-random and the rest is the page's index again and again. So a page
 //! compresses to about a quarter, no two pages are the same, and every byte can be checked from the index alone. A page
 //! of *noise* is pseudo-random to its end and does not compress.
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 pub const PAGE: usize = 4096;
 const RANDOM_BYTES: usize = 1024;
 
-/// What pages hold.
+/// The contents of pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Contents {
@@ -35,7 +35,7 @@ impl Contents {
     /// When `page` is not [`PAGE`] bytes.
     pub fn fill(self, page: &mut [u8], index: usize) {
         assert_eq!(page.len(), PAGE, "a page has {PAGE} bytes");
-        // Two plain loops: making the data is a part of every fill that is measured, and should be a small one.
+        // The data is made by two plain loops: it is a part of every fill that is measured, and should be a small one.
         let (random, rest) = page.split_at_mut(self.random_bytes());
         let mut numbers = random_part(index);
         for chunk in random.chunks_exact_mut(8) {
@@ -46,8 +46,8 @@ impl Contents {
         }
     }
 
-    /// Whether `page` is byte for byte what [`fill`](Self::fill) writes for `index`, its first word [`rewrite`]n so
-    /// many times.
+    /// Whether `page` is byte for byte what [`fill`](Self::fill) writes for `index`, when its first word was
+    /// [`rewrite`]n `rewritten` times.
     #[must_use]
     pub fn matches(self, page: &[u8], index: usize, rewritten: u8) -> bool {
         let Some((random, rest)) = page.split_at_checked(self.random_bytes()) else {
@@ -81,14 +81,15 @@ pub fn matches(page: &[u8], index: usize) -> bool {
     Contents::Quarter.matches(page, index, 0)
 }
 
-/// Writes the first word of a page anew, which has been done `times` before; how often it has then, modulo 256.
+/// Writes the first word of a page anew, which has been done `times` before. Returns how often it has been done then,
+/// modulo 256.
 pub fn rewrite(page: &mut [u8], times: u8) -> u8 {
     let next = times.wrapping_add(1);
     page[0] ^= times ^ next;
     next
 }
 
-/// Reads all of `page`; the sum keeps the compiler from leaving the reads out.
+/// Reads all of `page`. The sum keeps the compiler from leaving the reads out.
 #[must_use]
 pub fn read(page: &[u8]) -> u64 {
     page.chunks_exact(8).fold(0, |sum, chunk| {
@@ -106,11 +107,11 @@ pub fn random_pages(pages: usize, seed: u64) -> impl Iterator<Item = usize> {
     std::iter::repeat_with(move || ((u128::from(random.next()) * pages as u128) >> 64) as usize)
 }
 
-/// Random orders, the same for the same seed.
+/// A source of random orders, which are the same for the same seed.
 pub struct Shuffle(SplitMix);
 
 impl Shuffle {
-    /// With this seed.
+    /// A source with this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(SplitMix(seed))
@@ -125,7 +126,7 @@ impl Shuffle {
     }
 }
 
-/// Steele, Lea and Flood's generator: one add and a mix a number, any seed is good.
+/// Steele, Lea and Flood's generator: it takes one addition and one mix for each number, and any seed is good.
 struct SplitMix(u64);
 
 impl SplitMix {

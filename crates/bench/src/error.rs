@@ -1,17 +1,17 @@
-//! Why there is no result, or only a part of one.
+//! Reasons why there is no result, or only a part of one.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a side of the benchmark cannot run on this machine.
+/// A reason why a side of the benchmark cannot run on this machine.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Skip(pub String);
 
-/// Why a measured process failed.
+/// A reason why a measured process failed.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a benchmark gave no result.
+/// A reason why a benchmark gave no result.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// A side cannot run here; the benchmark goes on without it.
@@ -25,10 +25,10 @@ pub enum BenchError {
     Lock {
         /// The lock's file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's answer.
         error: io::Error,
     },
-    /// What is made cannot be written down.
+    /// The record of what the benchmark makes cannot be written.
     #[error("cannot write down what the benchmark makes: {0}; see that /run has room")]
     Record(#[source] io::Error),
     /// Something could not be put back.
@@ -39,7 +39,7 @@ pub enum BenchError {
     /// The measured process cannot be started.
     #[error("cannot start the measured process: {0}")]
     Start(#[source] io::Error),
-    /// Somebody else killed the measured process.
+    /// Another process killed the measured process.
     #[error(
         "the measured process was killed; in a memory cgroup the kernel does so, for want of memory"
     )]
@@ -47,7 +47,7 @@ pub enum BenchError {
     /// The measured process failed.
     #[error("the measured process failed: {0}")]
     Worker(String),
-    /// The measured process itself: it cannot get its memory.
+    /// The measured process itself reports this: it cannot get its memory.
     #[error("cannot get the memory to measure: {0}")]
     Memory(Failure),
     /// Traces cannot be replayed.

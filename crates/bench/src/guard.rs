@@ -1,7 +1,8 @@
-//! Nothing of the benchmark stays behind: not a swap device, not a cgroup, not a process.
+//! The guard that leaves nothing of the benchmark behind: not a swap device, not a cgroup, not a process.
 //!
-//! Swap is the whole machine's. A benchmark that dies half-way would leave the machine swapping to a device that nobody
-//! looks after, so what it makes is written down *before or as soon as* it is made, in one file that is also the lock:
+//! Swap belongs to the whole machine. A benchmark that dies half-way would leave the machine swapping to a device that
+//! nobody looks after. So everything that it makes is written down *before or as soon as* it is made, in one file that
+//! is also the lock:
 //!
 //! | end | who puts things back |
 //! | --- | --- |
@@ -9,8 +10,9 @@
 //! | SIGINT, SIGTERM, SIGHUP | the worker is killed, the main thread sees that and returns through the drop (see [`crate::worker`]) |
 //! | SIGKILL | the kernel kills the worker (parent-death signal); the next run finds the file unlocked and not empty |
 //!
-//! The lock is the kernel's (`flock`), so it is never stale. The file is removed by its holder; whoever gets a lock on
-//! a file that has been removed meanwhile tries again, so two holders never stand on two files of the same name.
+//! The lock is the kernel's (`flock`), so it is never stale. The file is removed by its holder. A process that gets a
+//! lock on a file that has been removed meanwhile tries again, so two holders never stand on two files of the same
+//! name.
 
 use crate::cgroup::{self, Hierarchy};
 use crate::error::{BenchError, Skip};
@@ -27,7 +29,7 @@ const FILE: &str = "/run/millpond-bench.lock";
 /// The benchmark's cgroup.
 const GROUP: &str = "millpond-bench";
 
-/// What is there because of the benchmark.
+/// The things that are there because of the benchmark.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Made {
     /// A zram device by its number.
@@ -57,10 +59,11 @@ impl Guard {
         Self::acquire_at(Path::new(FILE))
     }
 
-    /// [`Guard::acquire`] for root. Others change nothing of the machine, and need no lock.
+    /// Takes the lock like [`Guard::acquire`], if the user is root. Other users change nothing of the machine, and need
+    /// no lock.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Guard::acquire`].
     pub fn acquire_if_root() -> Result<Option<Self>, BenchError> {
         let is_root = rustix::process::geteuid().is_root();
         is_root.then(Self::acquire).transpose()
@@ -96,7 +99,7 @@ impl Guard {
             }
             let mut text = String::new();
             file.read_to_string(&mut text).map_err(lock_error)?;
-            // A record cut short by a kill is one of a moment at which the thing was not made yet.
+            // A record that was cut short by a kill is from a moment at which the thing was not made yet.
             let left: Made = serde_json::from_str(&text).unwrap_or_default();
             put_back(&left).map_err(BenchError::PutBack)?;
             return Ok(Self {
@@ -107,7 +110,7 @@ impl Guard {
         }
     }
 
-    /// Writes down what is about to be made, or has just been made.
+    /// Writes down a thing that is about to be made, or has just been made.
     ///
     /// # Errors
     /// When the record cannot be written.
@@ -144,10 +147,10 @@ impl Guard {
         Ok((hierarchy, group))
     }
 
-    /// Makes a zram device of `bytes` and swaps to it, written down. Answers its number.
+    /// Makes a zram device of `bytes` and swaps to it, written down. Returns its number.
     ///
     /// # Errors
-    /// As for [`Guard::make_group`].
+    /// The errors of [`Guard::make_group`].
     pub fn make_zram(&mut self, bytes: u64) -> Result<u32, BenchError> {
         let id = zram::add()?;
         self.record(|made| made.zram = Some(id))
@@ -159,7 +162,7 @@ impl Guard {
     /// Makes a file of `bytes` in `directory` and swaps to it, written down.
     ///
     /// # Errors
-    /// As for [`Guard::make_group`].
+    /// The errors of [`Guard::make_group`].
     pub fn make_swap_file(&mut self, directory: &Path, bytes: u64) -> Result<(), BenchError> {
         let path = swap_file::path_in(directory)?;
         self.record(|made| made.swap_file = Some(path.clone()))
@@ -167,7 +170,7 @@ impl Guard {
         Ok(swap_file::swap_on(&path, bytes)?)
     }
 
-    /// Puts everything back now, and says what could not be.
+    /// Puts everything back now, and reports what could not be put back.
     ///
     /// # Errors
     /// The first thing that could not be put back.
@@ -175,7 +178,7 @@ impl Guard {
         self.restore().map_err(BenchError::PutBack)
     }
 
-    /// Puts back what was made so far, and keeps the lock: another part wants other sizes.
+    /// Puts back everything that was made so far, and keeps the lock: another part wants other sizes.
     ///
     /// # Errors
     /// The first thing that could not be put back.
@@ -203,8 +206,8 @@ impl Drop for Guard {
     }
 }
 
-/// Worker and group first: while they live the cgroup cannot be removed, and swap cannot be turned off without reading
-/// their memory back.
+/// Puts back what `made` lists, worker and group first: while they live the cgroup cannot be removed, and swap cannot
+/// be turned off without reading their memory back.
 fn put_back(made: &Made) -> io::Result<()> {
     if let Some((pid, start)) = made.worker {
         end_worker(pid, start);
@@ -220,7 +223,7 @@ fn end_worker(pid: i32, start: u64) {
     let Some(pid) = Pid::from_raw(pid) else {
         return;
     };
-    // The descriptor first, then the start time: if it fits, the descriptor is the worker's.
+    // The descriptor comes first, then the start time: if the time fits, the descriptor is the worker's.
     let Ok(handle) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else {
         return;
     };
@@ -238,7 +241,7 @@ fn end_worker(pid: i32, start: u64) {
     }
 }
 
-/// When a process started, in clock ticks since boot.
+/// The time at which a process started, in clock ticks since boot.
 #[must_use]
 pub fn start_time(pid: Pid) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;

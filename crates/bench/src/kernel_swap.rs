@@ -16,26 +16,26 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What the kernel's side ran on.
+/// The setting that the kernel's side ran in.
 #[derive(Clone, Debug, Serialize)]
 pub struct Setting {
     /// Version of the cgroup hierarchy.
     pub cgroup_version: u8,
     /// How eagerly the kernel swaps, 0 to 200.
     pub swappiness: Option<u32>,
-    /// zram's compression.
+    /// The compression of zram.
     pub compression: Option<&'static str>,
-    /// Size of the swap device.
+    /// The size of the swap device.
     pub zram_bytes: Option<u64>,
-    /// Size of the swap file.
+    /// The size of the swap file.
     pub file_bytes: Option<u64>,
 }
 
-/// The kernel's side, set up.
+/// The kernel's side, ready to measure.
 pub struct KernelSwap {
     group: PathBuf,
     work: Work,
-    /// What it runs on.
+    /// The setting that it runs in.
     pub setting: Setting,
 }
 
@@ -46,7 +46,7 @@ impl KernelSwap {
     /// [`BenchError::Skipped`] with the reason when this machine cannot do it.
     pub fn set_up(guard: &mut Guard, work: &Work, place: &Place) -> Result<Self, BenchError> {
         let (hierarchy, group) = guard.make_group(work.ram)?;
-        // Room for every page twice, so that a full device is never what is measured.
+        // There is room for every page twice, so that a full device is never what is measured.
         let bytes = 2 * work.pages * crate::data::PAGE as u64;
         let mut setting = Setting {
             cgroup_version: hierarchy.version,
@@ -78,10 +78,10 @@ impl KernelSwap {
         &self.group
     }
 
-    /// One measurement in a fresh process.
+    /// Makes one measurement in a fresh process.
     ///
     /// # Errors
-    /// When the process fails, or somebody asked for the end.
+    /// When the process fails, or a signal asked for the end.
     pub fn measure(
         &self,
         workers: &Workers,
@@ -100,7 +100,7 @@ impl KernelSwap {
     }
 }
 
-/// The measured process: enters the group before it touches the region.
+/// The measured process, which enters the group before it touches the region.
 ///
 /// # Errors
 /// When it cannot enter the group or map the region.

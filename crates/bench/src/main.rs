@@ -1,5 +1,5 @@
-//! `millpond-bench`, also started as `millpond bench`: Millpond beside
-//! what the kernel does with the same data in the same RAM.
+//! `millpond-bench`, also started as `millpond bench`: Millpond beside what the kernel does with the same data in the
+//! same RAM.
 
 mod cgroup;
 mod clock;
@@ -126,7 +126,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures. Answers 0, or 1 when memory was read back wrong.
+/// Measures. Returns 0, or 1 when memory was read back wrong.
 ///
 /// # Errors
 /// When there is no result.
@@ -143,7 +143,7 @@ fn bench(command: &BenchCommand) -> Result<u8, BenchError> {
     }
 }
 
-/// Is the measured process, and prints what it measured as JSON.
+/// Does the work of the measured process, and prints what it measured as JSON.
 ///
 /// # Errors
 /// When it cannot get its memory, or print.

@@ -1,7 +1,8 @@
-//! Private anonymous memory from the kernel, by pages of a chosen size: the other side of what is measured.
+//! Private anonymous memory from the kernel, in pages of a chosen size: the other side of what is measured.
 //!
-//! Where the machine's setting is `madvise`, a mapping has huge pages if it asks for them; where it is `always`, unless
-//! it asks for small ones. So each mapping asks, and is aligned to 2 MiB, so that both kinds cover the same addresses.
+//! Where the machine's setting is `madvise`, a mapping has huge pages if it asks for them. Where the setting is
+//! `always`, a mapping has them unless it asks for small ones. So each mapping asks, and is aligned to 2 MiB, so that
+//! both kinds cover the same addresses.
 
 use crate::error::Skip;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -9,19 +10,19 @@ use std::{fs, io};
 
 const HUGE: usize = 2 << 20;
 
-/// How large the kernel's pages are to be.
+/// The size that the kernel's pages are to have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pages {
-    /// 4 KiB, all of them.
+    /// All pages are of 4 KiB.
     Small,
-    /// 2 MiB where the kernel has them.
+    /// Pages are of 2 MiB where the kernel has them.
     Huge,
 }
 
-/// Whether the kernel gives huge pages to those who ask.
+/// Whether the kernel gives huge pages to mappings that ask for them.
 ///
 /// # Errors
-/// Why not.
+/// The reason why it does not.
 pub fn huge_pages() -> Result<(), Skip> {
     let path = "/sys/kernel/mm/transparent_hugepage/enabled";
     match fs::read_to_string(path) {
@@ -31,10 +32,10 @@ pub fn huge_pages() -> Result<(), Skip> {
     }
 }
 
-/// A mapping of its own.
+/// A mapping with one owner.
 #[derive(Debug)]
 pub struct Mapping {
-    /// What was mapped: the memory, and what aligning it left over.
+    /// The whole range that was mapped: the memory, and the rest that aligning it left over.
     whole: (*mut u8, usize),
     start: *mut u8,
     len: usize,
@@ -72,7 +73,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// The first byte.
+    /// The first byte of the memory.
     #[must_use]
     pub fn start(&self) -> *mut u8 {
         self.start
@@ -84,14 +85,14 @@ impl Mapping {
         self.len
     }
 
-    /// The bytes.
+    /// The bytes of the memory.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: the mapping is readable and initialised (zeros), and the borrow keeps writers away.
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 
-    /// The bytes, to be written.
+    /// The bytes of the memory, to be written.
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the mapping is readable, writable and initialised (zeros), and the borrow keeps others away.

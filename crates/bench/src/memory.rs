@@ -1,23 +1,23 @@
-//! How much memory a measurement may take: one that makes the machine swap, or ends by its last resort, measures
-//! nothing.
+//! The memory that a measurement may take. A measurement that makes the machine swap, or that is ended for want of
+//! memory, measures nothing.
 
 use crate::data::PAGE;
 use crate::error::Skip;
 use millpond_cli::size::Human;
 use std::fs;
 
-/// What else the machine needs: tables, the processes that are there, the page cache of what runs.
+/// Memory that the machine needs beside: tables, the processes that are there, the page cache of what runs.
 const SPARE: u64 = 512 << 20;
 
-/// Whether there is room for `bytes` that are all touched.
+/// Checks that there is room for `bytes` that are all touched.
 ///
 /// # Errors
-/// Why not.
+/// The reason why there is no room.
 pub fn room_for(bytes: u64) -> Result<(), Skip> {
     let path = "/proc/meminfo";
     let text = fs::read_to_string(path).map_err(|error| Skip(format!("{path}: {error}")))?;
     let available = available(&text).ok_or_else(|| Skip(format!("no MemAvailable in {path}")))?;
-    // Tables, ours or the kernel's, take less than a fiftieth.
+    // The tables, Millpond's or the kernel's, take less than a fiftieth.
     let needed = bytes + bytes / 50 + SPARE;
     if needed <= available {
         return Ok(());
@@ -29,10 +29,10 @@ pub fn room_for(bytes: u64) -> Result<(), Skip> {
     )))
 }
 
-/// The half of `bytes`, or its half, and so on: the first that there is room for.
+/// Halves `bytes` once or more, and returns the first size that there is room for.
 ///
 /// # Errors
-/// When there is room for nothing.
+/// When there is room for no size.
 pub fn halved_to_fit(bytes: u64) -> Result<u64, Skip> {
     let page = PAGE as u64;
     let mut less = bytes;

@@ -1,5 +1,5 @@
-//! Millpond's side: a region under a manager in this process, faults resolved by the faulting thread, or by a handler's
-//! as under `millpond run`. Whose memory the store's is: [`place`](crate::place).
+//! Millpond's side: a region under a manager in this process. Faults are resolved by the faulting thread, or by a
+//! handler's thread as under `millpond run`. [`place`](crate::place) says whose memory the store's is.
 
 use crate::error::{BenchError, Failure};
 use crate::order::BenchOrder;
@@ -10,7 +10,7 @@ use millpond::{Delivery, Manager, ManagerBuilder, Stats};
 use serde::Serialize;
 use std::ffi::OsString;
 
-/// Who serves faults.
+/// The thread that serves faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServedBy {
@@ -58,7 +58,7 @@ pub struct How {
 }
 
 impl How {
-    /// With folios of `order`, in-thread, to compressed RAM.
+    /// Millpond with folios of `order`, served in-thread, with a store in compressed RAM.
     #[must_use]
     pub fn by(order: BenchOrder) -> Self {
         Self {
@@ -78,10 +78,10 @@ impl How {
     }
 }
 
-/// One measurement in a fresh process.
+/// Makes one measurement in a fresh process.
 ///
 /// # Errors
-/// When it fails, or somebody asked for the end.
+/// When the process fails, or a signal asked for the end.
 pub fn measure(
     workers: &Workers,
     how: &How,
@@ -97,7 +97,7 @@ pub fn measure(
 /// The measured process.
 ///
 /// # Errors
-/// When the manager cannot be built or the region not made, as the message says.
+/// When the manager cannot be built or the region cannot be made, as the message says.
 pub fn work(how: &How, work: &Work, manner: Manner) -> Result<Phases, Failure> {
     let settings = settings_at(&how.place, work.ram).delivery(how.delivery.into());
     let manager = settings.build()?;
@@ -108,7 +108,8 @@ pub fn work(how: &How, work: &Work, manner: Manner) -> Result<Phases, Failure> {
     Ok(phases)
 }
 
-/// One thread faults, so nobody waits, and a fault that reclaims brings something in: what is in limbo needs no memory.
+/// The counts so far. One thread faults, so no thread waits, and a fault that reclaims brings something in: a folio in
+/// limbo needs no memory.
 fn counted(stats: &Stats) -> Counted {
     let (vm, faults) = (stats.vm, stats.faults);
     Counted {

@@ -1,4 +1,4 @@
-//! A part of a benchmark: what its sides came to, how they compare, and the table that people see.
+//! A part of a benchmark: the results of its sides, the comparison between them, and the table that people see.
 //!
 //! A part has an `Outcome`, which says what one measured process found, and a kind of side, which says whose memory
 //! that was and how it was used. From both a part makes medians, a ratio for each pair of an own side and a kernel's,
@@ -13,7 +13,7 @@ use std::fmt;
 pub struct Figure<T> {
     name: &'static str,
     of: fn(&T) -> f64,
-    /// Whether sides are compared by it.
+    /// Whether sides are compared by this figure.
     is_time: bool,
 }
 
@@ -24,34 +24,34 @@ impl<T> Figure<T> {
         Self { name, of, is_time }
     }
 
-    /// Anything else.
+    /// A figure by which sides are not compared.
     pub const fn other(name: &'static str, of: fn(&T) -> f64) -> Self {
         let is_time = false;
         Self { name, of, is_time }
     }
 }
 
-/// What a measured process found.
+/// The findings of a measured process.
 pub trait Outcome: Median + 'static {
-    /// What is shown of it.
+    /// The figures that are shown of the outcome.
     const FIGURES: &'static [Figure<Self>];
 
     /// Places in memory that did not hold what they had to.
     fn wrong(&self) -> u64;
 }
 
-/// Sides that are compared with each other.
+/// A side that is compared with others.
 pub trait Contender: Copy + PartialEq {
-    /// Whether it is the kernel that has the memory.
+    /// Whether the kernel has the memory.
     fn is_kernel(self) -> bool;
 }
 
-/// A part, measured.
+/// A part that was measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Part<K, S, T> {
-    /// Of the work.
+    /// The sizes of the work.
     pub sizes: S,
-    /// What each side came to.
+    /// The rounds of each side.
     pub sides: Vec<SideRounds<K, T>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ratios: Vec<Ratio<K>>,
@@ -60,14 +60,14 @@ pub struct Part<K, S, T> {
 /// One side of a part.
 #[derive(Clone, Debug, Serialize)]
 pub struct SideRounds<K, T> {
-    /// Which.
+    /// The side.
     pub side: K,
-    /// Its rounds.
+    /// The rounds of the side.
     #[serde(flatten)]
     pub measured: Measured<T>,
 }
 
-/// How many times faster than the kernel.
+/// The factor by which a side is faster than the kernel.
 #[derive(Clone, Debug, Serialize)]
 struct Ratio<K> {
     figure: &'static str,
@@ -77,7 +77,7 @@ struct Ratio<K> {
 }
 
 impl<K: Copy + PartialEq, S, T: Outcome> Part<K, S, T> {
-    /// Sums the rounds up.
+    /// Sums up the rounds.
     #[must_use]
     pub fn new(sizes: S, rounds: Vec<(K, Vec<T>)>) -> Self {
         let sides = rounds.into_iter().map(|(side, rounds)| SideRounds {
@@ -91,14 +91,14 @@ impl<K: Copy + PartialEq, S, T: Outcome> Part<K, S, T> {
         }
     }
 
-    /// What a side came to.
+    /// The median of a side's rounds.
     #[must_use]
     pub fn median(&self, side: K) -> Option<&T> {
         let found = self.sides.iter().find(|found| found.side == side)?;
         Some(&found.measured.median)
     }
 
-    /// Places in memory that did not hold what they had to, of all sides.
+    /// Places in memory of all sides that did not hold what they had to.
     #[must_use]
     pub fn wrong(&self) -> u64 {
         let medians = self.sides.iter().map(|side| &side.measured.median);
@@ -112,7 +112,7 @@ impl<K: Contender, S, T: Outcome> Part<K, S, T> {
         self.compare_those(|_, _| true);
     }
 
-    /// Adds the ratios of the pairs, an own side and a kernel's, that have something in common.
+    /// Adds the ratios of the pairs, an own side and a kernel's, for which `alike` holds.
     pub fn compare_those(&mut self, alike: impl Fn(K, K) -> bool) {
         let (kernel, ours): (Vec<_>, Vec<_>) =
             self.sides.iter().partition(|side| side.side.is_kernel());
@@ -133,7 +133,7 @@ impl<K: Contender, S, T: Outcome> Part<K, S, T> {
         self.ratios = ratios;
     }
 
-    /// How many times faster `ours` is than `kernel`.
+    /// The factor by which `ours` is faster than `kernel`.
     #[must_use]
     pub fn ratio(&self, figure: &str, ours: K, kernel: K) -> Option<f64> {
         let found = self
@@ -184,7 +184,7 @@ impl<K: Copy + PartialEq + fmt::Display, S, T: Outcome> Part<K, S, T> {
     }
 }
 
-/// What was left out.
+/// The list of what was left out.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(transparent)]
 pub struct Skips(Vec<Skipped>);
@@ -205,7 +205,7 @@ impl Skips {
     }
 }
 
-/// A line for each.
+/// The list as text, with a line for each entry.
 impl fmt::Display for Skips {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0
@@ -214,7 +214,7 @@ impl fmt::Display for Skips {
     }
 }
 
-/// Whether a part is among those that `--only` names; all are when it names none.
+/// Whether `part` is among those that `--only` names; all parts are when it names none.
 pub fn is_asked_for<T: PartialEq>(only: &[T], part: T) -> bool {
     only.is_empty() || only.contains(&part)
 }

@@ -1,4 +1,5 @@
-//! What every measured process does to its memory, whoever manages it: fill, random reads, sequential read, verify.
+//! The phases that every measured process goes through on its memory, whoever manages it: fill, random reads,
+//! sequential read, verify.
 
 use crate::data::{self, Contents, PAGE};
 use crate::rounds::{count, options};
@@ -23,7 +24,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// As arguments of the measured process.
+    /// The sizes as arguments of the measured process.
     #[must_use]
     pub fn to_arguments(self) -> Vec<String> {
         let numbers = [
@@ -68,13 +69,13 @@ impl Manner {
     }
 }
 
-/// Both as arguments of the measured process.
+/// The sizes and the manner as arguments of the measured process.
 pub fn arguments(work: &Work, manner: Manner) -> impl Iterator<Item = OsString> {
     let all = work.to_arguments().into_iter().chain(manner.to_arguments());
     all.map(OsString::from)
 }
 
-/// Times of one measurement: microseconds a page, or an access.
+/// Times of one measurement, in microseconds a page or an access.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Phases {
     /// Writing every page once, in order.
@@ -89,7 +90,7 @@ pub struct Phases {
     pub wrong_pages: u64,
     /// Major faults during the random reads, as the side that resolves them counts them.
     pub random_major_faults: u64,
-    /// What these brought into memory, where that is known.
+    /// The pages that these faults brought into memory, where that is known.
     pub random_brought_in: Option<BroughtIn>,
     /// Highest resident set of the process as the kernel counts it, in bytes.
     pub peak_rss_bytes: u64,
@@ -97,33 +98,34 @@ pub struct Phases {
     pub peak_charged_bytes: Option<u64>,
 }
 
-/// What came into memory, and how often something was asked for that was not there.
+/// The pages that came into memory, and how often a page was asked for that was not there.
 ///
-/// Each fault asks for one page. What comes beside it was not asked for when it came, and if it is wanted later, that
-/// is no fault. So pages less faults are the most that can have come in vain; how much of it was used later is not
-/// looked at, and taken as not used.
+/// Each fault asks for one page. Pages that come beside it were not asked for when they came, and if one of them is
+/// wanted later, that is no fault. So pages less faults are the most that can have come in vain. How many of them were
+/// used later is not looked at, and all of them are taken as not used.
 ///
-/// Memory that was taken out of the program and is still in RAM (limbo) is apart: mapping it again brings nothing in.
+/// Memory that was taken out of the program and is still in RAM (limbo) is counted apart: mapping it again brings
+/// nothing in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct BroughtIn {
     /// Faults that found nothing in RAM.
     pub faults: u64,
-    /// Pages that came in: from the store, or zeros.
+    /// Pages that came in, from the store or as zeros.
     pub pages: u64,
     /// Faults that found their page in limbo.
     pub rescues: u64,
-    /// Pages that were mapped again from there.
+    /// Pages that were mapped again from limbo.
     pub rescued_pages: u64,
 }
 
 impl BroughtIn {
-    /// Pages that came in and were not asked for, as a part of those that were.
+    /// Pages that came in and were not asked for, as a part of those that were asked for.
     #[must_use]
     pub fn unasked(&self) -> f64 {
         self.pages.saturating_sub(self.faults) as f64 / self.faults as f64
     }
 
-    /// What happened since `before`.
+    /// The counts since `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {
@@ -134,7 +136,7 @@ impl BroughtIn {
         }
     }
 
-    /// Medians of each figure; `None` without any.
+    /// Medians of each figure; `None` when there are no figures.
     #[must_use]
     pub fn median(all: impl Iterator<Item = Self>) -> Option<Self> {
         let all: Vec<Self> = all.collect();
@@ -147,12 +149,12 @@ impl BroughtIn {
     }
 }
 
-/// What the side that resolves faults has counted so far.
+/// The counts so far of the side that resolves faults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
     /// Faults that read from the store.
     pub major_faults: u64,
-    /// What came in, where that is known.
+    /// The pages that came in, where that is known.
     pub brought_in: Option<BroughtIn>,
 }
 
@@ -170,7 +172,8 @@ pub fn run(
             data.fill(page, index);
         }
     });
-    // How often each page was written since; a byte for 4 KiB, which is nothing beside either side's own tables.
+    // This vector says how often each page was written since. It takes a byte for 4 KiB, which is nothing beside either
+    // side's own tables.
     let mut rewritten = vec![0; pages];
     let before = counted();
     let accesses = work.accesses as usize;
@@ -210,7 +213,7 @@ pub fn run(
     }
 }
 
-/// Microseconds a page that making the data takes, without any fault: a part of every fill.
+/// Microseconds a page for making the data, without any fault: a part of every fill.
 pub fn generator_cost() -> f64 {
     let mut page = [0; PAGE];
     let rounds = 20_000;
@@ -227,12 +230,12 @@ fn timed(count: usize, work: impl FnOnce()) -> f64 {
     started.elapsed().as_secs_f64() * 1e6 / count as f64
 }
 
-/// What the kernel has counted for this process so far.
+/// The counts so far that the kernel keeps for this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
     /// Faults that needed no I/O.
     pub minor_faults: u64,
-    /// Faults that did.
+    /// Faults that needed I/O.
     pub major_faults: u64,
     /// Highest resident set, in bytes.
     pub peak_rss_bytes: u64,
@@ -243,7 +246,7 @@ pub fn usage() -> Usage {
     usage_of(libc::RUSAGE_SELF)
 }
 
-/// Asks the kernel about this thread. The peak is the process's.
+/// Asks the kernel about this thread. The peak is that of the process.
 pub fn usage_of_thread() -> Usage {
     usage_of(libc::RUSAGE_THREAD)
 }

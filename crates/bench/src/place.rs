@@ -1,15 +1,15 @@
-//! Where what does not fit goes, on both sides: to compressed RAM, or to a file.
+//! The place for memory that does not fit, on both sides: compressed RAM, or a file.
 //!
 //! zram's memory is in no cgroup, so Millpond's compressed RAM is outside its budget as well: both sides may hold as
-//! many uncompressed bytes as the budget says. A file takes no memory worth mentioning from either; what Millpond's
-//! store of one takes is inside.
+//! many uncompressed bytes as the budget says. A file takes no memory worth mentioning on either side; the memory that
+//! Millpond's store takes for its file is inside the budget.
 
 use millpond::StoreKind;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// What is swapped to.
+/// The medium that is swapped to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Medium {
@@ -23,13 +23,13 @@ pub enum Medium {
 const DIRECTORY: &str = "/var/tmp";
 
 impl Medium {
-    /// Whether Millpond's store is none of its budget's.
+    /// Whether Millpond's store is outside its budget.
     #[must_use]
     pub fn is_outside_budget(self) -> bool {
         self == Self::Zram
     }
 
-    /// What the kernel does, for a table.
+    /// The name of the kernel's way, for a table.
     #[must_use]
     pub fn kernel_name(self) -> &'static str {
         match self {
@@ -64,7 +64,7 @@ impl Default for Place {
 }
 
 impl Place {
-    /// Millpond's store there.
+    /// Millpond's store at this place.
     #[must_use]
     pub fn store(&self) -> StoreKind {
         match self.medium {
@@ -77,7 +77,7 @@ impl Place {
         }
     }
 
-    /// As arguments of the measured process.
+    /// The place as arguments of the measured process.
     #[must_use]
     pub fn to_arguments(&self) -> Vec<OsString> {
         match self.medium {

@@ -1,6 +1,6 @@
 //! The result of `millpond bench swap`, for programs (JSON) and for people.
 //!
-//! The JSON object, `schema` = `millpond-bench-swap/1`; later versions only add fields:
+//! The JSON object has `schema` = `millpond-bench-swap/1`; later versions only add fields:
 //!
 //! | field | meaning |
 //! | --- | --- |
@@ -39,7 +39,7 @@ use std::fmt;
 pub struct MillpondSide {
     /// The order of the folios.
     pub order: BenchOrder,
-    /// The times.
+    /// The times of the rounds.
     #[serde(flatten)]
     pub side: Measured<Phases>,
 }
@@ -47,23 +47,23 @@ pub struct MillpondSide {
 /// The kernel's rounds.
 #[derive(Clone, Debug, Serialize)]
 pub struct KernelSide {
-    /// What they ran on.
+    /// The setting in which the rounds ran.
     pub setting: Setting,
-    /// The times.
+    /// The times of the rounds.
     #[serde(flatten)]
     pub side: Measured<Phases>,
 }
 
-/// Why sides were skipped.
+/// The reasons why sides were skipped.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Skipped {
-    /// Millpond's.
+    /// The reason for Millpond's side.
     pub millpond: Option<String>,
-    /// The kernel's.
+    /// The reason for the kernel's side.
     pub kernel: Option<String>,
 }
 
-/// What the figures depend on.
+/// The machine, on which the figures depend.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     kernel: String,
@@ -71,7 +71,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Looks.
+    /// Looks at the machine.
     #[must_use]
     pub fn look() -> Self {
         Self {
@@ -84,21 +84,21 @@ impl Machine {
     }
 }
 
-/// What was done, beside its sizes.
+/// The description of what was done, beside its sizes.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct What {
-    /// Of each side.
+    /// The rounds of each side.
     pub rounds: usize,
-    /// Who serves Millpond's faults.
+    /// The thread that serves Millpond's faults.
     pub delivery: ServedBy,
-    /// What both sides swap to.
+    /// The medium that both sides swap to.
     pub store: Medium,
-    /// What pages hold, and what is done with them.
+    /// The contents of the pages, and the work that is done with them.
     #[serde(flatten)]
     pub manner: Manner,
 }
 
-/// How many times faster Millpond is than the kernel.
+/// The factors by which Millpond is faster than the kernel.
 #[derive(Clone, Debug, Serialize)]
 struct Ratio {
     fill: f64,
@@ -174,7 +174,7 @@ impl SwapReport {
         }
     }
 
-    /// Whether every page of every round was what had been written.
+    /// Whether every page of every round held what had been written to it.
     #[must_use]
     pub fn all_right(&self) -> bool {
         let kernel = self.kernel.iter().map(|kernel| &kernel.side);

@@ -1,7 +1,7 @@
-//! What the benchmarks have in common: sides that take turns, medians of their rounds, and the way both are printed.
+//! The common part of the benchmarks: sides that take turns, medians of their rounds, and the way both are printed.
 //!
-//! In turns, because a machine's speed drifts: other guests, heat, the page cache. Each round runs every side once, so
-//! a slow minute slows all of them; medians then drop the rounds that were disturbed.
+//! The sides take turns because a machine's speed drifts: other guests, heat, the page cache. Each round runs every
+//! side once, so a slow minute slows all of them. Medians then drop the rounds that were disturbed.
 
 use crate::data::PAGE;
 use crate::error::BenchError;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::fmt;
 use std::io::{self, Write};
 
-/// What was measured of several sides that take turns.
+/// The measurements of several sides that take turns.
 pub struct Rounds<S, T> {
     count: u16,
     /// The sides, each with its rounds.
@@ -17,7 +17,7 @@ pub struct Rounds<S, T> {
 }
 
 impl<S: Copy + PartialEq, T> Rounds<S, T> {
-    /// No rounds yet of `count`. A side that is named twice is one.
+    /// A plan of `count` rounds, none of which has run yet. A side that is named twice is one side.
     #[must_use]
     pub fn new(sides: &[S], count: u16) -> Self {
         let mut done: Vec<(S, Vec<T>)> = Vec::new();
@@ -29,10 +29,10 @@ impl<S: Copy + PartialEq, T> Rounds<S, T> {
         Self { count, done }
     }
 
-    /// Measures all of them.
+    /// Measures all rounds of all sides.
     ///
     /// # Errors
-    /// The first that `measure` has.
+    /// The first error of `measure`.
     pub fn run(
         &mut self,
         mut measure: impl FnMut(S) -> Result<T, BenchError>,
@@ -49,9 +49,9 @@ impl<S: Copy + PartialEq, T> Rounds<S, T> {
 /// One side's rounds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured<T> {
-    /// What they come to.
+    /// The median of the rounds.
     pub median: T,
-    /// Each, in the order in which they ran.
+    /// Each round, in the order in which they ran.
     pub rounds: Vec<T>,
 }
 
@@ -64,9 +64,9 @@ impl<T: Median> From<Vec<T>> for Measured<T> {
     }
 }
 
-/// What rounds can be summed up in.
+/// A kind of round of which a median can be taken.
 pub trait Median: Sized {
-    /// Medians of each figure, and the highest where one bad round is bad.
+    /// The medians of each figure; the highest value of figures where one bad round is bad.
     fn median(rounds: &[Self]) -> Self;
 }
 
@@ -91,7 +91,7 @@ pub fn highest<T>(rounds: &[T], field: impl Fn(&T) -> u64) -> u64 {
     rounds.iter().map(field).max().unwrap_or(0)
 }
 
-/// The middle one, or the mean of the two in the middle; not a number without values.
+/// The middle value, or the mean of the two in the middle; not a number when there are no values.
 #[must_use]
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
@@ -112,10 +112,10 @@ pub fn options(numbers: &[(&str, u64)]) -> Vec<String> {
         .collect()
 }
 
-/// A size that is a whole number of pages, one at least.
+/// Parses a size that is a whole number of pages, one at least.
 ///
 /// # Errors
-/// When it is not.
+/// When `text` is no such size.
 pub fn parse_pages(text: &str) -> Result<u64, String> {
     let bytes = millpond_cli::size::parse(text).map_err(|error| error.to_string())?;
     if bytes == 0 || bytes % PAGE as u64 != 0 {

@@ -1,19 +1,19 @@
-//! What the kernel says about this process's memory: sums over all its mappings.
+//! The kernel's figures for this process's memory: sums over all its mappings.
 
 use std::{fs, io};
 
-/// `Rss`, in bytes.
+/// The sum of `Rss`, in bytes.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When `Rss` cannot be read.
 pub fn resident() -> io::Result<u64> {
     sum("Rss:")
 }
 
-/// `AnonHugePages`, in bytes.
+/// The sum of `AnonHugePages`, in bytes.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When `AnonHugePages` cannot be read.
 pub fn huge() -> io::Result<u64> {
     sum("AnonHugePages:")
 }

@@ -1,5 +1,5 @@
-//! The result of a benchmark of several parts, for programs (JSON) and for people: what it was measured on, the parts,
-//! what was wanted and what was left out.
+//! The result of a benchmark of several parts, for programs (JSON) and for people: the machine that it was measured on,
+//! the parts, the targets and the list of what was left out.
 
 use crate::order::BenchOrder;
 use crate::part::Skips;
@@ -16,16 +16,16 @@ pub trait Parts: Serialize {
     /// Adds the ratios between the sides of each part.
     fn compare(&mut self);
 
-    /// What was asked of them, when Millpond's folios are of this order.
+    /// The targets for the parts, when Millpond's folios are of this order.
     fn targets(&self, order: BenchOrder) -> Vec<Target>;
 
-    /// Places in memory that did not hold what they had to, of all parts.
+    /// Places in memory of all parts that did not hold what they had to.
     fn wrong(&self) -> u64;
 
-    /// What was left out.
+    /// The list of what was left out.
     fn skipped(&self) -> &Skips;
 
-    /// The tables for people, below a line that says what the figures are.
+    /// Writes the tables for people, below a line that says what the figures are.
     ///
     /// # Errors
     /// When `f` takes no more.

@@ -1,4 +1,4 @@
-//! `millpond bench swap`: the rounds of all sides, in turns.
+//! `millpond bench swap` runs the rounds of all sides, in turns.
 //!
 //! Each round runs Millpond at every order and then the kernel.
 
@@ -51,7 +51,7 @@ enum Only {
 /// Measures, puts everything back, and prints.
 ///
 /// # Errors
-/// When a worker fails, something cannot be put back, or somebody asked for the end.
+/// When a worker fails, something cannot be put back, or a signal asked for the end.
 pub fn swap(args: &SwapArgs) -> Result<u8, BenchError> {
     let workers = Workers::new().map_err(BenchError::Start)?;
     let mut skipped = Skipped::default();

@@ -1,7 +1,7 @@
 //! A swap area of the benchmark's own: its header, and turning it on and off.
 //!
-//! The header carries a label, by which a later run knows an area that a killed run left behind from one that somebody
-//! else made under the same name.
+//! The header carries a label. By the label a later run tells an area that a killed run left behind from one that
+//! another program made under the same name.
 
 use crate::cgroup::retry;
 use std::ffi::CString;
@@ -13,7 +13,7 @@ use std::path::Path;
 
 const PAGE: usize = 4096;
 const LABEL: &[u8; 16] = b"millpond-bench\0\0";
-/// `swapon` flags: use the priority given, and the highest there is, so that the group's pages come here.
+/// Flags of `swapon`: use the priority given, which is the highest there is, so that the group's pages come here.
 const HIGHEST_PRIORITY: libc::c_int = 0x8000 | 0x7fff;
 /// Offsets in the swap header of Linux (`union swap_header`).
 const VERSION_AT: usize = 1024;
@@ -21,21 +21,21 @@ const LAST_PAGE_AT: usize = 1028;
 const LABEL_AT: usize = 1052;
 const MAGIC: &[u8; 10] = b"SWAPSPACE2";
 
-/// Whose an area is, by its label.
+/// The owner of an area, by its label.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Owner {
-    /// The benchmark's.
+    /// The area is the benchmark's.
     Bench,
-    /// Nobody's yet: it reads as zeros.
+    /// The area has no owner yet: it reads as zeros.
     Nobody,
-    /// Somebody's, or it cannot be read.
+    /// The area has another owner, or cannot be read.
     Other,
 }
 
 /// Makes the device or file at `path` a swap area of `bytes` bytes.
 ///
 /// # Errors
-/// When it cannot be written.
+/// When `path` cannot be written.
 pub fn format(path: &Path, bytes: u64) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
     file.write_all_at(&header(bytes), 0)?;
@@ -52,7 +52,7 @@ fn header(bytes: u64) -> [u8; PAGE] {
     header
 }
 
-/// Whose the area at `path` is.
+/// The owner of the area at `path`.
 #[must_use]
 pub fn owner(path: &Path) -> Owner {
     let mut label = [0; LABEL.len()];
@@ -64,7 +64,7 @@ pub fn owner(path: &Path) -> Owner {
     }
 }
 
-/// Turns it on, before all others.
+/// Turns the area on, before all others.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -74,7 +74,7 @@ pub fn on(path: &Path) -> io::Result<()> {
     answer(unsafe { libc::swapon(path.as_ptr(), HIGHEST_PRIORITY) })
 }
 
-/// Turns it off, if it is on. What is in it comes back into memory.
+/// Turns the area off, if it is on. The pages in it come back into memory.
 ///
 /// # Errors
 /// When the kernel refuses, after two seconds of trying.
@@ -87,7 +87,7 @@ pub fn off(path: &Path) -> io::Result<()> {
     retry(|| answer(unsafe { libc::swapoff(path.as_ptr()) }))
 }
 
-/// Whether the kernel swaps there.
+/// Whether the kernel swaps to `path`.
 #[must_use]
 pub fn is_on(path: &Path) -> bool {
     let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();

@@ -8,10 +8,10 @@ use std::{fs, io};
 
 const NAME: &str = "millpond-bench.swap";
 
-/// Where the file will be in `directory`. By its full name, as the kernel lists it.
+/// The path that the file will have in `directory`, by its full name, as the kernel lists it.
 ///
 /// # Errors
-/// When there is no such directory, or something of that name in it.
+/// When there is no such directory, or a file of that name is in it.
 pub fn path_in(directory: &Path) -> Result<PathBuf, Skip> {
     let directory = fs::canonicalize(directory)
         .map_err(|error| Skip(format!("no directory {}: {error}", directory.display())))?;
@@ -41,7 +41,7 @@ pub fn swap_on(path: &Path, bytes: u64) -> Result<(), Skip> {
     swap_area::on(path).map_err(|error| skip("cannot swap to", error))
 }
 
-/// With blocks of its own: the kernel does not swap to holes.
+/// Makes the file with blocks of its own, because the kernel does not swap to holes.
 fn make(path: &Path, bytes: u64) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
@@ -53,14 +53,14 @@ fn make(path: &Path, bytes: u64) -> io::Result<()> {
     )?)
 }
 
-/// Turns swap to it off and removes it, if it is there and the benchmark's own.
+/// Turns off swap to the file and removes it, if it is there and is the benchmark's own.
 ///
 /// # Errors
 /// When the kernel refuses.
 pub fn remove(path: &Path) -> io::Result<()> {
     let is_ours = match swap_area::owner(path) {
         Owner::Bench => true,
-        // It was killed before it was formatted.
+        // The benchmark was killed before it formatted the file.
         Owner::Nobody => true,
         // A file that is shorter than a header was made and not yet sized.
         Owner::Other => fs::metadata(path).is_ok_and(|file| file.len() == 0),

@@ -1,35 +1,35 @@
-//! A figure that was asked of a benchmark, and what came of it.
+//! A figure that was asked of a benchmark, and the figure that was reached.
 
 use serde::Serialize;
 use std::fmt;
 
-/// Which way a wanted figure is meant.
+/// The direction in which a wanted figure is meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
-    /// More is better.
+    /// A larger value is better.
     AtLeast,
-    /// Less is better.
+    /// A smaller value is better.
     AtMost,
 }
 
 /// A wanted figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Target {
-    /// What it is.
+    /// The name of the figure.
     pub what: String,
-    /// What was measured.
+    /// The value that was measured.
     pub value: f64,
-    /// Which way `wanted` is meant.
+    /// The direction in which `wanted` is meant.
     pub bound: Bound,
-    /// What was wanted.
+    /// The value that was wanted.
     pub wanted: f64,
-    /// Whether it was reached.
+    /// Whether the wanted value was reached.
     pub met: bool,
 }
 
 impl Target {
-    /// Compares. What is not a number is not met.
+    /// Compares a value with the wanted one. A value that is not a number does not meet it.
     #[must_use]
     pub fn new(what: String, value: f64, bound: Bound, wanted: f64) -> Self {
         let met = match bound {
@@ -63,7 +63,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// A line for each of them under a heading; nothing when there are none.
+/// Writes a line for each target under a heading; writes nothing when there are no targets.
 ///
 /// # Errors
 /// When `f` takes no more.

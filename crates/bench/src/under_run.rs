@@ -8,13 +8,13 @@ use std::process::Command;
 /// Whether programs can be run under Millpond's allocator here.
 ///
 /// # Errors
-/// Why not.
+/// The reason why they cannot be run.
 pub fn can_run() -> Result<(), Skip> {
     env::find_library().map_err(|error| Skip(error.to_string()))?;
     millpond_cli::doctor::require_for_run().map_err(|error| Skip(error.to_string()))
 }
 
-/// `millpond run OPTIONS --ram RAM -- millpond-bench worker WORKER`.
+/// The command `millpond run OPTIONS --ram RAM -- millpond-bench worker WORKER`.
 ///
 /// # Errors
 /// When this executable has no name any more, or there is no `millpond` beside it.

@@ -1,10 +1,10 @@
 //! The measured processes: each measurement runs in a fresh process of this executable, and none outlives the
 //! benchmark.
 //!
-//! A fresh process each time, because a heap that was used before, a warm cache of the manager or a cgroup entered too
-//! late would favour one side, and with free memory that is there (`warm.rs`). Signals that ask the benchmark to end
-//! are blocked in the main thread and fetched by a thread of their own, which kills the worker; the main thread then
-//! sees its worker end, and returns through its guards.
+//! Each time a fresh process is started, because a heap that was used before, a warm cache of the manager or a cgroup
+//! entered too late would favour one side. It starts with free memory that is there (`warm.rs`). Signals that ask the
+//! benchmark to end are blocked in the main thread and fetched by a thread of their own, which kills the worker. The
+//! main thread then sees its worker end, and returns through its guards.
 
 use crate::error::{BenchError, Failure};
 use crate::{guard, warm};
@@ -28,7 +28,7 @@ struct Shared {
     worker: Option<OwnedFd>,
 }
 
-/// Runs workers, one at a time.
+/// A runner of workers, one at a time.
 #[derive(Debug)]
 pub struct Workers {
     shared: Arc<Mutex<Shared>>,
@@ -37,7 +37,8 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Blocks the signals and starts the thread that waits for them. To be called before any other thread is started.
+    /// Blocks the signals and starts the thread that waits for them. The call has to come before any other thread is
+    /// started.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -75,13 +76,13 @@ impl Workers {
         })
     }
 
-    /// A worker takes so much memory and no more: less has to be found for it.
+    /// Says how much memory a worker takes, so that no more has to be found for it.
     pub fn take(&mut self, bytes: u64) {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         self.warm_bytes = bytes.min(warm::BYTES);
     }
 
-    /// Fails when somebody asked for the end.
+    /// Fails when a signal asked for the end.
     ///
     /// # Errors
     /// [`BenchError::Interrupted`] with the signal.
@@ -92,11 +93,11 @@ impl Workers {
         }
     }
 
-    /// Runs `millpond-bench worker ARGUMENTS` and answers what it measured. `started` is told its number and start
-    /// time.
+    /// Runs `millpond-bench worker ARGUMENTS` and returns what it measured. `started` is told the worker's number and
+    /// start time.
     ///
     /// # Errors
-    /// When it cannot be started, fails, or somebody asked for the end.
+    /// When the worker cannot be started, fails, or a signal asked for the end.
     pub fn measure<T: DeserializeOwned>(
         &self,
         arguments: &[impl AsRef<OsStr>],
@@ -107,10 +108,11 @@ impl Workers {
         self.measure_command(command, started)
     }
 
-    /// As [`Workers::measure`], for a command that ends up as such a process or prints what it prints.
+    /// Measures like [`Workers::measure`], by a command that ends up as such a process or prints what such a process
+    /// prints.
     ///
     /// # Errors
-    /// As [`Workers::measure`].
+    /// The errors of [`Workers::measure`].
     pub fn measure_command<T: DeserializeOwned>(
         &self,
         mut command: Command,
@@ -126,7 +128,8 @@ impl Workers {
                 ))?)
             });
         }
-        // Under the lock: a signal comes either before the worker is started, or when there is a worker to kill.
+        // This happens under the lock: a signal comes either before the worker is started, or when there is a worker to
+        // kill.
         let child = {
             let mut shared = self.lock();
             if let Some(signal) = shared.caught {

@@ -10,7 +10,7 @@ use std::{fs, io};
 
 const CONTROL: &str = "/sys/class/zram-control";
 
-/// Adds a device and answers its number.
+/// Adds a device and returns its number.
 ///
 /// # Errors
 /// When the zram module is not there.
@@ -42,11 +42,11 @@ pub fn swap_on(id: u32, bytes: u64) -> Result<(), Skip> {
     swap_area::on(&node(id)).map_err(|error| skip("cannot turn on swap to", error))
 }
 
-/// Memory that device `id` takes for what it holds, in bytes.
+/// Memory that device `id` takes for its contents, in bytes.
 #[must_use]
 pub fn memory_used(id: u32) -> Option<u64> {
     let text = fs::read_to_string(sys(id, "mm_stat")).ok()?;
-    // original size, compressed size, memory used in total, …
+    // The fields are the original size, the compressed size, the memory used in total, …
     text.split_whitespace().nth(2)?.parse().ok()
 }
 
@@ -64,8 +64,9 @@ pub fn remove(id: u32) -> io::Result<()> {
     retry(|| fs::write(format!("{CONTROL}/hot_remove"), id.to_string()))
 }
 
-/// A device without a size has been added and not yet used; one with our label has. One that was sized, and whoever did
-/// so killed before it was formatted, reads as zeros.
+/// Whether device `id` is the benchmark's. A device without a size has been added and not yet used; a device with our
+/// label has been used. A device that was sized, when the benchmark was killed before it formatted the device, reads as
+/// zeros.
 fn is_ours(id: u32) -> bool {
     let size = fs::read_to_string(sys(id, "disksize")).unwrap_or_default();
     size.trim() == "0"

@@ -1,5 +1,6 @@
 //! `millpond bench folio` measures every side, reads back no wrong byte, and leaves the machine as it was. The sizes
-//! are small and the rounds few, as nothing is measured here; what does not depend on the machine's speed is looked at.
+//! are small and the rounds few, as nothing is measured here; only results that do not depend on the machine's speed
+//! are looked at.
 
 mod common;
 #[path = "common/parts.rs"]
@@ -36,7 +37,7 @@ fn right_sides(part: &Value) -> Vec<&Value> {
     sides.iter().map(|side| &side["side"]).collect()
 }
 
-/// Whether the report has the kernel's side; says why not.
+/// Whether the report has the kernel's side; prints the reason when it has not.
 fn has_kernel(report: &Value) -> bool {
     match report["skipped"].as_array().unwrap().first() {
         Some(why) => {
@@ -123,9 +124,9 @@ fn first_touch_takes_the_faults_that_the_order_says() {
         assert!(faults("kernel_huge") < faults("kernel") / 2.0);
     }
     assert_eq!(right_sides(touch), sides);
-    // Of eight leaves the third brings one more with it, and the fifth two.
+    // Of eight leaves, the third brings one more with it, and the fifth two.
     assert_eq!(faults("9"), 5.0);
-    // Folios of 64 KiB come by the MiB where they come in order, a sixty-fourth of the budget.
+    // Folios of 64 KiB come by the MiB, a sixty-fourth of the budget, where they come in order.
     assert!((16.0..32.0).contains(&faults("4")), "{touch}");
     assert!(faults("adaptive") <= 64.0, "{touch}");
     assert!(faults("kernel") >= 4096.0, "{touch}");
@@ -215,7 +216,7 @@ fn the_slowest_faults_are_timed_by_program_and_manager() {
                 program > 500.0,
                 "half of the region is in the store: {median}"
             );
-            // With a thread beside it a page may go between the look at it and the access.
+            // With a thread beside the program, a page may go between the look at it and the access.
             assert!((program - manager).abs() <= 0.1 * manager, "{median}");
             for clock in ["program", "manager"] {
                 let times = ["p50_ns", "p99_ns", "max_ns"].map(|t| number(&median[clock][t]));

@@ -1,5 +1,6 @@
 //! `millpond bench free` measures every side, reads back no wrong byte, and leaves the machine as it was. The sizes are
-//! small and the rounds few, as nothing is measured here; what does not depend on the machine's speed is looked at.
+//! small and the rounds few, as nothing is measured here; only results that do not depend on the machine's speed are
+//! looked at.
 
 mod common;
 #[path = "common/parts.rs"]

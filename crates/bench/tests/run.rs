@@ -1,6 +1,6 @@
 //! `millpond bench run` has a program print the same on every side, says when it does not, and leaves the machine as it
-//! was, also what the program has started. The kernel's sides need root, and zram or a place for a swap file; the
-//! programs are small, as nothing is measured here.
+//! was, without the processes that the program has started. The kernel's sides need root, and zram or a place for a
+//! swap file; the programs are small, as nothing is measured here.
 
 mod common;
 #[path = "../../cli/tests/programs/harness.rs"]
@@ -27,7 +27,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const PYTHON: &str = "/usr/bin/python3";
-/// Takes 64 MiB and uses them twice.
+/// A program that takes 64 MiB and uses them twice.
 const FILLS: &str = "
 numbers = [bytearray(i.to_bytes(4, 'little') * 1024) for i in range(16384)]
 print(sum(each[0] + each[4] for each in numbers))
@@ -74,7 +74,7 @@ fn a_program_prints_the_same_on_every_side_and_nothing_is_left() {
         );
         assert!(number(&median["seconds"]) > 0.0, "{name}");
         let resident = number(&median["peak_rss_bytes"]);
-        // Nothing that a process has shared is charged to the group, but it is resident.
+        // Pages that a process shares are not charged to the group, but are resident.
         let limited = resident < ram + 16e6;
         assert_eq!(limited, name != "unlimited", "{name}: {resident} of {ram}");
     }
@@ -85,7 +85,8 @@ fn a_program_prints_the_same_on_every_side_and_nothing_is_left() {
     assert_eq!(ratios.map_or(0, Vec::len), kernels.count());
 }
 
-/// What a program prints is held against what it prints without a limit: one that never prints the same is found out.
+/// The output of a program is compared with what it prints without a limit: a program that never prints the same is
+/// found out.
 #[test]
 fn other_output_is_seen_and_so_is_another_end() {
     let _alone = alone();
@@ -108,7 +109,7 @@ fn a_program_that_is_not_there_is_an_error() {
     assert!(!Path::new(LOCK).exists());
 }
 
-/// Also what the program has started and not waited for, as long as there is a group to find it in.
+/// The processes that the program has started and not waited for end too, as long as there is a group to find them in.
 #[test]
 fn a_run_ended_by_a_signal_leaves_no_process() {
     let _alone = alone();

@@ -1,6 +1,6 @@
 //! `millpond bench workingset` measures every part, reads back no wrong byte, and leaves the machine as it was. The
-//! sizes are small and the rounds few, as nothing is measured here; what does not depend on the machine's speed is
-//! looked at.
+//! sizes are small and the rounds few, as nothing is measured here; only results that do not depend on the machine's
+//! speed are looked at.
 
 mod common;
 #[path = "common/parts.rs"]
@@ -67,7 +67,7 @@ fn a_scan_reads_the_store_and_the_hot_set_was_in_memory_before() {
         assert_eq!(median["wrong_pages"], 0, "{name}");
         assert_eq!(median["scanned"], 40_960, "{name}");
         assert_eq!(median["hot_accesses"], 40_960, "{name}");
-        // Whoever reads ahead has fewer faults than pages.
+        // A side that reads ahead has fewer faults than pages.
         let faults = number(&median["scan_faults"]);
         assert!((1000.0..=40_960.0).contains(&faults), "{name}: {median}");
         let ratio = 1.0 - number(&median["hot_faults"]) / 40_960.0;
@@ -149,7 +149,7 @@ fn traces_are_replayed_and_compared() {
     );
     fs::write(directory.path().join("README.md"), "no trace").unwrap();
     let traces = format!("--traces={}", directory.path().display());
-    // No lock is needed for it, so another benchmark may run.
+    // No lock is needed for this part, so another benchmark may run.
     let Some(report) = parts::report("workingset", "traces", &[&traces]) else {
         return;
     };

@@ -1,9 +1,9 @@
 //! A program that allocates much and uses next to nothing of it: 128 MiB from `malloc`, a header written, `free`.
 //!
-//! Programs that reserve by allocating do this, and it was the one benchmark that folios of several pages made slower
-//! in the kernel: each header paid for the zeroing of a whole folio. It runs under `millpond run`, with lazy purging,
-//! where the allocator keeps the header's page from one round to the next, and without, where each round faults anew;
-//! and on the C library's allocator for comparison.
+//! Programs that reserve memory by allocating it do this. It was the one benchmark that folios of several pages made
+//! slower in the kernel: each header paid for the zeroing of a whole folio. The program runs under `millpond run` with
+//! lazy purging, where the allocator keeps the header's page from one round to the next, and without, where each round
+//! faults anew. For comparison it also runs on the C library's allocator.
 
 use crate::error::{BenchError, Failure};
 use crate::order::BenchOrder;
@@ -54,12 +54,12 @@ impl fmt::Display for Run {
     }
 }
 
-/// What the program found.
+/// The findings of the program.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// Microseconds for an allocation, its header, and its end.
     pub round: f64,
-    /// Page faults that the kernel counts for the process, a round.
+    /// Page faults a round that the kernel counts for the process.
     pub faults: f64,
     /// Headers that did not hold what was written.
     pub wrong_headers: u64,
@@ -87,7 +87,7 @@ impl part::Outcome for Outcome {
 }
 
 impl Sizes {
-    /// All ways, in the order in which a round runs them.
+    /// All ways of running the program, in the order in which a round runs them.
     #[must_use]
     pub fn runs(&self, order: BenchOrder, can_run: bool) -> Vec<Run> {
         let zero = BenchOrder(millpond::Order::ZERO.into());
@@ -106,10 +106,10 @@ impl Sizes {
     }
 }
 
-/// Does one run in a process of its own.
+/// Makes one run in a process of its own.
 ///
 /// # Errors
-/// When it cannot be started, fails, or somebody asked for the end.
+/// When the process cannot be started, fails, or a signal asked for the end.
 pub fn measure(workers: &Workers, run: Run, sizes: &Sizes) -> Result<Outcome, BenchError> {
     let mut program = vec!["folio".to_owned(), "header".to_owned()];
     program.extend(rounds::options(&[
@@ -126,7 +126,7 @@ pub fn measure(workers: &Workers, run: Run, sizes: &Sizes) -> Result<Outcome, Be
     workers.measure_command(command, |_, _| Ok(()))
 }
 
-/// The program.
+/// The measured program.
 ///
 /// # Errors
 /// When there is no such allocation.
@@ -148,7 +148,7 @@ pub fn work(sizes: &Sizes) -> Result<Outcome, Failure> {
     })
 }
 
-/// Allocates, writes the header, reads it back, frees; whether it was right.
+/// Allocates a block, writes its header, reads it back, and frees the block. Returns whether the header was right.
 fn allocate(len: usize, time: u32) -> Result<bool, Failure> {
     // SAFETY: any size may be asked for.
     let block = unsafe { libc::malloc(black_box(len)) }.cast::<u8>();
@@ -158,7 +158,7 @@ fn allocate(len: usize, time: u32) -> Result<bool, Failure> {
     let stamp = (time % 255) as u8 + 1;
     // SAFETY: the block has at least a page, of which this is the start, and nobody else knows it.
     unsafe { block.write_bytes(stamp, HEADER) };
-    // SAFETY: as above; the bytes have been written.
+    // SAFETY: the block is at least a page long and known to nobody else; the bytes have been written.
     let header = unsafe { std::slice::from_raw_parts(black_box(block), HEADER) };
     let right = header.iter().all(|&byte| byte == stamp);
     // SAFETY: `malloc` gave the block, and nothing refers to it any more.

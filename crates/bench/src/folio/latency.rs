@@ -1,13 +1,13 @@
 //! The slowest faults beside the usual one, while memory is short: a region of twice the budget, read at random.
 //!
-//! A fault that finds no memory reclaims for itself, and one that reclaims a batch pays for the faults after it. The
-//! mean does not show that; a program that answers requests does. So the 99th percentile stands beside the median, with
-//! a thread that reclaims ahead of need and without.
+//! A fault that finds no memory reclaims for itself, and a fault that reclaims a batch pays for the faults after it.
+//! The mean does not show that, but a program that answers requests does. So the 99th percentile stands beside the
+//! median, with a thread that reclaims ahead of need and without one.
 //!
-//! Twice measured. By the program: the time of each access whose page was not mapped (`mincore`, asked before the clock
-//! starts), signal and kernel included. By the manager: its histograms, from the moment it hears of a fault to the
-//! moment it is resolved. Memory is filled through `populate`, which is no fault, so that they hold the random accesses
-//! alone.
+//! The times are measured twice. The program measures the time of each access whose page was not mapped (`mincore`,
+//! asked before the clock starts), signal and kernel included. The manager has histograms of the time from the moment
+//! it hears of a fault to the moment the fault is resolved. Memory is filled through `populate`, which is no fault, so
+//! that the histograms hold the random accesses alone.
 
 use crate::data::{self, PAGE};
 use crate::error::Failure;
@@ -21,7 +21,7 @@ use std::hint::black_box;
 use std::time::Instant;
 use std::{fmt, io};
 
-/// Filled at once, and surely still in memory when it is.
+/// Bytes that are filled at once, and are surely still in memory then.
 const CHUNK: usize = 1 << 20;
 
 /// Sizes of one measurement.
@@ -37,7 +37,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// As arguments of the measured process.
+    /// The sizes as arguments of the measured process.
     #[must_use]
     pub fn to_arguments(self) -> Vec<String> {
         let numbers = [
@@ -68,21 +68,21 @@ impl fmt::Display for Run {
     }
 }
 
-/// How long faults took, in nanoseconds.
+/// The times that faults took, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Times {
-    /// Faults.
+    /// The number of faults.
     pub count: u64,
-    /// Median.
+    /// The median.
     pub p50_ns: u64,
-    /// 99th percentile.
+    /// The 99th percentile.
     pub p99_ns: u64,
-    /// Longest.
+    /// The longest time.
     pub max_ns: u64,
 }
 
 impl Times {
-    /// The 99th percentile over the median.
+    /// The 99th percentile, divided by the median.
     #[must_use]
     pub fn spread(&self) -> f64 {
         self.p99_ns as f64 / self.p50_ns as f64
@@ -120,18 +120,18 @@ impl From<LatencySummary> for Times {
     }
 }
 
-/// What one process measured.
+/// The measurements of one process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// By the program: accesses whose page was not mapped.
+    /// The program's times: accesses whose page was not mapped.
     pub program: Times,
-    /// By the manager: all faults.
+    /// The manager's times of all faults.
     pub manager: Times,
-    /// Of these, the ones that mapped again what was still in RAM,
+    /// The manager's times of faults that mapped memory again that was still in RAM.
     pub rescue: Times,
-    /// those that read from the store,
+    /// The manager's times of faults that read from the store.
     pub load: Times,
-    /// and those that reclaimed before.
+    /// The manager's times of faults that reclaimed before.
     pub reclaimed: Times,
     /// Pages that did not hold what was written.
     pub wrong_pages: u64,
@@ -225,7 +225,7 @@ fn fill(region: &mut Region) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads a word of so many pages; the times of those that were not mapped, and how many were wrong.
+/// Reads a word of `accesses` pages. Returns the times of those that were not mapped, and how many were wrong.
 fn read(memory: &[u8], accesses: usize) -> Result<(Vec<u64>, u64), Failure> {
     let mut times = Vec::with_capacity(accesses);
     let mut wrong_pages = 0;
@@ -292,7 +292,7 @@ mod tests {
             }
         }
         let (times, wrong) = read(mapping.bytes(), 1000).unwrap();
-        // Zeros, each mapped by its first access.
+        // The pages are zeros, each mapped by its first access.
         assert!((1..=32).contains(&times.len()), "{}", times.len());
         assert!((400..600).contains(&wrong), "{wrong}");
     }

@@ -1,14 +1,14 @@
 //! Two patterns in one region at the same time: half of the threads read it in order, the other half at random.
 //!
-//! This is where one setting has to serve both: what is brought in for those who read in order pushes out what the
-//! others had, and the places that these leave in memory lie in the way of large steps.
+//! Here one setting has to serve both. Memory that is brought in for the threads that read in order pushes out memory
+//! of the others, and the places that this memory leaves lie in the way of large steps.
 //!
-//! All threads run until the last has done its share, so that the patterns meet all the time, and what each costs is
-//! the time of its threads over the pages that they read. The figure is the mean of both: the cost of a page when as
-//! many are read in order as at random. Total pages over total time would flatter the side whose fast half is very
-//! fast.
+//! All threads run until the last has done its share, so that the patterns meet all the time. The cost of a pattern is
+//! the time of its threads, divided by the pages that they read. The figure is the mean of both: the cost of a page
+//! when as many are read in order as at random. Total pages over total time would flatter the side whose fast half is
+//! very fast.
 //!
-//! A page that was read has its index in its last word, which is looked at each time; afterwards every byte is
+//! A page that was read has its index in its last word, which is looked at each time. Afterwards every byte is
 //! compared.
 
 use crate::data::{self, PAGE};
@@ -26,7 +26,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// Pages between two looks at whether all are done.
+/// Pages between two looks at whether all threads are done.
 const STEP: usize = 64;
 
 /// Sizes of one measurement, beside those of the swap workload.
@@ -38,14 +38,14 @@ pub struct Sizes {
     pub threads: u16,
 }
 
-/// What one process measured: microseconds a page.
+/// The measurements of one process, in microseconds a page.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// As many pages in order as at random.
+    /// The cost when as many pages are read in order as at random.
     pub mixed: f64,
-    /// Those in order.
+    /// The cost of pages read in order.
     pub sequential: f64,
-    /// Those at random.
+    /// The cost of pages read at random.
     pub random: f64,
     /// Pages that did not hold what was written.
     pub wrong_pages: u64,
@@ -91,7 +91,7 @@ pub fn ours(order: BenchOrder, work: &Work, sizes: &Sizes) -> Result<Outcome, Fa
 /// The kernel's side, in the group `cgroup`.
 ///
 /// # Errors
-/// When it cannot enter the group, or has no memory.
+/// When the process cannot enter the group, or has no memory.
 pub fn kernels(cgroup: Option<&Path>, work: &Work, sizes: &Sizes) -> Result<Outcome, Failure> {
     if let Some(cgroup) = cgroup {
         cgroup::enter(cgroup)?;
@@ -116,7 +116,7 @@ fn read(memory: &[u8], work: &Work, sizes: &Sizes) -> Result<Outcome, Failure> {
         let running: Vec<_> = (0..threads)
             .map(|thread| {
                 scope.spawn(move || {
-                    // Those who read in order start apart from each other, and go round.
+                    // Threads that read in order start apart from each other, and go round.
                     let first = thread * pages / threads;
                     let in_order = thread % 2 == 0;
                     let mut order: Box<dyn Iterator<Item = usize>> = if in_order {
@@ -169,7 +169,7 @@ fn read(memory: &[u8], work: &Work, sizes: &Sizes) -> Result<Outcome, Failure> {
     })
 }
 
-/// What one thread did.
+/// The work that one thread did.
 #[derive(Default)]
 struct Done {
     in_order: bool,
@@ -178,7 +178,7 @@ struct Done {
     wrong: u64,
 }
 
-/// Reads a page; whether it is the right one.
+/// Reads a page, and returns whether it is the right one.
 fn look(memory: &[u8], index: usize) -> bool {
     let page = &memory[index * PAGE..][..PAGE];
     black_box(data::read(page));

@@ -151,10 +151,10 @@ pub enum FolioWorker {
     },
 }
 
-/// Measures, puts everything back, and prints. Answers 1 when memory held what it must not.
+/// Measures, puts everything back, and prints. Returns 1 when memory held what it must not.
 ///
 /// # Errors
-/// When a worker fails, something cannot be put back, or somebody asked for the end.
+/// When a worker fails, something cannot be put back, or a signal asked for the end.
 pub fn folio(args: &FolioArgs) -> Result<u8, BenchError> {
     let workers = Workers::new().map_err(BenchError::Start)?;
     let guard = Guard::acquire_if_root()?;
@@ -201,7 +201,8 @@ impl Bench<'_> {
         Side::Ours(self.args.order)
     }
 
-    /// Makes cgroup and swap device, unless that was done or tried. Whether they are there; notes for `part` if not.
+    /// Makes cgroup and swap device, unless that was done or tried. Returns whether they are there, and notes the
+    /// reason for `part` if not.
     fn has_kernel_swap(&mut self, part: &str) -> Result<bool, BenchError> {
         if self.kernel.is_none() {
             let set_up = match &mut self.guard {
@@ -366,10 +367,10 @@ fn worker_of(part: &str, side: Side, sizes: &[String]) -> Vec<String> {
     arguments
 }
 
-/// Is the measured process, and prints what it measured as JSON.
+/// Does the work of the measured process, and prints what it measured as JSON.
 ///
 /// # Errors
-/// When it cannot get its memory, or print.
+/// When the process cannot get its memory, or print.
 pub fn work(command: &FolioWorker) -> Result<(), BenchError> {
     match command {
         FolioWorker::Mix {

@@ -1,4 +1,4 @@
-//! Whose memory a measured process touches.
+//! The owner of the memory that a measured process touches.
 
 use crate::order::BenchOrder;
 use crate::part::Contender;
@@ -9,16 +9,16 @@ use std::str::FromStr;
 /// A side. In arguments and in JSON an order stands for Millpond at this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
-    /// Millpond's.
+    /// Millpond's memory.
     Ours(BenchOrder),
-    /// The kernel's, pages of 4 KiB.
+    /// The kernel's memory, in pages of 4 KiB.
     Kernel,
-    /// The kernel's, transparent huge pages.
+    /// The kernel's memory, in transparent huge pages.
     KernelHuge,
 }
 
 impl Side {
-    /// Millpond's at a fixed order, which exists.
+    /// Millpond's side at a fixed order, which must exist.
     #[must_use]
     pub fn fixed(order: u8) -> Self {
         let order = millpond::Order::new(order).expect("an order that exists");
@@ -44,7 +44,7 @@ impl FromStr for Side {
     }
 }
 
-/// As in arguments.
+/// The name that the side has in arguments.
 impl fmt::Display for Side {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

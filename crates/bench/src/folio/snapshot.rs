@@ -1,13 +1,13 @@
 //! An image of memory that goes its own way: a snapshot of a region beside a fork of the process, all of it resident.
 //!
-//! Two costs. Whoever takes the image is blocked while it is taken: a fork copies an entry for each page. And who
-//! writes afterwards pays for each page that both still share: the kernel copies it in the child's fault, Millpond in
-//! the source's. One page in a hundred is written, at random, each once, one word of it.
+//! Two costs are measured. The thread that takes the image is blocked while it is taken: a fork copies an entry for
+//! each page. A thread that writes afterwards pays for each page that both still share: the kernel copies the page in
+//! the child's fault, Millpond in the source's. One page in a hundred is written, at random, each once, one word of it.
 //!
-//! As with the first touch everything is done several times in a process and the last time counts, because copies are
+//! As with the first touch, everything is done several times in a process and the last time counts, because copies are
 //! new memory, which on a virtual machine may have to come from the host.
 //!
-//! Afterwards the written pages and some others are compared byte for byte, in the image and in what it was taken of.
+//! Afterwards the written pages and some others are compared byte for byte, both in the image and in its source.
 
 use crate::data::{self, PAGE};
 use crate::error::Failure;
@@ -23,11 +23,11 @@ use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::time::Instant;
 
-/// One in so many pages is written.
+/// One page in so many is written.
 const WRITTEN: usize = 100;
-/// One in so many of the others is compared.
+/// One in so many of the other pages is compared.
 const COMPARED: usize = 61;
-/// What is written.
+/// The word that is written.
 const NEW: u64 = 0x5EC0_4D00_C0FF_EE00;
 
 /// Sizes of one measurement.
@@ -39,12 +39,12 @@ pub struct Sizes {
     pub memory_bytes: u64,
 }
 
-/// What one process measured: microseconds.
+/// The measurements of one process, in microseconds.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Taking the image.
+    /// The time for taking the image.
     pub blocked: f64,
-    /// Writing a page that is shared.
+    /// The time for writing a page that is shared.
     pub page: f64,
     /// Pages of image and source that did not hold what they had to.
     pub wrong_pages: u64,
@@ -89,7 +89,7 @@ pub fn work(side: Side, sizes: &Sizes) -> Result<Outcome, Failure> {
 }
 
 fn snapshot(order: BenchOrder, len: usize) -> Result<Outcome, Failure> {
-    // Room for the image as well, as the kernel has it.
+    // There is room for the image as well, as the kernel has it.
     let manager = millpond_side::settings(3 * len as u64 + (64 << 20)).build()?;
     let mut source = manager.region_with(len, order.0)?;
     fill(source.as_mut_slice());
@@ -153,7 +153,7 @@ fn fill(memory: &mut [u8]) {
     }
 }
 
-/// The pages that are written, in the order in which they are.
+/// The pages that are written, in the order in which they are written.
 fn written(pages: usize) -> Vec<usize> {
     let mut seen = BTreeSet::new();
     let count = (pages / WRITTEN).max(1);
@@ -163,7 +163,7 @@ fn written(pages: usize) -> Vec<usize> {
         .collect()
 }
 
-/// Writes a word to each of `pages`; microseconds a page.
+/// Writes a word to each of `pages`, and returns microseconds a page.
 fn write(memory: &mut [u8], pages: &[usize]) -> f64 {
     let started = Instant::now();
     for &page in pages {
@@ -172,8 +172,8 @@ fn write(memory: &mut [u8], pages: &[usize]) -> f64 {
     started.elapsed().as_secs_f64() * 1e6 / pages.len() as f64
 }
 
-/// How many of `pages` are not what they were filled with, or with the new word if it was `written` here; and of some
-/// others.
+/// The number of `pages`, and of some others, that do not hold what they were filled with, or with the new word if it
+/// was `written` here.
 fn wrong(memory: &[u8], pages: &[usize], written: bool) -> u64 {
     let mut wanted = [0; PAGE];
     let is_wrong = |&page: &usize| {

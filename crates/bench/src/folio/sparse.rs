@@ -1,8 +1,8 @@
-//! A program that touches one byte here and one there: what it did not ask for must not become resident.
+//! A program that touches one byte here and one there: memory that it did not ask for must not become resident.
 //!
-//! One byte each 64 KiB, upwards: the pattern that a fixed order of 4 answers with sixteen times the memory. A policy
-//! that sees a stride and takes it for a stream would do the same. What counts is the growth of the process's `Rss`,
-//! tables and all, beside that at order 0.
+//! The program touches one byte each 64 KiB, upwards. A fixed order of 4 answers this pattern with sixteen times the
+//! memory, and a policy that sees a stride and takes it for a stream would do the same. The figure that counts is the
+//! growth of the process's `Rss`, tables and all, beside that at order 0.
 
 use crate::data::PAGE;
 use crate::error::Failure;
@@ -24,12 +24,12 @@ pub struct Sizes {
     pub stride_bytes: u64,
 }
 
-/// What one process found.
+/// The findings of one process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// Growth of `Rss` by all touches.
     pub rss_bytes: u64,
-    /// What the manager reports as resident.
+    /// Bytes that the manager reports as resident.
     pub resident_bytes: u64,
     /// Pages that did not hold what was written.
     pub wrong_pages: u64,
@@ -57,7 +57,7 @@ impl part::Outcome for Outcome {
 }
 
 impl Sizes {
-    /// As arguments of the measured process.
+    /// The sizes as arguments of the measured process.
     #[must_use]
     pub fn to_arguments(self) -> Vec<String> {
         let numbers = [
@@ -94,7 +94,7 @@ pub fn work(order: BenchOrder, sizes: &Sizes) -> Result<Outcome, Failure> {
     })
 }
 
-/// Touched pages that are not zeros but for the byte that was written. Looking at those between would bring them in.
+/// Touched pages that are not zeros but for the byte that was written. A look at the pages between would bring them in.
 fn wrong_pages(memory: &[u8], stride: usize) -> u64 {
     let wrong = memory.chunks(stride).filter(|chunk| {
         let page = &chunk[..PAGE.min(chunk.len())];

@@ -1,11 +1,12 @@
-//! The swap workload by one adaptive setting, beside kernel swap to zram in a memory cgroup: the phases of
-//! `bench swap`.
+//! The swap workload by one adaptive setting, beside kernel swap to zram in a memory cgroup: the phases of `bench
+//! swap`.
 //!
 //! `bench swap` compares each pattern with the order that suits it. Here one setting does all phases of one process:
-//! what the fill left in large folios is read at random, and what the random reads scattered is read in order.
+//! memory that the fill left in large folios is read at random, and memory that the random reads scattered is read in
+//! order.
 //!
-//! Memory that was brought in and never asked for is counted over the random part, as a part of what was asked for: see
-//! [`BroughtIn`](crate::phases::BroughtIn).
+//! Memory that was brought in and never asked for is counted over the random part, as a part of the memory that was
+//! asked for: see [`BroughtIn`](crate::phases::BroughtIn).
 
 use crate::part::{Figure, Outcome};
 use crate::phases::Phases;

@@ -1,4 +1,4 @@
-//! First touch: one byte of each page of memory that nobody has used, all of it within the budget.
+//! The first touch: one byte of each page of memory that nobody has used, all of it within the budget.
 //!
 //! | side | what it has to do |
 //! | --- | --- |
@@ -6,12 +6,12 @@
 //! | kernel, huge | a fault and 2 MiB of zeroing for each 512 |
 //! | Millpond | the faults that its order policy makes of it, by user space |
 //!
-//! On a virtual machine the host may have taken what the guest did not use, and the first to touch it pays for its
-//! return: 5 µs a page and more, as much as all that is measured here. So each process does all of it several times,
-//! from the making of its mapping or manager to its end, and the last time counts: the kernel then hands out the pages
-//! that were given back just before. It must be the same side that gave them back, for the kernel takes huge and small
-//! pages from different places: after 1 GiB of huge pages the next first touch by small ones took 6.6 µs a page, and
-//! the one after that 1.5.
+//! On a virtual machine the host may have taken memory that the guest did not use, and the first process to touch it
+//! pays for its return: 5 µs a page and more, as much as all that is measured here. So each process does all of it
+//! several times, from the making of its mapping or manager to its end, and the last time counts: the kernel then hands
+//! out the pages that were given back just before. The same side must have given them back, because the kernel takes
+//! huge and small pages from different places: after 1 GiB of huge pages the next first touch by small ones took 6.6 µs
+//! a page, and the one after that 1.5.
 
 use crate::data::PAGE;
 use crate::error::Failure;
@@ -36,12 +36,12 @@ pub struct Sizes {
     pub memory_bytes: u64,
 }
 
-/// What one process measured.
+/// The measurements of one process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// Microseconds a page of 4 KiB.
     pub page: f64,
-    /// Faults, as whoever resolves them counts them.
+    /// Faults, as counted by the side that resolves them.
     pub faults: u64,
     /// Bytes that are in huge pages afterwards, as the kernel counts them.
     pub huge_bytes: u64,
@@ -89,7 +89,7 @@ fn once(side: Side, sizes: &Sizes) -> Result<Outcome, Failure> {
     let huge_bytes = || smaps::huge().map(|after| after.saturating_sub(before));
     let pages = match side {
         Side::Ours(order) => {
-            // Twice the memory, so that nothing has to leave.
+            // The budget is twice the memory, so that nothing has to leave.
             let manager = millpond_side::settings(2 * sizes.memory_bytes + (64 << 20)).build()?;
             let mut region = manager.region_with(len, order.0)?;
             let outcome = touch(region.as_mut_slice());

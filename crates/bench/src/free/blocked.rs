@@ -7,13 +7,13 @@
 //! | `discard` | the same, but the region stays |
 //! | `kernel` | `munmap`, in one piece |
 //!
-//! Each process does it twice, with memory and a manager of their own. The first time nobody else is there: *blocked*
-//! is until the call returns, *whole* until [`Manager::quiesce`] does, and *cpu* what all threads have spent until the
-//! frames that Millpond has kept for the next faults have gone to the kernel as well. *Cpu to the end* goes on until
-//! the manager has ended, its tables included. The second time another thread maps and touches memory
-//! ([`crate::free::watch`]): first for a moment while nothing is freed, then until all is given back, and then for as
-//! long again while this thread counts instead of freeing, since a machine has pauses of its own and more of them when
-//! it is busy.
+//! Each process does it twice, each time with its own memory and its own manager. The first time nobody else is there:
+//! *blocked* is the time until the call returns, *whole* the time until [`Manager::quiesce`] does, and *cpu* the time
+//! that all threads have spent until the frames that Millpond has kept for the next faults have gone to the kernel as
+//! well. *Cpu to the end* goes on until the manager has ended, its tables included. The second time another thread maps
+//! and touches memory ([`crate::free::watch`]): first for a moment while nothing is freed, then until all is given
+//! back, and then for as long again while this thread counts instead of freeing. The last is measured because a machine
+//! has pauses of its own, and more of them when it is busy.
 //!
 //! The memory was touched page by page and is mapped by pages of 4 KiB on both sides, unless the order says otherwise.
 
@@ -33,9 +33,9 @@ use std::time::{Duration, Instant};
 
 /// The sides of this part.
 pub const SIDES: [Side; 4] = [Side::FreeAsync, Side::Drop, Side::Discard, Side::Kernel];
-/// Beside the memory itself: tables, frames on their way, and what the other thread touches.
+/// Memory beside the memory itself: tables, frames on their way, and the memory that the other thread touches.
 const SPARE: u64 = 64 << 20;
-/// How long the other thread looks while nothing is freed.
+/// The time for which the other thread looks while nothing is freed.
 const IDLE: Duration = Duration::from_millis(300);
 
 /// Sizes of one measurement.
@@ -57,7 +57,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// As arguments of the measured process.
+    /// The sizes as arguments of the measured process.
     #[must_use]
     pub fn to_arguments(self) -> Vec<String> {
         let numbers = [
@@ -88,28 +88,28 @@ impl Sizes {
     }
 }
 
-/// What one process measured: microseconds.
+/// The measurements of one process, in microseconds.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Until the call returned.
+    /// The time until the call returned.
     pub blocked: f64,
-    /// Until all was given back.
+    /// The time until all was given back.
     pub whole: f64,
-    /// Of all threads, until the frames that were kept had gone as well.
+    /// Processor time of all threads, until the frames that were kept had gone as well.
     pub cpu: f64,
-    /// Of all threads, until the manager had ended.
+    /// Processor time of all threads, until the manager had ended.
     pub cpu_to_the_end: f64,
-    /// Resident memory of the process when all was given back, the frames that were kept for the next faults too.
+    /// Resident memory of the process when all was given back, including the frames that were kept for the next faults.
     pub rss_bytes: u64,
-    /// Another thread's longest mapping, touching and unmapping meanwhile.
+    /// The longest time that another thread took meanwhile to map, touch and unmap.
     pub longest_mmap: f64,
-    /// Its longest first touch.
+    /// The other thread's longest first touch.
     pub longest_fault: f64,
     /// The longest of both while nothing was freed.
     pub longest_idle: f64,
-    /// The same while a thread of its process computed for as long as freeing took.
+    /// The longest of both while a thread of its process computed for as long as freeing took.
     pub longest_control: f64,
-    /// How often it looked meanwhile.
+    /// The number of looks that the other thread took meanwhile.
     pub looks: u64,
     /// Pages that did not hold what they had to.
     pub wrong_pages: u64,
@@ -210,7 +210,7 @@ fn ours(
     })
 }
 
-/// Until the frames that were kept have gone back to the kernel, as nobody asks for them: a second, or two.
+/// Waits until the frames that were kept have gone back to the kernel, as nobody asks for them: a second, or two.
 fn wait_for_the_pool(manager: &Manager) {
     let end = Instant::now() + Duration::from_secs(20);
     while manager.stats().vm.nr_free_frames > 0 && Instant::now() < end {
@@ -242,7 +242,7 @@ fn kernel(len: usize) -> Result<Outcome, Failure> {
 }
 
 impl Outcome {
-    /// Adds what another thread has to wait for.
+    /// Adds the time that another thread has to wait.
     fn watched(mut self, touched: Touched, free: impl FnOnce()) -> Result<Self, Failure> {
         let watch = Watch::start(touched)?;
         std::thread::sleep(IDLE);

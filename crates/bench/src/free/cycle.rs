@@ -1,4 +1,4 @@
-//! Giving memory back and touching as much again, over and over: what a program does that frees buffers and makes new
+//! Giving memory back and touching as much again, over and over, as a program does that frees buffers and makes new
 //! ones.
 //!
 //! | side | giving back |
@@ -7,9 +7,10 @@
 //! | `free_async` | `Region::free_async`, and a new region |
 //! | `kernel`, `kernel_huge` | `munmap`, and a new mapping of small or huge pages |
 //!
-//! The cycles that count follow each other without a pause, and what is still being given back when the last one ends
-//! is waited for on the clock: nothing is put off to where nobody looks. *cpu* is what all threads have spent. The
-//! first cycle is not counted. After the last every page is marked, and one more cycle must find each of them zero.
+//! The cycles that count follow each other without a pause. Memory that is still being given back when the last one
+//! ends is waited for on the clock: no work is put off to where nobody looks. *cpu* is the time that all threads have
+//! spent. The first cycle is not counted. After the last one every page is marked, and one more cycle must find each of
+//! them zero.
 
 use crate::clock::Clock;
 use crate::data::PAGE;
@@ -23,7 +24,7 @@ use crate::{millpond_side, rounds};
 use millpond::{Manager, Region};
 use serde::{Deserialize, Serialize};
 
-/// Beside the memory itself.
+/// Memory beside the memory itself.
 const SPARE: u64 = 64 << 20;
 
 /// Sizes of one measurement.
@@ -39,7 +40,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// As arguments of the measured process.
+    /// The sizes as arguments of the measured process.
     #[must_use]
     pub fn to_arguments(self) -> Vec<String> {
         let numbers = [
@@ -50,18 +51,18 @@ impl Sizes {
     }
 }
 
-/// What one process measured: microseconds a cycle.
+/// The measurements of one process, in microseconds a cycle.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// All of it.
+    /// The time of a whole cycle.
     pub cycle: f64,
-    /// Until there is memory to be touched again.
+    /// The time until there is memory to be touched again.
     pub release: f64,
-    /// Touching it.
+    /// The time for touching it.
     pub touch: f64,
-    /// Of all threads.
+    /// Processor time of all threads.
     pub cpu: f64,
-    /// Pages that were not zeros but for what was written.
+    /// Pages that were not zeros but for the bytes that were written.
     pub wrong_pages: u64,
 }
 
@@ -90,7 +91,7 @@ impl part::Outcome for Outcome {
     }
 }
 
-/// Memory that can be given back for as much that is new.
+/// Memory that can be given back in exchange for as much new memory.
 trait Memory {
     fn renew(&mut self) -> Result<(), Failure>;
     fn bytes(&mut self) -> &mut [u8];
@@ -112,7 +113,7 @@ impl Memory for Discarded {
 
 struct Freed {
     manager: Manager,
-    /// Always there, but for the moment between the old one and the new.
+    /// The region, which is always there but for the moment between the old one and the new.
     region: Option<Region>,
     len: usize,
 }
@@ -160,7 +161,7 @@ impl Memory for Unmapped {
 pub fn work(side: Side, order: BenchOrder, sizes: &Sizes) -> Result<Outcome, Failure> {
     let len = usize::try_from(sizes.memory_bytes)?;
     let manager = || {
-        // What is being given back counts until it is.
+        // Memory that is being given back counts until it is given back.
         let ram = 3 * sizes.memory_bytes + SPARE;
         millpond_side::settings(ram).order(order.0).build()
     };
@@ -196,7 +197,7 @@ fn run(mut memory: impl Memory, times: u32) -> Result<Outcome, Failure> {
         outcome.touch += clock.wall() - released;
         Ok(())
     };
-    // So that the first cycle that counts gives back what was touched.
+    // These cycles come first, so that the first cycle that counts gives back memory that was touched.
     for _ in 0..2 {
         cycle(&mut Outcome::default(), &mut memory)?;
     }
@@ -235,7 +236,7 @@ fn wrong_pages(memory: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Memory that forgets to forget.
+    /// Memory that keeps its contents when it is given back.
     struct Kept(Vec<u8>);
 
     impl Memory for Kept {

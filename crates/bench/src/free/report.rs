@@ -1,6 +1,6 @@
 //! The result of `millpond bench free`, for programs (JSON) and for people.
 //!
-//! The JSON object, `schema` = `millpond-bench-free/1`; later versions only add fields:
+//! The JSON object has `schema` = `millpond-bench-free/1`; later versions only add fields:
 //!
 //! | field | meaning |
 //! | --- | --- |
@@ -12,9 +12,9 @@
 //! | `targets` | what was wanted: `what`, `value`, `wanted` (at least or at most, as `bound` says), `met` |
 //! | `skipped` | `what` was left out and `why` |
 //!
-//! A part that was not asked for is null. What its figures are says the `Outcome` in the part's own file; times are
+//! A part that was not asked for is null. The `Outcome` in the part's own file says what its figures are; times are
 //! microseconds. A ratio is a kernel side's median over Millpond's: how many times faster. Each figure's median is
-//! taken by itself; of longest times and of what was wrong it is the highest.
+//! taken by itself; of longest times and of counts of wrong places it is the highest.
 
 use crate::free::side::Side;
 use crate::free::{blocked, cycle, unmap};
@@ -35,7 +35,7 @@ pub struct FreeParts {
     pub cycle: Option<Part<Side, cycle::Sizes, cycle::Outcome>>,
     /// A program's `munmap`.
     pub unmap: Option<Part<unmap::Run, unmap::Sizes, unmap::Outcome>>,
-    /// What was left out.
+    /// The list of what was left out.
     pub skipped: Skips,
 }
 
@@ -99,7 +99,7 @@ impl Parts for FreeParts {
     }
 }
 
-/// What was asked, as far as the parts were measured.
+/// The targets, as far as the parts were measured.
 fn targets(parts: &FreeParts) -> Vec<Target> {
     let mut targets = Vec::new();
     let mut push = |what: String, value: Option<f64>, bound, wanted| {

@@ -1,4 +1,4 @@
-//! Whose memory is given back, and how.
+//! The owner of the memory that is given back, and the way in which it is given back.
 
 use crate::part::Contender;
 use serde::Serialize;
@@ -27,7 +27,7 @@ impl Contender for Side {
     }
 }
 
-/// As in arguments.
+/// The name that the side has in arguments.
 impl fmt::Display for Side {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

@@ -1,12 +1,13 @@
-//! What a program waits for that knows nothing of Millpond and gives much memory back: `mmap`, touch, `munmap`.
+//! The wait of a program that knows nothing of Millpond and gives much memory back: `mmap`, touch, `munmap`.
 //!
 //! | side | |
 //! | --- | --- |
 //! | `run` | under `millpond run`, whose `munmap` leaves the giving back to a worker |
 //! | `kernel` | the same program by itself |
 //!
-//! It calls the C library, as programs do. *Blocked* is `munmap` alone, *cycle* all three. A cycle begins when the
-//! memory of the last one has gone back: a fork waits for that. Each page must be zero when it is touched.
+//! The program calls the C library, as programs do. *Blocked* is the time of `munmap` alone, *cycle* the time of all
+//! three. A cycle begins when the memory of the last one has gone back: a fork waits for that. Each page must be zero
+//! when it is touched.
 
 use crate::clock::Clock;
 use crate::data::PAGE;
@@ -31,7 +32,7 @@ pub struct Sizes {
     pub times: u32,
 }
 
-/// Who unmaps.
+/// The side that unmaps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Run {
@@ -56,12 +57,12 @@ impl fmt::Display for Run {
     }
 }
 
-/// What one process measured: microseconds, the middle of its cycles.
+/// The measurements of one process, in microseconds: the median of its cycles.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Until `munmap` returned.
+    /// The time until `munmap` returned.
     pub blocked: f64,
-    /// Mapping, touching, unmapping.
+    /// The time for mapping, touching and unmapping.
     pub cycle: f64,
     /// Pages that were not zeros.
     pub wrong_pages: u64,
@@ -88,10 +89,10 @@ impl part::Outcome for Outcome {
     }
 }
 
-/// Does one run in a process of its own.
+/// Makes one run in a process of its own.
 ///
 /// # Errors
-/// When it cannot be started, fails, or somebody asked for the end.
+/// When the process cannot be started, fails, or a signal asked for the end.
 pub fn measure(
     workers: &Workers,
     run: Run,
@@ -106,21 +107,21 @@ pub fn measure(
     if run == Run::Kernel {
         return workers.measure(&program, |_, _| Ok(()));
     }
-    // Room for all of it: what is measured is no reclaim.
+    // There is room for all of it, so that no reclaim is measured.
     let ram = sizes.memory_bytes + sizes.memory_bytes / 4 + (64 << 20);
     let order = order.to_string();
     let command = under_run::command(ram, &["--order", &order], &program)?;
     workers.measure_command(command, |_, _| Ok(()))
 }
 
-/// The program.
+/// The measured program.
 ///
 /// # Errors
 /// When the kernel refuses.
 pub fn work(sizes: &Sizes) -> Result<Outcome, Failure> {
     let len = usize::try_from(sizes.memory_bytes)?;
     let (mut blocked, mut cycles, mut wrong_pages) = (Vec::new(), Vec::new(), 0);
-    // The first is not counted.
+    // The first cycle is not counted.
     for time in 0..=sizes.times {
         let clock = Clock::start();
         let (at, wrong) = mapped_and_touched(len)?;
@@ -143,7 +144,7 @@ pub fn work(sizes: &Sizes) -> Result<Outcome, Failure> {
     })
 }
 
-/// New memory, each page of which was touched, and how many pages were not zeros before.
+/// Maps new memory, touches each page of it, and returns how many pages were not zeros before.
 fn mapped_and_touched(len: usize) -> io::Result<(*mut libc::c_void, u64)> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -152,7 +153,7 @@ fn mapped_and_touched(len: usize) -> io::Result<(*mut libc::c_void, u64)> {
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // As on the other side, and as Millpond's memory is unless it asks.
+    // The mapping has small pages, as on the other side, and as Millpond's memory has unless it asks for others.
     // SAFETY: the range was mapped above, and the advice does not change its contents.
     unsafe { libc::madvise(at, len, libc::MADV_NOHUGEPAGE) };
     // SAFETY: the mapping is readable, writable and initialised (zeros), and nobody else knows it.
@@ -165,12 +166,12 @@ fn mapped_and_touched(len: usize) -> io::Result<(*mut libc::c_void, u64)> {
     Ok((at, wrong))
 }
 
-/// A fork waits until nothing is being given back in the background.
+/// Waits until nothing is being given back in the background, by a fork, which waits for that.
 fn wait_until_it_is_gone() -> io::Result<()> {
     // SAFETY: the child ends at once, by a call that is safe in the child of a process with threads.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: as above.
+        // SAFETY: ends the child at once, by a call that is safe in the child of a process with threads.
         unsafe { libc::_exit(0) };
     }
     // SAFETY: waits for the child that was made above; its status is not wanted.

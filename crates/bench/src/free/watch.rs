@@ -1,9 +1,9 @@
-//! Another thread of the process that frees, which goes on mapping and touching memory, and what it has to wait for.
+//! Another thread of the process that frees, which goes on mapping and touching memory, and the waits that it meets.
 //!
-//! It does two things in turn: maps a little memory from the kernel, touches it and unmaps it, for which the kernel's
-//! lock on the address space is needed; and touches memory that was not touched before, of the same kind as what is
-//! being freed, for which Millpond's side needs the manager. Between them it sleeps: it is to wait for the one that
-//! frees and not for a processor, and its own share of them is to be small.
+//! The thread does two things in turn. It maps a little memory from the kernel, touches it and unmaps it, for which the
+//! kernel's lock on the address space is needed. And it touches memory that was not touched before, of the same kind as
+//! the memory that is being freed, for which Millpond's side needs the manager. Between them it sleeps: it is to wait
+//! for the thread that frees and not for a processor, and its own share of the processors is to be small.
 
 use crate::clock::micros;
 use crate::data::PAGE;
@@ -16,19 +16,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Mapped and unmapped at once.
+/// Bytes that are mapped and unmapped at once.
 const SMALL: usize = 64 << 10;
-/// Touched one after the other: a folio of the usual order each.
+/// Bytes that are touched one after the other: a folio of the usual order each.
 const STEP: usize = 64 << 10;
-/// After so much the touched memory is given back, off the clock.
+/// Touched bytes after which the memory is given back, off the clock.
 pub const TOUCHED: usize = 16 << 20;
 const PAUSE: Duration = Duration::from_micros(50);
 
 /// Memory that the thread touches.
 pub enum Touched {
-    /// Millpond's.
+    /// Millpond's memory.
     Region(Region),
-    /// The kernel's.
+    /// The kernel's memory.
     Mapping(Mapping),
 }
 
@@ -49,30 +49,30 @@ impl Touched {
     }
 }
 
-/// What the thread had to wait for: microseconds.
+/// The waits of the thread, in microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Seen {
-    /// The longest mapping, touching and unmapping.
+    /// The longest time for mapping, touching and unmapping.
     pub mmap: f64,
-    /// The longest touch.
+    /// The longest time of a touch.
     pub fault: f64,
-    /// How many there were of each.
+    /// The number of each of them.
     pub count: u64,
     /// Pages that were not zeros when they were touched first.
     pub wrong_pages: u64,
 }
 
-/// The thread.
+/// A running thread that watches.
 pub struct Watch {
     stop: std::sync::Arc<AtomicBool>,
     thread: JoinHandle<Result<(Seen, Touched), String>>,
 }
 
 impl Watch {
-    /// Starts it, and waits until it has looked once.
+    /// Starts the thread, and waits until it has looked once.
     ///
     /// # Errors
-    /// When there is no thread.
+    /// When no thread can be started.
     pub fn start(touched: Touched) -> Result<Self, Failure> {
         let stop = std::sync::Arc::new(AtomicBool::new(false));
         let theirs = std::sync::Arc::clone(&stop);
@@ -80,15 +80,15 @@ impl Watch {
         let thread = thread::Builder::new()
             .name("watch".to_owned())
             .spawn(move || watch(touched, &theirs, &tells).map_err(|error| error.to_string()))?;
-        // If it has failed, its end says so.
+        // If the thread has failed, its end says so.
         let _ = told.recv();
         Ok(Self { stop, thread })
     }
 
-    /// Ends it.
+    /// Ends the thread.
     ///
     /// # Errors
-    /// What it met.
+    /// The failure that the thread met.
     pub fn stop(self) -> Result<(Seen, Touched), Failure> {
         self.stop.store(true, Ordering::Relaxed);
         let ended = self.thread.join().map_err(|_| "the thread panicked")?;
@@ -129,7 +129,7 @@ fn map_and_unmap() -> io::Result<f64> {
     use rustix::mm::{MapFlags, ProtFlags};
     let started = Instant::now();
     let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: the kernel chooses the address; what is written and unmapped is what was mapped.
+    // SAFETY: the kernel chooses the address; only the range that was mapped here is written and unmapped.
     unsafe {
         let flags = MapFlags::PRIVATE;
         let at = rustix::mm::mmap_anonymous(std::ptr::null_mut(), SMALL, protection, flags)?;

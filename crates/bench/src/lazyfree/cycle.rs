@@ -1,4 +1,5 @@
-//! Free a chunk, write it again: what an allocator does all day, with all memory resident and nobody short of it.
+//! The cycle of freeing a chunk and writing it again, as an allocator does all day. All memory is resident, and nobody
+//! is short of it.
 //!
 //! | pattern | one pass over all chunks |
 //! | --- | --- |
@@ -7,12 +8,12 @@
 //! | `vectored` | as `phased`, freed by as few calls as the side has |
 //! | `spinning` | as `interleaved`, while another thread of the process runs on another processor, so that each change of a page's mapping interrupts it |
 //!
-//! Rewriting is one word a page: the least that a program does with memory that it got back, so the cost that is left
+//! Rewriting is one word a page: the least that a program does with memory that it got back. So the cost that is left
 //! is that of freeing and of faulting. The side that frees nothing shows how much of each figure is the rewriting
 //! itself.
 //!
-//! After each pattern every byte is looked at. A page must hold the word last written, and beside it either what it
-//! held before it was first freed or zeros, all of it.
+//! After each pattern every byte is looked at. A page must hold the word that was written last. The rest of the page
+//! must be either all as it was before the page was first freed, or all zeros.
 
 use crate::data::{self, PAGE};
 use crate::error::Failure;
@@ -51,31 +52,31 @@ pub const SIDES: [Side; 7] = [
     Side::Discard,
 ];
 
-/// What one process measured: microseconds a chunk.
+/// The measurements of one process, in microseconds a chunk.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Cycle {
-    /// Free one, rewrite it.
+    /// The time to free one chunk and rewrite it.
     pub interleaved: f64,
-    /// Free all, rewrite all.
+    /// The time to free all chunks and then rewrite all.
     pub phased: f64,
-    /// The freeing of `phased` alone.
+    /// The time of the freeing in `phased` alone.
     pub phased_free: f64,
-    /// `phased` with vectored freeing; null where there is none.
+    /// The time of `phased` with vectored freeing; null where there is none.
     pub vectored: Option<f64>,
-    /// `interleaved` beside a running thread; null where there is one processor.
+    /// The time of `interleaved` beside a running thread; null where there is one processor.
     pub spinning: Option<f64>,
-    /// Faults during `interleaved`, for a chunk, as whoever resolves them counts them.
+    /// Faults for a chunk during `interleaved`, as counted by the side that resolves them.
     pub faults: f64,
     /// Ranges that came back without their contents (volatile ranges only).
     pub purged: u64,
-    /// Pages that were neither what they may be.
+    /// Pages that held neither of the contents that they may hold.
     pub wrong_pages: u64,
-    /// Why a pattern has no figure.
+    /// The reasons why patterns have no figure.
     pub skipped: Vec<String>,
 }
 
 impl Sizes {
-    /// As arguments of the measured process.
+    /// The sizes as arguments of the measured process.
     #[must_use]
     pub fn to_arguments(self) -> Vec<String> {
         let numbers = [
@@ -90,7 +91,7 @@ impl Sizes {
 /// The measured process.
 ///
 /// # Errors
-/// When there is no memory, or a side refuses.
+/// When there is no memory, or the side refuses.
 pub fn work(side: Side, sizes: &Sizes) -> Result<Cycle, Failure> {
     let mut memory = side::open(side, sizes.memory_bytes)?;
     measure(memory.as_mut(), sizes)
@@ -143,7 +144,7 @@ struct Work<'a> {
     memory: &'a mut dyn Memory,
     ranges: Vec<Range<usize>>,
     passes: u32,
-    /// What the last pass wrote, the page's index added.
+    /// The word that the last pass wrote, to which the page's index is added.
     stamp: u64,
 }
 
@@ -166,7 +167,8 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// Runs `pass` as often as asked; microseconds a chunk of the passes, and of the part whose time they answered.
+    /// Runs `pass` as often as asked. Returns microseconds a chunk of the passes, and of the part whose time they
+    /// returned.
     fn passes(
         &mut self,
         mut pass: impl FnMut(&mut Self) -> Result<Duration, Failure>,
@@ -266,7 +268,7 @@ fn beside_a_spinner<T>(
     pin(own)?;
     let done = std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Unpinned it spins all the same, in a place that the kernel chooses.
+            // A thread that is not pinned spins all the same, in a place that the kernel chooses.
             let _ = pin(other);
             running.store(true, Ordering::Release);
             while !stop.load(Ordering::Relaxed) {

@@ -1,9 +1,9 @@
-//! How long the allocating program's allocator keeps memory that it does not need.
+//! The time for which the allocating program's allocator keeps memory that it does not need.
 //!
-//! An allocator that keeps it for seconds gives back next to nothing while a program is busy, and then it makes no
-//! difference how. One that gives it back at once has the smallest footprint, and pays for each piece again when it is
-//! used again: this is where the way of giving back shows. jemalloc calls the time decay and takes it by its control
-//! `mallctl`, which a program finds in whatever allocator it runs on, or does not find.
+//! An allocator that keeps memory for seconds gives back next to nothing while a program is busy, and then it makes no
+//! difference how it gives back. An allocator that gives memory back at once has the smallest footprint, and pays for
+//! each piece again when it is used again: this is where the way of giving back shows. jemalloc calls the time decay
+//! and takes it by its control `mallctl`, which a program finds in whatever allocator it runs on, or does not find.
 
 use crate::error::Failure;
 use serde::{Serialize, Serializer};
@@ -14,9 +14,9 @@ use std::str::FromStr;
 /// The time that unused memory is kept.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Decay {
-    /// As the allocator is set up.
+    /// The time that the allocator is set up with.
     Own,
-    /// This many milliseconds; none: it is given back at once.
+    /// This many milliseconds. With none, the memory is given back at once.
     Milliseconds(u32),
 }
 
@@ -53,7 +53,7 @@ type Control =
     unsafe extern "C" fn(*const c_char, *mut c_void, *mut usize, *mut c_void, usize) -> c_int;
 
 impl Decay {
-    /// Has the allocator of this process keep memory for so long.
+    /// Has the allocator of this process keep memory for this time.
     ///
     /// # Errors
     /// The allocator is not jemalloc, or refuses.
@@ -67,7 +67,7 @@ impl Decay {
         for arena in 0..arenas(control)? {
             let name = CString::new(format!("arena.{arena}.dirty_decay_ms"))?;
             match write(control, &name, time) {
-                // An arena that is not in use yet will take the time set above.
+                // An arena that is not in use yet will take the time that was set above.
                 Err(Refused(libc::EFAULT)) => {}
                 answer => answer?,
             }
@@ -83,7 +83,7 @@ struct Refused(c_int);
 fn control() -> Option<Control> {
     // SAFETY: the name is a string with an end; looking it up changes nothing.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"mallctl".as_ptr()) };
-    // SAFETY: whoever exports this name exports jemalloc's function; null becomes `None`.
+    // SAFETY: a library that exports this name exports jemalloc's function; null becomes `None`.
     unsafe { std::mem::transmute::<*mut c_void, Option<Control>>(found) }
 }
 

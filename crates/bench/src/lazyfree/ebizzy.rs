@@ -1,11 +1,11 @@
-//! A program that lives on its allocator, and what lazy purging does for it.
+//! A program that lives on its allocator, and the effect of lazy purging on it.
 //!
-//! The program is after ebizzy's fashion, itself a stand-in for web servers: a table of chunks is filled once; then
-//! each thread takes a chunk at random, allocates a copy of it, looks a number up in the copy, and frees it. What is
-//! counted are records a second. It allocates by `malloc` alone, so it runs under any allocator: as it is (the C
-//! library's), and under `millpond run`, whose allocator gives unused memory back lazily or eagerly.
+//! The program is made after the fashion of ebizzy, itself a stand-in for web servers. A table of chunks is filled
+//! once. Then each thread takes a chunk at random, allocates a copy of it, looks a number up in the copy, and frees it.
+//! The figure is records a second. The program allocates by `malloc` alone, so it runs under any allocator: as it is
+//! (the C library's), and under `millpond run`, whose allocator gives unused memory back lazily or eagerly.
 //!
-//! The allocators are measured as they are set up, and giving back at once ([`Decay`]).
+//! The allocators are measured both as they are set up and while they give memory back at once ([`Decay`]).
 //!
 //! Copies are between a quarter and the whole of a chunk, so that an allocator cannot hand out the same piece for ever.
 
@@ -58,7 +58,7 @@ pub struct Program {
     pub milliseconds: u64,
 }
 
-/// Whose allocator the program runs on.
+/// The allocator that the program runs on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Allocator {
@@ -75,27 +75,27 @@ pub enum Allocator {
 pub struct Run {
     /// Threads that allocate.
     pub threads: u16,
-    /// How long the allocator keeps unused memory.
+    /// The time for which the allocator keeps unused memory.
     pub decay: Decay,
     /// The allocator.
     pub allocator: Allocator,
 }
 
-/// What the program found.
+/// The findings of the program.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// Copies made, searched and freed, a second.
     pub records_per_second: f64,
     /// Numbers that were not where they had to be.
     pub wrong_records: u64,
-    /// Page faults that the kernel counts for the process, a record.
+    /// Page faults a record that the kernel counts for the process.
     pub faults: f64,
     /// Highest resident set of the process as the kernel counts it, in bytes.
     pub peak_rss_bytes: u64,
 }
 
 impl Sizes {
-    /// All ways, in the order in which a round runs them; without Millpond's when `libc_only`.
+    /// All ways of running the program, in the order in which a round runs them; without Millpond's when `libc_only`.
     #[must_use]
     pub fn runs(&self, libc_only: bool) -> Vec<Run> {
         let mut runs = Vec::new();
@@ -128,10 +128,10 @@ impl Program {
     }
 }
 
-/// Does one run in a process of its own.
+/// Makes one run in a process of its own.
 ///
 /// # Errors
-/// When it cannot be started, fails, or somebody asked for the end.
+/// When the process cannot be started, fails, or a signal asked for the end.
 pub fn measure(workers: &Workers, run: Run, sizes: &Sizes) -> Result<Outcome, BenchError> {
     let mut program = vec!["lazy-free".to_owned(), "ebizzy".to_owned()];
     program.extend(rounds::options(&[("--threads", run.threads.into())]));
@@ -146,10 +146,10 @@ pub fn measure(workers: &Workers, run: Run, sizes: &Sizes) -> Result<Outcome, Be
     workers.measure_command(command, |_, _| Ok(()))
 }
 
-/// The program.
+/// The measured program.
 ///
 /// # Errors
-/// When its sizes do not fit this machine's addresses, or the allocator has no say in `decay`.
+/// When the sizes do not fit this machine's addresses, or the allocator takes no `decay`.
 pub fn work(threads: u16, decay: Decay, program: &Program) -> Result<Outcome, Failure> {
     decay.set()?;
     let numbers = usize::try_from(program.chunk_bytes)? / size_of::<u64>();
@@ -191,12 +191,12 @@ pub fn work(threads: u16, decay: Decay, program: &Program) -> Result<Outcome, Fa
     })
 }
 
-/// Ascending within a chunk, different between chunks.
+/// The number at a place: ascending within a chunk, different between chunks.
 fn number(chunk: u32, index: usize) -> u64 {
     ((index as u64) << 32) + u64::from(chunk)
 }
 
-/// Copies, searches, frees until `stop`; numbers found where they belong, and not.
+/// Copies, searches and frees until `stop`. Returns the numbers found where they belong, and those found elsewhere.
 fn search(table: &[Vec<u64>], seed: u64, stop: &AtomicBool) -> (u64, u64) {
     let numbers = table[0].len();
     let mut chunks = data::random_pages(table.len(), 2 * seed + 1);

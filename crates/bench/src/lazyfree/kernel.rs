@@ -1,8 +1,8 @@
 //! The kernel's side: private anonymous memory, given back by `madvise`.
 //!
 //! Huge pages are off, as for Millpond, which maps 4 KiB pages: freeing a part of a huge page would measure its
-//! splitting. Many ranges go by `process_madvise` on the own process, which takes `MADV_FREE` and `MADV_DONTNEED` from
-//! Linux 6.13 on.
+//! splitting. Many ranges are freed by `process_madvise` on the own process, which takes `MADV_FREE` and
+//! `MADV_DONTNEED` from Linux 6.13 on.
 
 use crate::error::Failure;
 use crate::lazyfree::memory::{Memory, Side};
@@ -16,7 +16,7 @@ use std::{fs, io};
 /// Most ranges in one call (`UIO_MAXIOV`).
 const MAX_RANGES: usize = 1024;
 
-/// A mapping of its own.
+/// A mapping with one owner.
 pub struct Anonymous {
     mapping: Mapping,
     side: Side,

@@ -1,7 +1,7 @@
 //! Memory whose parts can be freed and used again: one interface over the kernel's and Millpond's ways.
 //!
 //! The work of a benchmark is written once, against [`Memory`], so that no side can do a little less than another. A
-//! call through the interface costs a few nanoseconds and the cheapest thing measured a thousand.
+//! call through the interface costs a few nanoseconds, and the cheapest thing measured costs a thousand.
 
 use crate::error::Failure;
 use serde::{Deserialize, Serialize};
@@ -33,19 +33,19 @@ pub enum Side {
     Discard,
 }
 
-/// What a page may read as after it was freed and before it is written.
+/// The contents that a page may have after it was freed and before it is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Freed {
-    /// What it was.
+    /// The page has its old contents.
     Old,
-    /// Zeros.
+    /// The page holds zeros.
     Zeros,
-    /// One of the two.
+    /// The page has one of the two.
     Either,
 }
 
 impl Side {
-    /// Whether it is the kernel that has the memory.
+    /// Whether the kernel has the memory.
     #[must_use]
     pub fn is_kernel(self) -> bool {
         matches!(
@@ -54,7 +54,7 @@ impl Side {
         )
     }
 
-    /// What its freed pages may read as.
+    /// The contents that the side's freed pages may have.
     #[must_use]
     pub fn freed(self) -> Freed {
         match self {
@@ -66,7 +66,7 @@ impl Side {
         }
     }
 
-    /// Its name in arguments and in JSON.
+    /// The side's name in arguments and in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -99,30 +99,30 @@ impl fmt::Display for Side {
 
 /// A run of bytes, each part of which can be given back.
 pub trait Memory: Send {
-    /// All of it.
+    /// All bytes of the memory.
     fn bytes(&mut self) -> &mut [u8];
 
     /// Gives `range` back, in the side's way.
     ///
     /// # Errors
-    /// What the side says.
+    /// The error of the side.
     fn free(&mut self, range: Range<usize>) -> Result<(), Failure>;
 
     /// Gives many ranges back by as few calls as the side allows; `None` when it has no such call.
     ///
     /// # Errors
-    /// What the side says.
+    /// The error of the side.
     fn free_vectored(&mut self, ranges: &[Range<usize>]) -> Option<Result<(), Failure>>;
 
-    /// Must come before a write to a range that was freed, where the side asks for that.
+    /// Prepares a range that was freed for a write. The call must come before the write, where the side asks for that.
     ///
     /// # Errors
-    /// What the side says.
+    /// The error of the side.
     fn reuse(&mut self, range: Range<usize>) -> Result<(), Failure>;
 
-    /// Faults so far, as whoever resolves them counts them.
+    /// Faults so far, as counted by the side that resolves them.
     fn faults(&self) -> u64;
 
-    /// Ranges whose contents were gone when they were used again, where the side tells.
+    /// Ranges whose contents were gone when they were used again, on a side that tells.
     fn purged(&self) -> u64;
 }

@@ -110,10 +110,10 @@ pub enum LazyFreeWorker {
     },
 }
 
-/// Measures, puts everything back, and prints. Answers 1 when memory held what it must not.
+/// Measures, puts everything back, and prints. Returns 1 when memory held what it must not.
 ///
 /// # Errors
-/// When a worker fails, something cannot be put back, or somebody asked for the end.
+/// When a worker fails, something cannot be put back, or a signal asked for the end.
 pub fn lazyfree(args: &LazyFreeArgs) -> Result<u8, BenchError> {
     let workers = Workers::new().map_err(BenchError::Start)?;
     let mut guard = Guard::acquire_if_root()?;
@@ -149,8 +149,8 @@ struct Bench<'a> {
     load: Option<f64>,
 }
 
-/// Times that a kernel's side is started when it is killed. All its workers fill at once, faster than the kernel writes
-/// to zram now and then, and it takes that for the end of memory.
+/// Times that a kernel's side is started when it is killed. All its workers fill at once, now and then faster than the
+/// kernel writes to zram, and the kernel takes that for the end of memory.
 const KERNEL_TRIES: u32 = 4;
 
 impl Bench<'_> {
@@ -259,10 +259,10 @@ fn worker_of(part: &str, side: Side, sizes: Vec<String>) -> Vec<String> {
     arguments
 }
 
-/// Is the measured process, and prints what it measured as JSON.
+/// Does the work of the measured process, and prints what it measured as JSON.
 ///
 /// # Errors
-/// When it cannot get its memory, or print.
+/// When the process cannot get its memory, or print.
 pub fn work(command: &LazyFreeWorker) -> Result<(), BenchError> {
     match command {
         LazyFreeWorker::Cycle { side, sizes } => say_measured(cycle::work(*side, sizes)),

@@ -17,7 +17,7 @@ pub struct Managed {
 /// A manager with a budget of `ram` bytes beside its store, as a memory cgroup has beside zram, and folios of 64 KiB.
 ///
 /// # Errors
-/// When it cannot be built.
+/// When the manager cannot be built.
 pub fn manager(ram: u64) -> Result<Manager, Failure> {
     Ok(millpond_side::settings(ram).build()?)
 }
@@ -26,7 +26,7 @@ impl Managed {
     /// A region of `bytes` bytes under a manager of its own, which never has to reclaim.
     ///
     /// # Errors
-    /// When the manager or the region cannot be had.
+    /// When the manager or the region cannot be made.
     pub fn within_budget(side: Side, bytes: u64) -> Result<Self, Failure> {
         let manager = manager(2 * bytes + (64 << 20))?;
         Self::new(side, &manager, bytes)
@@ -35,7 +35,7 @@ impl Managed {
     /// A region of `bytes` bytes under `manager`.
     ///
     /// # Errors
-    /// When the region cannot be had.
+    /// When the region cannot be made.
     pub fn new(side: Side, manager: &Manager, bytes: u64) -> Result<Self, Failure> {
         Ok(Self {
             manager: manager.clone(),
@@ -56,7 +56,7 @@ impl Memory for Managed {
             Side::LazyFree => self.region.lazy_free(range)?,
             // SAFETY: `&mut self`: no reference to the bytes is alive.
             Side::LazyFreeShared => unsafe { self.region.lazy_free_shared(range)? },
-            // SAFETY: as above.
+            // SAFETY: `&mut self`: no reference to the bytes is alive.
             Side::Volatile => unsafe { self.region.mark_volatile(range)? },
             Side::Discard => self.region.discard(range)?,
             _ => {}

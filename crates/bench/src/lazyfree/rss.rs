@@ -1,11 +1,11 @@
-//! Whether the manager's figures are true: what it reports as resident and as lazily freed, beside what the kernel
-//! says.
+//! A check of whether the manager's figures are true: the memory that it reports as resident and as lazily freed,
+//! beside the kernel's figures.
 //!
 //! Programs that free lazily are said to lie about their size: the kernel counts pages that nobody wants any more as
-//! resident, and no figure tells how many. Here a region is filled, every second leaf (2 MiB) of it is lazily freed,
-//! and the growth of the process's `Rss` is compared with `resident + lazyfree` as the manager reports them. The tables
-//! that the manager needs for the region are not the region's bytes, so the part that they grew by (as the manager
-//! reports it) is taken off.
+//! resident, and no figure tells how many they are. Here a region is filled, every second leaf (2 MiB) of it is lazily
+//! freed, and the growth of the process's `Rss` is compared with `resident + lazyfree` as the manager reports them. The
+//! tables that the manager needs for the region are not bytes of the region, so their growth (as the manager reports
+//! it) is taken off.
 
 use crate::error::Failure;
 use crate::lazyfree::ours;
@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 const LEAF: usize = 2 << 20;
-/// Longer than two ticks of the manager's thread, of which the second ends a stream for which nothing was asked since
-/// the first.
+/// A time that is longer than two ticks of the manager's thread, of which the second ends a stream for which nothing
+/// was asked since the first.
 const QUIET: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -32,25 +32,25 @@ pub struct Sizes {
     pub orders: Vec<u8>,
 }
 
-/// What one process found, in bytes.
+/// The findings of one process, in bytes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// Growth of `Rss` by filling the region and freeing half of it.
     pub rss_bytes: u64,
-    /// Growth of the manager's tables meanwhile, contained in it.
+    /// Growth of the manager's tables meanwhile, contained in `rss_bytes`.
     pub metadata_bytes: u64,
-    /// What the manager reports as resident.
+    /// Bytes that the manager reports as resident.
     pub resident_bytes: u64,
-    /// What it reports as lazily freed.
+    /// Bytes that the manager reports as lazily freed.
     pub lazyfree_bytes: u64,
-    /// How far `resident + lazyfree` is from `rss - metadata`, as a part of that.
+    /// The distance of `resident + lazyfree` from `rss - metadata`, as a part of the latter.
     pub error: f64,
     /// Pages of the half that was not freed that do not hold what was written.
     pub wrong_pages: u64,
 }
 
-/// Filling is a stream, for which huge pages stand ready: memory that is reported by itself, and goes back when no
-/// stream comes for it. None for [`QUIET`] says that none will be.
+/// Waits for the end of the stream that filling is. Huge pages stand ready for it: memory that is reported by itself,
+/// and goes back when no stream comes for it. None for [`QUIET`] says that no stream will come.
 fn await_streams_end(manager: &Manager) -> Result<(), Failure> {
     let (begun, mut last) = (Instant::now(), Instant::now());
     while last.elapsed() < QUIET {

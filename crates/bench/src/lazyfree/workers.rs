@@ -1,20 +1,21 @@
 //! Twelve workers in half the memory that they need: does freed memory ever come back from the store?
 //!
 //! Each worker fills a block of its own and frees it, five times over. Together the blocks are twice the budget, so
-//! when all are filled half of them is in the store, and then all are freed: nobody frees before the last has filled,
-//! or a worker that the scheduler favours would be through before another begins, and the store would stay empty.
-//! Reading freed pages back is work for nothing: the next thing that happens to the page is that it is overwritten. The
-//! kernel once kept lazily freed pages' places in swap, and read 879,585 pages back in a loop like this one; letting go
-//! of them at once left 1,878.
+//! when all are filled, half of them is in the store, and then all are freed. No worker frees before the last has
+//! filled: otherwise a worker that the scheduler favours would be through before another begins, and the store would
+//! stay empty. Reading freed pages back is work for nothing: the next thing that happens to the page is that it is
+//! overwritten. The kernel once kept lazily freed pages' places in swap, and read 879,585 pages back in a loop like
+//! this one. When it let go of them at once, 1,878 were left.
 //!
-//! So the figure is store reads (`pswpin`): lazy freeing should have no more of them than eager freeing, which lets go
+//! So the figure is store reads (`pswpin`). Lazy freeing should have no more of them than eager freeing, which lets go
 //! of everything. Without any freeing each round reads back what the round before left in the store.
 //!
 //! A block is filled by `memset`, as in that loop. Pages of one repeated byte cost both stores next to nothing, so the
 //! seconds say little about a store's price; the reads say how often it would be paid.
 //!
-//! The counters are taken before the blocks are looked at for wrong bytes, because looking reads the store as well. The
-//! kernel's sides run in a memory cgroup and swap to zram; their counters are the machine's, which has to be quiet.
+//! The counters are taken before the blocks are searched for wrong bytes, because the search reads the store as well.
+//! The kernel's sides run in a memory cgroup and swap to zram. Their counters are those of the machine, which has to be
+//! quiet.
 
 use crate::data::PAGE;
 use crate::error::Failure;
@@ -47,28 +48,28 @@ pub struct Sizes {
 
 /// Millpond's sides, in the order in which a round runs them.
 pub const OURS: [Side; 3] = [Side::LazyFree, Side::Discard, Side::Keep];
-/// The kernel's.
+/// The kernel's sides, in the order in which a round runs them.
 pub const KERNELS: [Side; 3] = [Side::KernelFree, Side::KernelDontneed, Side::KernelKeep];
 
-/// What one process measured.
+/// The measurements of one process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// From the start of all workers to the end of the last.
+    /// Seconds from the start of all workers to the end of the last.
     pub seconds: f64,
     /// Pages read from the store.
     pub pswpin: u64,
-    /// Pages written to it.
+    /// Pages written to the store.
     pub pswpout: u64,
     /// Lazily freed pages that were dropped because memory was short.
     pub pglazyfreed: u64,
-    /// Pages filled, each as often as it was.
+    /// Pages filled, each counted as often as it was filled.
     pub pages_touched: u64,
-    /// Pages that were not what they may be.
+    /// Pages that held what they must not.
     pub wrong_pages: u64,
 }
 
 impl Sizes {
-    /// As arguments of the measured process.
+    /// The sizes as arguments of the measured process.
     #[must_use]
     pub fn to_arguments(self) -> Vec<String> {
         let numbers = [
@@ -90,7 +91,7 @@ impl Sizes {
 /// The measured process; a kernel's side enters the group `cgroup` first.
 ///
 /// # Errors
-/// When there is no memory, or a side refuses.
+/// When there is no memory, or the side refuses.
 pub fn work(side: Side, sizes: &Sizes, cgroup: Option<&Path>) -> Result<Outcome, Failure> {
     if side.is_kernel() {
         if let Some(cgroup) = cgroup {
@@ -136,7 +137,7 @@ fn run<M: Memory>(
                         bytes.fill(value(worker, time));
                         let whole = 0..bytes.len();
                         all.wait();
-                        // Whoever has failed still keeps step, so that nobody waits for ever.
+                        // A worker that has failed still keeps step, so that no other waits for ever.
                         done = done.and_then(|()| block.free(whole));
                     }
                     done
@@ -169,7 +170,7 @@ fn run<M: Memory>(
     })
 }
 
-/// Never zero; of two rounds of one worker never the same.
+/// The byte that a worker fills with: never zero, and never the same in two rounds of one worker.
 fn value(worker: u16, time: u32) -> u8 {
     ((u32::from(worker) * 20 + time) % 255) as u8 + 1
 }

@@ -1,27 +1,27 @@
 //! Memory that `mremap` moves between two places whose alignment is chosen.
 //!
-//! `mremap` moves a whole page table by one pointer where the two places lie alike in their 2 MiB, and a table of these
-//! where they lie alike in their gigabyte; otherwise entry by entry. Where it chooses the new place itself it asks for
-//! no more than a page's alignment, so both places are given to it here.
+//! `mremap` moves a whole page table by one pointer where the two places lie alike in their 2 MiB, and a table of page
+//! tables where they lie alike in their gigabyte; otherwise it moves entry by entry. Where it chooses the new place
+//! itself it asks for no more than a page's alignment, so both places are given to it here.
 //!
-//! The places are holes in reservations that nobody else can fall into: in front of a move the destination is taken out
-//! of its reservation, and behind it what was moved away is reserved again, neither on the clock.
+//! The places are holes in reservations, into which nothing else can fall. Before a move the destination is taken out
+//! of its reservation, and after it the place that was left is reserved again, neither on the clock.
 
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 use std::io;
 
 const GIGABYTE: usize = 1 << 30;
 
-/// How the two places lie.
+/// The alignment of the two places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Alignment {
-    /// How far behind a whole gigabyte the first begins,
+    /// The distance from a whole gigabyte to the first place.
     pub here: usize,
-    /// and the second.
+    /// The distance from a whole gigabyte to the second place.
     pub there: usize,
 }
 
-/// Addresses that nobody else gets, with room for `len` bytes at a chosen alignment.
+/// Addresses that nothing else gets, with room for `len` bytes at a chosen alignment.
 #[derive(Debug)]
 struct Reservation {
     whole: (*mut u8, usize),
@@ -56,7 +56,7 @@ impl Reservation {
         })
     }
 
-    /// Reserves the hole again that what was moved away has left.
+    /// Reserves the hole again that the moved memory has left.
     fn close(&self, len: usize) -> io::Result<()> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: the flag keeps the kernel from replacing anything.
@@ -77,7 +77,7 @@ impl Drop for Reservation {
 }
 
 impl Movable {
-    /// `len` bytes of zeros, in pages of 4 KiB.
+    /// Maps `len` bytes of zeros, in pages of 4 KiB.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -94,21 +94,21 @@ impl Movable {
         Ok(Self { here, there, len })
     }
 
-    /// The bytes.
+    /// The bytes of the memory.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: the memory is here, readable and initialised (zeros), and the borrow keeps writers away.
         unsafe { std::slice::from_raw_parts(self.here.start, self.len) }
     }
 
-    /// The bytes, to be written.
+    /// The bytes of the memory, to be written.
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `bytes`, writable, and the borrow keeps others away.
+        // SAFETY: the memory is here, writable and initialised (zeros), and the borrow keeps others away.
         unsafe { std::slice::from_raw_parts_mut(self.here.start, self.len) }
     }
 
-    /// Moves it to the other place, by `timed`, which calls what it is given once.
+    /// Moves the memory to the other place, by `timed`, which calls its argument once.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -86,10 +86,10 @@ pub enum RemapWorker {
     },
 }
 
-/// Measures and prints. Answers 1 when memory held what it must not.
+/// Measures and prints. Returns 1 when memory held what it must not.
 ///
 /// # Errors
-/// When a worker fails, or somebody asked for the end.
+/// When a worker fails, or a signal asked for the end.
 pub fn remap(args: &RemapArgs) -> Result<u8, BenchError> {
     let workers = Workers::new().map_err(BenchError::Start)?;
     // Nothing of the machine is changed; root takes the lock all the same, so that no two benchmarks disturb each
@@ -192,10 +192,10 @@ impl Bench<'_> {
     }
 }
 
-/// Is the measured process, and prints what it measured as JSON.
+/// Does the work of the measured process, and prints what it measured as JSON.
 ///
 /// # Errors
-/// When it cannot get its memory, or print.
+/// When the process cannot get its memory, or print.
 pub fn work(command: &RemapWorker) -> Result<(), BenchError> {
     match command {
         RemapWorker::Move {

@@ -1,16 +1,17 @@
 //! Moving memory: `Region::remap_anywhere` beside `mremap` to an address of our choosing.
 //!
-//! Both are to do the same: memory that was filled is at other addresses afterwards, byte for byte. What differs is who
-//! chooses where. The kernel's caller does, and pays for every page if it chooses badly; Millpond does it itself, so
-//! that from any offset the new place lies like the old one.
+//! Both do the same: memory that was filled is at other addresses afterwards, byte for byte. They differ in who chooses
+//! the place. The kernel's caller chooses it, and pays for every page if it chooses badly. Millpond chooses it itself,
+//! so that from any offset the new place lies like the old one.
 //!
-//! One process moves its memory several times, each time on from where it came to. A move's time is that of the call.
-//! On the kernel's side nothing is left of the old place then; Millpond's leaves a region of zeros behind, whose end
-//! has a figure of its own. The first move has one too: its page tables are new. So that nothing can be put off, a word
-//! of each page is read once all is moved, and timed; then every byte is compared.
+//! One process moves its memory several times, each time from the place where the last move put it. A move's time is
+//! that of the call. On the kernel's side nothing is left of the old place then; Millpond's leaves a region of zeros
+//! behind, whose end has a figure of its own. The first move has a figure too: its page tables are new. So that no work
+//! can be put off, a word of each page is read once all is moved, and timed; then every byte is compared.
 //!
-//! With half of the memory in the store each leaf of 2 MiB holds a mebibyte of both kinds: the older one is filled
-//! first, in every leaf, and the budget has room for half. Some of it is in neither place: taken out, and still in RAM.
+//! With half of the memory in the store, each leaf of 2 MiB holds a mebibyte of both kinds: the older one is filled
+//! first, in every leaf, and the budget has room for half. Some of the memory is in neither place: it was taken out,
+//! and is still in RAM.
 
 use crate::data::{self, PAGE};
 use crate::error::Failure;
@@ -27,9 +28,9 @@ use std::hint::black_box;
 use std::time::Instant;
 
 const LEAF: u64 = 2 << 20;
-/// What is filled at once, alternately early and late, where half goes to the store.
+/// Bytes that are filled at once, alternately early and late, where half of the memory goes to the store.
 const HALF_LEAF: usize = 1 << 20;
-/// Beside the memory itself: tables, and frames on their way.
+/// Memory beside the memory itself: tables, and frames on their way.
 const SPARE: u64 = 64 << 20;
 
 /// Sizes of one measurement.
@@ -54,7 +55,7 @@ fn at_least_its_half_is_a_budget(text: &str) -> Result<u64, String> {
 }
 
 impl Sizes {
-    /// As arguments of the measured process.
+    /// The sizes as arguments of the measured process.
     #[must_use]
     pub fn to_arguments(self) -> Vec<String> {
         let numbers = [
@@ -65,7 +66,7 @@ impl Sizes {
     }
 }
 
-/// How much is moved in `scale`.
+/// The amounts of memory that are moved in `scale`.
 #[derive(Clone, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Scale {
@@ -77,9 +78,9 @@ pub struct Scale {
 /// A side of `scale`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Run {
-    /// Whose memory.
+    /// The owner of the memory, and its place.
     pub place: Place,
-    /// How much.
+    /// The amount of memory.
     pub memory_bytes: u64,
 }
 
@@ -95,17 +96,17 @@ impl fmt::Display for Run {
     }
 }
 
-/// What one process measured: microseconds.
+/// The measurements of one process, in microseconds.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// A move: the median of all.
+    /// The time of a move: the median of all moves.
     #[serde(rename = "move")]
     pub moving: f64,
-    /// The first move.
+    /// The time of the first move.
     pub first: f64,
-    /// The end of the region that was moved from; null on the kernel's side.
+    /// The time of the end of the region that was moved from; null on the kernel's side.
     pub emptied: Option<f64>,
-    /// Reading a word of a page, all of them in order, after all moves.
+    /// The time for reading a word of a page, all pages in order, after all moves.
     pub read: f64,
     /// Leaves of 2 MiB that the memory has.
     pub leaves: u64,
@@ -257,7 +258,7 @@ fn summed_up(outcome: Outcome, moves: Vec<f64>, memory: &[u8]) -> Outcome {
     }
 }
 
-/// Microseconds.
+/// The microseconds that `work` takes.
 fn timed(work: impl FnOnce()) -> f64 {
     let started = Instant::now();
     work();

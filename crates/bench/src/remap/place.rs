@@ -1,4 +1,4 @@
-//! Whose memory is moved, and how its old and its new place lie to each other.
+//! The owner of the memory that is moved, and how its old and its new place lie to each other.
 
 use crate::part::Contender;
 use serde::{Serialize, Serializer};
@@ -8,31 +8,31 @@ use std::str::FromStr;
 /// A side of the parts that move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// Millpond's, all of it mapped, from so many bytes into a region. It chooses the new place.
+    /// Millpond's memory, all of it mapped, from so many bytes into a region. It chooses the new place.
     Ours {
-        /// Where the range begins.
+        /// The offset at which the range begins.
         offset: u32,
     },
-    /// Millpond's, from the region's first byte, half of it in the store.
+    /// Millpond's memory, from the region's first byte, half of it in the store.
     HalfStored,
-    /// The kernel's, 4 KiB pages; both places begin at 2 MiB, and lie differently in their gigabytes.
+    /// The kernel's memory in 4 KiB pages. Both places begin at 2 MiB, and lie differently in their gigabytes.
     Kernel,
-    /// The same, both places 4 KiB behind 2 MiB.
+    /// The kernel's memory in 4 KiB pages. Both places begin 4 KiB behind 2 MiB.
     KernelAlike,
-    /// The same, both places at a whole gigabyte.
+    /// The kernel's memory in 4 KiB pages. Both places begin at a whole gigabyte.
     KernelGigabyte,
-    /// The same, the second 4 KiB further behind 2 MiB than the first.
+    /// The kernel's memory in 4 KiB pages. The second place begins 4 KiB further behind 2 MiB than the first.
     KernelMisaligned,
 }
 
-/// All of them that `move` measures.
+/// All places that `move` measures.
 pub const ALL: [Place; 10] = [
     Place::Ours { offset: 0 },
     Place::Ours { offset: 4096 },
     Place::Ours {
         offset: (1 << 20) + (12 << 10),
     },
-    // In the middle of a gigabyte, and at its end.
+    // The next two ranges begin in the middle of a gigabyte, and at its end.
     Place::Ours {
         offset: (512 << 20) + 4096,
     },
@@ -73,7 +73,7 @@ impl FromStr for Place {
     }
 }
 
-/// As in arguments.
+/// The name that the place has in arguments.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

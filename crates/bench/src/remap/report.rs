@@ -1,6 +1,6 @@
 //! The result of `millpond bench remap`, for programs (JSON) and for people.
 //!
-//! The JSON object, `schema` = `millpond-bench-remap/1`; later versions only add fields:
+//! The JSON object has `schema` = `millpond-bench-remap/1`; later versions only add fields:
 //!
 //! | field | meaning |
 //! | --- | --- |
@@ -12,9 +12,10 @@
 //! | `targets` | what was wanted: `what`, `value`, `wanted` (at least or at most, as `bound` says), `met` |
 //! | `skipped` | `what` was left out and `why` |
 //!
-//! A part that was not asked for is null. What its figures are says the `Outcome` in the part's own file. A `side` is a
+//! A part that was not asked for is null. The `Outcome` in the part's own file says what its figures are. A `side` is a
 //! text, or an object that says how it was run. A ratio is a kernel side's median over Millpond's: how many times
-//! faster. Each figure's median is taken by itself; of what was wrong and of the resident set it is the highest.
+//! faster. Each figure's median is taken by itself; of counts of wrong places and of the resident set it is the
+//! highest.
 
 use crate::order::BenchOrder;
 use crate::part::{Part, Skips};
@@ -37,7 +38,7 @@ pub struct RemapParts {
     pub scale: Option<Part<Run, moving::Scale, moving::Outcome>>,
     /// A vector that grows.
     pub vec: Option<Part<vec::Side, vec::Sizes, vec::Outcome>>,
-    /// What was left out.
+    /// The list of what was left out.
     pub skipped: Skips,
 }
 
@@ -100,7 +101,7 @@ impl Parts for RemapParts {
     }
 }
 
-/// What was asked, as far as the parts were measured.
+/// The targets, as far as the parts were measured.
 fn targets(parts: &RemapParts) -> Vec<Target> {
     let mut targets = Vec::new();
     let mut push = |what: String, value: Option<f64>, bound, wanted| {
@@ -153,7 +154,7 @@ fn targets(parts: &RemapParts) -> Vec<Target> {
     targets
 }
 
-/// What "the same time" is taken for.
+/// The largest ratio that is taken for "the same time".
 const SAME: f64 = 1.1;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! A vector of 8-byte numbers that grows by pushes: `PondVec` under a budget beside `Vec` without one.
 //!
-//! Neither copies: the system's allocator grows large blocks by `mremap`. So up to the budget what is compared is the
-//! cost of a push and of memory that is touched first. Beyond it `Vec` takes more of the machine's RAM, and `PondVec`
-//! sends to its store what was written first; that it gets to the end, in its budget and byte for byte, is what is
-//! asked.
+//! Neither copies: the system's allocator grows large blocks by `mremap`. So up to the budget the comparison is about
+//! the cost of a push and of memory that is touched first. Beyond it `Vec` takes more of the machine's RAM, and
+//! `PondVec` sends the numbers that were written first to its store. The question is whether `PondVec` gets to the end,
+//! in its budget and byte for byte.
 //!
-//! Both begin with room for the same. On a virtual machine memory may have to come from the host first, so a process
-//! does all of it twice, and the second time counts; only then is it compared.
+//! Both begin with the same room. On a virtual machine memory may have to come from the host first, so a process does
+//! all of it twice, and the second time counts; only then is the memory compared.
 
 use crate::clock::Clock;
 use crate::error::Failure;
@@ -24,7 +24,7 @@ pub const NUMBER: u64 = size_of::<u64>() as u64;
 const IN_A_PAGE: u64 = 512;
 const RANDOM: u64 = 128;
 
-/// Whose vector.
+/// The vector that is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
@@ -66,7 +66,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// As arguments of the measured process.
+    /// The sizes as arguments of the measured process.
     #[must_use]
     pub fn to_arguments(self) -> Vec<String> {
         let numbers = [
@@ -78,22 +78,22 @@ impl Sizes {
     }
 }
 
-/// What one process measured.
+/// The measurements of one process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// Milliseconds until the vector is as long as the budget is large.
     pub to_budget: f64,
     /// Milliseconds from there to the end.
     pub beyond: f64,
-    /// Milliseconds that all threads have spent until there, and
+    /// Milliseconds that all threads have spent until the vector is as long as the budget is large.
     pub cpu_to_budget: f64,
-    /// from there to the end.
+    /// Milliseconds that all threads have spent from there to the end.
     pub cpu_beyond: f64,
     /// Most bytes that the manager charged to its budget; null for `Vec`.
     pub peak_charged_bytes: Option<u64>,
     /// Highest resident set of the process, the store's RAM included.
     pub peak_rss_bytes: u64,
-    /// Numbers that were not what was pushed, and such as were missing.
+    /// Numbers that were not what was pushed, and numbers that were missing.
     pub wrong_numbers: u64,
 }
 
@@ -195,7 +195,8 @@ fn grow(
     })
 }
 
-/// What is at `index`: compresses as other data of the benchmarks does, to about a quarter, and costs next to nothing.
+/// The number at `index`. The numbers compress as other data of the benchmarks does, to about a quarter, and cost next
+/// to nothing.
 fn number(index: u64) -> u64 {
     if index % IN_A_PAGE < RANDOM {
         let mixed = index.wrapping_mul(0x9E37_79B9_7F4A_7C15);

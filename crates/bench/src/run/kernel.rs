@@ -1,5 +1,6 @@
-//! What a kernel's side needs for one program: a memory cgroup, and a place to swap to. Made before each measurement
-//! and put back after it, since the machine swaps to the first place that it has, whoever's turn it is.
+//! The setting that a kernel's side needs for one program: a memory cgroup, and a place to swap to. It is made before
+//! each measurement and put back after it, because the machine swaps to the first place that it has, whichever side's
+//! turn it is.
 
 use crate::error::BenchError;
 use crate::guard::Guard;
@@ -7,7 +8,7 @@ use crate::part::Contender;
 use crate::run::side::Side;
 use std::path::{Path, PathBuf};
 
-/// No limit at all: more than any machine has.
+/// A limit that is none: more than any machine has.
 const UNLIMITED: u64 = 1 << 60;
 
 /// The setting of one measurement.
@@ -19,8 +20,8 @@ pub struct Setting {
     pub zram_inside: Option<u32>,
 }
 
-/// Makes what `side` needs. Every side has a group, so that whatever a program leaves running can be ended with it;
-/// only the kernel's sides have a limit there.
+/// Makes the setting that `side` needs. Every side has a group, so that processes that a program leaves running can be
+/// ended with it; only the kernel's sides have a limit there.
 ///
 /// # Errors
 /// [`BenchError::Skipped`] with the reason when this machine cannot do it.
@@ -34,7 +35,7 @@ pub fn set_up(
     let limit = if side.is_kernel() { ram } else { UNLIMITED };
     let group = match guard.make_group(limit) {
         Ok((_, group)) => group,
-        // The other sides do without.
+        // The other sides do without the group.
         Err(BenchError::Skipped(_)) if !side.is_kernel() => return Ok(Setting::default()),
         Err(error) => return Err(error),
     };

@@ -8,14 +8,14 @@
 //! | `kernel_zram` | the same | zram with lz4, whose memory is in no group: it comes on top |
 //! | `kernel_zram_inside` | the same, and what zram takes is taken off its limit every 10 ms | the same |
 //!
-//! `kernel_zram` is what an operator has who sets up zram for the machine; `kernel_zram_inside` is the same question as
-//! `millpond` is asked: how fast is it when memory *and* compressed memory have this much together? An eighth of the
-//! limit always stays with the program.
+//! `kernel_zram` is what an operator has who sets up zram for the machine. `kernel_zram_inside` answers the question
+//! that `millpond` answers: how fast is the program when memory *and* compressed memory have this much together? An
+//! eighth of the limit always stays with the program.
 //!
-//! The program runs once without a limit before anything is measured: what it prints then, and how it ends, is what
-//! every other run is held against, and a quarter of its peak is the limit, unless `--ram` gives another. What it has
-//! read of files is in the page cache by then, and charged to no group; a program's code in it costs the kernel's sides
-//! nothing and Millpond's side what it costs any process.
+//! The program runs once without a limit before anything is measured. Every other run is compared with what it prints
+//! then, and how it ends. A quarter of its peak is the limit, unless `--ram` gives another. The parts of files that the
+//! program has read are in the page cache by then, and charged to no group. So the program's code in that cache costs
+//! the kernel's sides nothing, and Millpond's side what it costs any process.
 
 mod kernel;
 mod program;
@@ -40,14 +40,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The limit's part of what the program takes, as a divisor, unless `--ram` says otherwise.
+/// The divisor that makes the limit from what the program takes, unless `--ram` says otherwise.
 const QUARTER: u64 = 4;
-/// Swap for each byte that the program takes without a limit. More than one, as a tree's processes are measured apart;
-/// …
+/// Bytes of swap for each byte that the program takes without a limit. The factor is more than one, because a tree's
+/// processes are measured apart.
 const SWAP_TIMES: u64 = 3;
-/// … and this much at least.
+/// The least amount of swap.
 const SWAP_LEAST: u64 = 256 << 20;
-/// Free memory that the program finds, for each byte that it takes: it, and what is saved of it.
+/// Free memory that the program finds, for each byte that it takes: the byte itself, and what a store keeps of it.
 const WARM_TIMES: u64 = 2;
 
 /// `millpond bench run`'s arguments.
@@ -84,11 +84,11 @@ pub struct RunArgs {
     program: Vec<OsString>,
 }
 
-/// Measures, puts everything back, and prints. Answers 1 when the program printed something else than without a limit,
+/// Measures, puts everything back, and prints. Returns 1 when the program did not print what it prints without a limit,
 /// or failed under Millpond.
 ///
 /// # Errors
-/// When the program cannot be started, something cannot be put back, or somebody asked for the end.
+/// When the program cannot be started, something cannot be put back, or a signal asked for the end.
 pub fn run(args: &RunArgs) -> Result<u8, BenchError> {
     let workers = Workers::new().map_err(BenchError::Start)?;
     let mut bench = Bench {
@@ -149,7 +149,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// The sides that were asked for and that this machine can do; a note of each other.
+    /// The sides that were asked for and that this machine can do. Notes each other side.
     fn sides(&mut self) -> Result<Vec<Side>, BenchError> {
         let mut sides = Vec::new();
         for side in SIDES {
@@ -170,7 +170,7 @@ impl Bench<'_> {
             return Ok(under_run::can_run()?);
         }
         let tried = self.set_up(side).map(drop);
-        // Also what was made before it turned out that it cannot be done.
+        // This also puts back what was made before it turned out that the side cannot run.
         if let Some(guard) = &mut self.guard {
             guard.put_back()?;
         }
@@ -190,7 +190,7 @@ impl Bench<'_> {
         }
     }
 
-    /// One run, in a setting of its own.
+    /// Makes one run, in a setting of its own.
     fn measure(&mut self, side: Side) -> Result<Ran, BenchError> {
         let setting = self.set_up(side)?;
         let mut command = Command::new("/proc/self/exe");

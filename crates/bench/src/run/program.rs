@@ -1,7 +1,8 @@
-//! The measured process: it starts the program on one side, reads what that prints, and waits for its end.
+//! The measured process: it starts the program on one side, reads what the program prints, and waits for its end.
 //!
-//! It stays outside the group itself: the program enters it between fork and exec, so that what is charged is the
-//! program's. What the program prints is not kept but told by its length and a hash.
+//! The measured process stays outside the group itself. The program enters the group between fork and exec, so that the
+//! group is charged with the program's memory alone. The output of the program is not kept, but told by its length and
+//! a hash.
 
 use crate::error::Failure;
 use crate::run::side::Side;
@@ -20,9 +21,10 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Between two looks at what zram holds.
+/// The time between two looks at how much zram holds.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// However much zram holds, a divisor of the limit stays for the program: with nothing left it would be killed.
+/// The divisor of the limit that stays for the program, however much zram holds: with nothing left the program would be
+/// killed.
 const LEAST_SHARE: u64 = 8;
 
 /// What is measured once.
@@ -51,28 +53,28 @@ pub struct Job {
     pub program: Vec<OsString>,
 }
 
-/// How a program went.
+/// The outcome of a program.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Ran {
-    /// From start to end.
+    /// The time from start to end.
     pub seconds: f64,
-    /// Processor time of it and of the children that it waited for.
+    /// Processor time of the program and of the children that it waited for.
     pub cpu_seconds: f64,
-    /// Largest resident set among these, as the kernel counts.
+    /// Largest resident set among these processes, as the kernel counts.
     pub peak_rss_bytes: u64,
-    /// Length and hash of what it printed.
+    /// Length and hash of the program's output.
     pub output: (u64, u64),
-    /// Its exit status; for a signal 128 more than that.
+    /// The program's exit status; for a signal, the signal's number plus 128.
     pub status: i32,
 }
 
 /// Runs the program.
 ///
 /// # Errors
-/// When it cannot be started.
+/// When the program cannot be started.
 pub fn work(job: &Job) -> Result<Ran, Failure> {
     let mut command = command(job)?;
-    // What it says on standard error is about itself and on no side's side.
+    // The program's standard error is about itself, and is dropped on every side.
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -135,7 +137,7 @@ fn open_procs(group: &Path) -> io::Result<File> {
     File::options().write(true).open(cgroup::procs(group))
 }
 
-/// Takes off the group's limit what the device holds, until the program has ended.
+/// Takes the memory that the device holds off the group's limit, until the program has ended.
 fn keep_inside(id: u32, group: &Path, ram: u64, end: &mpsc::Receiver<()>) {
     let mut before = ram;
     while end.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {

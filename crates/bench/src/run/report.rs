@@ -1,6 +1,6 @@
 //! The result of `millpond bench run`, for programs (JSON) and for people.
 //!
-//! The JSON object, `schema` = `millpond-bench-run/1`; later versions only add fields:
+//! The JSON object has `schema` = `millpond-bench-run/1`; later versions only add fields:
 //!
 //! | field | meaning |
 //! | --- | --- |
@@ -12,9 +12,9 @@
 //! | `targets` | empty: what a program should take is nobody's promise |
 //! | `skipped` | `what` was left out and `why` |
 //!
-//! `seconds` and `cpu_seconds` are not there of a round that failed, and medians are of those that did not. A round
-//! *failed* when the program ended otherwise than without a limit, and is *wrong* when it ended the same but printed
-//! something else; a program under Millpond has no right to either.
+//! A round that failed has no `seconds` and no `cpu_seconds`, and medians are of the rounds that did not fail. A round
+//! *failed* when the program ended otherwise than without a limit. A round is *wrong* when the program ended the same
+//! but printed something else. A program under Millpond has no right to either.
 
 use crate::order::BenchOrder;
 use crate::part::{self, Figure, Part, Skips};
@@ -27,12 +27,12 @@ use millpond_cli::size::Human;
 use serde::Serialize;
 use std::fmt;
 
-/// What was run.
+/// The program that was run, and its sizes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sizes {
     /// Memory for the program on all sides but one.
     pub ram_bytes: u64,
-    /// The most that it had without a limit.
+    /// The most memory that the program had without a limit.
     pub peak_rss_bytes: u64,
     /// The program and its arguments.
     pub program: Vec<String>,
@@ -40,26 +40,26 @@ pub struct Sizes {
     pub store: String,
 }
 
-/// One run beside the first without a limit.
+/// One run beside the first, which had no limit.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Outcome {
-    /// From start to end.
+    /// The time from start to end.
     pub seconds: Option<f64>,
-    /// Processor time of it and of the children that it waited for.
+    /// Processor time of the program and of the children that it waited for.
     pub cpu_seconds: Option<f64>,
-    /// Largest resident set among these.
+    /// Largest resident set among these processes.
     pub peak_rss_bytes: u64,
-    /// It ended in another way.
+    /// The number of runs that ended in another way.
     pub failed: u64,
-    /// It ended in the same way and printed something else.
+    /// The number of runs that ended in the same way and printed something else.
     pub wrong: u64,
-    /// Whose run it was has no right to end otherwise.
+    /// The side has no right to end otherwise.
     #[serde(skip)]
     must_not_fail: bool,
 }
 
 impl Outcome {
-    /// How `ran` went beside what it `should` have been.
+    /// Compares `ran` with the run that it `should` have been.
     #[must_use]
     pub fn new(side: Side, ran: &Ran, should: &Ran) -> Self {
         let failed = ran.status != should.status;
@@ -104,9 +104,9 @@ impl part::Outcome for Outcome {
 /// The program's only part.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunParts {
-    /// All of its runs.
+    /// All runs of the program.
     pub program: Part<Side, Sizes, Outcome>,
-    /// What was left out.
+    /// The list of what was left out.
     pub skipped: Skips,
 }
 

@@ -1,4 +1,4 @@
-//! Who keeps the program within its memory.
+//! The sides: the ways in which a program is kept within its memory.
 
 use crate::part::Contender;
 use serde::Serialize;
@@ -21,7 +21,7 @@ pub enum Side {
     KernelZramInside,
 }
 
-/// In the order of their turns.
+/// The sides in the order of their turns.
 pub const SIDES: [Side; 5] = [
     Side::Unlimited,
     Side::Millpond,
@@ -39,7 +39,7 @@ impl Contender for Side {
     }
 }
 
-/// As in arguments.
+/// The name that the side has in arguments.
 impl fmt::Display for Side {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

@@ -2,9 +2,9 @@
 //!
 //! The quiet group may have 0.4 of the budget and is protected up to that (`max` and `low`). It uses half of the budget
 //! at random, so that it has refaults of its own: one access in five. The other group has no limits and goes through
-//! two budgets at random, page for page beside it; it would like all the memory there is. What the quiet group's
-//! refaults are with the other one over what they are without is how much of a neighbour's trouble it has to bear. It
-//! is asked of Millpond alone: the kernel's groups are separate processes.
+//! two budgets at random, page for page beside it; it would like all the memory there is. The ratio of the quiet
+//! group's refaults with the other group to those without it says how much of a neighbour's trouble it has to bear. The
+//! question is asked of Millpond alone: the kernel's groups are separate processes.
 
 use crate::data::{self, PAGE};
 use crate::error::Failure;
@@ -27,7 +27,7 @@ pub enum Company {
     Beside,
 }
 
-/// As in arguments.
+/// The name that the company has in arguments.
 impl fmt::Display for Company {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -50,7 +50,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// As arguments of the measured process.
+    /// The sizes as arguments of the measured process.
     #[must_use]
     pub fn to_arguments(self) -> Vec<String> {
         let numbers = [
@@ -60,30 +60,30 @@ impl Sizes {
         rounds::options(&numbers)
     }
 
-    /// What the quiet group may have, in bytes.
+    /// The bytes that the quiet group may have.
     fn quiet_bytes(&self) -> u64 {
         self.budget_bytes / PAGE as u64 * 2 / 5 * PAGE as u64
     }
 
-    /// Pages that it uses.
+    /// Pages that the quiet group uses.
     fn quiet(&self) -> usize {
         (self.budget_bytes / PAGE as u64 / 2) as usize
     }
 
-    /// Pages of the other one.
+    /// Pages that the other group uses.
     fn thrashing(&self) -> usize {
         (self.budget_bytes / PAGE as u64 * 2) as usize
     }
 }
 
-/// What one process measured.
+/// The measurements of one process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// Major faults of the quiet group.
     pub refaults: u64,
-    /// Of its accesses, the ones that took one.
+    /// The share of the quiet group's accesses that took a major fault.
     pub refault_ratio: f64,
-    /// Bytes that it had at the end.
+    /// Bytes that the quiet group had at the end.
     pub usage_bytes: u64,
     /// Major faults of the other group.
     pub others_faults: u64,
@@ -154,7 +154,7 @@ pub fn work(company: Company, setting: Setting<'_>, sizes: &Sizes) -> Result<Out
         }
         (refaults, others_faults)
     };
-    // Until each has what it can get.
+    // The accesses go on until each group has what it can get.
     go(sizes.accesses / 2);
     let (refaults, others_faults) = go(sizes.accesses);
     let wrong_pages = ours.wrong + others.wrong;

@@ -1,8 +1,8 @@
-//! The memory that is replaced, whoever does it: its pages are touched one by one, and major faults counted by who
-//! touched.
+//! The memory that is replaced, by Millpond or by the kernel. Its pages are touched one by one, and major faults are
+//! counted for the set of pages that was touched.
 //!
-//! Counters are of the whole process, so whoever wants to know whose faults they were looks before and after: sets of
-//! pages are touched in [`BATCH`]es, in turns with the scan that disturbs them.
+//! Counters are of the whole process. To know which set of pages caused faults, the counters are looked at before and
+//! after: sets of pages are touched in [`BATCH`]es, in turns with the scan that disturbs them.
 
 use crate::data::{self, PAGE};
 use crate::error::Failure;
@@ -16,10 +16,10 @@ use std::path::Path;
 /// Pages of a set that are touched between two looks at the counters. A look takes tens of microseconds.
 pub const BATCH: usize = 64;
 
-/// How a side was asked to get its memory.
+/// The way in which a side was asked to get its memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting<'a> {
-    /// Whose it is.
+    /// The side that has the memory.
     pub side: Side,
     /// The order of Millpond's folios.
     pub order: BenchOrder,
@@ -27,14 +27,14 @@ pub struct Setting<'a> {
     pub cgroup: Option<&'a Path>,
     /// Bytes that may be in RAM.
     pub budget: u64,
-    /// Pages in all.
+    /// All pages of the memory.
     pub pages: usize,
 }
 
-/// Does `work` on memory of that kind.
+/// Does `work` on memory of the kind that `setting` says.
 ///
 /// # Errors
-/// When there is none to be had.
+/// When there is no such memory.
 pub fn with<T>(setting: Setting<'_>, work: impl FnOnce(Touched<'_>) -> T) -> Result<T, Failure> {
     let len = setting.pages * PAGE;
     if setting.side == Side::Kernel {
@@ -51,7 +51,7 @@ pub fn with<T>(setting: Setting<'_>, work: impl FnOnce(Touched<'_>) -> T) -> Res
     Ok(work(Touched::new(region.as_mut_slice(), &majors)))
 }
 
-/// Memory, and what touching it has come to.
+/// Memory, and the faults and wrong pages that touching it gave.
 pub struct Touched<'a> {
     memory: &'a mut [u8],
     majors: &'a dyn Fn() -> u64,
@@ -60,7 +60,7 @@ pub struct Touched<'a> {
 }
 
 impl<'a> Touched<'a> {
-    /// Memory of which nothing was touched. `majors` tells the major faults so far.
+    /// Memory of which nothing was touched. `majors` returns the major faults so far.
     pub fn new(memory: &'a mut [u8], majors: &'a dyn Fn() -> u64) -> Self {
         let wrong = 0;
         Self {
@@ -77,7 +77,7 @@ impl<'a> Touched<'a> {
         }
     }
 
-    /// Reads a word of each of these pages; how many major faults that took.
+    /// Reads a word of each of these pages, and returns how many major faults that took.
     pub fn read(&mut self, pages: impl Iterator<Item = usize>) -> u64 {
         let before = (self.majors)();
         for index in pages {
@@ -105,19 +105,19 @@ pub struct Scan {
     a_batch: usize,
 }
 
-/// Major faults of a time through the set.
+/// Major faults while the set was gone through once.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Passed {
-    /// By pages of the set.
+    /// Major faults by pages of the set.
     pub set: u64,
-    /// By pages of the scan.
+    /// Major faults by pages of the scan.
     pub scan: u64,
     /// Pages of the scan that went past.
     pub scanned: u64,
 }
 
 impl Scan {
-    /// `for_each_of_64` of these `pages` for each 64 of a set.
+    /// A scan that touches `for_each_of_64` of these `pages` for each 64 of a set.
     #[must_use]
     pub fn new(pages: std::ops::Range<usize>, for_each_of_64: usize) -> Self {
         let next = pages.start;
@@ -138,7 +138,7 @@ impl Scan {
 }
 
 impl Mixed {
-    /// This set, and this scan beside it.
+    /// This set, with this scan beside it.
     #[must_use]
     pub fn new(set: std::ops::Range<usize>, scan: Option<Scan>) -> Self {
         Self {
@@ -179,7 +179,7 @@ mod tests {
         let mut mixed = Mixed::new(0..200, Some(Scan::new(900..1000, 30)));
         let first = mixed.set.clone();
         let passed = mixed.pass(&mut memory);
-        // A look before and after each of four batches, and the counter here counts looks.
+        // There is a look before and after each of four batches, and the counter of this test counts looks.
         assert_eq!((passed.set, passed.scan, passed.scanned), (4, 4, 120));
         assert_eq!(mixed.scan.as_ref().unwrap().next, 920);
         assert_ne!(mixed.set, first, "in another order");

@@ -1,11 +1,11 @@
-//! What the tables of a manager take: 48 bytes a resident folio and 8 bytes a mapped page are allowed, and all of it
-//! has to be in the figure that is charged to the budget.
+//! The memory that the tables of a manager take. Allowed are 48 bytes a resident folio and 8 bytes a mapped page, and
+//! all of it has to be in the figure that is charged to the budget.
 //!
 //! A region of folios of one order is touched within the budget, so that each folio is resident and nothing is in the
-//! store. What is allowed for it is held against [`Stats::metadata_bytes`](millpond::Stats), less what a manager
-//! without regions has. The same is asked of the kernel, which knows what the tables really take: they are anonymous
-//! memory of the process, and nothing else in it grows meanwhile but what is mapped. Tables get their memory by pages,
-//! so a little of it is not used yet; that is in both figures.
+//! store. The bytes that are allowed for it are compared with [`Stats::metadata_bytes`](millpond::Stats), less those
+//! that a manager without regions has. The kernel is asked as well, because it knows what the tables really take: they
+//! are anonymous memory of the process, and nothing else in it grows meanwhile but what is mapped. Tables get their
+//! memory by pages, so a little of it is not used yet; that is in both figures.
 
 use crate::data::PAGE;
 use crate::error::Failure;
@@ -32,33 +32,33 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// As arguments of the measured process.
+    /// The sizes as arguments of the measured process.
     #[must_use]
     pub fn to_arguments(self) -> Vec<String> {
         rounds::options(&[("--metadata-memory", self.memory_bytes)])
     }
 
-    /// The budget: as much again.
+    /// The budget, which has room for as much again.
     #[must_use]
     pub fn budget(&self) -> u64 {
         (2 * self.memory_bytes).max(64 << 20)
     }
 
-    /// Pages in all.
+    /// All pages of the memory.
     #[must_use]
     pub fn pages(&self) -> usize {
         (self.memory_bytes / PAGE as u64) as usize
     }
 }
 
-/// What one process measured.
+/// The measurements of one process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// Bytes of tables that the touched memory took.
     pub bytes: u64,
-    /// What is allowed for it.
+    /// Bytes that are allowed for the touched memory.
     pub allowed: u64,
-    /// Both as a ratio.
+    /// The ratio of both.
     pub over_allowed: f64,
     /// Bytes of tables beyond those of a page, over pages.
     pub bytes_a_page: f64,
@@ -104,7 +104,7 @@ pub fn work(setting: Setting<'_>) -> Result<Outcome, Failure> {
     };
     let manager = millpond_side::settings(setting.budget).build()?;
     let mut region = manager.region_with(setting.pages * PAGE, order)?;
-    // The first leaf is not counted: what a table takes at least.
+    // The first leaf is not counted, because it holds the least that a table takes.
     let memory = region.as_mut_slice();
     memory[0] = 1;
     let before = manager.stats();
@@ -131,9 +131,9 @@ pub fn work(setting: Setting<'_>) -> Result<Outcome, Failure> {
     })
 }
 
-/// Resident anonymous bytes of this process, as the kernel counts them: the middle of five looks, as a page that moves
-/// while one of them walks the tables is seen twice, or not at all. (All resident bytes would not do: code that runs
-/// for the first time brings 64 KiB of its file in.)
+/// Resident anonymous bytes of this process, as the kernel counts them. The figure is the middle of five looks, because
+/// a page that moves while one of them walks the tables is seen twice, or not at all. (All resident bytes would not do:
+/// code that runs for the first time brings 64 KiB of its file in.)
 fn resident() -> Result<u64, Failure> {
     let mut looks = [0; 5];
     for look in &mut looks {

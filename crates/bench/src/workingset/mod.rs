@@ -11,7 +11,7 @@
 //! | `traces` | how does the policy compare with others on real traces? | [`traces`] |
 //!
 //! As in the other benchmarks each measurement is a fresh process, and the sides of a part take turns in every round.
-//! Folios are of order 0 unless asked otherwise: which pages are chosen is the question, and larger ones bring
+//! Folios are of order 0 unless asked otherwise: the question is which pages are chosen, and larger folios bring
 //! neighbours along.
 
 mod groups;
@@ -170,17 +170,17 @@ impl How {
     }
 }
 
-/// Measures, puts everything back, and prints. Answers 1 when memory held what it must not.
+/// Measures, puts everything back, and prints. Returns 1 when memory held what it must not.
 ///
 /// # Errors
-/// When a worker fails, something cannot be put back, or somebody asked for the end.
+/// When a worker fails, something cannot be put back, or a signal asked for the end.
 pub fn workingset(args: &WorkingsetArgs) -> Result<u8, BenchError> {
     let workers = Workers::new().map_err(BenchError::Start)?;
     let asked: Vec<Name> = PARTS
         .into_iter()
         .filter(|&part| is_asked_for(&args.only, part))
         .collect();
-    // Replays disturb nobody's figures but by the processor time that they take.
+    // Replays disturb nobody's figures except by the processor time that they take.
     let guard = match asked[..] {
         [Name::Traces] => None,
         _ => Guard::acquire_if_root()?,
@@ -262,8 +262,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Millpond beside the kernel, if that can run here. Swap and cgroup are of the part's own size, and put back with
-    /// it.
+    /// Measures Millpond beside the kernel, if the kernel's side can run here. Swap and cgroup are of the part's own
+    /// size, and are put back with it.
     fn both<T: Median + DeserializeOwned>(
         &mut self,
         part: &str,
@@ -298,7 +298,7 @@ impl Bench<'_> {
         rounds
     }
 
-    /// Millpond alone, in several ways.
+    /// Measures Millpond alone, in several ways.
     fn own<S: Copy + PartialEq + Display, T: DeserializeOwned>(
         &self,
         part: &str,
@@ -348,10 +348,10 @@ impl Bench<'_> {
     }
 }
 
-/// Is the measured process, and prints what it measured as JSON.
+/// Does the work of the measured process, and prints what it measured as JSON.
 ///
 /// # Errors
-/// When it cannot get its memory, or print.
+/// When the process cannot get its memory, or print.
 pub fn work(command: &WorkingsetWorker) -> Result<(), BenchError> {
     match command {
         WorkingsetWorker::Shift { how, sizes } => {
@@ -385,7 +385,7 @@ pub fn work(command: &WorkingsetWorker) -> Result<(), BenchError> {
     }
 }
 
-/// For a part that makes regions of its own.
+/// The setting for a part that makes regions of its own.
 fn own_setting(order: BenchOrder, budget: u64) -> Setting<'static> {
     Setting {
         side: Side::Millpond,

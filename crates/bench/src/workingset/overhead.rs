@@ -1,11 +1,11 @@
-//! What workingset detection takes of a fault's time: 3 % are allowed.
+//! The part of a fault's time that workingset detection takes: 3 % are allowed.
 //!
-//! Random reads of a region of two budgets, so that one access in two is a major fault and a part of the others is a
-//! rescue: each of them leaves something to be noted. Nothing can be learnt from it, so that with detection and without
-//! the same pages are in memory and what differs is bookkeeping. A few per cent of some microseconds cannot be seen in
-//! whole accesses on a machine that others use. So the core is timed alone, too: the same accesses go through it with
-//! all that surrounds it left out, with and without detection. The difference of these two, over the time of a whole
-//! access with detection, is the share.
+//! A region of two budgets is read at random, so that one access in two is a major fault and a part of the others is a
+//! rescue: each of them leaves something to be noted. Nothing can be learnt from it, so that the same pages are in
+//! memory with detection and without, and the difference is bookkeeping. A few per cent of some microseconds cannot be
+//! seen in whole accesses on a machine that others use. So the core is timed alone, too: the same accesses go through
+//! it with everything around it left out, with and without detection. The share is the difference of these two times,
+//! divided by the time of a whole access with detection.
 
 use crate::data::{self, PAGE};
 use crate::error::Failure;
@@ -20,10 +20,10 @@ use std::fmt;
 use std::hint::black_box;
 use std::time::Instant;
 
-/// What a load from compressed RAM costs, in sixteenths of a rescue.
+/// The cost of a load from compressed RAM, in sixteenths of the cost of a rescue.
 const LOAD_COST: u32 = 20;
 
-/// Whether what comes back is noted.
+/// Whether pages that come back are noted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
@@ -34,7 +34,7 @@ pub enum Detection {
     Off,
 }
 
-/// As in arguments.
+/// The name that the detection has in arguments.
 impl fmt::Display for Detection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -57,7 +57,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// As arguments of the measured process.
+    /// The sizes as arguments of the measured process.
     #[must_use]
     pub fn to_arguments(self) -> Vec<String> {
         let numbers = [
@@ -72,7 +72,7 @@ impl Sizes {
         (self.budget_bytes / PAGE as u64) as u32
     }
 
-    /// Pages in all.
+    /// All pages of the memory.
     #[must_use]
     pub fn pages(&self) -> usize {
         2 * self.room() as usize
@@ -83,16 +83,16 @@ impl Sizes {
     }
 }
 
-/// What one process measured.
+/// The measurements of one process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Nanoseconds an access on real memory, …
+    /// Nanoseconds an access on real memory.
     pub access_ns: f64,
-    /// … of which the core took so many, timed alone.
+    /// Nanoseconds an access in the core, timed alone.
     pub core_ns: f64,
     /// Major faults of the accesses on real memory.
     pub major_faults: u64,
-    /// Rescues.
+    /// Rescues of the accesses on real memory.
     pub rescues: u64,
     /// Pages that did not hold what was written.
     pub wrong_pages: u64,

@@ -1,6 +1,6 @@
 //! The result of `millpond bench workingset`, for programs (JSON) and for people.
 //!
-//! The JSON object, `schema` = `millpond-bench-workingset/1`; later versions only add fields:
+//! The JSON object has `schema` = `millpond-bench-workingset/1`; later versions only add fields:
 //!
 //! | field | meaning |
 //! | --- | --- |
@@ -14,8 +14,8 @@
 //! | `targets` | what was wanted: `what`, `value`, `wanted` (at least or at most, as `bound` says), `met` |
 //! | `skipped` | `what` was left out and `why` |
 //!
-//! A part that was not measured is null. What its figures are says the `Outcome` in the part's own file. Each figure's
-//! median is taken by itself; of what was wrong it is the highest.
+//! A part that was not measured is null. The `Outcome` in the part's own file says what its figures are. Each figure's
+//! median is taken by itself; of counts of wrong places it is the highest.
 
 use crate::kernel_swap;
 use crate::order::BenchOrder;
@@ -34,7 +34,7 @@ use std::fmt;
 /// All parts that were measured.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct WorkingsetParts {
-    /// What the kernel's side ran on.
+    /// The setting of the kernel's side.
     pub kernel: Option<kernel_swap::Setting>,
     /// Another working set.
     pub shift: Option<Part<Side, shift::Sizes, shift::Outcome>>,
@@ -42,13 +42,13 @@ pub struct WorkingsetParts {
     pub scan: Option<Part<Side, scan::Sizes, scan::Outcome>>,
     /// A group beside one that thrashes.
     pub groups: Option<Part<Company, groups::Sizes, groups::Outcome>>,
-    /// What tables take.
+    /// The memory that tables take.
     pub metadata: Option<Part<Side, metadata::Sizes, metadata::Outcome>>,
-    /// What bookkeeping takes of a fault.
+    /// The part of a fault that bookkeeping takes.
     pub overhead: Option<Part<Detection, overhead::Sizes, overhead::Outcome>>,
     /// Traces.
     pub traces: Option<Traces>,
-    /// What was left out.
+    /// The list of what was left out.
     pub skipped: Skips,
 }
 
@@ -131,14 +131,14 @@ impl Parts for WorkingsetParts {
     }
 }
 
-/// What was asked, as far as the parts were measured.
+/// The targets, as far as the parts were measured.
 fn targets(parts: &WorkingsetParts) -> Vec<Target> {
     let mut targets = Vec::new();
     if let Some(shift) = median(&parts.shift) {
         let what = "shift: major faults until the new set is steady, over its pages".to_owned();
         let mut target = Target::new(what, shift.faults_over_set, Bound::AtMost, 1.2);
         if shift.steady_after.is_none() {
-            // There was no end to its faults, however few there were so far.
+            // Its faults had no end, however few there were so far.
             target.what.push_str(" (it never was: those so far)");
             target.met = false;
         }
@@ -182,7 +182,7 @@ fn targets(parts: &WorkingsetParts) -> Vec<Target> {
     targets
 }
 
-/// What Millpond's side of a part came to.
+/// The median of Millpond's side of a part.
 fn median<S, T: Outcome>(part: &Option<Part<Side, S, T>>) -> Option<&T> {
     part.as_ref()?.median(Side::Millpond)
 }

@@ -2,8 +2,9 @@
 //!
 //! The set is gone through in random order, each page as often as every other, and pages of the scan come in between. A
 //! page of the scan is touched once. It has no claim to memory; but when it is touched nobody knows that yet, and a
-//! list by last use puts it before every page of the set. The hit ratio is that of accesses to the set: those that took
-//! no major fault. What was taken out and put back from limbo is a hit; nothing was read for it.
+//! list by last use puts it before every page of the set. The hit ratio is the share of accesses to the set that took
+//! no major fault. An access to a page that was taken out and put back from limbo is a hit, because nothing was read
+//! for it.
 
 use crate::data::PAGE;
 use crate::error::Failure;
@@ -31,7 +32,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// As arguments of the measured process.
+    /// The sizes as arguments of the measured process.
     #[must_use]
     pub fn to_arguments(self) -> Vec<String> {
         let numbers = [
@@ -49,27 +50,27 @@ impl Sizes {
         (self.budget_bytes / PAGE as u64 * SCAN_BUDGETS) as usize
     }
 
-    /// Pages in all.
+    /// All pages of the memory.
     #[must_use]
     pub fn pages(&self) -> usize {
         self.hot() + self.scan()
     }
 }
 
-/// What one process measured.
+/// The measurements of one process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Accesses to the hot set that took no major fault, while the scan went past.
+    /// The share of accesses to the hot set that took no major fault, while the scan went past.
     pub hit_ratio: f64,
     /// Accesses to the hot set.
     pub hot_accesses: u64,
-    /// Of these, the ones that took a major fault.
+    /// Accesses to the hot set that took a major fault.
     pub hot_faults: u64,
     /// Pages of the scan that went past.
     pub scanned: u64,
-    /// Major faults by them.
+    /// Major faults by pages of the scan.
     pub scan_faults: u64,
-    /// While the scan went past.
+    /// The time in seconds while the scan went past.
     pub seconds: f64,
     /// Pages that did not hold what was written.
     pub wrong_pages: u64,
@@ -121,7 +122,7 @@ pub fn work(setting: Setting<'_>, sizes: &Sizes) -> Result<Outcome, Failure> {
         let rate = BATCH / 64 * usize::from(sizes.scan_in_64);
         let mut mixed = Mixed::new(0..hot, Some(Scan::new(scan, rate)));
         let mut outcome = Outcome::default();
-        // To the end of the pass in which the scan ends.
+        // The loop goes on to the end of the pass in which the scan ends.
         while outcome.scanned < all {
             let passed = mixed.pass(&mut memory);
             outcome.hot_accesses += hot as u64;

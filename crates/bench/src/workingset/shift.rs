@@ -1,9 +1,9 @@
 //! A working set is abandoned and another of 0.9 of the budget appears, while a scan goes past: how many major faults
 //! until the new one stays?
 //!
-//! What was active has to make room for what comes back again and again, and what goes past must not. The least that
-//! anybody can have is one fault for each page of the new set, since all of it lies in the store. Each page beyond is
-//! one that was thrown out although it was wanted.
+//! Memory that was active has to make room for pages that come back again and again, but not for pages that go past.
+//! The least that any policy can have is one fault for each page of the new set, since all of it lies in the store.
+//! Each fault beyond is a page that was thrown out although it was wanted.
 //!
 //! | step | what |
 //! | --- | --- |
@@ -44,7 +44,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// As arguments of the measured process.
+    /// The sizes as arguments of the measured process.
     #[must_use]
     pub fn to_arguments(self) -> Vec<String> {
         let numbers = [
@@ -65,19 +65,19 @@ impl Sizes {
         (self.budget_bytes / PAGE as u64 * SCAN_BUDGETS) as usize
     }
 
-    /// Pages in all.
+    /// All pages of the memory.
     #[must_use]
     pub fn pages(&self) -> usize {
         2 * self.set() + self.scan()
     }
 }
 
-/// What one process measured.
+/// The measurements of one process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Outcome {
-    /// Major faults by the new set until it was steady, that time included, over its pages; if it never was, those of
-    /// all times.
+    /// Major faults by the new set until it was steady, the steady time included, divided by its pages. If it never was
+    /// steady, the faults are those of all times.
     pub faults_over_set: f64,
     /// Times through the set until it was steady; null if it never was.
     pub steady_after: Option<u64>,
@@ -86,7 +86,7 @@ pub struct Outcome {
     pub major_faults: Vec<u64>,
     /// Major faults by the old set when it was gone through last.
     pub old_set_faults: u64,
-    /// Of step 3.
+    /// The time of step 3 in seconds.
     pub seconds: f64,
     /// Pages that did not hold what was written.
     pub wrong_pages: u64,

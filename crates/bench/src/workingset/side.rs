@@ -1,4 +1,4 @@
-//! Whose memory it is.
+//! The owner of the memory.
 
 use crate::part::Contender;
 use serde::Serialize;
@@ -21,7 +21,7 @@ impl Contender for Side {
     }
 }
 
-/// As in arguments.
+/// The name that the side has in arguments.
 impl fmt::Display for Side {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

@@ -2,8 +2,8 @@
 //! anywhere, and how good is it on the whole?
 //!
 //! Each trace of a directory is replayed in a tenth, a quarter and half of its pages (`millpond_replay`; time plays no
-//! part, so this is done once and on one side). A policy that is good on the whole may be bad for one program, and
-//! somebody runs just that one: so the worst ratio to LRU counts, of all traces and sizes. On the whole they are
+//! part, so this is done once and on one side). A policy that is good on the whole may be bad for one program, and a
+//! user may run just that one: so the worst ratio to LRU counts, of all traces and sizes. On the whole the policies are
 //! compared by the geometric mean of their miss ratios, in which halving the misses of one trace weighs as much as
 //! halving those of another.
 
@@ -48,29 +48,29 @@ pub struct Row {
     pages: u32,
     /// Accesses of the trace.
     accesses: u64,
-    /// By policy, in the order of `policies`.
+    /// The miss ratios by policy, in the order of `policies`.
     miss_ratios: Vec<f64>,
 }
 
-/// All of them.
+/// The results of all traces.
 #[derive(Clone, Debug, Serialize)]
 pub struct Traces {
     policies: Vec<&'static str>,
     rows: Vec<Row>,
-    /// Millpond's misses over LRU's where that is worst.
+    /// Millpond's misses divided by LRU's where that ratio is worst.
     worst_over_lru: f64,
     worst_trace: String,
-    /// Of the miss ratios, by policy.
+    /// The geometric means of the miss ratios, by policy.
     geometric_means: Vec<f64>,
-    /// Millpond's over the best of the others', LRU apart.
+    /// Millpond's geometric mean divided by the best of the others', LRU apart.
     over_best: f64,
 }
 
 impl Traces {
-    /// Replays all.
+    /// Replays all traces.
     ///
     /// # Errors
-    /// When a trace cannot be read or replayed, or there is none.
+    /// When a trace cannot be read or replayed, or there is no trace.
     pub fn measure(sizes: &Sizes, directory: &Path) -> Result<Self, BenchError> {
         let failed = |error: &dyn fmt::Display| BenchError::Traces(error.to_string());
         let mut rows = Vec::new();
@@ -137,13 +137,13 @@ impl Traces {
         }
     }
 
-    /// Misses over LRU's where that is worst, and where that is.
+    /// Millpond's misses divided by LRU's where that ratio is worst, and the trace where that is.
     #[must_use]
     pub fn worst(&self) -> (f64, &str) {
         (self.worst_over_lru, &self.worst_trace)
     }
 
-    /// The geometric mean over the best of the others'.
+    /// Millpond's geometric mean divided by the best of the others'.
     #[must_use]
     pub fn over_best(&self) -> f64 {
         self.over_best

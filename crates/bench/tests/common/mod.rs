@@ -1,4 +1,4 @@
-//! What a benchmark could leave behind on the machine.
+//! The things that a benchmark could leave behind on the machine.
 
 use std::fs;
 use std::path::Path;
@@ -6,13 +6,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub const LOCK: &str = "/run/millpond-bench.lock";
 
-/// One benchmark at a time, as the benchmark itself demands.
+/// A lock for one benchmark at a time, as the benchmark itself demands.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All that the benchmark could leave behind.
+/// Everything that the benchmark could leave behind.
 #[derive(PartialEq, Debug)]
 pub struct Machine {
     pub swaps: String,
@@ -24,7 +24,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The same, without the lock of a benchmark that has ended meanwhile.
+    /// This state without the lock of a benchmark that has ended meanwhile.
     pub fn unlocked(self) -> Self {
         Self {
             lock: false,

@@ -1,4 +1,4 @@
-//! Benchmarks that have parts: running one of them, and finding a side in its report.
+//! Helpers for benchmarks that have parts: running one of them, and finding a side in its report.
 
 use super::common::LOCK;
 use rustix::process::{Pid, Signal, kill_process};
@@ -7,14 +7,14 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// `millpond bench NAME --json --only PART OPTIONS`.
+/// The command `millpond bench NAME --json --only PART OPTIONS`.
 pub fn bench(name: &str, part: &str, options: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_millpond-bench"));
     command.args([name, "--json", "--only", part]).args(options);
     command
 }
 
-/// The report of a run of one round that works; `None`, with the reason printed, where none does.
+/// The report of a run of one round that works; `None`, with the reason printed, where no run works.
 pub fn report(name: &str, part: &str, options: &[&str]) -> Option<Value> {
     let mut command = bench(name, part, options);
     let Output {
@@ -39,7 +39,7 @@ pub fn report(name: &str, part: &str, options: &[&str]) -> Option<Value> {
     Some(report)
 }
 
-/// Runs a benchmark. One of another test binary may hold the lock; its runs are short.
+/// Runs a benchmark. A benchmark of another test binary may hold the lock; its runs are short.
 pub fn patiently(command: &mut Command) -> Output {
     let until = Instant::now() + Duration::from_secs(60);
     loop {
@@ -60,14 +60,14 @@ pub fn side(part: &Value, name: impl Into<Value>) -> &Value {
     &found.unwrap_or_else(|| panic!("no {name} in {part}"))["median"]
 }
 
-/// A figure.
+/// The figure as a number.
 pub fn number(value: &Value) -> f64 {
     value
         .as_f64()
         .unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// How many targets the report has, each judged as its figures say.
+/// The number of targets that the report has, each judged as its figures say.
 pub fn targets(report: &Value) -> usize {
     let targets = report["targets"].as_array().unwrap();
     for target in targets {
@@ -82,7 +82,7 @@ pub fn targets(report: &Value) -> usize {
     targets.len()
 }
 
-/// Each of the options ends the benchmark, before it measures, by a message with the text.
+/// Checks that each of the options ends the benchmark, before it measures, by a message with the text.
 pub fn bad_options_are_refused(name: &str, bad: &[(&str, &str)]) {
     for (option, text) in bad {
         let output = Command::new(env!("CARGO_BIN_EXE_millpond-bench"))
@@ -94,7 +94,7 @@ pub fn bad_options_are_refused(name: &str, bad: &[(&str, &str)]) {
     }
 }
 
-/// Ends a long run by a signal as soon as it has a worker, and looks that neither that nor the lock is left.
+/// Ends a long run by a signal as soon as it has a worker, and checks that neither the worker nor the lock is left.
 pub fn ends_without_leaving_anything(mut command: Command) {
     let mut child = command
         .stdout(Stdio::null())
@@ -113,7 +113,7 @@ pub fn ends_without_leaving_anything(mut command: Command) {
             return;
         }
         if Instant::now() >= until {
-            // Left alone it would measure for hours, with the swap and the lock that other tests want.
+            // The run, left alone, would measure for hours, with the swap and the lock that other tests want.
             kill_process(pid, Signal::TERM).unwrap();
             child.wait().unwrap();
             panic!("the benchmark did not begin");
@@ -134,7 +134,7 @@ pub fn ends_without_leaving_anything(mut command: Command) {
     }
 }
 
-/// Processes started by `pid`'s first thread.
+/// Processes started by the first thread of `pid`.
 fn children(pid: Pid) -> Vec<String> {
     let pid = pid.as_raw_nonzero();
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));

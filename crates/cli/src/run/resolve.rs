@@ -40,7 +40,7 @@ pub enum ResolveError {
     Interpreter {
         /// The script.
         script: PathBuf,
-        /// What its `#!` line names.
+        /// The interpreter that the script's `#!` line names.
         interpreter: PathBuf,
         /// The obstacle.
         why: String,

@@ -62,7 +62,7 @@ impl Screen {
     /// Takes the terminal, whatever other programs have done to it meanwhile; all of it is drawn anew next time.
     ///
     /// # Errors
-    /// The same as those of [`Screen::open`].
+    /// When the terminal cannot be written to, or its mode cannot be set.
     pub fn take(&mut self) -> io::Result<()> {
         put_back();
         TAKEN.store(true, Relaxed);

@@ -45,7 +45,7 @@ pub enum Woken {
 /// The processes to stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Who {
-    /// This process, which somebody has asked to stop.
+    /// This process, which another process has asked to stop.
     Itself,
     /// All processes that the terminal would stop for ^Z: a process of the group that waits for this one has to stop
     /// too.

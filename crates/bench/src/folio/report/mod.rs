@@ -1,6 +1,6 @@
 //! The result of `millpond bench folio`, for programs (JSON) and for people.
 //!
-//! The JSON object, `schema` = `millpond-bench-folio/1`; later versions only add fields:
+//! The JSON object has `schema` = `millpond-bench-folio/1`; later versions only add fields:
 //!
 //! | field | meaning |
 //! | --- | --- |
@@ -13,7 +13,7 @@
 //! | `targets` | what was wanted: `what`, `value`, `wanted` (at least or at most, as `bound` says), `met` |
 //! | `skipped` | `what` was left out and `why` |
 //!
-//! A part that was not asked for is null. What its figures are says the `Outcome` in the part's own file; times are
+//! A part that was not asked for is null. The `Outcome` in the part's own file says what its figures are; times are
 //! microseconds. A `side` is a text (an order is Millpond at this order; `kernel`, `kernel_huge`), or an object that
 //! says how it was run. A ratio is a kernel side's median over Millpond's: how many times faster. Each figure's median
 //! is taken by itself; of `wrong_pages`, `wrong_headers`, peaks and longest times it is the highest.

@@ -15,7 +15,7 @@ pub struct FolioParts {
     pub swap: Option<Part<Side, Work, Phases>>,
     /// Both patterns at a time.
     pub mix: Option<Part<Side, mix::Sizes, mix::Outcome>>,
-    /// What the kernel's side of both ran on.
+    /// The setting of the kernel's side of both parts.
     pub kernel_swap: Option<Setting>,
     /// First touch.
     pub touch: Option<Part<Side, touch::Sizes, touch::Outcome>>,

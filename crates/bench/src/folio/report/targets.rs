@@ -1,4 +1,4 @@
-//! What was asked of folios of any size, and what came of it.
+//! The targets for folios of any size, and the figures that were reached.
 
 use crate::folio::report::parts::FolioParts;
 use crate::folio::side::Side;
@@ -6,7 +6,7 @@ use crate::folio::{header, latency};
 use crate::order::BenchOrder;
 use crate::target::{Bound, Target};
 
-/// All of them, as far as the parts were measured.
+/// All targets, as far as the parts were measured.
 #[must_use]
 pub fn targets(order: BenchOrder, parts: &FolioParts) -> Vec<Target> {
     let mut targets = Vec::new();

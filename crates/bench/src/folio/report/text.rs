@@ -4,7 +4,7 @@ use crate::folio::report::parts::FolioParts;
 use millpond_cli::size::Human;
 use std::fmt;
 
-/// Writes them.
+/// Writes the tables.
 ///
 /// # Errors
 /// When `f` takes no more.

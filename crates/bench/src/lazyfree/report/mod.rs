@@ -1,6 +1,6 @@
 //! The result of `millpond bench lazyfree`, for programs (JSON) and for people.
 //!
-//! The JSON object, `schema` = `millpond-bench-lazyfree/1`; later versions only add fields:
+//! The JSON object has `schema` = `millpond-bench-lazyfree/1`; later versions only add fields:
 //!
 //! | field | meaning |
 //! | --- | --- |

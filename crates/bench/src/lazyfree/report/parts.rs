@@ -103,7 +103,7 @@ impl<S, T> Sides<S, T> {
     }
 }
 
-/// How many times faster than the kernel.
+/// The factor by which a side is faster than the kernel.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Ratio {
     pub(super) pattern: &'static str,

@@ -1,10 +1,10 @@
-//! What was asked of lazy freeing, and what came of it.
+//! The targets for lazy freeing, and the figures that were reached.
 
 use crate::lazyfree::memory::Side;
 use crate::lazyfree::report::parts::Parts;
 use crate::target::{Bound, Target};
 
-/// All of them, as far as the parts were measured.
+/// All targets, as far as the parts were measured.
 #[must_use]
 pub fn targets(parts: &Parts) -> Vec<Target> {
     let mut targets = Vec::new();
@@ -54,8 +54,8 @@ pub fn targets(parts: &Parts) -> Vec<Target> {
     targets
 }
 
-/// By how much `lazy` is above `eager`, as a part of `keep`: eager freeing often reads nothing at all, and a part of
-/// nothing would make one folio a failure.
+/// The amount by which `lazy` is above `eager`, as a part of `keep`. It is no part of `eager`, because eager freeing
+/// often reads nothing at all, and a part of nothing would make one folio a failure.
 fn excess(lazy: u64, eager: u64, keep: u64) -> f64 {
     lazy.saturating_sub(eager) as f64 / keep as f64
 }

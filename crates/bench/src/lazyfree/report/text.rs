@@ -1,4 +1,4 @@
-//! The form for people: a table for each part, then what was wanted.
+//! The form for people: a table for each part, then the targets.
 
 use crate::lazyfree::cycle::{self, Cycle};
 use crate::lazyfree::ebizzy::Allocator;

@@ -103,7 +103,7 @@ impl KernelSwap {
 /// The measured process, which enters the group before it touches the region.
 ///
 /// # Errors
-/// When it cannot enter the group or map the region.
+/// When the process cannot enter the group or map the region.
 pub fn work(group: &Path, work: &Work, manner: Manner) -> io::Result<Phases> {
     cgroup::enter(group)?;
     let mut memory = Mapping::new(work.len()?, Pages::Small)?;

@@ -146,7 +146,7 @@ fn bench(command: &BenchCommand) -> Result<u8, BenchError> {
 /// Does the work of the measured process, and prints what it measured as JSON.
 ///
 /// # Errors
-/// When it cannot get its memory, or print.
+/// When the process cannot get its memory, or print.
 fn work(command: &WorkerCommand) -> Result<u8, BenchError> {
     match command {
         WorkerCommand::Millpond { how, work, manner } => {

@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// A fixed order (a number in JSON) or an adaptive one (a text).
+/// A fixed order (a number in JSON) or an adaptive order (a text).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BenchOrder(pub OrderPolicy);
 

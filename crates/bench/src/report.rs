@@ -84,7 +84,7 @@ impl Machine {
     }
 }
 
-/// The description of what was done, beside its sizes.
+/// The work that was done, apart from its sizes.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct What {
     /// The rounds of each side.

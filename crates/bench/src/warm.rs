@@ -13,7 +13,7 @@ use crate::memory;
 /// keeps of it.
 pub const BYTES: usize = 3 << 29;
 
-/// Has the host find `bytes` of memory. A machine that has none to spare is measured as it is.
+/// Has the host find `bytes` of memory. A machine that has no memory to spare is measured as it is.
 pub fn up(bytes: usize) {
     if memory::room_for(2 * bytes as u64).is_err() {
         return;

@@ -73,7 +73,7 @@ pub struct Figures {
     rates: Vec<f64>,
     /// Each slot, with whether its process lives.
     processes: Vec<(SlotSnapshot, bool)>,
-    /// The longest time that rates are over, in nanoseconds.
+    /// The longest time that the rates are taken over, in nanoseconds.
     over_ns: u64,
 }
 

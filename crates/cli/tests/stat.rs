@@ -1,5 +1,5 @@
-//! `millpond stat`: who is found, what is said of a manager in another process (this one), and how it ends. What it
-//! says of programs under `millpond run` is looked at in `programs.rs`.
+//! `millpond stat`: which processes it finds, what it says of a manager in another process (this one), and how it ends.
+//! What it says of programs under `millpond run` is tested in `programs.rs`.
 
 #[path = "common/busy.rs"]
 mod busy;

@@ -114,7 +114,7 @@ pub enum Op {
         /// The stage that the operation has reached.
         stage: ProtectStage,
     },
-    /// Lazily free some ranges by one call, then drop what is beyond the cap.
+    /// Lazily free some ranges by one call, then drop the pages beyond the cap.
     Free {
         /// The ranges.
         ranges: Ranges,
@@ -237,7 +237,7 @@ pub enum FreeStage {
         /// The core did not refuse the call.
         whole: bool,
     },
-    /// What is beyond the cap is being dropped.
+    /// The pages beyond the cap are being dropped.
     Trim,
 }
 
@@ -306,7 +306,7 @@ pub enum DropStage {
 pub struct Fault {
     /// The page that faulted.
     pub page: PageIndex,
-    /// What the thread did.
+    /// The access that the thread made.
     pub access: Access,
 }
 

@@ -218,7 +218,7 @@ impl World {
                 }
                 Gathered::Run(at) => {
                     self.expect_in_region_or_base(at)?;
-                    // The folios are the core's business.
+                    // The command needs no real folio: the folios are the core's business.
                     let folio = FolioId(u32::MAX);
                     (Command::Zap { folio, at }, "discard gathers a run")
                 }

@@ -6,8 +6,8 @@
 //! frame. What the kernel may do rightly but inconveniently is injected by the caller: copying instead of
 //! moving, refusing a busy page.
 //!
-//! Protections stand for `mprotect` and `mlock` by the program: an install across the edge of one is answered with
-//! `Split`, a take-out that meets one is answered with `Immovable`.
+//! Protections stand for `mprotect` and `mlock` by the program: an install across the edge of a protection is answered
+//! with `Split`, a take-out that meets a protection is answered with `Immovable`.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +68,7 @@ pub enum MmuSabotage {
     UndoClear,
     /// Pages that are thought to be zeros are not looked at.
     DropWritten,
-    /// The last page of a copy is one that was copied before.
+    /// The last page of a copy is a page that was copied before.
     StaleCopy,
     /// A page is left behind when the others are handed over.
     LeaveBehind,
@@ -144,7 +144,7 @@ impl SimMmu {
     /// Writes one line of a mapped page, as a program does.
     ///
     /// # Panics
-    /// When the page is not mapped: the caller has looked.
+    /// When the page is not mapped, because the caller has looked.
     pub fn write(&mut self, page: PageIndex, line: usize, value: u64) {
         let Slot::Mapped(content) = &mut self.pages[page.0 as usize] else {
             panic!("write to {page}, which is not mapped")
@@ -224,7 +224,7 @@ impl SimMmu {
     /// Fills `frame`; `None` is a failed load, which leaves garbage.
     ///
     /// # Errors
-    /// `fresh` does not say what the frame is.
+    /// `fresh` is wrong about the frame.
     pub fn fill(&mut self, frame: Frame, fresh: bool, contents: Option<Vec<Content>>) -> Check {
         self.expect_place(frame)?;
         if fresh == self.frames.contains_key(&frame) {

@@ -422,7 +422,7 @@ impl Page {
             && !threats.volatile
         {
             self.only = one.content;
-            // Zeros that may become zeros are zeros.
+            // If the page is lazily freed, its only candidate is zeros, and becoming zero does not change that.
             self.freed = false;
             self.candidates = Vec::new();
         }

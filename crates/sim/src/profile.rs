@@ -58,7 +58,7 @@ pub struct Profile {
     pub store_pages: u64,
     /// The weather while it is bad.
     pub storm: Weather,
-    /// How often the weather changes for the worse.
+    /// How often a change of the weather makes it bad.
     pub storms: u32,
     /// Operations that go to the pages where the other threads are.
     pub crowding: u32,
@@ -74,7 +74,7 @@ pub struct Profile {
     pub remaps: u32,
     /// Operations that move a region to another group; when this is zero, there are no groups.
     pub groups: u32,
-    /// Regions that are a file's.
+    /// Regions that belong to a file.
     pub files: u32,
     /// Leaves of small folios may leave by their tables.
     pub takes_leaves: bool,

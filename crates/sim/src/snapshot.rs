@@ -52,7 +52,7 @@ pub const SEEN: [&str; 26] = [
 /// A region in the core.
 pub type Named = (RegionId, PageRange);
 
-/// A hidden region: what its heirs had in common when a snapshot was taken.
+/// A hidden region, which holds what its heirs had in common when a snapshot was taken.
 #[derive(Clone, Copy, Debug)]
 pub struct SimBase {
     /// The base's name.

@@ -61,11 +61,11 @@ pub struct World {
     pub mmu: SimMmu,
     /// The simulated store.
     pub store: SimStore,
-    /// What files hold, at the addresses of their regions.
+    /// The contents of files, at the addresses of their regions.
     pub file: Vec<Content>,
     /// Pages that have left the memory of a file's region.
     pub(crate) file_left: Vec<bool>,
-    /// What pages must hold.
+    /// The contents that pages must have.
     pub oracle: Oracle,
     /// The commands under way.
     pub schedule: Schedule,
@@ -84,9 +84,9 @@ pub struct World {
     /// The actor that has closed the gate: while it is closed no operation begins, and those that were begun
     /// end.
     pub gate: Option<usize>,
-    /// What kind of world this is.
+    /// The kind of this world.
     pub profile: Profile,
-    /// What the caller wants.
+    /// The caller's wishes for the run.
     pub options: Options,
     /// The run's randomness.
     pub rng: Rng,

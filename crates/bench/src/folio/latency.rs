@@ -187,7 +187,7 @@ fn micros(ns: u64) -> f64 {
 /// The measured process.
 ///
 /// # Errors
-/// When the manager or the region cannot be had.
+/// When the manager or the region cannot be made.
 pub fn work(order: BenchOrder, background: bool, sizes: &Sizes) -> Result<Outcome, Failure> {
     let manager = millpond_side::settings(sizes.budget_bytes)
         .background_reclaim(background)

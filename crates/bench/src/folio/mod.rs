@@ -3,11 +3,11 @@
 //! | part | question | file |
 //! | --- | --- | --- |
 //! | `swap` | what do filling and reading twice the budget cost, in order and at random, and what comes in unasked? | [`swap`] |
-//! | `mix` | the same while both patterns meet in one region | [`mix`] |
+//! | `mix` | what do both patterns cost while they meet in one region? | [`mix`] |
 //! | `touch` | what does a first touch cost where there is room for everything? | [`touch`] |
-//! | `sparse` | what does a program hold that touches little of much? | [`sparse`] |
-//! | `header` | what does one pay that allocates much and uses nothing? | [`header`] |
-//! | `snapshot` | what does an image of memory cost, and writing to what it shares? | [`snapshot`] |
+//! | `sparse` | how much memory does a program hold that touches little of much? | [`sparse`] |
+//! | `header` | what does a program pay that allocates much and uses nothing? | [`header`] |
+//! | `snapshot` | what does an image of memory cost, and writing to the memory that it shares? | [`snapshot`] |
 //! | `latency` | how much slower than the usual fault are the slowest? | [`latency`] |
 //!
 //! As in the other benchmarks each measurement is a fresh process, and the sides of a part take turns in every round.

@@ -71,7 +71,7 @@ impl Sizes {
 /// The measured process.
 ///
 /// # Errors
-/// When the manager or the region cannot be had.
+/// When the manager or the region cannot be made.
 pub fn work(order: BenchOrder, sizes: &Sizes) -> Result<Outcome, Failure> {
     let (len, stride) = (
         usize::try_from(sizes.memory_bytes)?,

@@ -105,9 +105,9 @@ pub struct Outcome {
     pub longest_mmap: f64,
     /// The other thread's longest first touch.
     pub longest_fault: f64,
-    /// The longest of both while nothing was freed.
+    /// The other thread's longest time of both kinds while nothing was freed.
     pub longest_idle: f64,
-    /// The longest of both while a thread of its process computed for as long as freeing took.
+    /// The other thread's longest time of both kinds while a thread of its process computed for as long as freeing took.
     pub longest_control: f64,
     /// The number of looks that the other thread took meanwhile.
     pub looks: u64,

@@ -62,11 +62,11 @@ pub struct Program {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Allocator {
-    /// Millpond's, giving back lazily.
+    /// Millpond's allocator, which gives memory back lazily.
     LazyPurge,
-    /// Millpond's, giving back eagerly.
+    /// Millpond's allocator, which gives memory back eagerly.
     EagerPurge,
-    /// The C library's, without Millpond.
+    /// The C library's allocator, without Millpond.
     Libc,
 }
 

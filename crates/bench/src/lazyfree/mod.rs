@@ -3,8 +3,8 @@
 //! | part | question | file |
 //! | --- | --- | --- |
 //! | `cycle` | what do freeing and using again cost while nobody is short of memory? | [`cycle`] |
-//! | `workers` | is what was freed ever read back from the store when memory is short? | [`workers`] |
-//! | `ebizzy` | what does a program gain whose allocator frees lazily? | [`ebizzy`] |
+//! | `workers` | is freed memory ever read back from the store when memory is short? | [`workers`] |
+//! | `ebizzy` | how much does a program gain if its allocator frees lazily? | [`ebizzy`] |
 //! | `rss` | are the reported sizes true? | [`rss`] |
 //!
 //! As in the swap benchmark each measurement is a fresh process, and the sides of a part take turns in every round.

@@ -68,7 +68,7 @@ fn await_streams_end(manager: &Manager) -> Result<(), Failure> {
 /// The measured process.
 ///
 /// # Errors
-/// When the manager or the region cannot be had.
+/// When the manager or the region cannot be made.
 pub fn work(order: u8, bytes: u64) -> Result<Outcome, Failure> {
     let order = Order::new(order).ok_or("an order is at most 9")?;
     let len = usize::try_from(bytes)?;

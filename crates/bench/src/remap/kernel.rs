@@ -86,7 +86,7 @@ impl Movable {
         let there = Reservation::new(len, alignment.there)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-        // SAFETY: what is replaced is a part of the reservation made above.
+        // SAFETY: the range that is replaced is a part of the reservation made above.
         unsafe {
             rustix::mm::mmap_anonymous(here.start.cast(), len, protection, flags)?;
             rustix::mm::madvise(here.start.cast(), len, Advice::LinuxNoHugepage)?;

@@ -159,7 +159,7 @@ impl part::Outcome for Outcome {
 /// The measured process.
 ///
 /// # Errors
-/// When there is no memory, or it cannot be moved.
+/// When there is no memory, or the memory cannot be moved.
 pub fn work(place: Place, order: BenchOrder, sizes: &Sizes) -> Result<Outcome, Failure> {
     let len = usize::try_from(sizes.memory_bytes)?;
     let alike = LEAF as usize;

@@ -31,10 +31,10 @@ use std::fmt;
 /// All parts that were measured.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RemapParts {
-    /// From any offset, and half stored.
+    /// Moves from any offset, and with half of the memory stored.
     #[serde(rename = "move")]
     pub moving: Option<Part<Place, moving::Sizes, moving::Outcome>>,
-    /// More and more memory.
+    /// Moves of more and more memory.
     pub scale: Option<Part<Run, moving::Scale, moving::Outcome>>,
     /// A vector that grows.
     pub vec: Option<Part<vec::Side, vec::Sizes, vec::Outcome>>,

@@ -83,11 +83,11 @@ impl Sizes {
 pub struct Outcome {
     /// Milliseconds until the vector is as long as the budget is large.
     pub to_budget: f64,
-    /// Milliseconds from there to the end.
+    /// Milliseconds from that length to the end.
     pub beyond: f64,
     /// Milliseconds that all threads have spent until the vector is as long as the budget is large.
     pub cpu_to_budget: f64,
-    /// Milliseconds that all threads have spent from there to the end.
+    /// Milliseconds that all threads have spent from that length to the end.
     pub cpu_beyond: f64,
     /// Most bytes that the manager charged to its budget; null for `Vec`.
     pub peak_charged_bytes: Option<u64>,

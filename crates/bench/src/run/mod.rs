@@ -1,8 +1,8 @@
 //! `millpond bench run`: a program of your own in less memory than it takes, under Millpond and under the kernel.
 //!
-//! | side | who keeps it within its memory | where the rest goes |
+//! | side | what keeps it within its memory | where the rest goes |
 //! | --- | --- | --- |
-//! | `unlimited` | nobody | |
+//! | `unlimited` | nothing | |
 //! | `millpond` | `millpond run`, a budget for each process, the store's memory inside | `--store` |
 //! | `kernel_file` | a memory cgroup for all processes together | a swap file in `--swap-directory` |
 //! | `kernel_zram` | the same | zram with lz4, whose memory is in no group: it comes on top |

@@ -9,7 +9,7 @@
 //! | `rounds` | rounds of each side |
 //! | `order` | the order of Millpond's folios, as `--order` takes it |
 //! | `program` | `sizes` (`ram_bytes`, `peak_rss_bytes` without a limit, `program`, `store`), `sides` (each `side`, `median`, `rounds`), `ratios` |
-//! | `targets` | empty: what a program should take is nobody's promise |
+//! | `targets` | empty: nobody promises how long a program should take |
 //! | `skipped` | `what` was left out and `why` |
 //!
 //! A round that failed has no `seconds` and no `cpu_seconds`, and medians are of the rounds that did not fail. A round

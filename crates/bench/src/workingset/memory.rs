@@ -101,7 +101,7 @@ pub struct Mixed {
 pub struct Scan {
     pages: std::ops::Range<usize>,
     next: usize,
-    /// Pages for each 64 of the set.
+    /// Pages of the scan that are touched for each 64 of the set.
     a_batch: usize,
 }
 

@@ -60,7 +60,7 @@ pub struct Outcome {
     pub allowed: u64,
     /// The ratio of both.
     pub over_allowed: f64,
-    /// Bytes of tables beyond those of a page, over pages.
+    /// Bytes of tables beyond those of a page, divided by the pages.
     pub bytes_a_page: f64,
     /// Resident bytes of the process that are neither the memory nor reported as tables.
     pub unreported: f64,

@@ -4,10 +4,10 @@
 //! | part | question | file |
 //! | --- | --- | --- |
 //! | `shift` | how many major faults does it take to give memory to another working set? | [`shift`] |
-//! | `scan` | does what is used once push out what is used again and again? | [`scan`] |
+//! | `scan` | do pages that are used once push out pages that are used again and again? | [`scan`] |
 //! | `groups` | does a group that thrashes disturb one that does not? | [`groups`] |
-//! | `metadata` | what do the tables take? | [`metadata`] |
-//! | `overhead` | what does noting all this take of a fault's time? | [`overhead`] |
+//! | `metadata` | how much memory do the tables take? | [`metadata`] |
+//! | `overhead` | how much of a fault's time does noting all this take? | [`overhead`] |
 //! | `traces` | how does the policy compare with others on real traces? | [`traces`] |
 //!
 //! As in the other benchmarks each measurement is a fresh process, and the sides of a part take turns in every round.

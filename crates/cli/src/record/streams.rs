@@ -134,7 +134,7 @@ impl Streams {
     }
 
     /// Ends all files and gives them their names, the longest stream first. Streams with no more than `least` entries
-    /// are dropped, unless there are no longer ones; also returns how many those are.
+    /// are dropped, unless there are no longer ones. Also returns the number of streams that were dropped.
     ///
     /// # Errors
     /// When a file cannot be written.

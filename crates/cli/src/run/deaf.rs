@@ -35,7 +35,7 @@ const SECOND_REQUEST_AFTER: u32 = 2;
 /// The next thing to do about the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Say that the program does not take this signal, and what follows.
+    /// Say that the program does not take this signal, and say what follows.
     Say(i32),
     /// End the program, which did not take this signal.
     End(i32),
@@ -183,7 +183,7 @@ mod tests {
         is_held: false,
     };
 
-    /// The numbers of the looks, from 1 on, after which something was to be done.
+    /// The numbers of the looks, from 1 on, after which there was a step to take, with the steps.
     fn steps(deafness: &mut Deafness, looks: u32, state: State) -> Vec<(u32, Step)> {
         let step = |n| deafness.look(state).map(|step| (n, step));
         (1..=looks).filter_map(step).collect()

@@ -121,7 +121,7 @@ impl Wait {
             Err(Errno::INTR | Errno::AGAIN) => return Ok(Woken::Typed(Vec::new())),
             other => other?,
         };
-        // The number stands first.
+        // The signal's number stands first in the record.
         let number = i32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
         Ok(match number {
             libc::SIGTSTP => Woken::Stop,

@@ -176,8 +176,8 @@ fn poison_that_comes_beside_a_discard_may_outlast_it() {
     assert!(oracle.saw_poison(P).is_err());
 }
 
-/// Two ranges of one vectored lazy free overlapped, a load of a page of both failed meanwhile, and the end of the call
-/// counted twice for it: seed 1048 was told of a loss that the oracle had forgotten.
+/// Two ranges of one vectored lazy free overlapped, and a load of a page of both failed meanwhile. The end of the call
+/// counted twice for that page, so seed 1048 was told of a loss that the oracle had forgotten.
 #[test]
 fn poison_that_comes_beside_a_free_of_overlapping_ranges_may_outlast_it() {
     let mut oracle = Oracle::new(PageCount(8));

@@ -11,15 +11,15 @@ use serde::Serialize;
 /// All parts that were measured.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FolioParts {
-    /// Twice the budget.
+    /// The swap workload over twice the budget.
     pub swap: Option<Part<Side, Work, Phases>>,
-    /// Both patterns at a time.
+    /// Both patterns of reading at a time.
     pub mix: Option<Part<Side, mix::Sizes, mix::Outcome>>,
     /// The setting of the kernel's side of both parts.
     pub kernel_swap: Option<Setting>,
     /// First touch.
     pub touch: Option<Part<Side, touch::Sizes, touch::Outcome>>,
-    /// One byte here and one there.
+    /// Touches of one byte here and one there.
     pub sparse: Option<Part<Side, sparse::Sizes, sparse::Outcome>>,
     /// Large allocations of which a header is used.
     pub header: Option<Part<header::Run, header::Sizes, header::Outcome>>,

@@ -107,7 +107,8 @@ pub struct Outcome {
     pub longest_fault: f64,
     /// The other thread's longest time of both kinds while nothing was freed.
     pub longest_idle: f64,
-    /// The other thread's longest time of both kinds while a thread of its process computed for as long as freeing took.
+    /// The other thread's longest time of both kinds while a thread of its process computed for as long as freeing
+    /// took.
     pub longest_control: f64,
     /// The number of looks that the other thread took meanwhile.
     pub looks: u64,

@@ -6,8 +6,8 @@
 //! 3. The program ends, the report is printed, and this process ends in the same way: with the same status, or by the
 //!    same signal. A program that does not take the signal by which it is asked to end is ended (`deaf.rs`).
 //!
-//! The exit statuses of `millpond run` itself follow `env` and `nice`: 127 the program is not found, 126 it is found but
-//! cannot run (or cannot run under a budget), 125 Millpond itself cannot do its part, 2 the arguments are bad.
+//! The exit statuses of `millpond run` itself follow `env` and `nice`: 127 the program is not found, 126 it is found
+//! but cannot run (or cannot run under a budget), 125 Millpond itself cannot do its part, 2 the arguments are bad.
 
 mod args;
 mod beside;

@@ -1,13 +1,12 @@
 //! Threads as actors: what each of them is in the middle of, and what it waits for.
 //!
-//! An actor is a small state machine. One step of an actor does one thing that a thread could be interrupted
-//! after: it touches a page, sends one event, or looks at one reply. Between two steps anything may happen.
-//! What a driver would do inside one call is spread over several steps in the same way: a fault is *noted* in
-//! one step and *handled* in a later one, when the page may long be mapped, or its region may have gone
-//! quiet.
+//! An actor is a small state machine. One step of an actor does one thing that a thread could be interrupted after: it
+//! touches a page, sends one event, or looks at one reply. Between two steps anything may happen. What a driver would
+//! do inside one call is spread over several steps in the same way: a fault is *noted* in one step and *handled* in a
+//! later one, when the page may long be mapped, or its region may have gone quiet.
 //!
-//! Two actors are not threads of the program: [`BACKGROUND`] reclaims ahead of need; [`OPERATOR`] changes the
-//! limit, the weather and the store, and sends requests that must be refused.
+//! Two actors are not threads of the program: [`BACKGROUND`] reclaims ahead of need; [`OPERATOR`] changes the limit,
+//! the weather and the store, and sends requests that must be refused.
 
 use millpond_core::{
     Access, Advice, Event, FreeMode, GroupId, LEAF_PAGES, Order, PageCount, PageIndex, PageRange,
@@ -66,8 +65,7 @@ pub enum Blocked {
 /// What an actor is in the middle of.
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
-    /// Touch pages: `left` more of `range`, from `next` on with this stride, or at random when the stride is
-    /// 0.
+    /// Touch pages: `left` more of `range`, from `next` on with this stride, or at random when the stride is 0.
     Access {
         /// The range to touch.
         range: PageRange,
@@ -377,8 +375,8 @@ impl World {
         Ok(())
     }
 
-    /// Sends `event` for an operation and deals with the replies that every operation knows. Returns `None`
-    /// when the operation has to ask again, after it has done what the reply demanded.
+    /// Sends `event` for an operation and deals with the replies that every operation knows. Returns `None` when the
+    /// operation has to ask again, after it has done what the reply demanded.
     ///
     /// # Errors
     /// A rule was broken.
@@ -451,8 +449,7 @@ impl World {
         } else if by == Reclaimer::Background {
             self.actors[i].blocked = Blocked::Until(self.step + 100);
         } else {
-            // Nothing was done, and nothing is under way: a single page is asked for next, as the driver also
-            // does.
+            // Nothing was done, and nothing is under way: a single page is asked for next, as the driver also does.
             self.actors[i].split = true;
         }
         Ok(())
@@ -479,8 +476,8 @@ impl World {
         }
     }
 
-    /// Touches `page`. Returns true when that was possible or was shown to be impossible (poison), and false
-    /// when the page faulted and the fault is noted.
+    /// Touches `page`. Returns true when that was possible or was shown to be impossible (poison), and false when the
+    /// page faulted and the fault is noted.
     ///
     /// # Errors
     /// The page does not read as it must.
@@ -567,8 +564,8 @@ impl World {
             Reply::Done => self.settle(i),
             Reply::Present if self.mmu.is_mapped(page) => {}
             Reply::Wait { page: at } => {
-                // The folio that is there next may be mapped whole, such as one in limbo: only out of a store
-                // does it come page by page.
+                // The folio that is there next may be mapped whole, such as one in limbo: only out of a store does it
+                // come page by page.
                 self.actors[i].split = false;
                 self.wait_at(i, at, Ear::Installs)?;
             }
@@ -609,8 +606,8 @@ impl World {
         Ok(())
     }
 
-    /// The range around a page that the faulting thread's program may use: mostly everything, else up to a
-    /// border on one side or both.
+    /// The range around a page that the faulting thread's program may use: mostly everything, else up to a border on
+    /// one side or both.
     fn usable_around(&mut self, page: PageIndex) -> PageRange {
         if !self.rng.chance(50) {
             return PageRange::ALL;
@@ -624,8 +621,8 @@ impl World {
         PageRange::new(page, PageCount(1)).widened(PageCount(lead), PageCount(trail))
     }
 
-    /// Checks that nothing comes along that the program may not use. A folio in limbo has frames already, and
-    /// lies on one side of each border: it comes back whole.
+    /// Checks that nothing comes along that the program may not use. A folio in limbo has frames already, and lies on
+    /// one side of each border: it comes back whole.
     fn expect_within(&mut self, given: usize, page: PageIndex, within: PageRange) -> Check {
         for pending in self.schedule.iter().skip(given) {
             use millpond_core::Command::{Copy, Fold, Load, Read, Zero};
@@ -664,8 +661,8 @@ impl World {
             };
             let bound = region.map_or(0, own).min(max_order.get());
             let bound = Order::new(bound).expect("orders are below ten");
-            // The folio that is wanted comes first, and the rest of its window comes after it. Where the
-            // order is fixed, it does not bound the window.
+            // The folio that is wanted comes first, and the rest of its window comes after it. Where the order is
+            // fixed, it does not bound the window.
             let window = match region.is_some_and(|r| r.adaptive) {
                 true => bound,
                 false => max_order,

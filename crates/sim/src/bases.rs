@@ -1,10 +1,10 @@
 //! The end of a region that has snapshots or is one, step by step, as the driver does it.
 //!
-//! A region that is dropped is detached first. That may leave a base that no region inherits from: the base
-//! is detached, discarded and dropped, which may leave the next one. A base that has one heir left is merged
-//! into it, while other actors use that heir, take snapshots of it or drop it. A merge that cannot go on (the
-//! store takes nothing, the kernel holds pages) is given up; the base is then left where it is, until its
-//! heir ends. At the end of a run, in a friendly world, the bases that were left must be merged.
+//! A region that is dropped is detached first. That may leave a base that no region inherits from: the base is
+//! detached, discarded and dropped, which may leave the next one. A base that has one heir left is merged into it,
+//! while other actors use that heir, take snapshots of it or drop it. A merge that cannot go on (the store takes
+//! nothing, the kernel holds pages) is given up; the base is then left where it is, until its heir ends. At the end of
+//! a run, in a friendly world, the bases that were left must be merged.
 
 use millpond_core::{
     Command, Event, PageCount, PageIndex, PageRange, PageState, Refusal, RegionId, Reply,
@@ -111,8 +111,8 @@ impl World {
         Ok(())
     }
 
-    /// The operation that merges `base`. The driver begins at the start. A beginning anywhere is allowed, and
-    /// has the merge of a base below come up behind this one.
+    /// The operation that merges `base`. The driver begins at the start. A beginning anywhere is allowed, and has the
+    /// merge of a base below come up behind this one.
     fn merge_of(&mut self, base: Named) -> Op {
         let from = match self.rng.chance(500) {
             true => base.1.start,
@@ -277,8 +277,8 @@ impl World {
         Ok(reply)
     }
 
-    /// Notes that folios in limbo have changed hands without a command. Commands that say no place are about
-    /// the new one.
+    /// Notes that folios in limbo have changed hands without a command. Commands that say no place are about the new
+    /// one.
     fn handed_over(&mut self, from: PageRange, to: PageRange, limbo: u64) {
         let core = &self.core;
         let left = |page| {
@@ -366,8 +366,8 @@ impl World {
         Ok(())
     }
 
-    /// Checks that an empty page that inherits stands for something, and for nothing that the program could
-    /// not have read.
+    /// Checks that an empty page that inherits stands for something, and for nothing that the program could not have
+    /// read.
     ///
     /// # Errors
     /// The page does not.

@@ -72,8 +72,7 @@ impl World {
                 }
                 self.place(at, frame, false)?
             }
-            // Memory that a merge hands over may lie across a protection, and only a store could have it page
-            // by page.
+            // Memory that a merge hands over may lie across a protection, and only a store could have it page by page.
             Command::Rescue { at, frame, .. } => self.place(at, frame, self.siege)?,
             Command::Copy {
                 at, from, frame, ..
@@ -222,8 +221,7 @@ impl World {
         }
     }
 
-    /// The answer for a range whose mapping has changed: a single page is gone; of more pages there may be a
-    /// part.
+    /// The answer for a range whose mapping has changed: a single page is gone; of more pages there may be a part.
     fn gone(&mut self, at: PageRange, frame_kept: bool) -> Outcome {
         if at.len.0 == 1 || self.aside(6).chance(300) {
             return Outcome::InstallGone { frame_kept };
@@ -232,8 +230,8 @@ impl World {
         Outcome::InstallSplit { frame_kept }
     }
 
-    /// The answer for a take-out that was refused. The MMU says that a folio cannot be moved for any error
-    /// that it does not foresee, without a protection and for as long as it takes.
+    /// The answer for a take-out that was refused. The MMU says that a folio cannot be moved for any error that it does
+    /// not foresee, without a protection and for as long as it takes.
     fn not_taken(&mut self, error: TakeOutError) -> Outcome {
         match error {
             TakeOutError::Busy if !self.held && self.aside(7).chance(250) => {

@@ -1,12 +1,11 @@
 //! Regions whose pages belong to a file.
 //!
-//! A simulated file is an array of contents at the addresses of its region. It begins with something in it,
-//! which the oracle is told. Threads read and write there as anywhere. An operation that would leave the
-//! file's bytes to another region is only asked for so that it is refused.
+//! A simulated file is an array of contents at the addresses of its region. It begins with something in it, which the
+//! oracle is told. Threads read and write there as anywhere. An operation that would leave the file's bytes to another
+//! region is only asked for so that it is refused.
 //!
-//! Beside the rules for all memory, two rules must hold: only contents that the file does not hold are
-//! written, and they go where they belong; and a page that is mapped straight from where its file is never
-//! counts as a refault.
+//! Beside the rules for all memory, two rules must hold: only contents that the file does not hold are written, and
+//! they go where they belong; and a page that is mapped straight from where its file is never counts as a refault.
 
 use millpond_core::{
     Event, Frame, FreeMode, Kind, Outcome, PageCount, PageIndex, PageRange, Refusal, Reply, VmStat,

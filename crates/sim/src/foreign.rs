@@ -1,9 +1,9 @@
 //! Histories that belong to another group.
 //!
-//! The history that a page has left behind is judged by the lists of its group. When the page changes groups
-//! while it is not in memory, the lists that saw it are not those of its group any more, whatever that is
-//! called, until the page has come in and left again. A fault that the core counts as a refault before that
-//! was judged by the lists of another group.
+//! The history that a page has left behind is judged by the lists of its group. When the page changes groups while it
+//! is not in memory, the lists that saw it are not those of its group any more, whatever that is called, until the page
+//! has come in and left again. A fault that the core counts as a refault before that was judged by the lists of another
+//! group.
 
 use millpond_core::{Command, Event, GroupId, PageIndex, PageRange, PageState, Reply, VmStat};
 

@@ -1,9 +1,9 @@
 //! Lazy free, step by step, as the driver does it.
 //!
-//! One call frees several ranges. As many of them as the list of commands has room for are asked for under
-//! one lock, so that their commands are carried out together; here that is one step. Ranges that do not fit,
-//! or have to wait, come in later steps. When all commands are answered, the call is over for its caller's
-//! contents, and the pages beyond the cap are dropped before it returns.
+//! One call frees several ranges. As many of them as the list of commands has room for are asked for under one lock, so
+//! that their commands are carried out together; here that is one step. Ranges that do not fit, or have to wait, come
+//! in later steps. When all commands are answered, the call is over for its caller's contents, and the pages beyond the
+//! cap are dropped before it returns.
 
 use millpond_core::{Event, FreeMode, PageCount, PageRange, Refusal, Reply};
 
@@ -56,8 +56,7 @@ impl World {
         Ok(())
     }
 
-    /// Begins a lazy free: returns `None` when a pin anywhere refuses the whole call, and else where to
-    /// begin.
+    /// Begins a lazy free: returns `None` when a pin anywhere refuses the whole call, and else where to begin.
     fn begin_free(
         &mut self,
         i: usize,

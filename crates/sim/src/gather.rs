@@ -1,12 +1,12 @@
 //! Freeing in bulk, step by step, as the driver does it with memory that no thread can touch any more.
 //!
-//! The core unhooks a range into a batch; then mapped pages, frames and slots are given back in any order,
-//! and the core is told. In between other actors do what they like: memory that was unhooked belongs to no
-//! page of any region any more, but is still memory.
+//! The core unhooks a range into a batch; then mapped pages, frames and slots are given back in any order, and the core
+//! is told. In between other actors do what they like: memory that was unhooked belongs to no page of any region any
+//! more, but is still memory.
 //!
-//! A discard of memory that is still in use gathers, too. Its runs and slots are given back one by one in any
-//! order, beside commands and under the same rules. When the last of them was given back, the core is told,
-//! and then the actors that waited try again.
+//! A discard of memory that is still in use gathers, too. Its runs and slots are given back one by one in any order,
+//! beside commands and under the same rules. When the last of them was given back, the core is told, and then the
+//! actors that waited try again.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,13 +1,13 @@
 //! Groups: a tree that changes while the program works in it.
 //!
-//! The operator makes groups, gives them other limits and removes them; threads move regions between them,
-//! with all that is under way in these regions. Faults that find a group at its max reclaim there, and faults
-//! that leave a group above its high reclaim afterwards, as the driver does it.
+//! The operator makes groups, gives them other limits and removes them; threads move regions between them, with all
+//! that is under way in these regions. Faults that find a group at its max reclaim there, and faults that leave a group
+//! above its high reclaim afterwards, as the driver does it.
 //!
-//! Three rules must hold. No group's charges exceed its max, unless memory was moved there, the max was
-//! lowered, or the store took nothing (then the charges only shrink towards the max). Reclaim takes nothing
-//! from a group that is below its low while another group, which is not, has something to give. At rest a
-//! group's figures are the sums of what its regions have in memory.
+//! Three rules must hold. No group's charges exceed its max, unless memory was moved there, the max was lowered, or the
+//! store took nothing (then the charges only shrink towards the max). Reclaim takes nothing from a group that is below
+//! its low while another group, which is not, has something to give. At rest a group's figures are the sums of what its
+//! regions have in memory.
 
 use millpond_core::{
     Command, Event, GroupId, GroupLimits, PageCount, PageIndex, PageRange, Refusal, Reply,
@@ -45,8 +45,8 @@ pub struct SimGroup {
     pub parent: GroupId,
     /// The group's limits.
     pub limits: GroupLimits,
-    /// Pages that the group may be charged with now: its max, or the charge that it had when the max was
-    /// lowered or memory came by a move.
+    /// Pages that the group may be charged with now: its max, or the charge that it had when the max was lowered or
+    /// memory came by a move.
     pub allowance: u32,
     /// Faults that were served beyond the max, because the store took nothing.
     pub beyond: u64,
@@ -372,8 +372,8 @@ impl World {
             .collect()
     }
 
-    /// Checks that reclaim for all groups takes nothing from a group that is below its low while another has
-    /// something to give and there are places in the pool.
+    /// Checks that reclaim for all groups takes nothing from a group that is below its low while another has something
+    /// to give and there are places in the pool.
     ///
     /// # Errors
     /// Reclaim did so.
@@ -435,8 +435,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks, at rest, that a group's figures are the sums of what the regions of it, and below it, have in
-    /// memory.
+    /// Checks, at rest, that a group's figures are the sums of what the regions of it, and below it, have in memory.
     ///
     /// # Errors
     /// The figures are not these sums.

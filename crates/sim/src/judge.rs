@@ -1,16 +1,16 @@
 //! The judge: rules that hold at every moment, and rules that hold at rest.
 //!
-//! The rules for every moment are the budget, the counters of lazily freed memory, and what reclaim may do
-//! with that memory. Every few events (because the check costs as much as the state is big) the core's own
-//! invariants are checked, and its agreement with memory and oracle about each page.
+//! The rules for every moment are the budget, the counters of lazily freed memory, and what reclaim may do with that
+//! memory. Every few events (because the check costs as much as the state is big) the core's own invariants are
+//! checked, and its agreement with memory and oracle about each page.
 //!
 //! The budget rule: populated memory is at most the limit and the folios in flight. When the limit is lowered, or the
 //! core says that it served a fault above the limit, memory may be above for a time; the allowance then follows the
 //! memory down and never up again.
 //!
-//! Lazily freed memory is dropped and never saved, so reclaim may neither save nor take out to limbo a page
-//! that was marked. A page that the core would drop unseen, because it is marked and not mapped, may be zeros
-//! as far as the program knows.
+//! Lazily freed memory is dropped and never saved, so reclaim may neither save nor take out to limbo a page that was
+//! marked. A page that the core would drop unseen, because it is marked and not mapped, may be zeros as far as the
+//! program knows.
 
 use millpond_core::check::PageState;
 use millpond_core::{
@@ -35,8 +35,8 @@ impl World {
         Ok(())
     }
 
-    /// The number of events between two checks of the whole state. The more state there is, the more seldom
-    /// it is checked, unless it is to be checked after every event.
+    /// The number of events between two checks of the whole state. The more state there is, the more seldom it is
+    /// checked, unless it is to be checked after every event.
     fn check_interval(&self) -> u64 {
         let every = self.options.check_every;
         let pages: u64 = self.ranges().map(|range| u64::from(range.len.0)).sum();
@@ -47,8 +47,8 @@ impl World {
         }
     }
 
-    /// Checks that each lazily freed page is dropped, used again, or still waits; some are discarded or
-    /// lazily freed once more.
+    /// Checks that each lazily freed page is dropped, used again, or still waits; some are discarded or lazily freed
+    /// once more.
     fn check_counters(&self) -> Check {
         let stats = self.core.stats();
         if stats.pglazyfree < stats.pglazyfreed + stats.pglazyfree_reused + stats.nr_lazyfree {
@@ -57,8 +57,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks that the commands that `event` gave do not contradict the marks, and brings the marks up to
-    /// date.
+    /// Checks that the commands that `event` gave do not contradict the marks, and brings the marks up to date.
     ///
     /// # Errors
     /// Reclaim saves or keeps a page that was lazily freed and not used since.
@@ -98,9 +97,9 @@ impl World {
         Ok(())
     }
 
-    /// Finds marks that were lost silently. A mapped folio that reclaim has no place for in the pool loses
-    /// its mark without a command that would tell. The loss shows in the counts: fewer pages are marked, and
-    /// not as many were dropped.
+    /// Finds marks that were lost silently. A mapped folio that reclaim has no place for in the pool loses its mark
+    /// without a command that would tell. The loss shows in the counts: fewer pages are marked, and not as many were
+    /// dropped.
     pub(crate) fn find_lost_marks(&mut self, event: &Event, before: &VmStat) {
         let may_lose = matches!(
             event,
@@ -119,8 +118,8 @@ impl World {
         }
     }
 
-    /// Checks that reclaim that finds lazily freed memory to drop turns to other memory only when none of it
-    /// is left, and that a lazy free splits folios only at its ends.
+    /// Checks that reclaim that finds lazily freed memory to drop turns to other memory only when none of it is left,
+    /// and that a lazy free splits folios only at its ends.
     ///
     /// # Errors
     /// The core did otherwise.
@@ -183,9 +182,9 @@ impl World {
         pages.find(|page| matches!(self.core.page_state(*page), PageState::LazyFree { .. }))
     }
 
-    /// Checks that no page of `at` is read whose right to be read a program has said it will take away.
-    /// Reading a page is how it is found out whether the page was used again. A program that frees memory
-    /// after it said so makes its own mistake.
+    /// Checks that no page of `at` is read after a program has said that it will take away the right to read it.
+    /// Reading a page is how the core finds out whether the page was used again. A program that frees memory after it
+    /// said so makes its own mistake.
     ///
     /// # Errors
     /// A page of `at` is read nonetheless.
@@ -204,8 +203,8 @@ impl World {
         Ok(())
     }
 
-    /// Checks that the pages that a lazy free of `range` has passed, as `reply` says, are in the store no
-    /// more, nor in limbo unmarked. Of pages that must read as zeros nothing is left but what is in flight.
+    /// Checks that the pages that a lazy free of `range` has passed, as `reply` says, are in the store no more, nor in
+    /// limbo unmarked. Of pages that must read as zeros nothing is left but what is in flight.
     ///
     /// # Errors
     /// A page was passed over.
@@ -280,8 +279,8 @@ impl World {
         Ok(())
     }
 
-    /// Checks, when a fault was served above the limit, that nothing is left that could have been dropped
-    /// without the store.
+    /// Checks, when a fault was served above the limit, that nothing is left that could have been dropped without the
+    /// store.
     fn expect_nothing_freed(&self) -> Check {
         match self.freed_page() {
             Some(page) => {
@@ -332,8 +331,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks what must hold when nothing is under way: the gauges are the memory's and the store's own
-    /// numbers.
+    /// Checks what must hold when nothing is under way: the gauges are the memory's and the store's own numbers.
     ///
     /// # Errors
     /// A gauge is wrong.
@@ -368,8 +366,8 @@ impl World {
         Ok(())
     }
 
-    /// Checks what must hold after a recount while no other actor works: a page that is said to be free, and
-    /// that could have been written to unseen, was not written to.
+    /// Checks what must hold after a recount while no other actor works: a page that is said to be free, and that could
+    /// have been written to unseen, was not written to.
     ///
     /// # Errors
     /// Such a page was written to.

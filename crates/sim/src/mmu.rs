@@ -1,10 +1,9 @@
 //! The simulated memory: an arena of mapped pages, a pool of frames, and the contract between them as checks.
 //!
-//! A page is four words here. That is byte-exact in meaning (every word is written and compared by itself)
-//! and a thousandth of the work. What the kernel would do wrong silently is a failure here: mapping over a
-//! mapped page, taking out a page that is not mapped, treating a populated frame as a hole or a hole as a
-//! frame. What the kernel may do rightly but inconveniently is injected by the caller: copying instead of
-//! moving, refusing a busy page.
+//! A page is four words here. That is byte-exact in meaning (every word is written and compared by itself) and a
+//! thousandth of the work. What the kernel would do wrong silently is a failure here: mapping over a mapped page,
+//! taking out a page that is not mapped, treating a populated frame as a hole or a hole as a frame. What the kernel may
+//! do rightly but inconveniently is injected by the caller: copying instead of moving, refusing a busy page.
 //!
 //! Protections stand for `mprotect` and `mlock` by the program: an install across the edge of a protection is answered
 //! with `Split`, a take-out that meets a protection is answered with `Immovable`.
@@ -27,8 +26,7 @@ pub const LINES: usize = 4;
 pub type Content = [u64; LINES];
 /// A page of zeros.
 pub const BLANK: Content = [0; LINES];
-/// The contents of new or half-filled frames: no actor ever writes them, so they show when such a frame gets
-/// mapped.
+/// The contents of new or half-filled frames: no actor ever writes them, so they show when such a frame gets mapped.
 pub const GARBAGE: Content = [0xdead_dead_dead_dead; LINES];
 
 /// The state of a page of the arena.
@@ -239,8 +237,8 @@ impl SimMmu {
         Ok(())
     }
 
-    /// Simulates [`millpond_core::Mmu::install`]; `across` maps page by page where protections differ, as the
-    /// real one does.
+    /// Simulates [`millpond_core::Mmu::install`]; `across` maps page by page where protections differ, as the real one
+    /// does.
     ///
     /// # Errors
     /// The contract is broken.

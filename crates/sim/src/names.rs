@@ -102,8 +102,8 @@ pub const WORKINGSET: [&str; 8] = [
     "dropped behind",
 ];
 
-/// Replies and refusals that a run must produce. Some are left out: records are plenty here, and the order of
-/// checks hides some refusals behind others.
+/// Replies and refusals that a run must produce. Some are left out: records are plenty here, and the order of checks
+/// hides some refusals behind others.
 pub const REPLIES: [&str; 28] = [
     "ReclaimGroup",
     "Group",

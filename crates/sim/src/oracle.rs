@@ -5,22 +5,21 @@
 //!
 //! Usually a page has exactly one right content. Three things make it a small set of *candidates*:
 //!
-//! - Under a *discard* the pages become zero at a moment that the program cannot know, perhaps more than once
-//!   (a discard that is answered with "more" starts over). So a page may hold what it held when nothing was
-//!   dropped yet, or what it holds when the last drop came before the first, second, … of the writes since.
-//!   Each candidate knows which of the running discards it has seen; when a discard ends, the candidates that
-//!   have not seen it go.
-//! - Under a *lazy free* the pages also become zero at an unknown moment, but nothing has to have been
-//!   dropped when the call ends. From then on the page is *freed*: it may become zero at any moment until it
-//!   is written to. A write leaves as many candidates as there were, and lets no further one arise: what was
-//!   written is never lost. A lazy free that promises zeros is a discard here.
-//! - While a range is *volatile* it may be purged at any moment, and what is written meanwhile may be lost.
-//!   When the range is said to have survived, the candidates that were purged go; when it is said to be
-//!   purged, a discard has come first.
+//! - Under a *discard* the pages become zero at a moment that the program cannot know, perhaps more than once (a
+//!   discard that is answered with "more" starts over). So a page may hold what it held when nothing was dropped yet,
+//!   or what it holds when the last drop came before the first, second, … of the writes since. Each candidate knows
+//!   which of the running discards it has seen; when a discard ends, the candidates that have not seen it go.
+//! - Under a *lazy free* the pages also become zero at an unknown moment, but nothing has to have been dropped when the
+//!   call ends. From then on the page is *freed*: it may become zero at any moment until it is written to. A write
+//!   leaves as many candidates as there were, and lets no further one arise: what was written is never lost. A lazy
+//!   free that promises zeros is a discard here.
+//! - While a range is *volatile* it may be purged at any moment, and what is written meanwhile may be lost. When the
+//!   range is said to have survived, the candidates that were purged go; when it is said to be purged, a discard has
+//!   come first.
 //!
-//! A read removes the candidates that it contradicts, so a page that has shown zeros does not show old bytes
-//! again. A page with no candidate left is a failure, and so is nothing weaker: old bytes after the end of a
-//! discard, a lost write, and bytes of another page all end there.
+//! A read removes the candidates that it contradicts, so a page that has shown zeros does not show old bytes again. A
+//! page with no candidate left is a failure, and nothing weaker is one. Old bytes after the end of a discard, a lost
+//! write, and bytes of another page all leave no candidate.
 //!
 //! A failed load makes the pages of its folio *losable*: the core may poison them, and only them. A poisoned page must
 //! stay an error until a discard or a lazy free.
@@ -59,15 +58,15 @@ const PURGED: Candidate = Candidate {
 struct Page {
     /// The usual case, without a heap: the page holds exactly this.
     only: Content,
-    /// The contents that are possible, used instead of `only` when not empty. They are never empty while the
-    /// page may become zero by itself.
+    /// The contents that are possible, used instead of `only` when not empty. They are never empty while the page may
+    /// become zero by itself.
     candidates: Vec<Candidate>,
     /// The page was lazily freed, and was not written to since.
     freed: bool,
     losable: bool,
     lost: bool,
-    /// A load failed, or the load's page was poisoned, while something was running that makes a lost page
-    /// zeros: the failure may have come after that.
+    /// A load failed, or the load's page was poisoned, while something was running that makes a lost page zeros: the
+    /// failure may have come after that.
     lost_anew: bool,
 }
 
@@ -155,8 +154,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Notes that `actor` asks for a discard of `range`. A call of several ranges is noted once for each of
-    /// them.
+    /// Notes that `actor` asks for a discard of `range`. A call of several ranges is noted once for each of them.
     pub fn discard_begins(&mut self, actor: usize, range: PageRange) {
         self.discards.push((actor, range));
         for page in range.pages() {
@@ -170,12 +168,12 @@ impl Oracle {
         }
     }
 
-    /// Notes that the discard of `actor` is over. When it is not `whole`, it was refused on its way and may
-    /// have dropped nothing.
+    /// Notes that the discard of `actor` is over. When it is not `whole`, it was refused on its way and may have
+    /// dropped nothing.
     ///
     /// # Errors
-    /// A page cannot have been dropped: a read in between has shown old contents, and no later event could
-    /// have changed them.
+    /// A page cannot have been dropped: a read in between has shown old contents, and no later event could have changed
+    /// them.
     pub fn discard_ends(&mut self, actor: usize, whole: bool) -> Check {
         for range in take_of(&mut self.discards, actor) {
             for page in range.pages() {
@@ -258,9 +256,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Has `copy` hold what `source` does, and go its own way: what is known of each page is known of its
-    /// copy. Of volatile ranges that is true only of those that were not purged; the contents of the others
-    /// may be there or not.
+    /// Has `copy` hold what `source` does, and go its own way: what is known of each page is known of its copy. Of
+    /// volatile ranges that is true only of those that were not purged; the contents of the others may be there or not.
     ///
     /// # Errors
     /// Something that changes a page of `source` or `copy` is under way.
@@ -290,8 +287,7 @@ impl Oracle {
     /// Moves what is known of `from` to `to`, volatile ranges included, and leaves zeros in `from`.
     ///
     /// # Errors
-    /// Something that changes a page of `from` or `to` is under way, or a volatile range is only partly in
-    /// `from`.
+    /// Something that changes a page of `from` or `to` is under way, or a volatile range is only partly in `from`.
     pub fn relocate(&mut self, from: PageRange, to: PageRange) -> Check {
         for (page, onto) in from.pages().zip(to.pages()) {
             if self.threats(page).running || self.threats(onto).running {
@@ -400,8 +396,8 @@ impl Page {
         self.lost_anew &= threats.running;
     }
 
-    /// Adds the contents that the page may take by itself. Leaves no candidate twice, and none at all when
-    /// there is only one that nothing threatens.
+    /// Adds the contents that the page may take by itself. Leaves no candidate twice, and none at all when there is
+    /// only one that nothing threatens.
     fn settle(&mut self, threats: Threats) {
         let dropped = threats.running || self.freed;
         self.candidates.extend(dropped.then_some(DROPPED));

@@ -20,16 +20,16 @@ pub const WITH_GROUPS: u64 = 1 << 24;
 /// The first seed whose world has files, beside groups.
 pub const WITH_FILES: u64 = 1 << 25;
 
-/// The first seed whose world is of small folios, in leaves that may leave by their tables; it has neither
-/// groups nor files.
+/// The first seed whose world is of small folios, in leaves that may leave by their tables; it has neither groups nor
+/// files.
 pub const WITH_LEAVES: u64 = 3 << 24;
 
-/// The first seed in whose world streams come to leaves that are in memory in pieces; it too has neither
-/// groups nor files.
+/// The first seed in whose world streams come to leaves that are in memory in pieces; it too has neither groups nor
+/// files.
 pub const WITH_STREAMS: u64 = 4 << 24;
 
-/// The first seed in whose world a stream's window is a whole leaf, as it is in a budget of 128 MiB and more.
-/// The budget stays small, so that a run is short, but one fault may take a larger part of it.
+/// The first seed in whose world a stream's window is a whole leaf, as it is in a budget of 128 MiB and more. The
+/// budget stays small, so that a run is short, but one fault may take a larger part of it.
 pub const WITH_WINDOWS: u64 = 5 << 24;
 
 /// New seeds are drawn below this bound, which makes each kind of world equally likely.
@@ -78,24 +78,23 @@ pub struct Profile {
     pub files: u32,
     /// Leaves of small folios may leave by their tables.
     pub takes_leaves: bool,
-    /// Regions are of small folios and are swept with strides, so that most leaves could leave by their
-    /// tables.
+    /// Regions are of small folios and are swept with strides, so that most leaves could leave by their tables.
     pub is_scattered: bool,
     /// Regions are adaptive, and both streams and single reads run through them.
     pub is_streamed: bool,
     /// The pool has few places.
     pub is_cramped: bool,
-    /// Threads hear only what the contract promises: faults hear of installs and `Wake`, other calls of
-    /// `Wake`. Otherwise they hear of every completion at their page.
+    /// Threads hear only what the contract promises: faults hear of installs and `Wake`, other calls of `Wake`.
+    /// Otherwise they hear of every completion at their page.
     pub strict_wake: bool,
 }
 
 impl Profile {
-    /// The profile of a seed. Seeds from [`WITH_GROUPS`] on have groups, and some of them several nodes;
-    /// those from [`WITH_FILES`] on have files, too. Seeds from [`WITH_LEAVES`] on have leaves of small
-    /// folios instead, little of what keeps a leaf where it is, and no groups. Seeds from [`WITH_STREAMS`] on
-    /// have streams and single reads of what is rarely written. Seeds from [`WITH_WINDOWS`] on have such
-    /// streams with windows of a whole leaf, and first touches.
+    /// The profile of a seed. Seeds from [`WITH_GROUPS`] on have groups, and some of them several nodes; those from
+    /// [`WITH_FILES`] on have files, too. Seeds from [`WITH_LEAVES`] on have leaves of small folios instead, little of
+    /// what keeps a leaf where it is, and no groups. Seeds from [`WITH_STREAMS`] on have streams and single reads of
+    /// what is rarely written. Seeds from [`WITH_WINDOWS`] on have such streams with windows of a whole leaf, and first
+    /// touches.
     pub fn of(seed: u64, rng: &mut Rng) -> Self {
         let mut profile = Self::draw(rng);
         if seed >= WITH_LEAVES {
@@ -217,8 +216,7 @@ pub enum Sabotage {
     KeepLimits,
     /// One slot of each batch that is given back is forgotten.
     KeepSlot,
-    /// A run of a discard drops the page behind it as well, even when another thread has brought that page
-    /// in.
+    /// A run of a discard drops the page behind it as well, even when another thread has brought that page in.
     Overrun,
 }
 

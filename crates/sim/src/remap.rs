@@ -1,11 +1,11 @@
 //! Remaps and resizes, step by step, as the driver does them.
 //!
-//! An actor that moves pages has source and destination to itself: operations that are under way there come
-//! to an end first, and none is begun. The contents of the destination are discarded. Then the gate closes,
-//! completions are told until no command is out, purges that were begun come to an end, and the pages move in
-//! core and memory. When the core wants a page back first, the gate opens for that, and is closed again. To
-//! the oracle a remap takes what is known of each page along, with its volatile ranges, and leaves zeros.
-//! Requests that must be refused are made on the way, and change nothing.
+//! An actor that moves pages has source and destination to itself: operations that are under way there come to an end
+//! first, and none is begun. The contents of the destination are discarded. Then the gate closes, completions are told
+//! until no command is out, purges that were begun come to an end, and the pages move in core and memory. When the core
+//! wants a page back first, the gate opens for that, and is closed again. To the oracle a remap takes what is known of
+//! each page along, with its volatile ranges, and leaves zeros. Requests that must be refused are made on the way, and
+//! change nothing.
 
 use millpond_core::{
     Access, Event, LEAF_PAGES, PageCount, PageIndex, PageRange, PageState, Refusal, RegionId, Reply,
@@ -249,8 +249,7 @@ impl World {
                 } else if self.core.first_pinned(remap.from).is_none()
                     && (source.users > 0 || self.book.straddler(remap.from).is_some())
                 {
-                    // The pin that would have refused the remap has gone meanwhile, and other actors have
-                    // worked here.
+                    // The pin that would have refused the remap has gone meanwhile, and other actors have worked here.
                     self.end_remap(i);
                     return Ok(());
                 } else {
@@ -265,8 +264,7 @@ impl World {
         Ok(())
     }
 
-    /// Makes requests that must be refused before anything is discarded. Returns whether the remap itself is
-    /// one.
+    /// Makes requests that must be refused before anything is discarded. Returns whether the remap itself is one.
     fn is_hopeless(&mut self, i: usize, remap: Remap) -> Check<bool> {
         let Remap { from, to, .. } = remap;
         let (source, target) = (self.region(remap.source)?, self.region(remap.target)?);

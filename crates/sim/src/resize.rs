@@ -1,8 +1,8 @@
 //! Regions that get another length, step by step, as the driver does it.
 //!
-//! A region grows where it is, if no other region has the addresses behind it; or it moves as a whole to a
-//! longer one, which takes its orders and its base over. It shrinks when its tail was discarded and nothing
-//! is inherited there. No other actor works in the region meanwhile.
+//! A region grows where it is, if no other region has the addresses behind it; or it moves as a whole to a longer one,
+//! which takes its orders and its base over. It shrinks when its tail was discarded and nothing is inherited there. No
+//! other actor works in the region meanwhile.
 
 use millpond_core::{
     Event, GroupId, Kind, LEAF_PAGES, Order, PageCount, PageIndex, PageRange, PageState, Refusal,

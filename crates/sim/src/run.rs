@@ -1,10 +1,10 @@
 //! One seed from beginning to end: chaos, then calm.
 //!
-//! Safety alone is cheap: a core that answers "wait" for ever never breaks a rule. So after the chaos the
-//! world turns friendly: the store is healthy and large, there are no new faults, and pins and protections
-//! are let go. Then everything must move again: every operation ends, background reclaim reaches its high
-//! mark, every page can be read and is right, and after all regions were discarded and dropped nothing is
-//! left in memory or store. Each of these comes within a bounded number of steps.
+//! Safety alone is cheap: a core that answers "wait" for ever never breaks a rule. So after the chaos the world turns
+//! friendly: the store is healthy and large, there are no new faults, and pins and protections are let go. Then
+//! everything must move again: every operation ends, background reclaim reaches its high mark, every page can be read
+//! and is right, and after all regions were discarded and dropped nothing is left in memory or store. Each of these
+//! comes within a bounded number of steps.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -196,8 +196,7 @@ impl World {
         }
         match i {
             BACKGROUND => self.background(),
-            // A save that failed before the calm may be told after it: the driver tries again from time to
-            // time.
+            // A save that failed before the calm may be told after it: the driver tries again from time to time.
             OPERATOR if self.calm && !self.siege && self.core.store_blocked() => {
                 self.send(OPERATOR, Event::RetryStore)?;
                 self.actors[OPERATOR].blocked = Blocked::Until(self.step + 500);
@@ -225,9 +224,9 @@ impl World {
     }
 
     fn at_rest(&self) -> bool {
-        // Under siege the background has no hope, and announced protections stay. So does an actor that wants
-        // to drop a region that one of them uses (seed 11028227 took that for a thread that never ends; seed
-        // 6471214 read what such a thread was dropping).
+        // Under siege the background has no hope, and announced protections stay. So does an actor that wants to drop a
+        // region that one of them uses (seed 11028227 took that for a thread that never ends; seed 6471214 read what
+        // such a thread was dropping).
         let stays = ProtectStage::Held { announced: true };
         let protects = |a: &Actor| match a.op {
             Some(Op::Protect { stage, .. }) => self.siege && stage == stays,
@@ -293,9 +292,8 @@ impl World {
         self.drop_everything()
     }
 
-    /// Runs a while with a store that takes nothing and that nobody mends. The work that threads have begun
-    /// ends nonetheless, above the limit if need be, and every page can be read. Protections stay as they are
-    /// meanwhile.
+    /// Runs a while with a store that takes nothing and that nobody mends. The work that threads have begun ends
+    /// nonetheless, above the limit if need be, and every page can be read. Protections stay as they are meanwhile.
     fn withstand_a_siege(&mut self) -> Check {
         self.store.weather = Weather {
             full: true,
@@ -308,9 +306,9 @@ impl World {
         Ok(())
     }
 
-    /// Runs a while with a kernel that holds every mapped page, so that nothing can be taken out. The work
-    /// that threads have begun ends nonetheless, above the limit, and every page can be read. When the kernel
-    /// lets go, all is as before.
+    /// Runs a while with a kernel that holds every mapped page, so that nothing can be taken out. The work that threads
+    /// have begun ends nonetheless, above the limit, and every page can be read. When the kernel lets go, all is as
+    /// before.
     fn withstand_a_hold(&mut self) -> Check {
         (self.siege, self.held) = (true, true);
         self.until_rest("the work of the threads while all is held")?;
@@ -349,8 +347,8 @@ impl World {
         Ok(())
     }
 
-    /// Lets a time pass in which no thread wants memory, so that no frame is kept for later. The next read
-    /// has to do without.
+    /// Lets a time pass in which no thread wants memory, so that no frame is kept for later. The next read has to do
+    /// without.
     fn let_time_pass(&mut self) -> Check {
         for _ in 0..=u32::BITS {
             self.tick_core()?;

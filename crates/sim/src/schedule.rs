@@ -1,12 +1,11 @@
 //! Commands under way: the effect that happens next, and the completion that is told next.
 //!
-//! The driver carries commands out on any thread and in any order, and any amount of time lies between an
-//! effect and the moment when the core hears of it. So each command has two moments here, drawn apart: its
-//! effect on the simulated world, and its completion. Any of the commands under way may be next; some are
-//! held back for long.
+//! The driver carries commands out on any thread and in any order, and any amount of time lies between an effect and
+//! the moment when the core hears of it. So each command has two moments here, drawn apart: its effect on the simulated
+//! world, and its completion. Any of the commands under way may be next; some are held back for long.
 //!
-//! The rules that do not depend on what the world does are checked when a command comes in: a folio is in one
-//! command at a time, and no frame and no page is in two commands at once.
+//! The rules that do not depend on what the world does are checked when a command comes in: a folio is in one command
+//! at a time, and no frame and no page is in two commands at once.
 
 use millpond_core::{
     Command, CopyFrom, Event, FoldPart, Frame, LeafPages, Outcome, PageRange, SlotId,
@@ -45,8 +44,7 @@ pub struct Schedule {
     half_told: Vec<Pending>,
 }
 
-/// The event that the core is told when `command` has had its effect, with `outcome` where `command` names a
-/// folio.
+/// The event that the core is told when `command` has had its effect, with `outcome` where `command` names a folio.
 ///
 /// # Panics
 /// When `command` needs no answer.
@@ -203,8 +201,7 @@ impl Schedule {
         all.map(|p| p.not_before).min()
     }
 
-    /// Keeps a command whose answer the core asks for again. It will be told later: anything may come
-    /// between.
+    /// Keeps a command whose answer the core asks for again. It will be told later: anything may come between.
     pub fn told_in_part(&mut self, pending: Pending) {
         self.half_told.push(pending);
     }
@@ -226,8 +223,8 @@ impl Schedule {
         self.pending.swap_remove(place)
     }
 
-    /// Notes that a part of `batch` had its effect. The parts wait for each other, and then until `told` to
-    /// be told together.
+    /// Notes that a part of `batch` had its effect. The parts wait for each other, and then until `told` to be told
+    /// together.
     pub fn part_done(&mut self, batch: u64, told: u64) {
         let parts = self.pending.iter_mut().filter(|p| p.batch == Some(batch));
         let mut parts: Vec<_> = parts.collect();

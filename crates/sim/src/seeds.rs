@@ -1,8 +1,8 @@
 //! The seeds that every change is run against.
 //!
-//! The first seeds are arbitrary and give the breadth. A seed that has found a bug is added with a word about
-//! it and stays for ever. (A later change of the simulator gives every seed another history; the bug's own
-//! test belongs in core.)
+//! The first seeds are arbitrary and give the breadth. A seed that has found a bug is added with a word about it and
+//! stays for ever. (A later change of the simulator gives every seed another history; the bug's own test belongs in
+//! core.)
 
 /// The fixed list.
 pub const FIXED: [u64; 93] = [

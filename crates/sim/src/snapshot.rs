@@ -1,10 +1,9 @@
 //! Snapshots, step by step, as the driver takes them.
 //!
-//! An actor that takes a snapshot has its region to itself: operations that are under way there come to an
-//! end first, and none is begun. Base and copy are made; then the gate closes. No actor begins anything any
-//! more, completions are told until no command is out, and in that quiet the pages change hands in memory and
-//! in the core. To the oracle a snapshot is a copy of what is known of each page; from then on source and
-//! copy are two regions like any others.
+//! An actor that takes a snapshot has its region to itself: operations that are under way there come to an end first,
+//! and none is begun. Base and copy are made; then the gate closes. No actor begins anything any more, completions are
+//! told until no command is out, and in that quiet the pages change hands in memory and in the core. To the oracle a
+//! snapshot is a copy of what is known of each page; from then on source and copy are two regions like any others.
 //!
 //! The chains of bases are kept here as well, apart from the core, so that its answers can be told right from wrong.
 
@@ -120,8 +119,8 @@ impl World {
             SnapshotStage::Take { base, copy } => {
                 self.gate = None;
                 if self.core.first_pinned(range).is_none() && source.users > 0 {
-                    // The pin that would have refused the snapshot has gone meanwhile, and other operations
-                    // still work here.
+                    // The pin that would have refused the snapshot has gone meanwhile, and other operations still work
+                    // here.
                     self.forget_regions(i, &[base, copy])?;
                     SnapshotStage::Quiet
                 } else {
@@ -140,8 +139,7 @@ impl World {
     /// # Errors
     /// A rule is broken.
     pub(crate) fn become_quiet(&mut self, i: usize) -> Check {
-        // An actor that has begun with a leaf is in the middle of something: it goes on until the command is
-        // out.
+        // An actor that has begun with a leaf is in the middle of something: it goes on until the command is out.
         let can_go_on = |&j: &usize| self.actors[j].leaf && self.is_ready(j);
         if let Some(j) = (0..self.actors.len()).find(can_go_on) {
             return self.step_actor(j);
@@ -383,8 +381,7 @@ impl World {
         }
     }
 
-    /// Counts a fault at a page whose state was `was`; the commands under way from `given` on are what it
-    /// gave.
+    /// Counts a fault at a page whose state was `was`; the commands under way from `given` on are what it gave.
     pub(crate) fn count_inherited(&mut self, was: PageState, reply: Reply, given: usize) {
         let first = self.schedule.iter().nth(given).map(|p| p.command);
         let what = match (was, reply, first) {

@@ -1,10 +1,9 @@
 //! The simulated store: contents by slot, and every way a store can fail.
 //!
-//! A store is trusted with bytes that exist nowhere else, so the rules here are strict: a slot is written
-//! once and released once, and it is read neither before it is written nor after it is released. Failures are
-//! decided by the weather that the world sets: no room (beside the real bound on pages), a failing medium,
-//! damaged bytes at load. Damage and medium errors at load are one thing to the core (`LoadFailed`), as they
-//! are to the driver.
+//! A store is trusted with bytes that exist nowhere else, so the rules here are strict: a slot is written once and
+//! released once, and it is read neither before it is written nor after it is released. Failures are decided by the
+//! weather that the world sets: no room (beside the real bound on pages), a failing medium, damaged bytes at load.
+//! Damage and medium errors at load are one thing to the core (`LoadFailed`), as they are to the driver.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,11 @@
 //! Volatile ranges, step by step, as the driver handles them.
 //!
-//! Marks are kept in the book, beside the core. A thread that needs memory and finds nothing lazily freed
-//! takes the oldest range out of the book and purges it before anything else is reclaimed. A thread that
-//! takes a mark back asks the book. When the range was purged, the thread first waits until no purge is under
-//! way (a purge that took the range before could still drop what is written to it now) and then discards the
-//! pages that the purge has passed over. A thread that drops a region waits for purges as well, or they could
-//! drop what is written to the next region at its addresses.
+//! Marks are kept in the book, beside the core. A thread that needs memory and finds nothing lazily freed takes the
+//! oldest range out of the book and purges it before anything else is reclaimed. A thread that takes a mark back asks
+//! the book. When the range was purged, the thread first waits until no purge is under way (a purge that took the range
+//! before could still drop what is written to it now) and then discards the pages that the purge has passed over. A
+//! thread that drops a region waits for purges as well, or they could drop what is written to the next region at its
+//! addresses.
 
 use millpond_core::tables::volatile::VolatileRefusal;
 use millpond_core::{Event, GroupId, PageCount, PageRange, Reclaimer, Refusal, Reply};
@@ -122,8 +122,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether a purge is under way that may have taken the actor's range out of the book. The actor then
-    /// waits.
+    /// Whether a purge is under way that may have taken the actor's range out of the book. The actor then waits.
     pub(crate) fn must_wait_for_purges(&mut self, i: usize) -> bool {
         let hasty = self.options.sabotage == Some(Sabotage::HastyOwner);
         let must = self.purging > 0 && !hasty;
@@ -155,8 +154,8 @@ impl World {
         }
     }
 
-    /// Forgets the volatile ranges of a region that is dropped, as no owner will ask for them. Returns
-    /// whether one of them was purged.
+    /// Forgets the volatile ranges of a region that is dropped, as no owner will ask for them. Returns whether one of
+    /// them was purged.
     ///
     /// # Errors
     /// The book does not know of a range that was purged.
@@ -196,8 +195,8 @@ impl World {
         self.reclaim(i, pages, Reclaimer::Direct)
     }
 
-    /// Begins to purge the oldest volatile range, when it is time for that. Returns false when there is none,
-    /// or the book is in use.
+    /// Begins to purge the oldest volatile range, when it is time for that. Returns false when there is none, or the
+    /// book is in use.
     ///
     /// # Errors
     /// A rule is broken.

@@ -1,9 +1,9 @@
 //! The world around the core: everything that happens goes through this module and is checked in it.
 //!
-//! [`World::hold`] is the only caller of `Core::handle`. It logs, counts and collects the commands, as a
-//! driver does that holds the core's lock. [`World::give_out`] is the driver's letting go of that lock: it
-//! puts the commands where they belong and has everything checked that must hold at every moment.
-//! [`World::send`] does both. [`World::advance`] carries out one command or tells one completion.
+//! [`World::hold`] is the only caller of `Core::handle`. It logs, counts and collects the commands, as a driver does
+//! that holds the core's lock. [`World::give_out`] is the driver's letting go of that lock: it puts the commands where
+//! they belong and has everything checked that must hold at every moment. [`World::send`] does both. [`World::advance`]
+//! carries out one command or tells one completion.
 
 use std::collections::BTreeMap;
 
@@ -81,8 +81,7 @@ pub struct World {
     pub(crate) batches: BTreeMap<usize, Batch>,
     /// What discards have gathered and what is being given back.
     pub(crate) discarded: Batches,
-    /// The actor that has closed the gate: while it is closed no operation begins, and those that were begun
-    /// end.
+    /// The actor that has closed the gate: while it is closed no operation begins, and those that were begun end.
     pub gate: Option<usize>,
     /// The kind of this world.
     pub profile: Profile,
@@ -230,8 +229,8 @@ impl World {
         }
     }
 
-    /// Hands an event to the core on behalf of `by`, and keeps the commands until [`World::give_out`]:
-    /// nothing can come in between.
+    /// Hands an event to the core on behalf of `by`, and keeps the commands until [`World::give_out`]: nothing can come
+    /// in between.
     ///
     /// # Errors
     /// A rule was broken.
@@ -290,8 +289,7 @@ impl World {
 
     /// Puts a command under way, or carries it out when it needs no answer.
     ///
-    /// A freed frame is freed at once, because the commands that follow it may need the room; only the answer
-    /// is late.
+    /// A freed frame is freed at once, because the commands that follow it may need the room; only the answer is late.
     fn take_in(
         &mut self,
         owner: usize,
@@ -495,8 +493,8 @@ impl World {
         breach!(at at.start, "{at} lies in no live region")
     }
 
-    /// Checks that `at` lies in a region or a base. No actor touches a base, so nothing comes in there, but
-    /// its memory may leave.
+    /// Checks that `at` lies in a region or a base. No actor touches a base, so nothing comes in there, but its memory
+    /// may leave.
     pub(crate) fn expect_in_region_or_base(&self, at: PageRange) -> Check {
         if self.is_in_base(at) {
             return Ok(());

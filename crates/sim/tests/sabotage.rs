@@ -1,7 +1,7 @@
 //! The checks can fail: each way of breaking the simulated world on purpose is noticed.
 //!
-//! A judge that never convicts is worth nothing. Every sabotage here would be a silent loss of data or a hang
-//! in a real program. Each is given so many seeds because most seeds have little of what some of them need.
+//! A judge that never convicts is worth nothing. Every sabotage here would be a silent loss of data or a hang in a real
+//! program. Each is given so many seeds because most seeds have little of what some of them need.
 
 use millpond_sim::mmu::MmuSabotage;
 use millpond_sim::profile::WITH_GROUPS;
@@ -21,8 +21,8 @@ fn verdict_of(options: Options) -> String {
     what.unwrap_or_else(|| panic!("{:?} was not noticed", options.sabotage))
 }
 
-/// Whether `what` is the verdict of a wrong read: a thread that reads the page notices, or a look at the page
-/// of a base that would be read in its place, or zeros are taken for a purge that was not told.
+/// Whether `what` is the verdict of a wrong read: a thread that reads the page notices, or a look at the page of a base
+/// that would be read in its place, or zeros are taken for a purge that was not told.
 fn reads_wrong(what: &str) -> bool {
     let ways = ["reads", "stands for", "was purged"];
     ways.iter().any(|way| what.contains(way))

@@ -1,8 +1,8 @@
 //! `millpond record`: a program's page accesses, as a trace for `millpond replay`.
 //!
 //! The program runs as under `millpond run`, but only a small window of its pages stays mapped, so that each page is
-//! seen again and again as it is used (`driver/src/record.rs` says what such a trace is worth). Pages outside of
-//! the window stay in RAM: the budget is all of the machine's unless one is given.
+//! seen again and again as it is used (`driver/src/record.rs` says what such a trace is worth). Pages outside of the
+//! window stay in RAM: the budget is all of the machine's unless one is given.
 //!
 //! The recording covers managed memory: malloc, anonymous mmap, brk, in units of 4 KiB. Code, static variables, the
 //! first thread's stack, files and shared mappings are not recorded.

@@ -31,9 +31,9 @@ pub enum Column {
     Lazy,
     /// Bytes in the store, before compression.
     Store,
-    /// Bytes that the store takes for them.
+    /// Bytes that the store takes for its contents.
     Stored,
-    /// Bytes in the store, divided by the bytes that it takes for them.
+    /// Bytes in the store before compression, divided by the bytes that the store takes for its contents.
     Ratio,
     /// Faults a second that read from the store.
     Major,

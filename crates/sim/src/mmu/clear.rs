@@ -58,8 +58,8 @@ impl SimMmu {
         Ok(blank || self.sabotage == Some(MmuSabotage::DropWritten))
     }
 
-    /// Gives the page that was zeroed last its old contents back, unless it was used since. The next such
-    /// page is one of `at`.
+    /// Gives the page that was zeroed last its old contents back, unless it was used since. The next such page is one
+    /// of `at`.
     fn undo_the_last_clear(&mut self, at: PageRange) {
         if let Some((page, content)) = self.cleared.take()
             && self.page(page) == Slot::Mapped(BLANK)

@@ -15,7 +15,7 @@ pub const PAGE_SIZE: usize = 1 << PAGE_SHIFT;
 pub const MAX_ORDER: u8 = 9;
 /// Pages under one leaf table.
 pub const LEAF_PAGES: u32 = 1 << MAX_ORDER;
-/// How many pages lie under one entry of the table above the leaves': 1 GiB.
+/// Pages under one entry of the table above the leaf tables: 1 GiB.
 pub const GIGABYTE_PAGES: u32 = LEAF_PAGES * LEAF_PAGES;
 
 /// The number of a page in the arena; page 0 starts at the arena's first byte.
@@ -30,7 +30,7 @@ pub struct PageCount(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Order(u8);
 
-/// A run of pages in the arena. May be empty; never wraps.
+/// A run of pages in the arena. It may be empty, and never wraps.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PageRange {
     /// First page of the run.
@@ -46,7 +46,7 @@ pub struct PageRange {
 pub struct Frame(NonZeroU32);
 
 impl PageIndex {
-    /// The first page of the leaf after this one's.
+    /// The first page of the leaf after this page's leaf.
     pub(crate) fn next_leaf(self) -> Self {
         Self((self.leaf() + 1) * LEAF_PAGES)
     }
@@ -107,7 +107,7 @@ impl Order {
         }
     }
 
-    /// The exponent.
+    /// The exponent: `log2` of the pages.
     #[must_use]
     pub const fn get(self) -> u8 {
         self.0
@@ -168,7 +168,7 @@ impl PageRange {
         self.start.plus(self.len.0)
     }
 
-    /// Where the leaves begin that the range has pages of. The first may begin before the range does.
+    /// The first pages of all leaves that the range has pages of. The first may lie before the range.
     ///
     /// ```
     /// use millpond_core::{LEAF_PAGES, PageCount, PageIndex, PageRange};
@@ -198,10 +198,10 @@ impl PageRange {
         other.start >= self.start && other.end() <= self.end()
     }
 
-    /// The run with `lead` pages more before it, and `trail` behind it.
+    /// The run with `lead` more pages before it and `trail` more behind it.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// When there are not so many pages before the run.
     #[must_use]
     pub fn widened(self, lead: PageCount, trail: PageCount) -> Self {
         let start = self.start.0.checked_sub(lead.0);
@@ -218,7 +218,7 @@ impl PageRange {
         Self::new(from, PageCount(self.end().0 - from.0))
     }
 
-    /// What is left of the run without `parts`, which are in order and apart.
+    /// The pieces of the run that are left without `parts`, which are in order and apart.
     ///
     /// ```
     /// use millpond_core::{PageCount, PageIndex, PageRange};
@@ -238,7 +238,7 @@ impl PageRange {
         })
     }
 
-    /// The pages of both.
+    /// The pages that both runs have.
     #[must_use]
     pub fn common(self, other: Self) -> Self {
         let (start, end) = (self.start.max(other.start), self.end().min(other.end()));
@@ -252,7 +252,8 @@ impl PageRange {
         Self::new(start, PageCount(end.0 - start.0))
     }
 
-    /// Of a run that is only partly in `range`: an end of the range that it straddles, the first if both.
+    /// For a run that is only partly in `range`: the end of the range that the run straddles, or the first end if it
+    /// straddles both.
     pub(crate) fn edge_of(self, range: Self) -> PageIndex {
         if self.start < range.start {
             range.start
@@ -284,18 +285,18 @@ impl Frame {
         Self(NonZeroU32::new(number + 1).expect("one more than a number"))
     }
 
-    /// Order and number together. One more is kept, so that having no frame takes no space.
+    /// Order and number of the frame together. The field keeps one more, so that `Option<Frame>` takes no more space.
     fn number(self) -> u32 {
         self.0.get() - 1
     }
 
-    /// The order of the folios it holds.
+    /// The order of the folios that the frame holds.
     #[must_use]
     pub fn order(self) -> Order {
         Order((self.number() >> Self::INDEX_BITS) as u8)
     }
 
-    /// Its number in the area of its order.
+    /// The frame's number in the area of its order.
     #[must_use]
     pub fn index(self) -> u32 {
         self.number() & ((1 << Self::INDEX_BITS) - 1)

@@ -1,7 +1,8 @@
-//! What the core asks for: the only way out.
+//! Commands are what the core asks for: they are the only way out of it.
 //!
-//! Commands are carried out with no core lock held, in any order and on any thread; each that names a folio
-//! is answered by one [`Event::Completed`](crate::Event::Completed) with that folio; the others as they say.
+//! Commands are carried out with no core lock held, in any order and on any thread. Each command that names a folio
+//! is answered by one [`Event::Completed`](crate::Event::Completed) with that folio. How the others are answered is
+//! said at each of them.
 
 use crate::addr::{Frame, PageIndex, PageRange};
 use crate::event::SlotPart;
@@ -15,8 +16,8 @@ use arrayvec::ArrayVec;
 /// Work for the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command {
-    /// Map zeros at `at` (as many pages as the folio has). `frame` is a populated frame to clear and use;
-    /// without one the kernel gives new pages. Answer: `Installed`, `InstallSplit`, `InstallGone`.
+    /// Map zeros at `at` (as many pages as the folio has). `frame` is a populated frame to clear and use; without one
+    /// the kernel gives new pages. Answer: `Installed`, `InstallSplit`, `InstallGone`.
     Zero {
         /// The folio.
         folio: FolioId,
@@ -39,9 +40,9 @@ pub enum Command {
         /// Whether the frame is a hole that must be given pages first.
         fresh: bool,
     },
-    /// [`Command::Load`] of a folio that is spread over several slots: [`Commands::parts`] tells which. A part that
-    /// cannot be read is answered like a range that cannot be mapped in one piece. Answer: `Installed`, `InstallSplit`,
-    /// `InstallGone`.
+    /// A [`Command::Load`] of a folio that is spread over several slots: [`Commands::parts`] tells which. A part that
+    /// cannot be read is answered like a range that cannot be mapped in one piece. Answer: `Installed`,
+    /// `InstallSplit`, `InstallGone`.
     Fold {
         /// The folio.
         folio: FolioId,
@@ -54,14 +55,14 @@ pub enum Command {
         /// Whether the frame is a hole that must be given pages first.
         fresh: bool,
     },
-    /// Map a copy of `from` at `at`. `frame` is a populated frame to use; without one the kernel gives new pages. What
-    /// is copied from does not change meanwhile. Answer: `Installed`, `InstallSplit`, `InstallGone`.
+    /// Map a copy of `from` at `at`. `frame` is a populated frame to use; without one the kernel gives new pages. The
+    /// bytes at `from` do not change meanwhile. Answer: `Installed`, `InstallSplit`, `InstallGone`.
     Copy {
         /// The folio.
         folio: FolioId,
         /// Where.
         at: PageRange,
-        /// The same number of pages, or more.
+        /// The bytes to copy: as many pages as the folio has, or more.
         from: CopyFrom,
         /// A populated frame of the same order, if the pool has one to spare.
         frame: Option<Frame>,
@@ -72,7 +73,7 @@ pub enum Command {
         folio: FolioId,
         /// Where.
         at: PageRange,
-        /// The frame that holds it.
+        /// The frame that holds the contents.
         frame: Frame,
     },
     /// Unmap `at` and put its contents into the hole `frame`.
@@ -85,9 +86,9 @@ pub enum Command {
         /// A hole of the same order.
         frame: Frame,
     },
-    /// [`Command::TakeOut`] of all that is mapped of a leaf, by its table: the pages that [`Commands::leaf_pages`]
-    /// tells, each into the place of the block that it has in the leaf. At most one in a list. Answer:
-    /// [`Event::LeafTakenOut`](crate::Event::LeafTakenOut).
+    /// [`Command::TakeOut`] of all that is mapped of a leaf, by its table: of the pages that [`Commands::leaf_pages`]
+    /// tells. Each page goes into the place of the block that it has in the leaf. There is at most one such command
+    /// in a list. Answer: [`Event::LeafTakenOut`](crate::Event::LeafTakenOut).
     TakeOutLeaf {
         /// The leaf.
         at: PageRange,
@@ -113,8 +114,9 @@ pub enum Command {
         /// What is looked at: all of it, or a part.
         part: PageRange,
     },
-    /// [`Command::TakeOut`] of what is thought to be zeros: not when a glance shows otherwise, and what was captured is
-    /// looked at. Answer: `Written` (still mapped), `TakenOutBlank`, `TakenOut`, `TakeOutBusy`, `TakeOutImmovable`.
+    /// [`Command::TakeOut`] of pages that are thought to be zeros. They stay mapped when a glance shows otherwise;
+    /// otherwise they are captured and then looked at in full. Answer: `Written` (still mapped), `TakenOutBlank`,
+    /// `TakenOut`, `TakeOutBusy`, `TakeOutImmovable`.
     TakeOutIfBlank {
         /// The folio.
         folio: FolioId,
@@ -123,8 +125,8 @@ pub enum Command {
         /// A hole of the same order.
         frame: Frame,
     },
-    /// Write the contents of `frame` to the store as `slot`; not needed when they are zeros or still what
-    /// `previous` holds. Answer: `Stored`, `Unchanged`, `AllZero`, `StoreFull`, `StoreFailed`.
+    /// Write the contents of `frame` to the store as `slot`. The write is not needed when the contents are zeros, or
+    /// still those that `previous` holds. Answer: `Stored`, `Unchanged`, `AllZero`, `StoreFull`, `StoreFailed`.
     Save {
         /// The folio.
         folio: FolioId,
@@ -132,7 +134,7 @@ pub enum Command {
         frame: Frame,
         /// The name for what is written.
         slot: SlotId,
-        /// What it was loaded from, if that still stands.
+        /// The slot part that the folio was loaded from, if it still stands.
         previous: Option<SlotPart>,
     },
     /// Fill a frame with what the file holds there, and map it at `at`. Answer: `Installed`, `InstallSplit`,
@@ -140,15 +142,15 @@ pub enum Command {
     Read {
         /// The folio.
         folio: FolioId,
-        /// Where; the file's pages are the region's, in their order.
+        /// Where to map it. The file's pages are the region's, in their order.
         at: PageRange,
         /// The frame to read into.
         frame: Frame,
         /// Whether the frame is a hole that must be given pages first.
         fresh: bool,
     },
-    /// Write the contents of `frame` to the file, where `at` is in it; not needed when the file holds them. Answer:
-    /// `Stored`, `Unchanged`, `StoreFailed`.
+    /// Write the contents of `frame` to the file, at the place of `at` in it. The write is not needed when the file
+    /// holds these contents already. Answer: `Stored`, `Unchanged`, `StoreFailed`.
     WriteBack {
         /// The folio.
         folio: FolioId,
@@ -171,18 +173,18 @@ pub enum Command {
         /// The frame.
         frame: Frame,
     },
-    /// The store may forget this slot. Answer: [`Event::SlotReleased`](crate::Event::SlotReleased), until which the
-    /// number is not used for anything else.
+    /// The store may forget this slot. Its number is not used for anything else until the answer. Answer:
+    /// [`Event::SlotReleased`](crate::Event::SlotReleased).
     Release {
         /// The slot.
         slot: SlotId,
     },
-    /// Something completed here: threads that wait for these pages try again. No answer.
+    /// Something completed here: threads that wait for these pages try again. There is no answer.
     Wake {
         /// The pages.
         at: PageRange,
     },
-    /// The contents of `at` are lost: whoever touches it must be told. Answer: `Poisoned`.
+    /// The contents of `at` are lost: a thread that touches `at` must be told. Answer: `Poisoned`.
     Poison {
         /// The folio.
         folio: FolioId,
@@ -194,9 +196,9 @@ pub enum Command {
 /// Where a copy's bytes are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CopyFrom {
-    /// Mapped, from this page on.
+    /// The bytes are mapped, from this page on.
     Mapped(PageIndex),
-    /// In a frame, from this page of it on.
+    /// The bytes are in a frame, from this page of it on.
     Frame {
         /// The frame.
         frame: Frame,
@@ -205,15 +207,15 @@ pub enum CopyFrom {
     },
 }
 
-/// Which of a list's parts belong to a command.
+/// Says which of a list's parts belong to a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PartsOf {
     first: u8,
     len: u8,
 }
 
-/// A bounded list of commands, filled by one [`Core::handle`](crate::Core::handle), and the batch into which a discard
-/// gathers what it leaves behind. Making one costs nothing: what is not in use is not written.
+/// A bounded list of commands, filled by one [`Core::handle`](crate::Core::handle), with the batch into which a
+/// discard gathers the memory that it leaves behind. A new list costs nothing: its unused room is not written.
 #[derive(Debug)]
 pub struct Commands {
     list: ArrayVec<Command, MAX_COMMANDS>,
@@ -222,7 +224,7 @@ pub struct Commands {
     batch: Gather,
 }
 
-/// Takes the slots that nobody needs any more.
+/// Takes the slots that are needed no more.
 pub(crate) trait Releases {
     fn release(&mut self, slot: SlotId);
 }
@@ -251,31 +253,32 @@ impl Commands {
         }
     }
 
-    /// What is to be given back, after which [`Core::gathered`](crate::Core::gathered) is told and the batch cleared,
-    /// before the next discard. Another one may be put in its place, with more room.
+    /// The batch of memory and slots to give back. After that, and before the next discard,
+    /// [`Core::gathered`](crate::Core::gathered) is told and the batch is cleared. A batch with more room may be put
+    /// in its place.
     pub fn batch(&mut self) -> &mut Gather {
         &mut self.batch
     }
 
-    /// How many more fit.
+    /// How many more commands fit.
     #[must_use]
     pub fn room(&self) -> usize {
         self.list.remaining_capacity()
     }
 
-    /// How many there are.
+    /// How many commands there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether there are none. The batch is apart.
+    /// Whether there are no commands. The batch does not count here.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Forgets all; not the batch.
+    /// Forgets all commands and their parts, but not the batch.
     pub fn clear(&mut self) {
         self.list.clear();
         self.parts.clear();
@@ -293,7 +296,7 @@ impl Commands {
         &self.parts[usize::from(of.first)..][..usize::from(of.len)]
     }
 
-    /// The pages that the [`Command::TakeOutLeaf`] of this list is about; none without one.
+    /// The pages that the [`Command::TakeOutLeaf`] of this list is about. There are none without such a command.
     #[must_use]
     pub fn leaf_pages(&self) -> &LeafPages {
         &self.leaf

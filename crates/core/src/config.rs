@@ -1,4 +1,4 @@
-//! What a core is made for: sizes and marks, fixed at build-up unless an event says otherwise.
+//! The sizes and marks that a core is made for. They are fixed when it is built, unless an event says otherwise.
 
 use crate::addr::{LEAF_PAGES, Order, PageCount};
 use crate::limits::{
@@ -16,7 +16,7 @@ pub struct PoolLayout {
     pub frames: [u32; 10],
 }
 
-/// What a core is built from.
+/// The settings that a core is built from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
     /// Address space that regions are carved from.
@@ -32,26 +32,28 @@ pub struct Config {
     pub lazyfree_max: PageCount,
     /// Memory nodes (NUMA) that regions are spread over.
     pub nodes: u8,
-    /// Limbo's least share of the limit, in 1/1024. It grows where that is worth its cost; see
+    /// Limbo's least share of the limit, in 1/1024. The share grows where that is worth its cost; see
     /// [`workingset`](crate::policy::workingset).
     pub limbo_share: u16,
     /// What a major fault costs, in sixteenths of what a rescue from limbo costs: 256 is a file on a disk (60 to 100 µs
     /// against 4 to 6), 20 is compressed RAM. [`Event::SetRefaultCost`](crate::Event::SetRefaultCost) changes it.
     pub refault_cost: u32,
-    /// The same for a page of a file. [`Event::SetFileCost`](crate::Event::SetFileCost) changes it.
+    /// What a major fault of a file's page costs, in the same unit. [`Event::SetFileCost`](crate::Event::SetFileCost)
+    /// changes it.
     pub file_cost: u32,
-    /// Whether what refaults and rescues tell decides what stays: shadows, watched folios and their miniatures, the
-    /// curve. Without, folios leave by the order in which they were last seen in use, and limbo keeps to its least
-    /// share. It is there so that the price of all this can be measured.
+    /// Whether refaults and rescues decide which folios stay, by shadows, watched folios and their miniatures, and
+    /// the curve. Without it folios leave by the order in which they were last seen in use, and limbo keeps to its
+    /// least share. The switch is there so that the price of all this can be measured.
     pub workingset: bool,
-    /// What comes in with one fault takes at most this share of the limit: [`FOLIO_SHARE`] everywhere but in tests,
-    /// which have windows of a whole leaf in a small memory by it.
+    /// The pages that come in with one fault take at most one part in this many of the limit. The number is
+    /// [`FOLIO_SHARE`] everywhere but in tests, which set another one to have windows of a whole leaf in a small
+    /// memory.
     pub folio_share: u32,
-    /// Shadows have at most so many bits, 12 or more; fewer where the entries have no more to spare.
+    /// Most bits that a shadow has, 12 or more. There are fewer where the entries have no more to spare.
     pub shadow_bits: u8,
-    /// Reclaim in the background begins when fewer pages than limit × this / 1024 are available …
+    /// Reclaim in the background begins when fewer pages than limit × `low_mark` / 1024 are available.
     pub low_mark: u16,
-    /// … and ends when this many are.
+    /// Reclaim in the background ends when limit × `high_mark` / 1024 pages are available.
     pub high_mark: u16,
 }
 
@@ -60,12 +62,12 @@ pub struct Config {
 pub enum ConfigError {
     /// The budget is below [`MIN_LIMIT_PAGES`].
     LimitTooSmall {
-        /// What was asked for.
+        /// The budget that was asked for.
         pages: PageCount,
     },
     /// The arena is empty, not a whole number of leaves, or larger than [`MAX_ARENA_PAGES`].
     BadArena {
-        /// What was asked for.
+        /// The length that was asked for.
         pages: PageCount,
     },
     /// `low_mark` < `high_mark` < 1024 does not hold, or limbo's share is 1024 or more.
@@ -76,22 +78,22 @@ pub enum ConfigError {
     TooFewRecords,
     /// `shadow_bits` is below [`SHADOW_BITS_LEAST`] or above 32.
     BadShadowBits {
-        /// What was asked for.
+        /// The bits that were asked for.
         bits: u8,
     },
     /// `refault_cost` or `file_cost` is above [`REFAULT_COST_MOST`].
     BadRefaultCost {
-        /// What was asked for.
+        /// The larger of the two costs that were asked for.
         sixteenths: u32,
     },
     /// `folio_share` is below 2: one fault would take all memory.
     BadFolioShare {
-        /// What was asked for.
+        /// The share that was asked for.
         share: u32,
     },
     /// `nodes` is zero, or above [`MAX_NODES`].
     BadNodes {
-        /// What was asked for.
+        /// The number that was asked for.
         nodes: u8,
     },
 }
@@ -104,10 +106,11 @@ impl PoolLayout {
         Self { frames }
     }
 
-    /// Room for all of `limit` in any one order (lazily freed memory waits there), and for a few folios of the largest.
-    /// Of single pages [`SINGLE_PLACES`] times as many, so that there are blocks of holes for leaves that leave by
-    /// their tables, even when limbo is most of memory and a leaf has left with a third of its pages; but not beyond
-    /// [`SINGLE_PLACES_MOST`]. Places are addresses, not memory: unused ones cost half a byte each in the core's book.
+    /// The pool for a budget of `limit`. It has room for all of `limit` in any one order (lazily freed memory waits
+    /// there), and for a few folios of the largest. Of single pages it has [`SINGLE_PLACES`] times as many, so that
+    /// there are blocks of holes for leaves that leave by their tables, even when limbo is most of memory and a leaf
+    /// has left with a third of its pages; but not beyond [`SINGLE_PLACES_MOST`]. Places are addresses, not memory:
+    /// unused ones cost half a byte each in the core's book.
     #[must_use]
     pub fn for_limit(limit: PageCount) -> Self {
         let share = limit.0.max(8 * LEAF_PAGES);
@@ -142,7 +145,7 @@ impl Config {
         }
     }
 
-    /// Bytes of address space that the largest of a core's tables takes. Memory is taken as they are used.
+    /// Bytes of address space that the largest of a core's tables takes. Memory is taken as the tables are used.
     #[must_use]
     pub fn table_bytes(&self) -> u64 {
         let (arena, records) = (u64::from(self.arena.0), u64::from(self.records));

@@ -1,11 +1,11 @@
-//! What can happen: the only way into the core.
+//! Events are what can happen: they are the only way into the core.
 
 use crate::addr::{Frame, Order, PageCount, PageIndex, PageRange};
 use crate::ids::{FolioId, GroupId, Kind, RegionId, SlotId};
 use crate::policy::order::OrderPolicy;
 use crate::tables::group::GroupLimits;
 
-/// What a faulting access was, as far as the backend can tell. A hint only: the state under the lock decides.
+/// A faulting access, as far as the backend can tell. It is a hint only: the state under the lock decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// A read, or not known.
@@ -14,7 +14,7 @@ pub enum Access {
     Write,
 }
 
-/// Who reclaims, for the counters: the background thread or a thread that waits for memory.
+/// The kind of thread that reclaims, for the counters: the background thread, or a thread that waits for memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reclaimer {
     /// The thread that keeps memory available ahead of need (`pgscan_kswapd`, `pgsteal_kswapd`).
@@ -26,42 +26,43 @@ pub enum Reclaimer {
 /// How a range is lazily freed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreeMode {
-    /// Others may use the bytes during the call: each page is captured atomically.
+    /// Other threads may use the bytes during the call: each page is captured atomically.
     Shared,
-    /// Nobody does: small folios are zeroed in place, large ones captured.
+    /// No other thread uses the bytes: small folios are zeroed in place, large ones are captured.
     Exclusive,
-    /// The same, and the range must read as zeros afterwards: what is not zeroed in place is dropped.
+    /// No other thread uses the bytes, and the range must read as zeros afterwards: pages that are not zeroed in
+    /// place are dropped.
     Zeroed,
-    /// Only what the store holds: the range is about to be overwritten, and its memory is wanted.
+    /// Only the copies in the store are freed: the range is about to be overwritten, and its memory is wanted.
     Stored,
-    /// The owner has zeroed the range himself, and may have written there since: what is in memory is free as far as it
-    /// still is zeros when memory is short. Nothing else changes, and nothing is refused.
+    /// The owner has zeroed the range, and may have written there since: a page in memory is free if it still is
+    /// zeros when memory is short. Nothing else changes, and nothing is refused.
     Cleared,
 }
 
 /// A hint about how a range will be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Advice {
-    /// Not needed soon: first in line for reclaim.
+    /// The range is not needed soon: its memory is first in line for reclaim.
     Cold,
-    /// Take it out now.
+    /// The range is to be taken out now.
     PageOut,
-    /// Pages will be touched in order: large steps from the first fault on. For whole leaves (2 MiB).
+    /// Pages will be touched in order: steps are large from the first fault on. The hint is for whole leaves (2 MiB).
     Sequential,
-    /// Pages will be touched in no order: single pages. For whole leaves (2 MiB).
+    /// Pages will be touched in no order: single pages are brought in. The hint is for whole leaves (2 MiB).
     Random,
-    /// Pages are brought in because they will be needed: who does so in order is no stream that passes. For whole
-    /// leaves (2 MiB).
+    /// Pages are brought in because they will be needed: faults in order are not taken for a stream that passes. The
+    /// hint is for whole leaves (2 MiB).
     WillNeed,
-    /// Nothing is known about the order or the need any more. For whole leaves (2 MiB).
+    /// Nothing is known about the order or the need any more. The hint is for whole leaves (2 MiB).
     Normal,
 }
 
 /// Something that happened. [`Core::handle`](crate::Core::handle) answers each with a [`Reply`] and commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Reserve a region of `pages` pages, leaf-aligned, whose folios have orders by `order`. It is the root group's
-    /// until [`Event::MoveRegion`].
+    /// Reserve a region of `pages` pages, leaf-aligned, whose folios have orders by `order`. It belongs to the root
+    /// group until [`Event::MoveRegion`].
     CreateRegion {
         /// Its length.
         pages: PageCount,
@@ -77,21 +78,22 @@ pub enum Event {
         /// How much it may have.
         limits: GroupLimits,
     },
-    /// Give a group, not the root, other limits. What is beyond them is not taken by this; see [`Event::Reclaim`].
+    /// Give a group, not the root, other limits. Memory beyond them is not taken by this event; see
+    /// [`Event::Reclaim`].
     SetGroupLimits {
         /// The group.
         group: GroupId,
         /// How much it may have from now on.
         limits: GroupLimits,
     },
-    /// Remove a group that has none below it: its regions, its memory and its counters are its parent's.
-    /// [`Reply::More`] asks for the same event again; nobody else may name the group any more.
+    /// Remove a group that has none below it: its regions, its memory and its counters become its parent's.
+    /// [`Reply::More`] asks for the same event again; no other event may name the group any more.
     RemoveGroup {
         /// The group.
         group: GroupId,
     },
-    /// A region, with what it holds, is another group's from now on. [`Reply::More`] asks for the event again, from
-    /// another page.
+    /// A region, with all that it holds, belongs to another group from now on. [`Reply::More`] asks for the event
+    /// again, from another page.
     MoveRegion {
         /// The region.
         region: RegionId,
@@ -105,21 +107,21 @@ pub enum Event {
         /// Which one.
         region: RegionId,
     },
-    /// `region` and `copy` hold the same from now on: what `region` holds becomes `base`'s, and both inherit from that.
-    /// The driver moves the mapped pages there by their tables, and nothing is under way meanwhile. `base` and `copy`
-    /// are new regions of the same length.
+    /// `region` and `copy` hold the same contents from now on: the contents of `region` become `base`'s, and both
+    /// inherit from that. The driver moves the mapped pages there by their tables, and nothing is under way
+    /// meanwhile. `base` and `copy` are new regions of the same length.
     Snapshot {
         /// The source.
         region: RegionId,
-        /// What holds its contents from now on. Nobody else names it.
+        /// The region that holds the source's contents from now on. No other event names it.
         base: RegionId,
         /// The snapshot.
         copy: RegionId,
     },
-    /// Move what `from` holds to `to`, which holds nothing and lies alike in its leaves: both in one region each, of
-    /// the same length, not overlapping. The driver moves the mapped pages, and nothing is under way meanwhile. When
-    /// `from` is all of a region and `to` begins one, that is its successor and has its orders; only then may it
-    /// inherit from a base.
+    /// Move the contents of `from` to `to`. `to` holds nothing and lies alike in its leaves. Each range is in one
+    /// region; they have the same length and do not overlap. The driver moves the mapped pages, and nothing is under
+    /// way meanwhile. When `from` is all of a region and `to` begins one, the region of `to` is the successor and
+    /// takes over the orders; only then may `from` inherit from a base.
     Remap {
         /// The source; it reads as zeros afterwards.
         from: PageRange,
@@ -139,9 +141,9 @@ pub enum Event {
         /// The region.
         region: RegionId,
     },
-    /// Hand what `base` holds over to its only heir, from a page on. When all is handed over the reply is
-    /// [`Reply::Detached`]: the base is empty and nobody's. [`Reply::Reclaim`]: the frame pool has no place for what is
-    /// mapped there.
+    /// Hand the contents of `base` over to its only heir, from a page on. When all is handed over, the reply is
+    /// [`Reply::Detached`]: the base is empty and has no heir. [`Reply::Reclaim`] says that the frame pool has no
+    /// place for what is mapped there.
     Merge {
         /// The base.
         base: RegionId,
@@ -154,11 +156,12 @@ pub enum Event {
         page: PageIndex,
         /// What the thread did, if known.
         access: Access,
-        /// An upper bound for the order of what is brought in; the region's own order is another, except for what a
-        /// remap has brought there, which stays as large as it was.
+        /// An upper bound for the order of the folio that is brought in. The region's own order is another bound,
+        /// except for contents that a remap has brought there: they keep their size.
         max_order: Order,
-        /// What the program may use around the page, as far as the caller knows: nothing beyond comes along, as it
-        /// would take memory from what can be used. [`PageRange::ALL`] where everything may be used.
+        /// The pages around `page` that the program may use, as far as the caller knows. No page beyond comes along,
+        /// as it would take memory from pages that can be used. It is [`PageRange::ALL`] where everything may be
+        /// used.
         within: PageRange,
     },
     /// The command that was given for `folio` has been carried out, or has failed.
@@ -168,18 +171,18 @@ pub enum Event {
         /// How it went.
         outcome: Outcome,
     },
-    /// [`Command::TakeOutLeaf`](crate::Command::TakeOutLeaf) has been carried out, or could not be: then all is mapped
-    /// as before. [`Reply::More`] asks for the same event again.
+    /// [`Command::TakeOutLeaf`](crate::Command::TakeOutLeaf) has been carried out, or could not be: then all is
+    /// mapped as before. [`Reply::More`] asks for the same event again.
     LeafTakenOut {
         /// The leaf that the command named.
         at: PageRange,
         /// Whether its pages are in the block.
         taken: bool,
     },
-    /// From now on a leaf of small folios may leave by its table, or may not; see `ops/leaf_out.rs`. At first it may
-    /// not.
+    /// From now on a leaf of small folios may leave by its table, or may not; see `ops/leaf_out.rs`. At first no leaf
+    /// may.
     TakeLeaves {
-        /// Whether it may.
+        /// Whether leaves may leave so.
         on: bool,
     },
     /// The place of a frame that [`Command::FreeFrame`](crate::Command::FreeFrame) named is a hole now.
@@ -192,42 +195,43 @@ pub enum Event {
         /// The slot.
         slot: SlotId,
     },
-    /// Make `pages` pages available: answer with the next batch of work towards that. The reply is
+    /// Make `pages` pages available: the core answers with the next batch of work towards that. The reply is
     /// [`Reply::Done`]; no commands beside it mean that nothing can be reclaimed now.
     Reclaim {
         /// How many pages to free at most by this batch.
         pages: PageCount,
-        /// On whose behalf.
+        /// The kind of thread that asks.
         by: Reclaimer,
     },
-    /// The same for the memory of one group and those below it, so that it has room below its max.
+    /// [`Event::Reclaim`] for the memory of one group and those below it, so that the group has room below its max.
     ReclaimGroup {
         /// The group.
         group: GroupId,
         /// How many pages to free at most by this batch.
         pages: PageCount,
-        /// On whose behalf.
+        /// The kind of thread that asks.
         by: Reclaimer,
     },
-    /// Forget the contents of `range`: it reads as zeros afterwards, or as its file holds it (`MADV_DONTNEED`).
+    /// Forget the contents of `range`: the range reads as zeros afterwards, or as its file holds it
+    /// (`MADV_DONTNEED`).
     Discard {
         /// What to forget.
         range: PageRange,
     },
-    /// The contents of `range` are not wanted any more, but its memory need not come back before it is wanted elsewhere
-    /// (`MADV_FREE`): each page reads as it did or as zeros, once zeros always zeros, and a write keeps it. See
-    /// `ops/lazy_free.rs`.
+    /// The contents of `range` are not wanted any more, but its memory need not come back before it is wanted
+    /// elsewhere (`MADV_FREE`). Each page reads as it did, or as zeros; a page that has read as zeros always does. A
+    /// write keeps the page. See `ops/lazy_free.rs`.
     LazyFree {
         /// What may be forgotten.
         range: PageRange,
-        /// How.
+        /// How it is freed.
         mode: FreeMode,
     },
-    /// Drop lazily freed memory, oldest first, while there is more than the configured cap: the next batch of that. No
-    /// commands mean that there is no more, or that it is on its way.
+    /// Drop lazily freed memory, oldest first, while there is more than the configured cap: the core answers with the
+    /// next batch. No commands mean that there is no more, or that it is on its way.
     TrimLazyFree,
-    /// Give what is lazily freed in `range` back to the kernel, as far as it was not used again. What is being looked
-    /// at is waited for.
+    /// Give the lazily freed pages of `range` back to the kernel, as far as they were not used again. Pages that are
+    /// being looked at are waited for.
     GiveFreedBack {
         /// The range.
         range: PageRange,
@@ -238,8 +242,8 @@ pub enum Event {
         /// How many pages at most.
         left: PageCount,
     },
-    /// Drop what can be dropped of `range` without waiting, and keep its frames for the next faults: for memory whose
-    /// owner has said that it may be dropped at any time.
+    /// Drop the pages of `range` that can be dropped without waiting, and keep their frames for the next faults. It
+    /// is for memory whose owner has said that it may be dropped at any time.
     Purge {
         /// The range.
         range: PageRange,
@@ -272,15 +276,16 @@ pub enum Event {
         /// The new limit.
         pages: PageCount,
     },
-    /// What a major fault costs now, as was measured: see [`Config::refault_cost`](crate::Config::refault_cost).
+    /// A major fault costs this much now, as was measured: see [`Config::refault_cost`](crate::Config::refault_cost).
     SetRefaultCost {
-        /// In sixteenths of what a rescue from limbo costs; more than
+        /// The cost, in sixteenths of what a rescue from limbo costs. More than
         /// [`REFAULT_COST_MOST`](crate::limits::REFAULT_COST_MOST) counts as that.
         sixteenths: u32,
     },
-    /// The same for pages of files: what reading one costs where the files are.
+    /// A major fault of a file's page costs this much now: it is read where the files are. See
+    /// [`Config::file_cost`](crate::Config::file_cost).
     SetFileCost {
-        /// In sixteenths of what a rescue from limbo costs; more than
+        /// The cost, in sixteenths of what a rescue from limbo costs. More than
         /// [`REFAULT_COST_MOST`](crate::limits::REFAULT_COST_MOST) counts as that.
         sixteenths: u32,
     },
@@ -294,8 +299,8 @@ pub enum Event {
 /// How a command ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// The folio is mapped. `frame_kept`: its contents were copied, and the pool's frame (if the command
-    /// named one) still holds pages of its own; otherwise the frame was moved and its place is a hole.
+    /// The folio is mapped. With `frame_kept` its contents were copied, and the pool's frame (if the command named
+    /// one) still holds pages of its own; otherwise the frame was moved and its place is a hole.
     Installed {
         /// Whether the pool's frame is still populated.
         frame_kept: bool,
@@ -327,11 +332,13 @@ pub enum Outcome {
     Blank,
     /// Some byte of the mapped pages is not zero.
     Written,
-    /// The kernel holds the page (direct I/O, a get_user_pages pin): it stays mapped, try later.
+    /// The kernel holds the page (direct I/O, a get_user_pages pin): the page stays mapped, and a later try may
+    /// succeed.
     TakeOutBusy,
     /// The mapping does not let the folio move as a whole (read-only, locked, split by protection).
     TakeOutImmovable,
-    /// The store holds the folio's bytes in the slot that the command named; or the file, where they belong.
+    /// The store holds the folio's bytes in the slot that the command named; or the file holds them where they
+    /// belong.
     Stored,
     /// The folio's bytes are those that its previous slot, or the file, holds: nothing was written.
     Unchanged,
@@ -343,17 +350,17 @@ pub enum Outcome {
     StoreFailed,
     /// The range is no longer mapped and its pages were given back.
     Zapped,
-    /// Whoever touches the range is told that its contents are lost.
+    /// A thread that touches the range is told that its contents are lost.
     Poisoned,
 }
 
-/// What the core says to an event, beside the commands.
+/// The core's reply to an event, beside the commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reply {
-    /// Done, or on its way by the commands given.
+    /// The event is done, or on its way by the commands given.
     Done,
-    /// Carry out the commands and send the event again for the rest of its range: all before `from` is done, or
-    /// will be when the commands are.
+    /// Carry out the commands and send the event again for the rest of its range: all before `from` is done, or will
+    /// be when the commands are.
     More {
         /// Where the rest begins.
         from: PageIndex,
@@ -363,26 +370,26 @@ pub enum Reply {
         /// The page to wait for.
         page: PageIndex,
     },
-    /// The folio at this page, which the one that was asked for would be copied from, is in flight: wait here until
-    /// something completes and ask again. Nobody who sleeps at the faulting page would be woken.
+    /// The folio at this page, from which the wanted folio would be copied, is in flight: wait here until something
+    /// completes and ask again. A thread that sleeps at the faulting page would not be woken.
     WaitForBase {
         /// The page to wait for.
         page: PageIndex,
     },
-    /// The page must be resident for this: resolve a fault there and ask again.
+    /// The page must be resident for this event: resolve a fault there and ask again.
     NeedsResident {
         /// The page.
         page: PageIndex,
     },
-    /// The page is mapped already: wake whoever waits.
+    /// The page is mapped already: wake the threads that wait.
     Present,
-    /// The memory for a large folio is there, but in pieces: give so much of what is spare back
+    /// The memory for a large folio is there, but in pieces: give so many spare pages back
     /// ([`Core::gather_scattered`](crate::Core::gather_scattered)) and ask again, or ask for a smaller folio.
     Scattered {
         /// How many pages are missing in one piece.
         pages: PageCount,
     },
-    /// No memory: reclaim at least this much and ask again.
+    /// There is no memory: reclaim at least this much and ask again.
     Reclaim {
         /// How many pages are missing.
         pages: PageCount,
@@ -394,13 +401,13 @@ pub enum Reply {
         /// How many pages are missing.
         pages: PageCount,
     },
-    /// That much was looked at.
+    /// So many pages were looked at.
     Seen {
         /// How many pages.
         pages: PageCount,
     },
-    /// What became of a base: nobody inherits from it any more, so it is to be dropped; or only one does, to whom it
-    /// can be merged.
+    /// A base has lost an heir. If it has none left, it is to be dropped; if it has one left, it can be merged into
+    /// that one.
     Detached {
         /// A base without heirs, with its pages.
         orphan: Option<(RegionId, PageRange)>,
@@ -419,12 +426,12 @@ pub enum Reply {
         /// Its name.
         group: GroupId,
     },
-    /// Not possible; nothing changed.
+    /// The event is not possible; nothing changed.
     Refused(Refusal),
 }
 
 impl Reply {
-    /// So many pages are missing: in the budget, or below a group's max.
+    /// The reply when so many pages are missing: in the budget, or below a group's max.
     pub(crate) fn short(group: GroupId, pages: PageCount) -> Self {
         match group {
             GroupId::ROOT => Self::Reclaim { pages },
@@ -444,11 +451,11 @@ pub enum Refusal {
     NoAddressSpace,
     /// The region is not known, or was dropped before.
     UnknownRegion,
-    /// The region's pages are a file's: this is for anonymous memory.
+    /// The region's pages are a file's: the event is for anonymous memory.
     FileBacked,
     /// The region still holds pages: discard them first.
     RegionInUse,
-    /// Commands are out that nobody has answered.
+    /// Commands are out that have not been answered.
     Busy,
     /// A page of the range is pinned.
     Pinned {
@@ -491,6 +498,6 @@ pub struct SlotPart {
     pub slot: SlotId,
     /// First page wanted, counted from the slot's start.
     pub first: u16,
-    /// How much.
+    /// The length of the part, as an order.
     pub order: Order,
 }

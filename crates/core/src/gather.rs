@@ -1,33 +1,33 @@
-//! Gather: what one free leaves behind, so that it can be given back in bulk and by somebody else.
+//! A gather collects the memory that one free leaves behind, so that another thread can give it back in bulk.
 //!
-//! Freeing has two halves. *Unhooking* makes the tables forget a range, and must be done under the core's lock; *giving
-//! back* hands memory to the kernel and slots to the store, takes a hundred times as long, and needs no lock. What the
-//! first half leaves for the second is collected here.
+//! Freeing has two halves. *Unhooking* makes the tables forget a range, and must be done under the core's lock.
+//! *Giving back* hands memory to the kernel and slots to the store, takes a hundred times as long, and needs no lock.
+//! The gather is what the first half leaves for the second.
 //!
 //! *A range that nobody can touch any more* (a region that is dropped, a base without heirs; `ops/free.rs`) needs no
-//! care: its entries are empty at once, and what is mapped is given back by its range, whatever lies between.
+//! care: its entries are empty at once, and its mapped pages are given back as one range, whatever lies between them.
 //!
 //! *A range in use* (a discard; `ops/discard.rs`) may be touched meanwhile. So its folios stay in flight until their
-//! pages are gone, and who faults there waits. What is mapped is collected as *runs*: neighbouring folios, however
-//! many, are one run and dropped by one call. A run ends where a page is not its own: that one is empty, and somebody
-//! may bring it in before the run is dropped.
+//! pages are gone, and a thread that faults there waits. The mapped pages are collected as *runs*: neighbouring
+//! folios, however many, are one run and dropped by one call. A run ends at a page that is not part of the discard:
+//! that page is empty, and a fault may bring it in before the run is dropped.
 //!
-//! Both give at most 32 MiB to the kernel at a time, in which nobody else's fault or mmap has to wait for longer than
-//! 10 ms. Slots, frames and runs are collected in their order: the first few inline, as most frees are small, then in
-//! pages of 510, and when the pages are full the batch is handed over and the next one begun. (The kernel's mmu_gather
-//! does the same with pages: a batch on the stack, then chained ones.)
+//! Both ways give at most 32 MiB to the kernel at a time, in which nobody else's fault or mmap has to wait for longer
+//! than 10 ms. Slots, frames and runs are collected in their order: the first few inline, as most frees are small,
+//! then in pages of 510. When the pages are full, the batch is handed over and the next one begun. (The kernel's
+//! mmu_gather does the same with pages: a batch on the stack, then chained ones.)
 //!
-//! Until [`Core::gathered`](crate::Core::gathered) says that it was given back, all of it counts as it did: the frames
-//! in use are the truth at every moment.
+//! Until [`Core::gathered`](crate::Core::gathered) says that the batch was given back, all of it counts as it did:
+//! the count of frames in use is true at every moment.
 
 use crate::addr::{Frame, Order, PageCount, PageIndex, PageRange};
 use crate::ids::SlotId;
 use crate::limits::{DISCARD_WALK, MAX_COMMANDS};
 use arrayvec::ArrayVec;
 
-/// Entries of the batch that needs no page: what one event could ask for by commands.
+/// Entries of the batch that are kept inline: as many as one event could ask for by commands.
 const INLINE: usize = MAX_COMMANDS;
-/// Entries of a page: with its length and link, 4 KiB.
+/// Entries of a page of the batch. With its length and link a page takes 4 KiB.
 pub const GATHER_PAGE: usize = 510;
 
 /// Something to give back.
@@ -74,11 +74,11 @@ impl Packed {
     }
 }
 
-/// One batch. Its pages are had before the core's lock is taken, and used again and again.
+/// One batch. Its pages are allocated before the core's lock is taken, and used again and again.
 #[derive(Debug)]
 pub struct Gather {
     pub(crate) zap: PageRange,
-    /// Mapped pages in that range, which are given back with it.
+    /// Mapped pages in `zap`, which are given back with it.
     pub(crate) mapped: u32,
     /// Pages of the frames among the items.
     pub(crate) frames: u32,
@@ -87,14 +87,14 @@ pub struct Gather {
     /// The last run, which may become longer.
     last: PageRange,
     inline: ArrayVec<Packed, INLINE>,
-    /// The pages, of packed ones. Memory for a page is taken when it is written.
+    /// The pages of the batch, as packed entries. Memory for a page is taken when it is written.
     pages: Vec<u64>,
-    /// Entries in the pages.
+    /// Entries in `pages`.
     chained: usize,
 }
 
 impl Gather {
-    /// An empty batch without pages. Making one costs nothing.
+    /// An empty batch without pages. It costs nothing to make.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -125,7 +125,7 @@ impl Gather {
         INLINE + self.pages.len() - used
     }
 
-    /// Entries, but for the last run.
+    /// Number of entries, without the last run.
     fn len(&self) -> usize {
         self.inline.len() + self.chained
     }
@@ -142,13 +142,13 @@ impl Gather {
         (self.mapped > 0).then_some(self.zap)
     }
 
-    /// Pages that go to the kernel with it: mapped ones, and those of its frames.
+    /// Pages that go to the kernel with the batch: mapped ones, and those of its frames.
     #[must_use]
     pub fn pages(&self) -> PageCount {
         PageCount(self.mapped + self.frames + self.runs)
     }
 
-    /// Slots, frames and runs.
+    /// The slots, frames and runs of the batch.
     pub fn items(&self) -> impl Iterator<Item = Gathered> + '_ {
         let chained = self.pages.iter().take(self.chained);
         let last = (!self.last.is_empty()).then_some(Gathered::Run(self.last));
@@ -157,7 +157,7 @@ impl Gather {
         packed.map(Packed::unpack).chain(last)
     }
 
-    /// Makes it empty, to be used again.
+    /// Makes the batch empty, to be used again.
     pub fn clear(&mut self) {
         (self.zap, self.mapped, self.frames) = (NOTHING, 0, 0);
         (self.runs, self.last, self.chained) = (0, NOTHING, 0);
@@ -172,7 +172,7 @@ impl Gather {
         }
     }
 
-    /// The mapped pages of a folio: a part of the last run, or the beginning of another.
+    /// Adds the mapped pages of a folio: they extend the last run, or begin another.
     pub(crate) fn push_run(&mut self, at: PageRange) {
         self.runs += at.len.0;
         if !self.last.is_empty() && self.last.end() == at.start {

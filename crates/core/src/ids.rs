@@ -1,26 +1,26 @@
-//! The names of everything that has one, and what kinds of it there are: plain numbers without behaviour, so that no
-//! table needs another for the name of what that holds.
+//! The names of everything that has one, and its kinds. They are plain numbers without behaviour, so that no table
+//! needs another table just to name its items.
 
 /// The number of a folio record.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FolioId(pub u32);
 
-/// Which list a folio is on.
+/// The list that a folio is on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ListName {
     None,
     Active,
     Inactive,
-    /// In limbo, from the inactive list.
+    /// The folio is in limbo, and came from the inactive list.
     Limbo,
     Unevictable,
     LazyFree,
-    /// In limbo, from the active list.
+    /// The folio is in limbo, and came from the active list.
     LimboActive,
 }
 
 impl ListName {
-    /// In the order of their numbers.
+    /// All lists, in the order of their numbers.
     pub(crate) const ALL: [Self; 7] = [
         Self::None,
         Self::Active,
@@ -36,18 +36,18 @@ impl ListName {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RegionId(pub u32);
 
-/// What the pages of a region are while they are not in memory.
+/// Where the pages of a region are while they are not in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Kind {
-    /// Zeros, or a slot's of the store.
+    /// The pages are zeros, or in a slot of the store.
     #[default]
     Anonymous,
-    /// A file's: each page has its place there. It is read when it is touched, and written back there when it is not
-    /// what the file holds; it never has a slot. What is discarded was not written back, and reads as the file holds
-    /// it.
+    /// The pages are a file's, and each has its place there. A page is read from the file when it is touched, and
+    /// written back there when it differs from the file; it never has a slot. A discarded page is not written back,
+    /// and reads as the file holds it.
     File,
-    /// The same, mapped straight from the memory that holds the file (DAX-like): there is nothing to read, so what
-    /// leaves is not remembered and costs nothing when it comes back.
+    /// The pages are a file's, mapped straight from the memory that holds the file (DAX-like): there is nothing to
+    /// read, so pages that leave are not remembered and cost nothing when they come back.
     Direct,
 }
 
@@ -72,21 +72,21 @@ pub struct NodeId(pub u8);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub(crate) struct VecId(pub(crate) u32);
 
-/// Kinds that have lists of their own: what is not in memory is in the store, or in a file.
+/// Number of kinds that have lists of their own: a page that is not in memory is in the store, or in a file.
 pub(crate) const KINDS: usize = 2;
 
-/// Anonymous pages.
+/// The kind of anonymous pages.
 pub(crate) const ANON: usize = 0;
 
-/// Pages of files.
+/// The kind of files' pages.
 pub(crate) const FILE: usize = 1;
 
-/// Which list gives the next victim.
+/// The rule that says which list gives the next victim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rule {
-    /// The one whose oldest folio is older.
+    /// The list whose oldest folio is older gives the victim.
     Recency,
-    /// The inactive one.
+    /// The inactive list gives the victim.
     Reuse,
 }
 
@@ -94,7 +94,8 @@ pub enum Rule {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FoldId(pub(crate) u8);
 
-/// Where an entry is: table number less one times 512, and the index in it. It moves with its table.
+/// The place of an entry: its table's number less one times 512, plus the index in the table. It moves with its
+/// table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place(pub(crate) u32);
 
@@ -104,7 +105,7 @@ impl Place {
         self.0
     }
 
-    /// The place `pages` further on, in the same table.
+    /// The place `pages` places further on, in the same table.
     pub(crate) fn plus(self, pages: u32) -> Self {
         Self(self.0 + pages)
     }

@@ -1,8 +1,8 @@
-//! Some of the pages of a leaf, by their place in it.
+//! A set of the pages of a leaf, by their place in it.
 
 use crate::addr::{LEAF_PAGES, PageIndex};
 
-/// Some of the 512 pages of a leaf.
+/// A set of some of the 512 pages of a leaf.
 ///
 /// ```
 /// use millpond_core::{LeafPages, PageIndex};
@@ -15,40 +15,40 @@ use crate::addr::{LEAF_PAGES, PageIndex};
 pub struct LeafPages([u64; LEAF_PAGES as usize / 64]);
 
 impl LeafPages {
-    /// None of them.
+    /// The set without pages.
     pub const NONE: Self = Self([0; LEAF_PAGES as usize / 64]);
 
-    /// `page` is one of them; of its number only the place in its leaf counts.
+    /// Adds `page` to the set. Of its number only the place in its leaf counts.
     pub fn add(&mut self, page: PageIndex) {
         let place = page.0 % LEAF_PAGES;
         self.0[place as usize / 64] |= 1 << (place % 64);
     }
 
-    /// `page` is none of them any more.
+    /// Removes `page` from the set.
     pub fn remove(&mut self, page: PageIndex) {
         let place = page.0 % LEAF_PAGES;
         self.0[place as usize / 64] &= !(1 << (place % 64));
     }
 
-    /// Whether the page at this place of the leaf is one of them.
+    /// Whether the page at this place of the leaf is in the set.
     #[must_use]
     pub fn has(&self, place: u32) -> bool {
         self.0[place as usize / 64] >> (place % 64) & 1 == 1
     }
 
-    /// How many there are.
+    /// How many pages are in the set.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()
     }
 
-    /// Whether there are none.
+    /// Whether the set has no pages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Their places in the leaf, in order.
+    /// The places of the pages in the leaf, in order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         (0..LEAF_PAGES).filter(|&place| self.has(place))
     }

@@ -1,49 +1,49 @@
-//! Every bound of the core, related by compile-time asserts.
+//! Every bound of the core. Compile-time asserts relate them to each other.
 
 use crate::addr::{LEAF_PAGES, MAX_ORDER, Order};
 
 /// Commands that one event can give.
 pub const MAX_COMMANDS: usize = 96;
-/// Victims that one reclaim batch takes out, and saves that it starts: each at most this many. Folios of 64 KiB fill a
-/// leaf with as many, and leave it by one call.
+/// Most victims that one reclaim batch takes out, and most saves that it starts. So many folios of 64 KiB fill a
+/// leaf, and leave it by one call.
 pub const RECLAIM_BATCH: usize = 32;
 /// Leaves that leave by their tables at once.
 pub const LEAVING_LEAVES: usize = 4;
-/// Folios of such a leaf that one event goes on by.
+/// Folios of a leaving leaf that one event goes on by.
 pub const LEAF_STEP: u32 = 32;
-/// Folios that a leaf must have to leave so.
+/// Fewest folios that a leaf must have to leave by its table.
 pub const LEAF_OUT_LEAST: u32 = 32;
-/// Of all memory it is no more than this part.
+/// A leaf leaves by its table only if its pages are at most one in this many of all memory.
 pub const LEAF_OUT_SHARE: u32 = 32;
-/// Unless a stream wants it whole: then it is no more than this part.
+/// A leaf leaves for a stream that wants it whole only if a leaf is at most one in this many of all memory.
 pub const CLEAR_SHARE: u32 = 8;
-/// Folios up to this order (64 KiB) are split for it, though the store does not hold them.
+/// Folios up to this order (64 KiB) are split so that their leaf can leave, even if the store does not hold them.
 pub const LEAF_OUT_SPLITS: Order = Order::new(4).expect("4 is an order");
 /// List entries that one reclaim batch looks at before it answers with what it has.
 pub const RECLAIM_SCAN: usize = 128;
 /// Frees of spare frames that one event adds to its own work: enough to share one TLB shootdown.
 pub const TRIM_BATCH: usize = 24;
-/// Pages of what copies leave behind that go to the kernel at once, by one call that interrupts the other processors
-/// once.
+/// Pages of frames that copies leave behind and that go to the kernel at once, by one call that interrupts the other
+/// processors once.
 pub const LEFT_BATCH: u32 = 64;
-/// Pages beyond a lowered limit that are given back at once, if they are spare: as many as a store takes while one list
-/// is carried out. More is a budget that was lowered.
+/// Most pages beyond a lowered limit that are given back at once, if they are spare. A store takes as many while one
+/// list is carried out; a larger excess means that the budget itself was lowered.
 pub const TRIM_AT_ONCE: u32 = LEAF_PAGES;
-/// Slots that one folio is folded up from at most.
+/// Most slots that one folio is folded up from.
 pub const FOLD_PARTS: usize = 16;
 /// Folios that are folded up at once.
 pub const FOLDS: usize = 64;
-/// Room that the answer to a command needs in the list: a release for each part of a fold, one wake-up, one poison, one
-/// split.
+/// Room that the answer to a command needs in the list: a release for each part of a fold, one wake-up, one poison,
+/// one split.
 pub const ANSWER_COMMANDS: usize = FOLD_PARTS + 8;
 /// Parts that the commands of one event name together.
 pub const MAX_PARTS: usize = 2 * FOLD_PARTS;
 /// Places of each order that take-outs leave for loads, so that a pool full of limbo cannot stop a fault.
 pub const LOAD_RESERVE: usize = 2;
-/// Folios that one fault brings in at most: the one that is wanted, and the rest of its window. As many of 64 KiB fill
-/// a leaf.
+/// Most folios that one fault brings in: the one that is wanted, and the rest of its window. So many of 64 KiB fill a
+/// leaf.
 pub const FAULT_FOLIOS: usize = 32;
-/// Of these so many at most that are loaded: zeros are mapped by one call, each load takes its time.
+/// Most folios that one fault loads. Zeros are mapped by one call, but each load takes its time.
 pub const FAULT_LOADS: usize = 8;
 /// A run of faults that has brought in so many pages may be a stream that is longer than memory.
 pub const PASSING_RUN: u16 = 16;
@@ -53,68 +53,71 @@ pub const FOLIO_SHARE: u32 = 64;
 /// Largest folio that is zeroed in place when it is lazily freed, in pages: beyond 64 KiB, capturing it and one fault
 /// when it is wanted again cost less than writing it.
 pub const CLEAR_PAGES: u32 = 16;
-/// The pool has so many places for single pages for each page of memory, …
+/// The pool has this many places for single pages for each page of memory, up to [`SINGLE_PLACES_MOST`].
 pub const SINGLE_PLACES: u32 = 4;
-/// … up to so many (32 GiB).
+/// Most places for single pages that the pool has (32 GiB); see [`SINGLE_PLACES`].
 pub const SINGLE_PLACES_MOST: u32 = 1 << 23;
-/// Pages of frames that are kept for the next faults at most (256 MiB), however much goes round.
+/// Most pages of frames that are kept for the next faults (256 MiB), however many circulate.
 pub const POOL_MARK: u32 = 64 << 10;
-/// Records that one batch of reclaim asks for their slots when the store is full.
+/// Records that one batch of reclaim looks through for slots to free when the store is full.
 pub const SLOT_SWEEP: u32 = 1024;
-/// Folios of each lruvec that could not move and that get another chance with a tick.
+/// Folios of each lruvec that could not move and are looked at again with each tick.
 pub const LOOK_AGAIN: usize = 32;
-/// Folios that wait to be split because a part of them was freed; more are split at once.
+/// Most folios that wait to be split because a part of them was freed. Further ones are split at once.
 pub const DEFERRED_SPLITS: usize = 4096;
 /// Folios of this order and above are large: capturing one interrupts the other processors once for 256 KiB and more.
 pub const LARGE: Order = Order::new(6).expect("6 is an order");
-/// Pages of entries that one discard event walks at most, so that the lock is held for a bounded time.
+/// Most pages of entries that one discard event walks, so that the lock is held for a bounded time.
 pub const DISCARD_WALK: u32 = 16 * LEAF_PAGES;
 /// Smallest budget that a manager accepts, in pages (16 MiB).
 pub const MIN_LIMIT_PAGES: u32 = 4096;
 /// Largest arena, in pages (16 TiB less one leaf, so that an end never wraps).
 pub const MAX_ARENA_PAGES: u32 = u32::MAX - LEAF_PAGES + 1;
-/// Pages that one event passes at most when a region changes groups; of those in leaves that are in use,
-/// [`DISCARD_WALK`].
+/// Most pages that one event passes when a region changes groups. Of the pages in leaves that are in use, it passes
+/// at most [`DISCARD_WALK`].
 pub const GROUP_WALK: u32 = 1 << 23;
-/// Leaf tables that one event looks at when a group ends: 16 bytes of each.
+/// Leaf tables that one event looks at when a group ends. It reads 16 bytes of each.
 pub const TABLES_WALK: u32 = 1 << 15;
-/// Groups at once, the root among them.
+/// Most groups at once, the root among them.
 pub const MAX_GROUPS: usize = 256;
-/// Groups above each other at most, the root among them: as many as a charge goes through.
+/// Most groups above each other, the root among them. A charge goes through so many.
 pub const MAX_GROUP_DEPTH: usize = 8;
 /// Smallest max of a group, in pages (4 MiB): a folio of the highest order, and one that makes way for it.
 pub const MIN_GROUP_MAX: u32 = 2 * LEAF_PAGES;
-/// Memory nodes (NUMA) of a machine at most.
+/// Most memory nodes (NUMA) of a machine.
 pub const MAX_NODES: u8 = 16;
-/// How often a page can be pinned at once.
+/// Most pins of a page at once.
 pub const MAX_PINS: u8 = u8::MAX;
-/// Of so many folios one is watched, …
+/// One folio in this many is watched, within the bounds of [`WATCHED_LEAST`] and [`WATCHED_FOLIOS`].
 pub const WATCHED_SHARE: u32 = 32;
-/// … unless these are fewer than so many, …
+/// Fewest folios that are meant to be watched.
 pub const WATCHED_LEAST: u32 = 1024;
-/// … or more than so many.
+/// Most folios that are meant to be watched.
 pub const WATCHED_FOLIOS: u32 = 4096;
-/// More than so many are not simulated: chance may watch more than are wanted.
+/// Most watched folios that are simulated: chance may watch more than are meant to be.
 pub const WATCHED_MOST: u32 = WATCHED_FOLIOS + WATCHED_FOLIOS / 4;
-/// Folios that are looked at for the curve of refaults: so many of those that memory has room for, or half of that.
+/// Most folios that are followed for the curve of refaults, of those that memory has room for. There may be half as
+/// many.
 pub const CURVE_FOLIOS: u32 = 256;
 /// Limbo's largest share, in 1/1024.
 pub const LIMBO_MOST: u32 = 922;
-/// After how many rescues of watched folios limbo's share is thought over, by the size of memory.
+/// Fewest rescues of watched folios after which limbo's share is thought over. The number depends on the size of
+/// memory.
 pub const RESCUES_LEAST: u32 = 16;
-/// … and at most.
+/// Most rescues of watched folios after which limbo's share is thought over.
 pub const RESCUES_MOST: u32 = 128;
-/// Folios that one reclaim batch moves between active and inactive, so that each has its share.
+/// Folios that one reclaim batch moves between active and inactive, so that each list has its share.
 pub const BALANCE_BATCH: u32 = 8;
-/// A lruvec keeps a table of shadows only for so many of its pages …
+/// A lruvec keeps one table of shadows for this many of its pages.
 pub const PAGES_PER_PAST_TABLE: u32 = 256;
-/// … and drops at most so many of them at once.
+/// Most tables of shadows that a lruvec drops at once.
 pub const PAST_TABLES_BATCH: u32 = 2;
-/// Narrowest shadow.
+/// Fewest bits of a shadow.
 pub const SHADOW_BITS_LEAST: u8 = 12;
-/// Events, answers and commands that a driver keeps, where it checks itself, to tell them when something does not fit.
+/// Events, answers and commands that a driver keeps where it checks itself, to report them when something does not
+/// fit.
 pub const RECENT: usize = 256;
-/// A major fault costs as many rescues at most.
+/// Most sixteenths of a rescue that a major fault may be said to cost.
 pub const REFAULT_COST_MOST: u32 = 1 << 12;
 
 const _: () = assert!(2 * RECLAIM_BATCH + TRIM_BATCH <= MAX_COMMANDS);

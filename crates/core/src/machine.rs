@@ -1,24 +1,24 @@
 //! The core itself: all state in one value, one way in, one way out.
 //!
-//! [`Core::handle`] is a function of the state and the event alone. It reads no clock, takes no lock, does no
-//! I/O and draws no random number; the same events give the same commands on real memory, in the simulator and
-//! under replay. The caller (the driver) holds one lock around it and none while it carries the commands out.
+//! [`Core::handle`] is a function of the state and the event alone. It reads no clock, takes no lock, does no I/O and
+//! draws no random number; the same events give the same commands on real memory, in the simulator and under replay.
+//! The caller (the driver) holds one lock around it and none while it carries the commands out.
 //!
 //! # What is no event
-//! Seven functions change the core beside [`Core::handle`]. Five of them fill or answer a batch that the caller brings
-//! ([`Gather`](crate::gather::Gather)): [`Core::gather`], [`Core::gathered`], [`Core::gather_spare`],
-//! [`Core::gather_scattered`] and [`Core::gather_copied`]. An event is a small value that can be copied into a log; a
-//! batch owns the memory for its runs and slots. Two tell a number: [`Core::keep`], how much the driver keeps in place,
-//! and [`Core::throttled`], that a thread was held up. Like events they depend on the state and on what they are given
-//! alone, and come under the same lock. The simulator calls all seven and checks the whole state afterwards as after an
-//! event, so what is shown for events is shown for them.
+//! Seven functions change the core beside [`Core::handle`]. Five of them fill or answer a batch that the caller
+//! brings ([`Gather`](crate::gather::Gather)): [`Core::gather`], [`Core::gathered`], [`Core::gather_spare`],
+//! [`Core::gather_scattered`] and [`Core::gather_copied`]. They are no events because an event is a small value that
+//! can be copied into a log, while a batch owns the memory for its runs and slots. Two tell a number: [`Core::keep`],
+//! how much the driver keeps in place, and [`Core::throttled`], that a thread was held up. Like events, all seven
+//! depend on the state and on what they are given alone, and come under the same lock. The simulator calls all seven
+//! and checks the whole state afterwards as after an event, so what is shown for events is shown for them.
 //!
 //! # What is counted
-//! `mapped` counts the pages of folios that are mapped or on their way in or out of the program, `limbo` those in limbo
-//! or being saved; spare frames hold pages too, and ranges that are being given back. Together these are the frames,
-//! and their sum stays within the limit: a fault that would exceed it answers [`Reply::Reclaim`]. Two things may exceed
-//! it for a while, and are reported: frames in flight (a copied folio and the frame it was copied from), and faults
-//! that are served while the store takes nothing.
+//! `mapped` counts the pages of folios that are mapped or on their way in or out of the program, `limbo` those in
+//! limbo or being saved. Spare frames hold pages too, and so do ranges that are being given back. Together these are
+//! the frames, and their sum stays within the limit: a fault that would exceed it answers [`Reply::Reclaim`]. Two
+//! things may exceed it for a while, and are reported: frames in flight (a copied folio and the frame it was copied
+//! from), and faults that are served while the store takes nothing.
 
 use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex, PageRange};
 use crate::command::{Commands, Releases};
@@ -48,8 +48,8 @@ use crate::tables::region::Regions;
 use crate::tables::swap::Slots;
 use std::collections::VecDeque;
 
-/// The state machine: an event in, commands out ([`Core::handle`]). All state is in here, and it touches nothing
-/// outside.
+/// The state machine: an event goes in, commands come out ([`Core::handle`]). All state is in here, and it touches
+/// nothing outside.
 #[derive(Debug)]
 pub struct Core {
     pub(crate) config: Config,
@@ -66,7 +66,7 @@ pub struct Core {
     pub(crate) shadows: ShadowLayout,
     /// What a major fault costs, in sixteenths of a rescue, by kind.
     pub(crate) refault_cost: [u32; KINDS],
-    /// Regions go to the nodes in turn.
+    /// The node of the next region: regions go to the nodes in turn.
     pub(crate) next_node: NodeId,
     pub(crate) trends: Trends,
     pub(crate) folds: Folds,
@@ -76,11 +76,11 @@ pub struct Core {
     pub(crate) mapped: u32,
     /// Pages of folios in limbo, being saved or being rescued.
     pub(crate) limbo: u32,
-    /// Of the mapped pages, those that were lazily freed.
+    /// Pages that are mapped and were lazily freed.
     pub(crate) lazy_mapped: u32,
-    /// Of these, those that are only a part of their folio.
+    /// Of the pages in `lazy_mapped`, those that are only a part of their folio.
     pub(crate) lazy_parts: u32,
-    /// Of the lazily freed pages that are mapped, those that are being taken out to be dropped.
+    /// Of the pages in `lazy_mapped`, those that are being taken out to be dropped.
     pub(crate) lazy_leaving: u32,
     /// Pages in limbo that were lazily freed.
     pub(crate) lazy_limbo: u32,
@@ -88,7 +88,7 @@ pub struct Core {
     pub(crate) unhooked: u32,
     /// Pages of frames that were unhooked and are being given back.
     pub(crate) gathered_frames: u32,
-    /// What faults bring in.
+    /// How many pages faults bring in.
     pub(crate) demand: Demand,
     pub(crate) copied: CopiedFrames,
     /// Leaves that leave by their tables.
@@ -101,15 +101,15 @@ pub struct Core {
     pub(crate) releasing: u32,
     /// Pages whose entry is not empty.
     pub(crate) held: u32,
-    /// Of these, pages that left memory as zeros.
+    /// Of the pages in `held`, those that left memory as zeros.
     pub(crate) zeros: u32,
     /// Pins in force, so that operations need not look for them when there are none.
     pub(crate) pins: u32,
-    /// What held memory when the limit was last exceeded for want of anything that leaves.
+    /// The pages that held memory when the limit was last exceeded because nothing could leave.
     pub(crate) excess: Excess,
-    /// The store was full or failed: nothing new is given to it until [`Event::RetryStore`].
+    /// Whether the store was full or failed: then nothing new is given to it until [`Event::RetryStore`].
     pub(crate) store_blocked: bool,
-    /// What is known of its room.
+    /// What is known of the store's room.
     pub(crate) room: StoreRoom,
     pub(crate) stat: VmStat,
 }
@@ -121,7 +121,7 @@ impl Core {
     /// [`Event::DropRegion`].
     ///
     /// # Errors
-    /// What is wrong with `config`.
+    /// The error says what is wrong with `config`.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.validate()?;
         let slots = u64::from(config.arena.0) + u64::from(config.records);
@@ -231,7 +231,7 @@ impl Core {
             Event::DropRegion { region } => self.drop_region(region),
             Event::SetLimit { pages } => {
                 self.limit = pages.0;
-                // What is more goes by batches ([`Core::gather_spare`]).
+                // The spare frames of a larger excess go by batches ([`Core::gather_spare`]).
                 if self.over_limit() <= TRIM_AT_ONCE {
                     self.trim(out);
                 }
@@ -256,7 +256,7 @@ impl Core {
         reply
     }
 
-    /// Pages that faults can still take before the limit: spare frames count as available.
+    /// Pages that faults can still take before the limit. Spare frames count as available.
     #[must_use]
     pub fn available(&self) -> PageCount {
         PageCount(
@@ -265,7 +265,7 @@ impl Core {
         )
     }
 
-    /// Most frames there may be.
+    /// Most frames that there may be.
     #[must_use]
     pub fn limit(&self) -> PageCount {
         PageCount(self.limit)
@@ -274,7 +274,7 @@ impl Core {
     /// Where in the store `page` is, if it is there.
     ///
     /// # Panics
-    /// When the arena is shorter.
+    /// When `page` lies beyond the end of the arena.
     #[must_use]
     pub fn stored(&self, page: PageIndex) -> Option<SlotPart> {
         match self.leaves.get(page) {
@@ -287,7 +287,8 @@ impl Core {
         }
     }
 
-    /// How much must be available for what now misses `missing` pages: these, and what is unused beside them.
+    /// How many pages must be available for a need of `missing` more: these, and the pages that are unused beside
+    /// them.
     #[must_use]
     pub fn wanted(&self, missing: PageCount) -> PageCount {
         let wanted = u64::from(missing.0) + u64::from(self.limit);
@@ -300,8 +301,8 @@ impl Core {
         self.available().0 < self.watermark(self.config.low_mark)
     }
 
-    /// Whether what would leave memory next is large and has to be written: then saving takes far longer than
-    /// capturing, and a second thread that does it is worth the interruptions. The store must take something, too.
+    /// Whether the next folio to leave memory is large and has to be written: then saving takes far longer than
+    /// capturing, and a second thread that does it is worth the interruptions. The store must also take something.
     #[must_use]
     pub fn victims_are_work(&self) -> bool {
         let next = self.next_victim(GroupId::ROOT, Spared::Low, None);
@@ -323,7 +324,7 @@ impl Core {
         PageCount(self.high_mark().0.saturating_sub(self.available().0))
     }
 
-    /// What background reclaim wants available.
+    /// The pages that background reclaim wants to have available.
     pub(crate) fn high_mark(&self) -> PageCount {
         PageCount(self.watermark(self.config.high_mark))
     }
@@ -371,7 +372,7 @@ impl Core {
         self.shadows
     }
 
-    /// Which list of the root group and first node gives the next victim.
+    /// The rule by which the root group's lruvec of the first node chooses the list that gives the next victim.
     #[must_use]
     pub fn rule(&self) -> Rule {
         let root = self.lru.id(crate::ids::GroupId::ROOT, NodeId::default());
@@ -384,7 +385,7 @@ impl Core {
         self.regions.get(region).map(|region| region.order)
     }
 
-    /// Whether a region shares what a snapshot of it, or its source, holds.
+    /// Whether a region inherits from a base that it shares with its source or a snapshot of it.
     #[must_use]
     pub fn inherits(&self, region: crate::ids::RegionId) -> bool {
         self.regions
@@ -442,8 +443,8 @@ impl Core {
         self.config.workingset && is_watched(place.number(), self.limit)
     }
 
-    /// A record for what begins at `start`, charged to the group of its region, or `None` when all are in use. Its
-    /// entries must be set next.
+    /// A record for a folio that begins at `start`, charged to the group of its region; `None` when all records are
+    /// in use. The folio's entries must be set next.
     pub(crate) fn new_folio(
         &mut self,
         start: PageIndex,
@@ -472,13 +473,13 @@ impl Core {
         self.mapped + self.limbo + self.unhooked + self.gathered_frames + self.frames.spare_pages()
     }
 
-    /// Puts a folio on a list by its young end, or on the unevictable one where it belongs.
+    /// Puts a folio on a list at the young end, or on the unevictable list where it belongs.
     pub(crate) fn list(&mut self, id: FolioId, name: ListName) {
         self.settle_group(id);
         self.lru.add(&mut self.folios, id, name);
     }
 
-    /// The same by the old end.
+    /// Puts a folio on a list at the old end, or on the unevictable list where it belongs.
     pub(crate) fn list_old(&mut self, id: FolioId, name: ListName) {
         self.settle_group(id);
         self.lru.add_old(&mut self.folios, id, name);
@@ -489,13 +490,13 @@ impl Core {
         self.lru.remove(&mut self.folios, id)
     }
 
-    /// The lists that a folio is on, or would be.
+    /// The lruvec whose lists a folio is on, or would be.
     pub(crate) fn lruvec_of(&mut self, id: FolioId) -> &mut Lruvec {
         let vec = self.lru.of(self.folios.get(id));
         self.lru.get_mut(vec)
     }
 
-    /// Where the memory of a page should be.
+    /// The node that the memory of a page should be on.
     pub(crate) fn node_of(&self, page: PageIndex) -> NodeId {
         if self.config.nodes == 1 {
             return NodeId(0);
@@ -504,12 +505,12 @@ impl Core {
         region.map_or(NodeId(0), |region| region.node)
     }
 
-    /// What a major fault costs for pages like these, in sixteenths of a rescue.
+    /// The cost of a major fault for pages of this folio's kind, in sixteenths of a rescue.
     pub(crate) fn cost_of(&self, folio: &Folio) -> u32 {
         self.refault_cost[kind_of(folio)]
     }
 
-    /// The same for the dearest pages of a lruvec.
+    /// The cost of a major fault for the dearest kind of pages in a lruvec, in sixteenths of a rescue.
     pub(crate) fn dearest(&self, vec: VecId) -> u32 {
         let kinds = self.lru.get(vec).kinds().iter();
         let costs = kinds.map(|&kind| self.refault_cost[kind]);
@@ -525,13 +526,13 @@ impl Core {
         region.is_some_and(|region| region.kind != Kind::Anonymous)
     }
 
-    /// The same, for the region at either end of `range`.
+    /// Whether the region at either end of `range` is a file's.
     pub(crate) fn meets_file(&self, range: PageRange) -> bool {
         let last = PageIndex(range.end().0.saturating_sub(1));
         self.is_of_file(range.start) || self.is_of_file(last)
     }
 
-    /// A command for `id` is out: it is in `state` until the completion.
+    /// Marks that a command for `id` is out: the folio is in `state` until the completion.
     pub(crate) fn begin(&mut self, id: FolioId, state: State) {
         let folio = self.folios.get_mut(id);
         debug_assert!(!folio.in_flight(), "{id:?} is in flight already");
@@ -540,7 +541,7 @@ impl Core {
         self.flights += 1;
     }
 
-    /// `pages` pages of `slot` are needed no more.
+    /// Gives up `pages` pages of `slot`, which are needed no more.
     pub(crate) fn drop_slot_pages(&mut self, slot: SlotId, pages: u32, out: &mut impl Releases) {
         if self.slots.drop_pages(slot, pages) {
             self.releasing += 1;

@@ -1,7 +1,7 @@
-//! The outside world as the core's driver sees it: an MMU that maps frames, a store that keeps bytes.
+//! The outside world as the core's driver sees it: an MMU that maps frames, and a store that keeps bytes.
 //!
-//! Both are called with no core lock held, from several threads at once. Neither may call the program's
-//! allocator on the fault path, nor touch managed memory except by the operations below.
+//! Both are called with no core lock held, from several threads at once. Neither may call the program's allocator on
+//! the fault path, nor touch managed memory except by the operations below.
 
 use crate::addr::{Frame, PageRange};
 use crate::command::CopyFrom;
@@ -21,53 +21,54 @@ pub enum Placed {
 /// Why a range could not be mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InstallError {
-    /// It crosses mappings that differ: install page by page. Nothing of it is mapped now.
+    /// The range crosses mappings that differ: install it page by page. Nothing of it is mapped now.
     Split,
-    /// It is not (or no longer) part of the arena's mapping.
+    /// The range is not (or no longer) part of the arena's mapping.
     Gone,
 }
 
 /// Why a range could not be filled and mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BringError {
-    /// There is nothing to map.
+    /// The bytes could not be had: there is nothing to map.
     Fill(LoadError),
-    /// It could not be mapped.
+    /// The range could not be mapped.
     Install(InstallError),
 }
 
-/// What [`Mmu::bring`] did. Of an error nothing is mapped.
+/// How [`Mmu::bring`] ended. After an error nothing is mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Brought {
-    /// How it ended.
+    /// Success, or what failed.
     pub outcome: Result<(), BringError>,
     /// Whether the frame is populated now.
     pub populated: bool,
 }
 
-/// Why a range could not be taken out. All of it is still mapped.
+/// Why a range could not be taken out. All of the range is still mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TakeOutError {
-    /// The kernel holds one of the pages for I/O: later it may go.
+    /// The kernel holds one of the pages for I/O: the range may go later.
     Busy,
-    /// The mapping forbids it: locked, of differing protections, or not writable where the backend has no other way.
+    /// The mapping forbids it: it is locked, of differing protections, or not writable where the backend has no other
+    /// way.
     Immovable,
 }
 
 /// Memory that can be mapped, taken out and filled out of sight.
 ///
-/// A range is always one naturally aligned folio (2^order pages) unless said otherwise. Orders of ranges and
-/// frames in one call agree. The caller holds the folio in flight, so no two calls concern the same
-/// folio or frame at once; implementations may check that and panic.
+/// A range is always one naturally aligned folio (2^order pages) unless said otherwise. Orders of ranges and frames
+/// in one call agree. The caller holds the folio in flight, so no two calls concern the same folio or frame at once;
+/// implementations may check that and panic.
 pub trait Mmu: Send + Sync {
-    /// Maps zeros at `at`: from `frame` (populated, is cleared) or from new pages. Wakes waiters.
+    /// Maps zeros at `at`, from `frame` (which is populated, and is cleared) or from new pages, and wakes waiters.
     ///
     /// # Errors
     /// Nothing is mapped; `frame`, when given, is still populated.
     fn install_zero(&self, at: PageRange, frame: Option<Frame>) -> Result<Placed, InstallError>;
 
-    /// [`Mmu::install_zero`] of several folios, for backends that save by doing it together; answers in `results`, one
-    /// for each.
+    /// [`Mmu::install_zero`] of several folios, for backends that save by doing it together. `results` takes one
+    /// answer for each.
     fn install_zero_all(
         &self,
         work: &[(PageRange, Option<Frame>)],
@@ -81,7 +82,7 @@ pub trait Mmu: Send + Sync {
     /// Fills `frame` by `fill`, giving it pages first when `fresh`. The slice is the whole frame.
     ///
     /// # Errors
-    /// What `fill` answered. The frame is populated in either case.
+    /// The error of `fill`. The frame is populated in either case.
     fn fill(
         &self,
         frame: Frame,
@@ -89,14 +90,14 @@ pub trait Mmu: Send + Sync {
         fill: &mut dyn FnMut(&mut [u8]) -> Result<(), LoadError>,
     ) -> Result<(), LoadError>;
 
-    /// Maps the contents of the populated `frame` at `at`. Wakes waiters.
+    /// Maps the contents of the populated `frame` at `at`, and wakes waiters.
     ///
     /// # Errors
     /// Nothing is mapped; the frame is still populated.
     fn install(&self, frame: Frame, at: PageRange) -> Result<Placed, InstallError>;
 
-    /// [`Mmu::fill`] and [`Mmu::install`] in one. What is given to `fill` need not be the frame, if that is `fresh`:
-    /// then the frame is still the hole that it was.
+    /// [`Mmu::fill`] and [`Mmu::install`] in one. If the frame is `fresh`, the slice that is given to `fill` need not
+    /// be the frame: then the frame is still the hole that it was.
     fn bring(
         &self,
         frame: Frame,
@@ -114,8 +115,8 @@ pub trait Mmu: Send + Sync {
         }
     }
 
-    /// Maps a copy of `from` at `at`; `frame`, if any, is populated and may be used for it, or is left as it is. What
-    /// is copied from stays where it is.
+    /// Maps a copy of `from` at `at`. `frame`, if any, is populated and may be used for it, or is left as it is. The
+    /// bytes at `from` stay where they are.
     ///
     /// # Errors
     /// Nothing is mapped; the frame is still populated.
@@ -133,22 +134,20 @@ pub trait Mmu: Send + Sync {
     /// All of `at` is mapped as before and the frame is a hole.
     fn take_out(&self, at: PageRange, frame: Frame) -> Result<(), TakeOutError>;
 
-    /// [`Mmu::take_out`] of several folios, for backends that save by doing it together; answers in
-    /// `results`, one for each.
+    /// [`Mmu::take_out`] of several folios, for backends that save by doing it together. `results` takes one answer
+    /// for each.
     fn take_out_all(&self, work: &[(PageRange, Frame)], results: &mut [Result<(), TakeOutError>]) {
         for (result, (at, frame)) in results.iter_mut().zip(work) {
             *result = self.take_out(*at, *frame);
         }
     }
 
-    /// Captures the pages of the leaf `at` by its table: those of `pages`, each into the place of the block of order 0
-    /// from `frame` on that it has in the leaf. Nothing else is mapped in `at`, every place of the block is a hole, and
-    /// nobody else uses either meanwhile. As atomic as [`Mmu::take_out`], and the price does not depend on how many
-    /// pages there are.
-    ///
+    /// Captures `pages` of the leaf `at` by its table. Each page goes into the place that it has in the leaf, counted
+    /// from `frame` on, in a block of order 0. Nothing else is mapped in `at`, every place of the block is a hole,
+    /// and nobody else uses the leaf or the block meanwhile. The call is as atomic as [`Mmu::take_out`], and its
+    /// price does not depend on how many pages there are.
     /// # Errors
-    /// All of `at` is mapped as before and the places are holes. It may be the leaf, the block or the process that does
-    /// not allow it.
+    /// All of `at` is mapped as before and the places are holes. The leaf, the block or the process may not allow it.
     fn take_out_leaf(
         &self,
         at: PageRange,
@@ -159,17 +158,17 @@ pub trait Mmu: Send + Sync {
     /// Zeroes the mapped, writable pages of `at` in place. The program does not use them meanwhile.
     fn clear(&self, at: PageRange);
 
-    /// Whether every byte of the mapped pages of `at` is zero; `glance`: a look at some of them will do. The program
-    /// may write there meanwhile, which makes the answer one of before or after.
+    /// Whether every byte of the mapped pages of `at` is zero. With `glance` a look at some of them will do. The
+    /// program may write there meanwhile: then the answer holds for the time before or after the write.
     fn is_blank(&self, at: PageRange, glance: bool) -> bool;
 
     /// Shows the contents of the populated `frame` to `see`.
     fn read_frame(&self, frame: Frame, see: &mut dyn FnMut(&[u8]));
 
-    /// Drops what is mapped in the ranges (any length; poison too): they are empty afterwards.
+    /// Drops the mapped pages of the ranges (any length; poison too): the ranges are empty afterwards.
     fn zap(&self, ranges: &[PageRange]);
 
-    /// Gives the pages of populated frames back to the kernel: they are holes afterwards.
+    /// Gives the pages of populated frames back to the kernel: the frames are holes afterwards.
     fn free_frames(&self, frames: &[Frame]);
 
     /// Lets threads that wait in the range (any length) try again.
@@ -184,16 +183,16 @@ pub trait Mmu: Send + Sync {
 pub enum Saved {
     /// The bytes are kept under the new slot.
     Stored,
-    /// They are what `previous` already holds; the new slot holds nothing.
+    /// The bytes are those that `previous` already holds; the new slot holds nothing.
     Unchanged,
-    /// They are all zeros; the new slot holds nothing.
+    /// The bytes are all zeros; the new slot holds nothing.
     AllZero,
 }
 
 /// Why a save failed. The new slot holds nothing; `previous` is as it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SaveError {
-    /// No room.
+    /// The store has no room.
     Full,
     /// The medium failed, with this errno (0 when there is none).
     Io(i32),
@@ -206,20 +205,20 @@ pub enum LoadError {
     Corrupt,
     /// The medium failed, with this errno (0 when there is none).
     Io(i32),
-    /// The slot holds nothing, or less than asked for. A bug in the caller.
+    /// The slot holds nothing, or less than asked for: the caller has a bug.
     Missing,
 }
 
-/// What a store holds now.
+/// The contents of a store now, in numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StoreUsage {
     /// Slots that hold something (same-filled ones too).
     pub slots: u64,
     /// Bytes that were saved, before compression.
     pub logical_bytes: u64,
-    /// Bytes that these take: in RAM and on a device together.
+    /// Bytes that the saved bytes take now: in RAM and on a device together.
     pub stored_bytes: u64,
-    /// RAM the store has from the system now: arena, tables, free space inside.
+    /// RAM that the store has from the system now: arena, tables, free space inside.
     pub ram_bytes: u64,
     /// Slots that take no space because every word of them is the same.
     pub same_filled: u64,
@@ -230,24 +229,24 @@ pub struct StoreUsage {
 /// One of the places of a store that has two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tier {
-    /// Loads from it since the store was made.
+    /// Loads from this place since the store was made.
     pub loads: u64,
-    /// Nanoseconds that these took.
+    /// Nanoseconds that these loads took.
     pub nanos: u64,
 }
 
 /// A store in RAM with another place behind it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tiers {
-    /// What is in RAM.
+    /// The place in RAM.
     pub ram: Tier,
-    /// What is behind it.
+    /// The place behind it.
     pub behind: Tier,
-    /// Bytes of RAM that the former takes.
+    /// Bytes of RAM that the place in RAM takes.
     pub ram_bytes: u64,
-    /// Most that it may take ([`Store::limit_ram`]).
+    /// Most bytes of RAM that it may take ([`Store::limit_ram`]).
     pub ram_most: u64,
-    /// It takes so much more that [`Store::trim_ram`] moves some of it on.
+    /// Whether RAM use is so far above that limit that [`Store::trim_ram`] moves some of it on.
     pub moves: bool,
 }
 
@@ -256,12 +255,12 @@ pub struct Tiers {
 /// Slot numbers are dense and small; the core never uses one for two things at once. Calls about different slots
 /// may run at the same time. Each slot carries a checksum of its contents, checked at load.
 pub trait Store: Send + Sync {
-    /// Keeps `data` (a power-of-two number of pages, up to 2 MiB) as `slot`, unless it is all zeros or what `previous`
-    /// holds (all of a slot, or a part of it). `previous` keeps what it holds in every case. A store that cannot tell
-    /// without reading it back may take the bytes for new.
+    /// Keeps `data` (a power-of-two number of pages, up to 2 MiB) as `slot`, unless it is all zeros or equal to
+    /// `previous` (all of a slot, or a part of it). `previous` keeps its contents in every case. A store that could
+    /// only compare by reading `previous` back may take the bytes for new.
     ///
     /// # Errors
-    /// Nothing is kept as `slot`.
+    /// Nothing is kept as `slot` then.
     fn save(
         &self,
         slot: SlotId,
@@ -275,51 +274,53 @@ pub trait Store: Send + Sync {
     /// `out` may hold anything then.
     fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError>;
 
-    /// A page will be loaded soon: what says where its bytes are may be asked for ahead. It need not be there, nor be
-    /// loaded after all. Called with locks held: nothing may be waited for.
+    /// A page will be loaded soon: the store may prefetch the records that say where its bytes are. The page need not
+    /// be there, nor be loaded after all. The call comes with locks held: it must not wait for anything.
     fn expect(&self, _page: SlotPart) {}
 
-    /// The same a moment later: now the bytes themselves may be.
+    /// The page of [`Store::expect`] will be loaded soon, said a moment later: now the store may prefetch the bytes
+    /// themselves.
     fn expect_bytes(&self, _page: SlotPart) {}
 
-    /// Forgets `slot`, and says nothing when it holds nothing.
+    /// Forgets `slot`. It is no error when the slot holds nothing.
     fn release(&self, slot: SlotId);
 
-    /// What is held now.
+    /// The contents of the store now, in numbers.
     fn usage(&self) -> StoreUsage;
 
-    /// What is saved from now on should leave no more than `bytes` in RAM, if the store has another place for it. What
-    /// is held already stays until [`Store::trim_ram`].
+    /// Sets the limit for RAM: bytes that are saved from now on should leave no more than `bytes` in RAM, if the
+    /// store has another place for them. Bytes that are held already stay until [`Store::trim_ram`].
     fn limit_ram(&self, _bytes: u64) {}
 
-    /// Moves a part of what is in RAM beyond that limit to the other place, beside all other calls. Whether there is
-    /// more to move.
+    /// Moves a part of the bytes in RAM beyond that limit to the other place, beside all other calls. Returns whether
+    /// there is more to move.
     fn trim_ram(&self) -> bool {
         false
     }
 
-    /// What is where, and was loaded from where, if the store has two places.
+    /// How the two places are used and how many loads each has had, if the store has two.
     fn tiers(&self) -> Option<Tiers> {
         None
     }
 
-    /// Whether who loads should rather stay awake than sleep while a device works, because a single thread needs what
-    /// is loaded. A processor that sleeps meanwhile has to be woken, and where a handler loads, the thread that waits
-    /// for it is moved to another one that is idle.
+    /// Says whether a thread that loads should rather stay awake than sleep while a device works, because a single
+    /// thread needs what is loaded. A processor that sleeps meanwhile has to be woken, and where a handler loads, the
+    /// thread that waits for it is moved to another processor that is idle.
     fn stay_awake(&self, _on: bool) {}
 
-    /// Names the descriptors that saving and loading need: threads with a descriptor table of their own keep them.
+    /// Names the descriptors that saving and loading need, so that threads with a descriptor table of their own keep
+    /// them.
     fn descriptors(&self, _keep: &mut dyn FnMut(i32)) {}
 
-    /// Called in the one thread of a new child process, before any other call there: the child may read what the
-    /// parent saved before, and must not write where the parent does.
+    /// Prepares the store in the one thread of a new child process, before any other call there. The child may read
+    /// what the parent saved before, and must not write where the parent does.
     ///
     /// # Errors
     /// The child cannot have a store of its own, with this errno.
     fn after_fork_in_child(&self) -> Result<(), i32>;
 
-    /// Called in the parent while it is quiet, just before a fork: what is saved now stays readable for the child until
-    /// [`Store::child_gone`] with the same number.
+    /// Prepares the store in the parent, while it is quiet, just before a fork: what is saved now stays readable for
+    /// the child until [`Store::child_gone`] with the same number.
     fn before_fork(&self, child: u64);
 
     /// The child `child` has exited or runs another program: what was kept for it may go.

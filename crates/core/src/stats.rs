@@ -8,23 +8,23 @@ use std::time::Duration;
 pub struct VmStat {
     /// Faults of any kind that were resolved.
     pub pgfault: u64,
-    /// Of these, the ones that read from the store, or from a file.
+    /// Of the faults in `pgfault`, the ones that read from the store, or from a file.
     pub pgmajfault: u64,
     /// Folios looked at by the background reclaimer, in pages.
     pub pgscan_kswapd: u64,
     /// Folios looked at by threads in need of memory, in pages.
     pub pgscan_direct: u64,
-    /// Of the pages looked at, by either, those of anonymous folios.
+    /// Pages of anonymous folios that any reclaimer looked at.
     pub pgscan_anon: u64,
-    /// The same, of files' folios.
+    /// Pages of files' folios that any reclaimer looked at.
     pub pgscan_file: u64,
     /// Pages freed by the background reclaimer.
     pub pgsteal_kswapd: u64,
     /// Pages freed by threads in need of memory.
     pub pgsteal_direct: u64,
-    /// Of the pages freed by either, the anonymous ones.
+    /// Anonymous pages that any reclaimer freed.
     pub pgsteal_anon: u64,
-    /// The same, of files.
+    /// Pages of files that any reclaimer freed.
     pub pgsteal_file: u64,
     /// Times a fault found no memory and reclaimed by itself.
     pub allocstall: u64,
@@ -40,7 +40,7 @@ pub struct VmStat {
     pub pswpout_unchanged: u64,
     /// Pages evicted without writing, because they were zero.
     pub pswpout_zero: u64,
-    /// Pages mapped from limbo: taken out, wanted again before they were evicted.
+    /// Pages mapped from limbo: they were taken out, and wanted again before they were evicted.
     pub limbo_rescue: u64,
     /// Pages mapped as fresh zeros.
     pub pgzero: u64,
@@ -54,13 +54,13 @@ pub struct VmStat {
     pub pglazyfree: u64,
     /// Lazily freed pages that were dropped because memory was wanted (or the cap was reached).
     pub pglazyfreed: u64,
-    /// Lazily freed pages that were used again before that.
+    /// Lazily freed pages that were used again before they were dropped.
     pub pglazyfree_reused: u64,
-    /// Leaves of which the rest was put out, because a stream wanted them whole.
+    /// Leaves whose remaining pages were put out, because a stream wanted the leaves whole.
     pub leaf_cleared: u64,
     /// Pages taken out with their leaf, by its table.
     pub takeout_leaf: u64,
-    /// Pages that were to go out so and stayed, because one of their leaf had to.
+    /// Pages that were to be taken out with their leaf and stayed, because a page of their leaf had to.
     pub takeout_leaf_stayed: u64,
     /// Take-outs that the kernel refused because a page was in use for I/O.
     pub takeout_busy: u64,
@@ -80,22 +80,24 @@ pub struct VmStat {
     pub folio_fold: u64,
     /// Anonymous pages that came back from the store, or were dropped, and had left a shadow.
     pub workingset_refault_anon: u64,
-    /// Of these, the ones that became active at once: used more lately than the oldest active folio.
+    /// Of the pages in `workingset_refault_anon`, those that became active at once: they were used more lately than
+    /// the oldest active folio.
     pub workingset_activate_anon: u64,
-    /// Of the latter, the ones that had been active before they left.
+    /// Of the pages in `workingset_activate_anon`, those that had been active before they left.
     pub workingset_restore_anon: u64,
     /// Pages of files that came back and had left a shadow.
     pub workingset_refault_file: u64,
-    /// Of these, the ones that became active at once.
+    /// Of the pages in `workingset_refault_file`, those that became active at once.
     pub workingset_activate_file: u64,
-    /// Of the latter, the ones that had been active before they left.
+    /// Of the pages in `workingset_activate_file`, those that had been active before they left.
     pub workingset_restore_file: u64,
     /// Tables of entries that held shadows only and were dropped.
     pub workingset_nodereclaim: u64,
-    /// Of a sample of the faults on what was in memory before: how many there would have been in memory of other sizes
-    /// ([`curve::MORE`](crate::policy::curve::MORE)), the present one first. [`VmStat::avoided`] says what follows.
+    /// Of a sample of the faults on pages that were in memory before: how many there would have been in memory of
+    /// other sizes ([`curve::MORE`](crate::policy::curve::MORE)), the present size first. [`VmStat::avoided`] says
+    /// what follows.
     pub refaults_at: [u64; crate::policy::curve::SIZES],
-    /// Pages that a stream longer than memory has left behind: they go first.
+    /// Pages that a stream longer than memory has left behind: they are reclaimed first.
     pub drop_behind: u64,
     /// Snapshots taken.
     pub snapshots: u64,
@@ -110,7 +112,7 @@ pub struct VmStat {
     /// Gauge: pages that were lazily freed and, as far as is known, not used since. They are also counted where they
     /// are: mapped or in limbo.
     pub nr_lazyfree: u64,
-    /// Gauge: of these, the ones that are mapped.
+    /// Gauge: of the pages in `nr_lazyfree`, the ones that are mapped.
     pub nr_lazyfree_mapped: u64,
     /// Gauge: populated frames that hold nothing, in pages.
     pub nr_free_frames: u64,
@@ -196,7 +198,7 @@ fn each_second(count: u64, over: Duration) -> f64 {
 }
 
 impl VmStat {
-    /// What was counted since `before`; gauges and peaks as they are now.
+    /// The counts since `before`. Gauges and peaks are as they are now.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let mut since = *self;
@@ -212,9 +214,9 @@ impl VmStat {
         since
     }
 
-    /// Pages that reclaim has freed for each that it looked at; `None` when it looked at none. Near 1 its victims were
-    /// the right ones to look at; low, it looks for what is not there. Of an interval: of the difference by
-    /// [`VmStat::since`].
+    /// Pages that reclaim has freed for each page that it looked at; `None` when it looked at none. Near 1, reclaim
+    /// found its victims at once; a low value says that it looks at many pages that it cannot free. For an interval,
+    /// take it of the difference by [`VmStat::since`].
     ///
     /// ```
     /// use millpond_core::VmStat;
@@ -237,8 +239,8 @@ impl VmStat {
     }
 
     /// Pages that reclaim looked at each second, in the background and in threads in need, when these counters are
-    /// those of the time `over`; 0 of no time. High, with a low [`efficiency`](Self::efficiency), it costs time and
-    /// gains little.
+    /// those of the time `over`; 0 when `over` is zero. When this is high and [`efficiency`](Self::efficiency) is
+    /// low, reclaim costs time and gains little.
     ///
     /// ```
     /// use millpond_core::VmStat;
@@ -255,7 +257,7 @@ impl VmStat {
     }
 
     /// Times each second that a fault found no memory and reclaimed by itself, when these counters are those of the
-    /// time `over`; 0 of no time.
+    /// time `over`; 0 when `over` is zero.
     ///
     /// ```
     /// use millpond_core::VmStat;
@@ -302,11 +304,11 @@ impl VmStat {
     }
 }
 
-/// Why nothing could leave.
+/// Pages that could not leave when memory was needed, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Excess {
-    /// Pinned, locked, or in a mapping that does not let them move.
+    /// Pages that are pinned, locked, or in a mapping that does not let them move.
     pub stays: PageCount,
-    /// Refused by the kernel, which held them for itself.
+    /// Pages refused by the kernel, which held them for itself.
     pub refused: PageCount,
 }

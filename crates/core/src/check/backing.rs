@@ -1,4 +1,4 @@
-//! What folios lie in and what the store keeps of them: frames, slots, and the bases of snapshots.
+//! Checks of the backing of folios: frames, slots in the store, and the bases of snapshots.
 
 use crate::check::ensure;
 use crate::machine::Core;
@@ -8,7 +8,7 @@ use crate::tables::swap::SlotState;
 use std::collections::HashMap;
 
 impl Core {
-    /// Busy places are those that folios name, each once.
+    /// Checks that the busy places are those that folios name, each once.
     pub(super) fn check_frames(&self) -> Result<(), String> {
         let mut named = Vec::new();
         for (id, folio) in self.folios.iter() {
@@ -59,7 +59,7 @@ impl Core {
         Ok(())
     }
 
-    /// Each slot's live pages are the entries that name it, or the folio that it backs or fills.
+    /// Checks that each slot's live pages are the entries that name it, or the folio that it backs or fills.
     pub(super) fn check_slots(&self, mut live: Vec<u32>) -> Result<(), String> {
         let mut folds = 0;
         for (id, folio) in self.folios.iter() {
@@ -125,7 +125,8 @@ impl Core {
         Ok(())
     }
 
-    /// Heirs are counted, and in no circle; who copies has a lender of its own.
+    /// Checks that heirs are counted and inherit in no circle, and that each folio that is being copied has a lender
+    /// of its own.
     pub(super) fn check_bases(&self) -> Result<(), String> {
         let mut heirs: HashMap<_, u32> = HashMap::new();
         for (id, region) in self.regions.iter() {

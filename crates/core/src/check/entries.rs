@@ -1,4 +1,4 @@
-//! Entries of leaf tables: against folios and slots, their counts, and the shadows among them.
+//! Checks of the entries of leaf tables: against folios and slots, their counts, and the shadows among them.
 
 use crate::addr::{LEAF_PAGES, PageIndex};
 use crate::check::ensure;
@@ -10,7 +10,8 @@ use crate::tables::lru::Lruvecs;
 use std::collections::HashSet;
 
 impl Core {
-    /// Entries agree with folios and slots; counts agree with entries. Returns how many entries name each slot.
+    /// Checks that entries agree with folios and slots, and counts with entries. Returns how many entries name each
+    /// slot.
     pub(super) fn check_entries(&self) -> Result<Vec<u32>, String> {
         let mut by_slot = vec![0; self.slots.made()];
         let (mut held, mut zeros) = (0, 0);
@@ -84,7 +85,8 @@ impl Core {
         Ok(by_slot)
     }
 
-    /// What a page has left behind is its group's, or that of one that was removed since from below it.
+    /// Checks that a page's shadow belongs to the page's group, or to a group that was removed since from below that
+    /// one.
     fn check_shadow(&self, page: PageIndex) -> Result<(), String> {
         let Some((depth, node)) = self.shadows.whose(self.leaves.shadow(page)) else {
             return Ok(());
@@ -107,8 +109,8 @@ impl Core {
         Ok(())
     }
 
-    /// Leaves that hold shadows only wait on the list of their lruvec, each once, inside of regions; no leaf with
-    /// shadows is charged to a group that is gone.
+    /// Checks that each leaf that holds shadows only is on the list of its lruvec, once, and inside a region, and
+    /// that no leaf with shadows is charged to a group that is gone.
     fn check_shadows(&self) -> Result<(), String> {
         let mut listed = HashSet::new();
         for (vec, _) in self.lru.iter() {

@@ -1,4 +1,4 @@
-//! Folio records: what each state admits, and who is charged for them.
+//! Checks of folio records: what each state admits, and which group is charged for them.
 
 use crate::addr::{LEAF_PAGES, PageIndex};
 use crate::check::ensure;
@@ -9,7 +9,8 @@ use crate::tables::leaf::Entry;
 use std::collections::HashMap;
 
 impl Core {
-    /// Every folio owns all its entries, is listed where its state says, and the page counts add up.
+    /// Checks that every folio owns all its entries and is listed where its state says, and that the page counts add
+    /// up.
     pub(super) fn check_folios(&self) -> Result<(), String> {
         let (mut mapped, mut limbo, mut pins, mut flights) = (0, 0, 0, 0);
         let mut taking_out = HashMap::<_, u32>::new();
@@ -126,11 +127,11 @@ impl Core {
         Ok(())
     }
 
-    /// What is charged to a group is what its folios are, and those of the groups below it; what it holds, its regions'
-    /// entries.
+    /// Checks that the charge of a group is that of its folios and of the groups below it, and that it holds its
+    /// regions' entries.
     pub(super) fn check_charges(&self) -> Result<(), String> {
         let mut found: HashMap<GroupId, [u32; 7]> = HashMap::new();
-        // What stands for poison is charged to nobody: its group does not wait for it.
+        // A folio that stands for poison is charged to no group: its group does not wait for it.
         let charged = |(_, folio): &(FolioId, &Folio)| folio.is_charged();
         for (id, folio) in self.folios.iter().filter(charged) {
             let pages = folio.order.pages().0;

@@ -1,4 +1,4 @@
-//! Lists: who is on which, in what order, and what each list counts.
+//! Checks of the lists: which folios are on which list, in what order, and what each list counts.
 
 use crate::check::ensure;
 use crate::ids::{ANON, FILE, FolioId, KINDS, ListName, VecId};

@@ -1,4 +1,4 @@
-//! Whole-state invariants, for the simulator and for tests. docs/INVARIANTS.md says each in a sentence.
+//! Invariants of the whole state, for the simulator and for tests. docs/INVARIANTS.md says each in a sentence.
 
 mod backing;
 mod entries;
@@ -12,27 +12,27 @@ use crate::tables::folio::State;
 use crate::tables::leaf::Entry;
 use core::fmt;
 
-/// What a page is, seen from outside.
+/// The state of a page, seen from outside.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageState {
-    /// Reads as zeros.
+    /// The page reads as zeros.
     Empty,
-    /// Mapped.
+    /// The page is mapped.
     Resident,
-    /// On its way: a fault waits.
+    /// The page is on its way: a fault there waits.
     InFlight,
-    /// In RAM, not mapped.
+    /// The page is in RAM, not mapped.
     Limbo,
-    /// Lazily freed and not known to be used since.
+    /// The page was lazily freed and is not known to be used since.
     LazyFree {
-        /// Mapped, or in limbo.
+        /// Whether the page is mapped. If not, it is in limbo.
         mapped: bool,
     },
-    /// In the store.
+    /// The page is in the store.
     Swapped,
-    /// In a snapshot's base: it is copied, or its slot shared, when it is touched.
+    /// The page is in a snapshot's base: when it is touched, it is copied, or its slot is shared.
     Inherited,
-    /// Lost.
+    /// The contents of the page are lost.
     Poisoned,
 }
 
@@ -82,7 +82,7 @@ macro_rules! ensure {
 use ensure;
 
 impl Core {
-    /// What `page` is.
+    /// The state of `page`, seen from outside.
     #[must_use]
     pub fn page_state(&self, page: PageIndex) -> PageState {
         match self.leaves.get(page) {
@@ -106,7 +106,7 @@ impl Core {
         }
     }
 
-    /// What a fault at `page` waits for, in words, for whoever looks at a program that hangs.
+    /// What a fault at `page` waits for, in words, for a person who looks at a program that hangs.
     #[must_use]
     pub fn standing(&self, page: PageIndex) -> Standing {
         let folio = self.folio_of(page).map(|id| *self.folios.get(id));
@@ -140,7 +140,7 @@ impl Core {
         }
     }
 
-    /// Pages of folios that are in flight now: by as much the frames may exceed the limit.
+    /// Pages of folios that are in flight now: the frames may exceed the limit by so many.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.folios
@@ -150,7 +150,7 @@ impl Core {
             .sum()
     }
 
-    /// Whether the state makes sense as a whole. Takes time in proportion to it.
+    /// Whether the state makes sense as a whole. The check takes time in proportion to the state.
     ///
     /// # Errors
     /// The first invariant that does not hold, in words.

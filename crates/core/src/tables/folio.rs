@@ -1,6 +1,6 @@
 //! Folios: runs of 2^order pages that are brought in, listed and taken out as one.
 //!
-//! A folio record exists while its pages are in memory or on their way. Its state says who may do what:
+//! A folio record exists while its pages are in memory or on their way. Its state says what may be done with it:
 //!
 //! | state | contents are | entries | list | a fault here |
 //! | --- | --- | --- | --- | --- |
@@ -24,7 +24,7 @@ use crate::addr::{Frame, Order};
 use crate::event::{Reclaimer, SlotPart};
 use crate::ids::{FoldId, FolioId, GroupId, Kind, ListName, NodeId, Place, SlotId};
 
-/// Who may do what with a folio; see the [module](self).
+/// The state of a folio, which says what may be done with it; see the [module](self).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     Free,
@@ -38,9 +38,9 @@ pub(crate) enum State {
     Poisoning,
     Clearing,
     Looking,
-    /// From `Resident`, and back.
+    /// Lending while `Resident`, and `Resident` again afterwards.
     Lending,
-    /// From `Limbo`, and back.
+    /// Lending while in `Limbo`, and in `Limbo` again afterwards.
     LendingFrame,
 }
 
@@ -48,25 +48,26 @@ pub(crate) enum State {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Errand {
     None,
-    /// `TakingOut`: asked for by advice, so it goes to limbo's old end.
+    /// `TakingOut`: advice asked for it, so the folio goes to limbo's old end.
     PageOut,
-    /// `TakingOut`: lazily freed, so it waits among its like to be dropped.
+    /// `TakingOut`: the folio was lazily freed, so it waits among its like to be dropped.
     LazyFree,
-    /// `TakingOut`: its contents are not wanted; the frame becomes spare.
+    /// `TakingOut`: the folio's contents are not wanted; the frame becomes spare.
     Drop,
-    /// `TakingOut`: the same, but if it cannot be taken out it is zapped: its pages must read as zeros.
+    /// `TakingOut`: as [`Errand::Drop`], but a folio that cannot be taken out is zapped: its pages must read as
+    /// zeros.
     Discard,
-    /// `TakingOut`: the same, and the frame goes back to the kernel.
+    /// `TakingOut`: as [`Errand::Drop`], but the frame goes back to the kernel.
     Trim,
-    /// `Saving`, or `TakingOut` of what is blank: on whose behalf, for the counters.
+    /// `Saving`, or `TakingOut` of a blank folio: the kind of thread that reclaims, for the counters.
     For(Reclaimer),
     /// `Filling` from several slots.
     Fold(FoldId),
     /// `Filling` from another folio, the [lender](Folio::lender).
     Copy,
-    /// `Clearing` a part of it.
+    /// `Clearing` a part of the folio.
     FreePart,
-    /// `Poisoning`, and `Zapping` afterwards: it stands for poison, which is not charged as memory.
+    /// `Poisoning`, and `Zapping` afterwards: the folio stands for poison, which is not charged as memory.
     Poison,
 }
 
@@ -78,56 +79,58 @@ pub(crate) struct Part {
 }
 
 const NO_FOLIO: u32 = u32::MAX;
-/// There are fewer slots than that: an arena has fewer pages.
+/// The value for no slot. All slots have lower numbers, as there are fewer of them.
 const NO_SLOT: SlotId = SlotId(u32::MAX);
 
-/// One record. At most 48 bytes, asserted below.
+/// One folio record. It takes at most 48 bytes, asserted below.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Folio {
-    /// Its first entry: from there its address is known ([`Core::at`](crate::machine::Core)).
+    /// The folio's first entry: its address is known from there ([`Core::at`](crate::machine::Core)).
     pub(crate) place: Place,
     pub(crate) order: Order,
     pub(crate) state: State,
     pub(crate) list: ListName,
     pub(crate) pins: u8,
-    /// Somebody waits for the command under way.
+    /// Whether a thread waits for the command under way.
     pub(crate) waited_for: bool,
-    /// Its mapping does not let it move.
+    /// Whether its mapping does not let the folio move.
     pub(crate) immovable: bool,
-    /// Lazily freed and, as far as is known, not used since. All of it; for a part see `freed`.
+    /// Whether all of the folio was lazily freed and, as far as is known, not used since. For a part of it see
+    /// `freed`.
     pub(crate) lazy: bool,
-    /// Nobody asked for it: it comes with the window of another.
+    /// Whether no fault asked for the folio: it came in the window of another one.
     pub(crate) ahead: bool,
-    /// Where its memory is.
+    /// The node that the folio's memory is on.
     pub(crate) node: NodeId,
-    /// Whom its memory is charged to.
+    /// The group that the folio's memory is charged to.
     pub(crate) group: GroupId,
-    /// The first page of the slot that is meant; it may be a part of a larger one.
+    /// The first page of the folio's part of the slot; the slot may be larger than the folio.
     pub(crate) slot_first: u16,
     /// Why the command under way was given.
     pub(crate) errand: Errand,
-    /// The part of it that was freed while the rest was not; see `ops/deferred_split.rs`.
+    /// The part of the folio that was freed while the rest was not; see `ops/deferred_split.rs`.
     pub(crate) freed: Part,
-    /// The store's copy of these bytes, or [`NO_SLOT`]. In `Filling`, where they come from.
+    /// The slot of the store's copy of these bytes, or [`NO_SLOT`]. In `Filling` it is the slot that they come from.
     slot: SlotId,
     /// The frame in the pool that the state speaks of.
     pub(crate) frame: Option<Frame>,
-    /// The one before it on its list; the name for what is being written while it is `Saving`, on no list.
+    /// The folio before this one on its list. While the folio is `Saving`, on no list, it is the slot that is being
+    /// written.
     pub(crate) prev: u32,
-    /// The next on its list; the lender while it is `Filling` by `Errand::Copy`, on no list.
+    /// The next folio on its list. While the folio is `Filling` by `Errand::Copy`, on no list, it is the lender.
     pub(crate) next: u32,
-    /// When it was last seen in use, by the clock of its lruvec.
+    /// When the folio was last seen in use, by the clock of its lruvec.
     pub(crate) age: u32,
-    /// In limbo: when it was taken out. From then on it is known to be idle.
+    /// For a folio in limbo: when it was taken out. From then on it is known to be idle.
     pub(crate) idle_since: u32,
-    /// `ACTIVE`, `REFERENCED`, `WATCHED`, `IN_FILE`, `DIRECT`, `DIRTY`.
+    /// A set of `ACTIVE`, `REFERENCED`, `WATCHED`, `IN_FILE`, `DIRECT` and `DIRTY`.
     marks: u8,
 }
 
 const _: () = assert!(size_of::<Folio>() <= 48);
 
 impl State {
-    /// Whether folios in this state count as mapped: they are, or are on their way in or out.
+    /// Whether folios in this state count as mapped: they are mapped, or on their way in or out.
     pub(crate) fn is_mapped(self) -> bool {
         !matches!(
             self,
@@ -136,28 +139,28 @@ impl State {
     }
 }
 
-/// It is active, or comes from there.
+/// The folio is active, or left the active list.
 const ACTIVE: u8 = 1;
-/// It was last seen in use in limbo: it has been used again since it came in.
+/// The folio was last seen in use in limbo: it has been used again since it came in.
 const REFERENCED: u8 = 2;
 
-/// It is one of those whose use is followed closely; this does not change while the record is in use.
+/// The folio is one of those whose use is followed closely. This does not change while the record is in use.
 const WATCHED: u8 = 4;
 
-/// It is a page of a file, …
+/// The folio's pages are a file's.
 const IN_FILE: u8 = 8;
-/// … mapped straight from where that is.
+/// The folio's pages are mapped straight from where their file is.
 const DIRECT: u8 = 16;
-/// The file is known to hold something else, and could not be written.
+/// The file is known to hold other bytes, and could not be written.
 const DIRTY: u8 = 32;
 
 impl Folio {
-    /// Which of the lists of a name it is on; see [`lru`](crate::tables::lru).
+    /// The part of the lists of a name that the folio is on; see [`lru`](crate::tables::lru).
     pub(crate) fn part(&self) -> u8 {
         u8::from(self.marks & WATCHED != 0)
     }
 
-    /// What its pages are.
+    /// The kind of the folio's pages.
     pub(crate) fn kind(&self) -> Kind {
         match (self.marks & IN_FILE != 0, self.marks & DIRECT != 0) {
             (false, _) => Kind::Anonymous,
@@ -180,7 +183,7 @@ impl Folio {
         self.marks & IN_FILE != 0
     }
 
-    /// Whether nothing but a write can make it leave memory.
+    /// Whether the folio can only leave memory by being written.
     pub(crate) fn must_be_written(&self) -> bool {
         match self.is_in_file() {
             true => self.marks & DIRTY != 0,
@@ -212,12 +215,13 @@ impl Folio {
         self.marks |= REFERENCED;
     }
 
-    /// What is known of its use is known of a part of it, too.
+    /// Takes over what is known of the use of `whole`, for a folio that is a part of it.
     pub(crate) fn used_like(&mut self, whole: &Self) {
         (self.age, self.idle_since, self.marks) = (whole.age, whole.idle_since, whole.marks);
     }
 
-    /// Of a folio being copied: what from. It is `Lending` until this one has arrived, or has not.
+    /// For a folio that is being copied: the folio that it is copied from. The lender is `Lending` until the copy has
+    /// arrived, or has failed.
     pub(crate) fn lender(&self) -> FolioId {
         debug_assert_eq!(self.errand, Errand::Copy);
         FolioId(self.next)
@@ -228,7 +232,7 @@ impl Folio {
         (self.errand, self.next) = (Errand::Copy, lender.0);
     }
 
-    /// Of a folio being saved: the name for what is being written.
+    /// For a folio that is being saved: the slot that is being written.
     pub(crate) fn saved_as(&self) -> SlotId {
         debug_assert_eq!(self.state, State::Saving);
         SlotId(self.prev)
@@ -239,7 +243,7 @@ impl Folio {
         self.prev = slot.0;
     }
 
-    /// The slot of the store's copy of these bytes, if there is one. In `Filling`, where they come from.
+    /// The slot of the store's copy of these bytes, if there is one. In `Filling` it is the slot that they come from.
     pub(crate) fn slot(&self) -> Option<SlotId> {
         (self.slot != NO_SLOT).then_some(self.slot)
     }
@@ -254,7 +258,7 @@ impl Folio {
         self.slot = slot.unwrap_or(NO_SLOT);
     }
 
-    /// The same, as it may be a part of that slot.
+    /// The part of the slot that holds the store's copy of these bytes, if there is one.
     pub(crate) fn backing(&self) -> Option<SlotPart> {
         let part = |slot| SlotPart {
             slot,
@@ -264,23 +268,23 @@ impl Folio {
         self.slot().map(part)
     }
 
-    /// Of a folio being taken out: whether limbo will hold it.
+    /// For a folio that is being taken out: whether limbo will hold it.
     pub(crate) fn goes_to_limbo(&self) -> bool {
         matches!(self.errand, Errand::None | Errand::PageOut)
     }
 
-    /// Whether its pages count as memory: not when it stands for poison.
+    /// Whether the folio's pages count as memory. They do not when it stands for poison.
     pub(crate) fn is_charged(&self) -> bool {
         self.errand != Errand::Poison
     }
 
-    /// Whether exactly one command names it now.
+    /// Whether exactly one command names the folio now.
     pub(crate) fn in_flight(&self) -> bool {
         !matches!(self.state, State::Free | State::Resident | State::Limbo)
     }
 }
 
-/// All folio records: an array that never moves, and its free ones.
+/// All folio records: an array that never moves, and the list of its free records.
 #[derive(Debug)]
 pub(crate) struct Folios {
     records: Vec<Folio>,
@@ -370,7 +374,7 @@ impl Folios {
             .filter(|(_, folio)| folio.state != State::Free)
     }
 
-    /// All numbers of folios are below this.
+    /// A bound above all folios' numbers.
     pub(crate) fn made(&self) -> u32 {
         self.records.len() as u32
     }
@@ -380,7 +384,7 @@ impl Folios {
     }
 }
 
-/// A folio as tests of ages want one.
+/// A folio of an age, for tests.
 #[cfg(test)]
 pub(crate) fn folio_of_age(age: u32, active: bool) -> Folio {
     use crate::addr::{LEAF_PAGES, PageCount, PageIndex};

@@ -1,20 +1,20 @@
-//! The frame pool's book: which places are holes, which hold spare pages.
+//! The frame pool's book: it says which places are holes and which hold spare pages.
 //!
 //! The pool is a second range of addresses, with an area for each order. A place in it is
 //!
 //! - a *hole*: addresses without memory, where a take-out can put a folio;
 //! - *busy*: it holds a folio in limbo, or a folio on its way in;
-//! - *spare*: it has pages that hold nothing. They are the first to be used for the next folio that comes in,
-//!   so that memory circulates between program and pool without the kernel's allocator;
+//! - *spare*: it has pages that hold nothing. They are the first to be used for the next folio that comes in, so that
+//!   memory circulates between program and pool without the kernel's allocator;
 //! - *draining*: its pages are being given back to the kernel.
 //!
-//! Each node has an area of its own for each order, so that what was taken out on a node, and the frames that are used
-//! for what comes in there, are that node's memory. The budget is one: where a node has no spare frame, others' are
-//! given back for new pages.
+//! Each node has an area of its own for each order, so that folios that are taken out on a node lie in that node's
+//! memory, and so do folios that come in there. There is one budget for all nodes: where a node has no spare frame,
+//! other nodes' spare frames are given back to make room for new pages.
 //!
-//! Which of several places is used is chosen so that neighbours can be moved by one system call
-//! ([`places`](crate::tables::places)). Holes, spare and draining places are three sets of bits, and what is in none of
-//! them is busy: a place costs 3½ bits, so that there can be more of them than there is memory.
+//! Of several places the one is used that lets neighbours be moved by one system call
+//! ([`places`](crate::tables::places)). Holes, spare and draining places are three sets of bits, and a place in none
+//! of them is busy. A place costs 3½ bits, so that there can be more places than there is memory.
 
 use crate::addr::{Frame, Order, PageIndex};
 use crate::config::PoolLayout;
@@ -31,10 +31,10 @@ pub(crate) enum Place {
 
 #[derive(Debug)]
 struct Area {
-    /// The number of its first place.
+    /// The number of the area's first place.
     first: u32,
     len: u32,
-    /// The number from which those of each kind are counted: where the block begins that the first place is in.
+    /// The number from which places are counted in the sets: the start of the block that the first place is in.
     base: u32,
     holes: Places,
     spare: Places,
@@ -55,7 +55,7 @@ impl Area {
         }
     }
 
-    /// What a place is; `None` outside the area.
+    /// The state of a place; `None` outside the area.
     fn place(&self, index: u32) -> Option<Place> {
         if !(self.first..self.first + self.len).contains(&index) {
             return None;
@@ -70,10 +70,10 @@ impl Area {
     }
 }
 
-/// The book of all areas. Nothing here allocates after it was made.
+/// The book of all areas. Nothing here allocates after the book was made.
 #[derive(Debug)]
 pub(crate) struct Frames {
-    /// By node, then order.
+    /// The areas, by node, then order.
     areas: Vec<[Area; 10]>,
     /// Places of a node, by order.
     places: [u32; 10],
@@ -110,7 +110,7 @@ impl Frames {
         self.areas.iter().map(spare).sum::<u32>() * order.pages().0
     }
 
-    /// Pages on their way back to the kernel.
+    /// Pages that are on their way back to the kernel.
     pub(crate) fn draining_pages(&self) -> u32 {
         self.draining_pages
     }
@@ -148,8 +148,8 @@ impl Frames {
         Some(Frame::new(order, index))
     }
 
-    /// All holes of a block of order 0 on a node, busy from now on: the first of them. So many others are left at
-    /// least.
+    /// Takes all holes of a block of order 0 on a node, which are busy from now on, and returns the first. At least
+    /// `left` other holes stay.
     pub(crate) fn take_block(&mut self, node: NodeId, left: usize) -> Option<Frame> {
         if self.holes(Order::ZERO, node) < block_of(Order::ZERO) + left {
             return None;
@@ -236,7 +236,7 @@ impl Frames {
         true
     }
 
-    /// What a place is; `None` outside the pool.
+    /// The state of a place; `None` outside the pool.
     pub(crate) fn place(&self, frame: Frame) -> Option<Place> {
         let node = self.node_of(frame);
         let area = self.areas.get(usize::from(node.0))?;
@@ -249,13 +249,13 @@ impl Frames {
         NodeId((frame.index() / places) as u8)
     }
 
-    /// Busy places, for checks.
+    /// The busy places, for checks.
     pub(crate) fn busy(&self) -> impl Iterator<Item = Frame> + '_ {
         let areas = self.areas.iter().flat_map(|areas| Order::all().zip(areas));
         areas.flat_map(|(order, area)| {
             let size = block_of(order);
             let end = (area.first - area.base + area.len) as usize;
-            // Most blocks are holes, or wait, as a whole. The area begins in the first one.
+            // Most blocks are all holes or all spare. The area begins in the first block.
             let blocks = 0..end.div_ceil(size);
             let may_be_busy = move |&block: &usize| {
                 area.holes.in_block(block) + area.spare.in_block(block) < size
@@ -278,7 +278,7 @@ impl Frames {
             .sum()
     }
 
-    /// The area of a frame that was `place` until now, and what its sets call it.
+    /// The area of a frame that was `place` until now, and the frame's number in the area's sets.
     fn was(&mut self, frame: Frame, place: Place) -> (&mut Area, u32) {
         let node = self.node_of(frame);
         let area = self.area_mut(frame.order(), node);

@@ -1,38 +1,39 @@
-//! Groups: whom memory is charged to, and how much of it they may have. And nodes: where it is.
+//! Groups say to whom memory is charged, and how much of it they may have. Nodes say where the memory is.
 //!
 //! # The tree
-//! Groups are a tree below the root, which has all there is. A region belongs to one of them. What is brought in for
-//! its pages, mapped or in limbo, is charged to that group and to all above it; frames that hold nothing are nobody's.
-//! Each group has four marks, those of Linux's memory cgroups:
+//! Groups are a tree below the root, which has all memory. A region belongs to one group. The memory that is brought
+//! in for its pages, mapped or in limbo, is charged to that group and to all above it; frames that hold nothing are
+//! charged to no group. Each group has four marks, those of Linux's memory cgroups:
 //!
-//! - *max* is kept: a fault that would exceed it reclaims in the group first, however much is free elsewhere;
-//! - *high* is worked against: a fault that finds the group above it reclaims there first. (Not after it was served:
-//!   that could take the page away before it is touched);
-//! - *low* is left alone as long as anybody has more than his own;
-//! - *min* as long as anybody has anything that is not below a min.
+//! - *max* is kept: a fault that would exceed it reclaims in the group first, however much memory is free elsewhere;
+//! - *high* is worked against: a fault that finds the group above it reclaims there first. (It does not do so after
+//!   the fault was served: that could take the page away before it is touched);
+//! - memory below *low* is left alone as long as another group has more than its low;
+//! - memory below *min* is left alone as long as there is memory that is not below a min.
 //!
 //! # Protection
 //! Reclaim on behalf of a group (the root, when the budget is short) takes from all groups below it in proportion to
-//! what they have beyond their protection, so that a quiet group is not made to pay for a busy one: what it uses is
-//! what it may keep, up to low. A group cannot give its children more than it has from its own parent. So what each may
-//! count on is worked out from the top down: of what children claim (the lower of use and mark) each gets all, if the
-//! parent's own share covers that, or its part of the parent's share by what it claims; what the parent has and nobody
-//! claims is shared among them by the memory that is beyond their claims.
+//! the memory that they have beyond their protection. So a quiet group is not made to pay for a busy one: it may keep
+//! the memory that it uses, up to low. A group cannot give its children more protection than it has from its own
+//! parent, so each group's protection is worked out from the top down. A child claims the lower of its use and its
+//! mark. It gets all that it claims if the parent's share covers all claims, or else a part of the parent's share in
+//! proportion to its claim. The part of the parent's share that no child claims is shared among the children by the
+//! memory that they have beyond their claims.
 //!
-//! Guessing wrong costs this: a low that is too high makes the others swap; one that is too low makes the group's
-//! memory as old as its last use says, like everybody's. Nothing hangs: when all of the memory is below a min, the mins
-//! are broken, and that is counted.
+//! A wrong guess costs this: a low that is too high makes the other groups swap; with a low that is too low the
+//! group's memory is reclaimed by its last use, like everybody's. Nothing hangs: when all of the memory is below a
+//! min, the mins are broken, and that is counted.
 //!
 //! # Turns
 //! Reclaim's batches differ in size, so proportion is kept over many of them. Each lruvec has a clock for each group
-//! above it, which a batch on behalf of that group puts forward by what it took over what the lruvec has beyond its
-//! protection. The one that is behind all others gives the next batch. One that had nothing to give for a while starts
-//! at the others' time.
+//! above it. A batch on behalf of that group puts the clock forward by the pages that it took, divided by the pages
+//! that the lruvec has beyond its protection. The lruvec whose clock is behind all others gives the next batch. A
+//! lruvec that had nothing to give for a while starts at the others' time.
 //!
 //! # The end
 //! A group that is removed leaves its regions, its memory and its counters to its parent. Its folios change lists a
-//! bounded number at a time, behind the parent's own: nobody has asked for that group any more. Those in flight follow
-//! when they are listed; until then the number stays in use.
+//! bounded number at a time, behind the parent's own: nobody has asked for that group any more. Folios in flight
+//! follow when they are listed; until then the number stays in use.
 
 use crate::addr::PageCount;
 use crate::ids::GroupId;
@@ -40,16 +41,17 @@ use crate::limits::{MAX_GROUP_DEPTH, MAX_GROUPS, MIN_GROUP_MAX};
 use crate::stats::VmStat;
 use std::collections::VecDeque;
 
-/// How much memory a group, with all below it, may have. In pages; a mark of [`GroupLimits::NONE`] is none.
+/// How much memory a group, with all below it, may have, in pages. A mark of [`GroupLimits::NONE`] is no mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupLimits {
-    /// Not taken as long as anything else can be.
+    /// Memory below this is not taken as long as any other memory can be.
     pub min: PageCount,
-    /// Not taken as long as anybody has more than this. Below `min` it counts as that.
+    /// Memory below this is not taken as long as another group has more than its low. A low below `min` counts as
+    /// `min`.
     pub low: PageCount,
-    /// Beyond it the group's threads reclaim after each fault.
+    /// Above this the group's faults reclaim in the group before they are served.
     pub high: PageCount,
-    /// Never exceeded by more than what is in flight.
+    /// The group never has more than this, except for pages in flight.
     pub max: PageCount,
     /// Lazily freed pages beyond this many are dropped.
     pub lazyfree_max: PageCount,
@@ -79,31 +81,32 @@ impl Default for GroupLimits {
     }
 }
 
-/// What a group has, with all below it.
+/// The memory, marks and counters of a group, with all below it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupStat {
-    /// Its counters and gauges, as far as they belong to a group; the others are zero.
+    /// The group's counters and gauges, as far as they belong to a group; the others are zero.
     pub vm: VmStat,
-    /// Pages charged.
+    /// Pages charged to the group.
     pub usage: PageCount,
-    /// How much of it is safe while others have more than that: min, then low, as the groups above it allow.
+    /// Pages of `usage` that are safe while other groups have more than their own: by min, then by low, as the groups
+    /// above it allow.
     pub protected: (PageCount, PageCount),
-    /// Its marks.
+    /// The group's marks.
     pub limits: GroupLimits,
     /// How often something happened because of a mark.
     pub events: GroupEvents,
 }
 
-/// As Linux counts them in `memory.events`.
+/// Counts of a group, as Linux has them in `memory.events`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupEvents {
-    /// Batches that took from it although it was below its low (or its min).
+    /// Batches that took from the group although it was below its low (or its min).
     pub low: u64,
-    /// Times one of its threads reclaimed because it was above its high.
+    /// Times that one of its threads reclaimed because the group was above its high.
     pub high: u64,
-    /// Times one of its faults found no room below its max.
+    /// Times that one of its faults found no room below its max.
     pub max: u64,
-    /// Of these, the faults that were served nonetheless, because the store took nothing.
+    /// Of the faults in `max`, those that were served nonetheless, because the store took nothing.
     pub beyond: u64,
 }
 
@@ -111,7 +114,7 @@ pub struct GroupEvents {
 pub(crate) enum Life {
     Unused,
     Live,
-    /// Removed; some of its folios are in flight, or, until it was emptied, wait to change lists.
+    /// The group was removed. Some of its folios are in flight, or, until it was emptied, wait to change lists.
     Dying {
         emptied: bool,
     },
@@ -123,27 +126,27 @@ pub(crate) struct Group {
     pub(crate) life: Life,
     parent: Option<GroupId>,
     children: u16,
-    /// How many groups lie above it.
+    /// How many groups lie above this one.
     depth: u8,
-    /// Of a dying group: how far the leaf tables were looked through for those that it was charged with.
+    /// For a dying group: how many leaf tables were looked through for those that it is charged with.
     pub(crate) tables_passed: u32,
     pub(crate) limits: GroupLimits,
-    /// Pages charged here and below.
+    /// Pages charged to this group and those below.
     usage: u32,
-    /// What the children claim together: of each the lower of use and mark.
+    /// The sum of the children's claims: for each child the lower of use and mark.
     claimed: Marks,
-    /// Lazily freed pages here and below; of these, the ones on their way out.
+    /// Lazily freed pages of this group and those below.
     pub(crate) lazy: u32,
     pub(crate) lazy_leaving: u32,
-    /// Of its own memory: mapped, in limbo.
+    /// Mapped pages of the group's own memory.
     pub(crate) mapped: u32,
     pub(crate) limbo: u32,
-    /// Of its own pages: those whose entry is not empty, and of these the zeros.
+    /// The group's own pages whose entry is not empty; `zeros` are those of them that left memory as zeros.
     pub(crate) held: u32,
     pub(crate) zeros: u32,
-    /// How far the turns have come by which reclaim on its behalf goes; see `ops/reclaim.rs`.
+    /// How far the turns have come by which reclaim on this group's behalf goes; see `ops/reclaim.rs`.
     pub(crate) turn: u64,
-    /// What happened in its own memory.
+    /// Counters of the group's own memory.
     pub(crate) stat: VmStat,
     pub(crate) events: GroupEvents,
 }
@@ -186,7 +189,7 @@ impl Group {
         }
     }
 
-    /// What it claims of its parent's protection.
+    /// The protection that the group claims of its parent's.
     fn claim(&self) -> Marks {
         let Marks { min, low } = self.marks();
         Marks {
@@ -195,7 +198,7 @@ impl Group {
         }
     }
 
-    /// Lazily freed pages beyond its cap that are not on their way out.
+    /// Lazily freed pages beyond the group's cap that are not on their way out.
     pub(crate) fn lazyfree_over(&self) -> u32 {
         (self.lazy - self.lazy_leaving).saturating_sub(self.limits.lazyfree_max.0)
     }
@@ -213,7 +216,7 @@ impl Group {
 #[derive(Debug)]
 pub(crate) struct Groups {
     seats: Vec<Group>,
-    /// Seats that nobody uses, the longest unused first.
+    /// Seats that are not in use, the longest unused first.
     unused: VecDeque<GroupId>,
 }
 
@@ -225,7 +228,7 @@ pub(crate) enum NoGroup {
 }
 
 impl Groups {
-    /// The root alone. Of its limits only the cap on lazily freed memory counts.
+    /// Makes the tree with the root alone. Of the root's limits only the cap on lazily freed memory counts.
     pub(crate) fn new(limits: GroupLimits) -> Self {
         Self {
             seats: vec![Group::new(None, 0, limits)],
@@ -266,7 +269,7 @@ impl Groups {
         &mut self.seats[usize::from(id.0)]
     }
 
-    /// How many groups lie above it. A region's group and those to which it is left in turn have all different ones.
+    /// How many groups lie above this one. The depths of a region's group and of the groups above it all differ.
     pub(crate) fn depth(&self, id: GroupId) -> u8 {
         self.get(id).depth
     }
@@ -281,7 +284,7 @@ impl Groups {
         self.seats.len() == 1
     }
 
-    /// Those that are in use, dying ones too.
+    /// The groups that are in use, dying ones too.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (GroupId, &Group)> {
         let numbered = self.seats.iter().enumerate();
         numbered
@@ -299,7 +302,7 @@ impl Groups {
         above == GroupId::ROOT || self.path(id).any(|group| group == above)
     }
 
-    /// Charges pages to a group and all above it, or takes them off.
+    /// Charges pages to a group and all above it.
     pub(crate) fn charge(&mut self, id: GroupId, pages: u32) {
         self.recount(id, |usage| usage + pages);
     }
@@ -375,7 +378,7 @@ impl Groups {
         let group = self.get(id);
         let parent = match group.parent {
             Some(parent) if id != scope => parent,
-            // Nobody is safe from himself.
+            // A group is not safe from reclaim on its own behalf.
             _ => return Marks::default(),
         };
         let claim = group.claim();
@@ -393,7 +396,8 @@ impl Groups {
         }
     }
 
-    /// The group is removed: nobody names it from now on.
+    /// Marks a group as removed, hands its counters over to its parent, and returns the parent. Nobody names the
+    /// group from now on.
     pub(crate) fn bury(&mut self, id: GroupId) -> GroupId {
         self.set_limits(id, GroupLimits::default());
         let group = self.get_mut(id);
@@ -415,7 +419,7 @@ impl Groups {
         parent
     }
 
-    /// The group itself, or who has what was left by it.
+    /// The group itself, or the nearest live group above it, which has what a dying group left.
     pub(crate) fn heir_of(&self, mut id: GroupId) -> GroupId {
         debug_assert!(self.get(id).life != Life::Unused, "{id:?} is gone");
         while let (Life::Dying { .. }, Some(parent)) = (self.get(id).life, self.get(id).parent) {
@@ -424,13 +428,13 @@ impl Groups {
         id
     }
 
-    /// Nothing is on the lists of a dying group any more.
+    /// Marks that nothing is on the lists of a dying group any more.
     pub(crate) fn emptied(&mut self, id: GroupId) {
         self.get_mut(id).life = Life::Dying { emptied: true };
         self.forget_if_gone(id);
     }
 
-    /// The seat of a dying group is free once nothing is charged to it.
+    /// Frees the seat of a dying group once nothing is charged to it.
     pub(crate) fn forget_if_gone(&mut self, id: GroupId) {
         let mut next = Some(id);
         while let Some(id) = next {
@@ -455,7 +459,7 @@ impl Groups {
 }
 
 impl Groups {
-    /// What children claim is what their parents were told.
+    /// Checks that each group's count of its children and their claims is right.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (id, group) in self.iter() {
             let mut claimed = Marks::default();
@@ -477,7 +481,8 @@ impl Groups {
     }
 }
 
-/// What a group may count on, of what its parent may: see the [module](self). `usage` is its own and its parent's.
+/// The protection that a group gets of its parent's protection: see the [module](self). `usage` is its own and its
+/// parent's.
 fn share(claim: u32, claimed: u32, above: u32, usage: (u32, u32)) -> u32 {
     let part = |of: u32, n: u32, all: u32| (u64::from(of) * u64::from(n) / u64::from(all)) as u32;
     if claimed > above {
@@ -490,14 +495,14 @@ fn share(claim: u32, claimed: u32, above: u32, usage: (u32, u32)) -> u32 {
     }
 }
 
-/// What reclaim leaves alone.
+/// Memory that reclaim leaves alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Spared {
-    /// What is below a low, or a min.
+    /// Memory below a low, or a min.
     Low,
-    /// What is below a min.
+    /// Memory below a min.
     Min,
-    /// Nothing.
+    /// No memory.
     Nothing,
 }
 
@@ -524,7 +529,8 @@ mod tests {
         groups.protection(id, GroupId::ROOT).low
     }
 
-    /// The groups of the example in Linux's documentation of `memory.low`, in hundredths of their gigabytes.
+    /// The groups are those of the example in Linux's documentation of `memory.low`, in hundredths of their
+    /// gigabytes.
     #[test]
     fn children_share_what_their_parent_has_by_what_they_claim() {
         let mut groups = Groups::new(GroupLimits::default());
@@ -533,10 +539,10 @@ mod tests {
         let c = make(&mut groups, a, 0, 100, 200);
         let d = make(&mut groups, a, 0, 0, 200);
         let e = make(&mut groups, a, 0, 500, 0);
-        // 300 are claimed. The other 200 go by what is beyond that: none for B, 100 of C, 200 of D.
+        // 300 are claimed. The other 200 go by the use beyond the claims: none for B, 100 of C, 200 of D.
         let shares = [b, c, d, e].map(|id| low_of(&groups, id));
         assert_eq!(shares, [200, 100 + 66, 133, 0]);
-        // Twice as much is claimed as there is: half for everybody.
+        // Twice as much is claimed as there is: each group gets half of its claim.
         groups.set_limits(a, limits(0, 150));
         let shares = [b, c, d].map(|id| low_of(&groups, id));
         assert_eq!(shares, [100, 50, 0]);

@@ -7,19 +7,19 @@ use crate::limits::{LEAF_OUT_SPLITS, LEAVING_LEAVES};
 use crate::tables::folio::Folio;
 use arrayvec::ArrayVec;
 
-/// So many leaves that had to stay are remembered, and not looked at again.
+/// Number of leaves that had to stay and are remembered, so that they are not looked at again.
 pub(crate) const REFUSED: usize = 8;
 
 /// What is known of leaves that leave by their tables.
 #[derive(Debug, Default)]
 pub(crate) struct Leaving {
-    /// Whether there may be any.
+    /// Whether any leaf may leave by its table.
     pub(crate) allowed: bool,
     pub(crate) leaves: ArrayVec<LeavingLeaf, LEAVING_LEAVES>,
-    /// Leaves that had to stay, the last one behind `refusals`.
+    /// Leaves that had to stay: a ring, of which `refusals` counts all that were ever entered.
     pub(crate) refused: [u32; REFUSED],
     pub(crate) refusals: usize,
-    /// Take-outs that have failed since the last that did not.
+    /// Take-outs that have failed since the last success.
     pub(crate) failures: u32,
 }
 
@@ -34,12 +34,12 @@ impl Leaving {
         self.refused[..known].contains(&leaf.leaf())
     }
 
-    /// Whether faults at `page` wait for one of them.
+    /// Whether faults at `page` wait for a leaving leaf.
     pub(crate) fn holds_up(&self, page: PageIndex) -> bool {
         self.leaves.iter().any(|leaf| leaf.holds_up(page))
     }
 
-    /// Whether some of them hold up what else is done in their leaves.
+    /// Whether a leaving leaf holds up other work in it.
     pub(crate) fn is_busy(&self) -> bool {
         self.leaves.iter().any(LeavingLeaf::has_begun)
     }
@@ -49,29 +49,29 @@ impl Leaving {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeavingLeaf {
     pub(crate) start: PageIndex,
-    /// Whose folios there.
+    /// The lruvec of the leaf's folios.
     pub(crate) vec: VecId,
-    /// Whether they may be split: not where the program has said how large they are.
+    /// Whether its folios may be split. They may not where the program has said how large they are.
     pub(crate) splits: bool,
-    /// The first place of its block, from `Begins` on.
+    /// The first place of the leaf's block, from `Begins` on.
     pub(crate) frame: Frame,
     pub(crate) pages: LeafPages,
-    /// Those whose folios have not been told how it went.
+    /// The pages whose folios have not been told how it went.
     pub(crate) left: LeafPages,
-    /// A fault waits for it.
+    /// Whether a fault waits for the leaf.
     pub(crate) waited_for: bool,
-    /// A stream wants it whole, due or not ([`clear_leaf`](crate::ops::clear_leaf)).
+    /// Whether a stream wants the leaf whole, due or not ([`clear_leaf`](crate::ops::clear_leaf)).
     pub(crate) for_stream: bool,
     pub(crate) stage: Stage,
 }
 
 impl LeavingLeaf {
-    /// Whether what is done at `page` waits for it.
+    /// Whether work at `page` waits for this leaf.
     pub(crate) fn holds_up(&self, page: PageIndex) -> bool {
         self.start.leaf() == page.leaf() && self.has_begun()
     }
 
-    /// The place for the page at this place of the leaf.
+    /// The frame for the page at this place of the leaf.
     pub(crate) fn frame(&self, place: u32) -> Frame {
         Frame::new(Order::ZERO, self.frame.index() + place)
     }
@@ -80,39 +80,40 @@ impl LeavingLeaf {
         !matches!(self.stage, Stage::IsLookedAt(..) | Stage::Saves(_))
     }
 
-    /// Whether it goes on when the driver says how it went, and no sooner.
+    /// Whether the leaf goes on only when the driver says how its command went.
     pub(crate) fn is_the_drivers(&self) -> bool {
         matches!(self.stage, Stage::Out | Stage::Answered)
     }
 
-    /// Whether a resident folio may leave with it.
+    /// Whether a resident folio may leave with this leaf.
     pub(crate) fn takes(&self, folio: &Folio) -> bool {
         may_leave(folio) && (self.splits || folio.order == Order::ZERO)
     }
 }
 
-/// How far it has come.
+/// How far a leaving leaf has come.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stage {
-    /// It is looked at from this place on.
+    /// The leaf is looked at, from this place on.
     IsLookedAt(u32, Seen),
-    /// What is mapped from this place on begins to leave.
+    /// The mapped folios begin to leave, from this place on.
     Begins(u32),
-    /// One of them has to stay. Those that had begun are told, by whoever reclaims.
+    /// A folio of the leaf has to stay. The folios that had begun are told so by the threads that reclaim.
     GoesBack,
-    /// The command is out.
+    /// The command to take the leaf out is out.
     Out,
-    /// It has left, or not. Its folios are told, by nobody but who has answered: the answer is given until all know,
-    /// and must find the leaf as it was.
+    /// The command was answered. The folios are told only by the thread that gave the answer: it repeats the answer
+    /// until all folios know, and must find the leaf as it was.
     Answered,
-    /// It has left in favour of a stream, and goes on to the store from this place on. Nobody waits for it any more.
+    /// The leaf has left in favour of a stream, and goes on to the store from this place on. No fault waits for it
+    /// any more.
     Saves(u32),
 }
 
-/// What was seen of a leaf.
+/// What a look at a leaf has counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
-    /// Age below which a folio is young.
+    /// The age below which a folio is young.
     pub(crate) young_below: u32,
     pub(crate) folios: u32,
     pub(crate) pages: u32,
@@ -120,8 +121,7 @@ pub(crate) struct Seen {
     pub(crate) young: u32,
 }
 
-/// Whether a resident folio has nothing that keeps it, and may be split: what the store holds as a whole stays one
-/// there.
+/// Whether nothing keeps a resident folio, and it may be split. A large folio that the store does not hold stays one.
 pub(crate) fn may_leave(folio: &Folio) -> bool {
     let listed = matches!(folio.list, ListName::Active | ListName::Inactive);
     let whole = folio.order > LEAF_OUT_SPLITS && folio.slot().is_none();

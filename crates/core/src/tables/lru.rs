@@ -3,24 +3,26 @@
 //! A list is threaded through the folio records (intrusive, doubly linked), so that putting a folio on one and
 //! taking it off again costs no memory and constant time. Heads are young, tails are old.
 //!
-//! User space sees no accessed bit, so *limbo* is the referenced test of this memory manager: a folio that reaches the
-//! tail of a mapped list is taken out of the program but stays in RAM, uncompressed. A touch there costs one small
-//! fault and proves it is in use; reaching limbo's own tail means that nobody wanted it for a whole limbo's length, and
-//! it may go to the store. Active and inactive each go on in limbo, so that what is known of a folio is still known
-//! there. Which folio is active, which list gives the next victim and how long limbo is: [`workingset`].
+//! User space sees no accessed bit, so *limbo* is the referenced test of this memory manager: a folio that reaches
+//! the tail of a mapped list is taken out of the program but stays in RAM, uncompressed. A touch there costs one
+//! small fault and proves that the folio is in use. A folio that reaches limbo's own tail was not wanted for a whole
+//! limbo's length, and may go to the store. Active and inactive are separate lists in limbo too, so that nothing is
+//! forgotten about a folio there. [`workingset`] says which folio is active, which list gives the next victim and how
+//! long limbo is.
 //!
 //! The lists of each name come in two [parts](PARTS): folios that are *watched*, a sample, are taken out earlier than
-//! others. Their ages still say who is older than whom, whatever list they are on.
+//! others. Their ages still say which of two folios is older, whatever list they are on.
 //!
 //! [`workingset`]: crate::policy::workingset
 //! [`balance`]: crate::policy::balance
 //!
-//! And they come by [kind](crate::Kind): those of anonymous pages, and those of pages of files. How much is looked at
-//! of each: [`balance`].
+//! The lists also come by [kind](crate::Kind): those of anonymous pages, and those of pages of files. [`balance`]
+//! says how much of each is looked at.
 //!
-//! There is a set of these lists, a *lruvec*, for each group and node. A folio's record names both, so that its lruvec
-//! is one index away, and whatever lists a folio need not know of groups. Reclaim works inside of one lruvec at a time
-//! ([`shrink_lruvec`](crate::machine::Core::shrink_lruvec)); which one, and how much of it, is said by the groups.
+//! There is a set of these lists, a *lruvec*, for each group and node. A folio's record names both, so that its
+//! lruvec is one index away, and code that lists a folio need not know of groups. Reclaim works inside of one lruvec
+//! at a time ([`shrink_lruvec`](crate::machine::Core::shrink_lruvec)). The groups say in which one, and how much of
+//! it.
 
 use crate::ids::{ANON, FILE, FolioId, GroupId, KINDS, ListName, NodeId, VecId};
 use crate::limits::MAX_GROUP_DEPTH;
@@ -38,9 +40,10 @@ pub(crate) struct List {
     tail: u32,
     pages: u32,
     folios: u32,
-    /// Of these, the [exceptions](is_exception). Whether a folio is one changes only while it is on no list.
+    /// How many of the folios are [exceptions](is_exception). Whether a folio is an exception changes only while it
+    /// is on no list.
     exceptions: u32,
-    /// The youngest [marked](Self::mark) one.
+    /// The youngest [marked](Self::mark) folio.
     mark: u32,
 }
 
@@ -57,17 +60,17 @@ impl List {
         }
     }
 
-    /// Pages of all its folios together.
+    /// Pages of all the list's folios together.
     pub(crate) fn pages(&self) -> u32 {
         self.pages
     }
 
-    /// How many folios are on it.
+    /// How many folios are on the list.
     pub(crate) fn folios(&self) -> u32 {
         self.folios
     }
 
-    /// How many of them are [exceptions](is_exception).
+    /// How many of the list's folios are [exceptions](is_exception).
     pub(crate) fn exceptions(&self) -> u32 {
         self.exceptions
     }
@@ -82,7 +85,7 @@ impl List {
         (self.head != END).then_some(FolioId(self.head))
     }
 
-    /// Marks the youngest folio, and all that are older.
+    /// Marks the youngest folio, and all that are older than it.
     fn mark(&mut self) {
         self.mark = self.head;
     }
@@ -98,7 +101,7 @@ impl List {
         (prev != END).then_some(FolioId(prev))
     }
 
-    /// Puts `id` at the young end.
+    /// Puts `id` at the young end of the list.
     pub(crate) fn push_young(&mut self, folios: &mut Folios, id: FolioId) {
         let head = self.head;
         self.adopt(folios, id, END, head);
@@ -110,7 +113,7 @@ impl List {
         self.head = id.0;
     }
 
-    /// Puts `id` at the old end.
+    /// Puts `id` at the old end of the list.
     pub(crate) fn push_old(&mut self, folios: &mut Folios, id: FolioId) {
         let tail = self.tail;
         self.adopt(folios, id, tail, END);
@@ -122,7 +125,7 @@ impl List {
         self.tail = id.0;
     }
 
-    /// Takes `id` off.
+    /// Takes `id` off the list.
     pub(crate) fn remove(&mut self, folios: &mut Folios, id: FolioId) {
         let (prev, next, pages) = {
             let folio = folios.get_mut(id);
@@ -160,19 +163,19 @@ impl List {
     }
 }
 
-/// Which kind's lists a folio is on.
+/// The kind whose lists a folio is on.
 pub(crate) fn kind_of(folio: &Folio) -> usize {
     usize::from(folio.is_in_file())
 }
 
-/// Parts of each name's folios: the watched ones ([`WATCHED`]), and all others.
+/// Number of parts of each name's folios: the watched ones ([`WATCHED`]), and all others.
 pub(crate) const PARTS: usize = 2;
-/// The part of the others.
+/// The part of the folios that are not watched.
 pub(crate) const UNWATCHED: u8 = 0;
-/// The part of the watched ones.
+/// The part of the watched folios.
 pub(crate) const WATCHED: u8 = 1;
 
-/// Lists of what reclaim can look at, beside what was lazily freed.
+/// The lists of folios that reclaim can look at, beside those that were lazily freed.
 pub(crate) const EVICTABLE: [ListName; 4] = [
     ListName::Active,
     ListName::Inactive,
@@ -180,7 +183,7 @@ pub(crate) const EVICTABLE: [ListName; 4] = [
     ListName::Limbo,
 ];
 
-/// Whether it is one of the [`EVICTABLE`] names.
+/// Whether the name is one of the [`EVICTABLE`] names.
 fn is_evictable(name: ListName) -> bool {
     !matches!(
         name,
@@ -191,23 +194,23 @@ fn is_evictable(name: ListName) -> bool {
 /// The lists of one memory cgroup and node, as Linux calls the set.
 #[derive(Debug)]
 pub(crate) struct Lruvec {
-    /// By the number of the name, then the kind, then the part. What was lazily freed, mapped or in limbo, is dropped
-    /// before anything else leaves: Linux keeps it at the head of the inactive list of file pages, which it scans
-    /// before that of anonymous ones; see `ops/lazy_free.rs`.
+    /// The lists by the number of the name, then the kind, then the part. A lazily freed folio, mapped or in limbo,
+    /// is dropped before any other leaves: Linux keeps such folios at the head of the inactive list of file pages,
+    /// which it scans before that of anonymous ones; see `ops/lazy_free.rs`.
     lists: [[[List; PARTS]; KINDS]; ListName::ALL.len()],
     /// Pages on the lists of [`EVICTABLE`] names, by kind.
     sizes: [u32; KINDS],
-    /// Pages on all of its lists.
+    /// Pages on all lists of the lruvec.
     pages: u32,
-    /// How much of each kind is looked at.
+    /// How much of each kind reclaim looks at.
     pub(crate) balance: Balance,
-    /// Pages of folios that are being taken out, to limbo.
+    /// Pages of folios that are being taken out to limbo.
     pub(crate) taking_out: u32,
     /// Lazily freed pages that are in limbo.
     pub(crate) lazy_limbo: u32,
-    /// Take-outs that the kernel has refused since something last left; see `ops/stuck.rs`.
+    /// Take-outs that the kernel has refused since a folio last left; see `ops/stuck.rs`.
     pub(crate) refusals: u32,
-    /// How far reclaim on behalf of the group at each depth above it has put it forward; see `group.rs`.
+    /// How far reclaim on behalf of the group at each depth above this lruvec has put it forward; see `group.rs`.
     pub(crate) clocks: [u64; MAX_GROUP_DEPTH],
     pub(crate) workingset: Workingset,
 }
@@ -228,17 +231,17 @@ impl Lruvec {
         }
     }
 
-    /// Pages that reclaim can look at, beside what was lazily freed.
+    /// Pages that reclaim can look at, beside those that were lazily freed.
     pub(crate) fn evictable(&self) -> u32 {
         self.sizes.iter().sum()
     }
 
-    /// The same, by kind.
+    /// Pages that reclaim can look at, beside those that were lazily freed, by kind.
     pub(crate) fn sizes(&self) -> [u32; KINDS] {
         self.sizes
     }
 
-    /// The kinds of which there is any.
+    /// The kinds that have pages here.
     pub(crate) fn kinds(&self) -> &'static [usize] {
         match self.sizes {
             [_, 0] => &[ANON],
@@ -247,21 +250,21 @@ impl Lruvec {
         }
     }
 
-    /// Folios that reclaim can look at, beside what was lazily freed.
+    /// Folios that reclaim can look at, beside those that were lazily freed.
     pub(crate) fn folios(&self) -> u32 {
         let lists = EVICTABLE.iter().flat_map(|&name| self.lists(name));
         lists.map(List::folios).sum()
     }
 
-    /// The oldest folio of a list in limbo where something may leave without a write. Whoever goes on with the next,
-    /// and puts those that must be written at the young end, comes to it.
+    /// The oldest folio of a list in limbo where a folio may leave without a write. A caller that puts each folio
+    /// that must be written at the young end, and then takes the next, comes to that folio.
     pub(crate) fn oldest_beside_unchanged(&self) -> Option<FolioId> {
         let limbo = [ListName::Limbo, ListName::LimboActive].into_iter();
         let mut lists = limbo.flat_map(|name| self.lists(name));
         lists.find(|list| list.exceptions() > 0)?.oldest()
     }
 
-    /// Pages on all of its lists.
+    /// Pages on all lists of the lruvec.
     pub(crate) fn pages(&self) -> u32 {
         self.pages
     }
@@ -271,7 +274,7 @@ impl Lruvec {
         self.lists(name).map(List::pages).sum()
     }
 
-    /// Of these, the ones of one kind.
+    /// Pages of one kind on the lists of this name.
     pub(crate) fn pages_in(&self, name: ListName, kind: usize) -> u32 {
         self.lists[name as usize][kind]
             .iter()
@@ -284,7 +287,7 @@ impl Lruvec {
         self.lists[name as usize].as_flattened().iter()
     }
 
-    /// One list.
+    /// The list of this name, kind and part.
     pub(crate) fn list(&self, name: ListName, kind: usize, part: u8) -> &List {
         &self.lists[name as usize][kind][usize::from(part)]
     }
@@ -294,19 +297,19 @@ impl Lruvec {
         &mut self.lists[name as usize][kind][usize::from(part)]
     }
 
-    /// The oldest of what was lazily freed, which is anonymous and watched by nobody.
+    /// The oldest lazily freed folio. Such folios are anonymous and not watched.
     pub(crate) fn oldest_lazyfree(&self) -> Option<FolioId> {
         self.list(ListName::LazyFree, ANON, UNWATCHED).oldest()
     }
 
-    /// The oldest of what has to stay, as long as there is something that nobody pinned. Whoever puts those that are
-    /// pinned at the young end comes to it.
+    /// The oldest folio that has to stay, as long as one of them is not pinned. A caller that puts each pinned folio
+    /// at the young end, and then takes the next, comes to one that is not.
     pub(crate) fn oldest_beside_immovable(&self) -> Option<FolioId> {
         let list = self.list(ListName::Unevictable, ANON, UNWATCHED);
         list.oldest().filter(|_| list.exceptions() > 0)
     }
 
-    /// A folio that no other of its list is younger than, of the lists of this name.
+    /// The youngest folio of one of the lists of this name.
     pub(crate) fn youngest(&self, name: ListName) -> Option<FolioId> {
         self.lists(name).find_map(List::youngest)
     }
@@ -332,7 +335,7 @@ impl Lruvec {
         unproven.min_by_key(|id| self.workingset.since(age(id)))
     }
 
-    /// The oldest of a name, of all kinds; for [`EVICTABLE`] names.
+    /// The oldest folio of a name, of all kinds. It is for [`EVICTABLE`] names.
     pub(crate) fn oldest(&self, folios: &Folios, name: ListName) -> Option<FolioId> {
         let oldest = |kind| self.oldest_in(folios, name, kind);
         match self.sizes {
@@ -342,7 +345,7 @@ impl Lruvec {
         }
     }
 
-    /// The older of two.
+    /// The older of two folios.
     pub(crate) fn older(
         &self,
         folios: &Folios,
@@ -354,7 +357,7 @@ impl Lruvec {
     }
 }
 
-/// All lruvecs: for each group one a node.
+/// All lruvecs: one for each node, for each group.
 #[derive(Debug)]
 pub(crate) struct Lruvecs {
     vecs: Vec<Lruvec>,
@@ -364,7 +367,7 @@ pub(crate) struct Lruvecs {
 }
 
 impl Lruvecs {
-    /// Those of the root group.
+    /// Makes the lruvecs of the root group.
     pub(crate) fn new(nodes: u8) -> Self {
         let mut vecs = Self {
             vecs: Vec::new(),
@@ -378,12 +381,12 @@ impl Lruvecs {
         vecs
     }
 
-    /// How many there are.
+    /// How many lruvecs there are.
     pub(crate) fn len(&self) -> usize {
         self.vecs.len()
     }
 
-    /// Makes the lruvecs of a group. Of one that had its number before they know nothing.
+    /// Makes the lruvecs of a group. Nothing is left in them of a former group of the same number.
     pub(crate) fn add_group(&mut self, group: GroupId) {
         let want = (usize::from(group.0) + 1) * usize::from(self.nodes);
         if self.vecs.len() < want {
@@ -400,12 +403,12 @@ impl Lruvecs {
         VecId(u32::from(group.0) * u32::from(self.nodes) + u32::from(node.0))
     }
 
-    /// Where a folio is listed, or would be.
+    /// The lruvec that a folio is listed in, or would be.
     pub(crate) fn of(&self, folio: &Folio) -> VecId {
         self.id(folio.group, folio.node)
     }
 
-    /// The number as an index.
+    /// The number of a lruvec as an index.
     pub(crate) fn index(vec: VecId) -> usize {
         vec.0 as usize
     }
@@ -429,17 +432,17 @@ impl Lruvecs {
         (first..first + u32::from(self.nodes)).map(VecId)
     }
 
-    /// Whose lruvec it is.
+    /// The group whose lruvec this is.
     pub(crate) fn group(&self, vec: VecId) -> GroupId {
         GroupId((vec.0 / u32::from(self.nodes)) as u16)
     }
 
-    /// Where the memory on these lists is.
+    /// The node of the memory on these lists.
     pub(crate) fn node(&self, vec: VecId) -> NodeId {
         NodeId((vec.0 % u32::from(self.nodes)) as u8)
     }
 
-    /// The one after `vec`, and then the first again.
+    /// The lruvec after `vec`. After the last comes the first.
     pub(crate) fn after(&self, vec: VecId) -> VecId {
         VecId((vec.0 + 1) % self.vecs.len() as u32)
     }
@@ -471,12 +474,12 @@ impl Lruvecs {
         self.totals[name as usize].iter().sum()
     }
 
-    /// Of these, the ones of one kind.
+    /// Pages of one kind on all lists of this name together.
     pub(crate) fn total_in(&self, name: ListName, kind: usize) -> u32 {
         self.totals[name as usize][kind]
     }
 
-    /// Puts `id` at the young end of `name`; pinned and immovable folios that are mapped go to the unevictable list
+    /// Puts `id` at the young end of `name`. Pinned and immovable folios that are mapped go to the unevictable list
     /// instead.
     pub(crate) fn add(&mut self, folios: &mut Folios, id: FolioId, name: ListName) {
         let folio = folios.get(id);
@@ -484,18 +487,18 @@ impl Lruvecs {
             name == ListName::Limbo && self.get(self.of(folio)).workingset.unproven.has(folio.age);
         let list = self.home(folios, id, name);
         list.push_young(folios, id);
-        // What is active has a list of its own there.
+        // An active folio has a list of its own in limbo.
         if unproven && list.name == ListName::Limbo {
             list.mark();
         }
     }
 
-    /// The same at the old end.
+    /// Puts `id` at the old end of `name`, with the exceptions of [`Self::add`].
     pub(crate) fn add_old(&mut self, folios: &mut Folios, id: FolioId, name: ListName) {
         self.home(folios, id, name).push_old(folios, id);
     }
 
-    /// Takes `id` off whatever list it is on, and says which.
+    /// Takes `id` off the list that it is on, and returns that list's name.
     pub(crate) fn remove(&mut self, folios: &mut Folios, id: FolioId) -> ListName {
         let folio = folios.get(id);
         let (name, vec) = (folio.list, self.of(folio));
@@ -537,8 +540,9 @@ impl Lruvecs {
     }
 }
 
-/// Whether a folio may leave while others of its list may not. In limbo, while the store takes nothing: what needs no
-/// write, as far as is known. Of what must stay: what nobody pinned, as time may change the other reasons.
+/// Whether a folio may leave while others of its list may not. In limbo, while the store takes nothing, it is a folio
+/// that needs no write, as far as is known. On the unevictable list it is a folio that is not pinned, as time may
+/// change the other reasons.
 pub(crate) fn is_exception(folio: &Folio, name: ListName) -> bool {
     match name {
         ListName::Limbo | ListName::LimboActive => !folio.must_be_written(),
@@ -547,8 +551,8 @@ pub(crate) fn is_exception(folio: &Folio, name: ListName) -> bool {
     }
 }
 
-/// Kind and part of the list of a name. What waits for its turn to be dropped has one order, and what cannot be
-/// reclaimed has none: both are in one part, of one kind.
+/// The kind and the part of the list that a folio is on. Lazily freed folios are dropped in one order, and
+/// unevictable folios need no order: both are in one part, of one kind.
 fn place_of(folio: &Folio, name: ListName) -> (usize, u8) {
     match name {
         ListName::LazyFree | ListName::Unevictable => (ANON, UNWATCHED),

@@ -1,4 +1,4 @@
-//! What there is: the tables of the state, which decide nothing.
+//! The tables of the state, which decide nothing.
 
 pub mod fold;
 pub mod folio;

@@ -1,32 +1,35 @@
-//! Places of one kind in an area of the frame pool: which to take next.
+//! Places of one kind in an area of the frame pool, and the choice of the next one to take.
 //!
-//! What is taken for neighbours should lie side by side, because neighbours are moved by one call; and what is taken
-//! for a whole leaf should be a whole *block*, 2 MiB that begin at a multiple of it, because then the kernel moves one
-//! entry instead of 512, and a huge page stays one. So
+//! Places that are taken for neighbours should lie side by side, because neighbours are moved by one call. Places
+//! that are taken for a whole leaf should be a whole *block*, 2 MiB that begin at a multiple of that size, because
+//! then the kernel moves one entry instead of 512, and a huge page stays one. A place is *here* if it is in this set,
+//! and a block is whole if all its places are here. The rules are:
 //!
-//! 1. a folio that follows the one which got the last place gets the next place, if that is here;
-//! 2. the first folio of a leaf, if as many as fill it leave together, gets the first place of a block that is here as
-//!    a whole, and the others of the leaf follow by the first rule;
-//! 3. all else gets the next place of a block that is broken anyway.
+//! 1. a folio that follows the folio which got the last place gets the next place, if that is here;
+//! 2. the first folio of a leaf, if as many as fill it leave together, gets the first place of a whole block, and the
+//!    others of the leaf follow by the first rule;
+//! 3. every other folio gets the next place of a block that is broken anyway.
 //!
-//! Next is by number, from the last one taken on, within its block. So what was taken out in the order of addresses
-//! lies in that order and stays so as it goes round. The last one used first, as a stack would have it, turns the order
-//! round each time: 1.8 folios a call instead of 6. Behind the end of a block the [`End`] of the area comes next.
+//! The next place is the next by number, from the last one taken on, within its block. So folios that were taken out
+//! in the order of addresses lie in that order, and stay so as they circulate. A stack, which uses the last place
+//! first, turns the order round each time: it was 1.8 folios a call, and is 6 by number. Behind the end of a block
+//! the [`End`] of the area comes next.
 
 use crate::addr::{LEAF_PAGES, Order, PageIndex};
 use crate::limits::{RECLAIM_BATCH, SINGLE_PLACES_MOST};
 use std::ops::Range;
 
-/// Blocks that are taken as a whole: each may become a mapping of its own, of which a process has a limited number.
+/// Blocks that may be taken as a whole: each may become a mapping of its own, of which a process has a limited
+/// number.
 const MOST_BLOCKS: usize = (SINGLE_PLACES_MOST / LEAF_PAGES) as usize;
 
-/// Numbers below a bound. Above the bits for the numbers lie bits for words that are not zero, and so on up to one
-/// word.
+/// A set of numbers below a bound. Above the bits for the numbers lie bits for words that are not zero, and so on up
+/// to one word.
 #[derive(Debug)]
 pub(crate) struct Bits(Vec<Vec<u64>>);
 
 impl Bits {
-    /// None of `len` numbers.
+    /// An empty set, for numbers below `len`.
     pub(crate) fn new(len: usize) -> Self {
         let mut levels = vec![vec![0; len.div_ceil(64).max(1)]];
         while let Some(last) = levels.last().filter(|last| last.len() > 1) {
@@ -43,7 +46,8 @@ impl Bits {
             .is_some_and(|word| word >> (number % 64) & 1 == 1)
     }
 
-    /// Puts `len` numbers in, or takes them out: a power of two, from a multiple of it on.
+    /// Puts `len` numbers from `first` on in, or takes them out. `len` is a power of two, and `first` a multiple of
+    /// it.
     pub(crate) fn set(&mut self, first: usize, len: usize, is_in: bool) {
         let mask = u64::MAX >> (64 - len.min(64)) << (first % 64);
         for word in first / 64..(first + len).div_ceil(64) {
@@ -63,7 +67,7 @@ impl Bits {
         }
     }
 
-    /// The first number from `from` on; from 0 on if there is none.
+    /// The first number of the set from `from` on, or from 0 on if there is none.
     fn next(&self, from: usize) -> Option<usize> {
         self.next_up(from).or_else(|| self.next_up(0))
     }
@@ -84,7 +88,7 @@ impl Bits {
         None
     }
 
-    /// The last number.
+    /// The last number of the set.
     fn last(&self) -> Option<usize> {
         let top = self.0.last().filter(|top| top[0] != 0)?;
         let down = |at: usize, words: &Vec<u64>| {
@@ -100,34 +104,35 @@ impl Bits {
     }
 }
 
-/// Where broken blocks are used first. Holes are filled from one end and spare frames used up from the other, so that
-/// blocks come to be holes as a whole: these are what a leaf leaves to by its table.
+/// The end of the area at which broken blocks are used first. Holes are filled from one end and spare frames used up
+/// from the other, so that blocks come to be whole blocks of holes: leaves that leave by their tables go to such
+/// blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     First,
     Last,
 }
 
-/// The places of one kind. Numbers are counted from the start of a block.
+/// The places of one kind in an area. Numbers are counted from the start of a block.
 #[derive(Debug)]
 pub(crate) struct Places {
-    /// Those of blocks that are not here as a whole.
+    /// Places of blocks that are not whole.
     loose: Bits,
-    /// Blocks that are.
+    /// Blocks that are whole.
     whole: Bits,
-    /// How many of each block are here.
+    /// How many places of each block are here.
     here: Vec<u16>,
     count: u32,
     order: Order,
     from: End,
-    /// Behind the last one taken.
+    /// The number behind the last place taken.
     next: usize,
-    /// Behind the folio that it was for.
+    /// The page behind the folio that the last place was taken for.
     page: Option<PageIndex>,
 }
 
 impl Places {
-    /// None of `len` places for frames of `order`.
+    /// An empty set for `len` places for frames of `order`.
     pub(crate) fn new(order: Order, len: u32, from: End) -> Self {
         let (len, block) = (len as usize, block_of(order));
         Self {
@@ -142,7 +147,7 @@ impl Places {
         }
     }
 
-    /// All places of `places`, and none before them.
+    /// A set of all the numbers in `places`, and none before them.
     pub(crate) fn full(order: Order, places: Range<u32>) -> Self {
         let mut all = Self::new(order, places.end, End::First);
         let (mut place, size) = (places.start, block_of(order) as u32);
@@ -165,7 +170,7 @@ impl Places {
         self.count
     }
 
-    /// How many of a block are here.
+    /// How many places of a block are here.
     pub(crate) fn in_block(&self, block: usize) -> usize {
         self.here[block].into()
     }
@@ -191,7 +196,7 @@ impl Places {
         }
     }
 
-    /// The place for the folio at `page`.
+    /// Takes the place for the folio at `page`.
     pub(crate) fn take_for(&mut self, page: PageIndex) -> Option<u32> {
         let size = block_of(self.order);
         let at = (page.0 % LEAF_PAGES) as usize >> self.order.get();
@@ -205,7 +210,7 @@ impl Places {
         {
             Some(block * size)
         } else {
-            // The rest of a leaf lies in a block as it does in the leaf, if a block has to be broken for it.
+            // If a block has to be broken for the rest of a leaf, the rest lies in the block as it does in the leaf.
             self.next_loose().or_else(|| Some(block()? * size + at))
         };
         let place = place?;
@@ -214,7 +219,7 @@ impl Places {
         Some(place as u32)
     }
 
-    /// All places of a block that is here as a whole, one of the first [`MOST_BLOCKS`]: the number of the first.
+    /// Takes all places of a whole block, one of the first [`MOST_BLOCKS`], and returns the first.
     pub(crate) fn take_block(&mut self) -> Option<u32> {
         let size = block_of(self.order);
         let from = self.next.div_ceil(size) % MOST_BLOCKS;
@@ -227,7 +232,7 @@ impl Places {
         Some((block * size) as u32)
     }
 
-    /// A place for nothing that would have neighbours: of a whole block only if there is no other.
+    /// Takes a place for a folio without neighbours. A whole block is broken only if there is no other place.
     pub(crate) fn take_any(&mut self) -> Option<u32> {
         let size = block_of(self.order);
         let whole = || Some(self.whole.next(self.next / size)? * size);
@@ -237,7 +242,8 @@ impl Places {
         Some(place as u32)
     }
 
-    /// The next place of a broken block: of the one that was used last, then of the first or the last there is.
+    /// The next place of a broken block: of the block that was used last, or else of the first or the last broken
+    /// block.
     fn next_loose(&self) -> Option<usize> {
         let size = block_of(self.order);
         let here = self.next.saturating_sub(1) / size;
@@ -271,7 +277,7 @@ impl Places {
     }
 }
 
-/// Places in a block.
+/// Places in a block of frames of `order`.
 pub(crate) fn block_of(order: Order) -> usize {
     LEAF_PAGES as usize >> order.get()
 }
@@ -335,9 +341,9 @@ mod tests {
     fn what_begins_within_a_leaf_breaks_a_block_at_the_same_place_and_what_is_broken_goes_first() {
         let mut places = Places::full(FOUR, 0..96);
         assert_eq!(take(&mut places, 10, 22), (10..32).collect::<Vec<_>>());
-        // The next leaf leaves the broken block alone …
+        // The next leaf leaves the broken block alone.
         assert_eq!(take(&mut places, 32, 2), [32, 33]);
-        // … and single folios leave whole ones alone.
+        // Single folios leave whole blocks alone.
         let singles = [200, 300, 400, 500].map(|folio| take(&mut places, folio + 1, 1)[0]);
         assert!(singles.iter().all(|place| *place < 64), "{singles:?}");
         assert!(places.whole.has(2));

@@ -1,4 +1,4 @@
-//! Where the looks at lazily freed memory have come to (`ops/lazy_free.rs`).
+//! The position of the looks at lazily freed memory (`ops/lazy_free.rs`).
 
 use crate::ids::VecId;
 

@@ -3,20 +3,21 @@
 //! A region starts at a leaf (2 MiB), so that address → region is one array access and no leaf is shared. The
 //! free addresses are a sorted list of runs, first fit; making and dropping regions is not on the fault path.
 //!
-//! A region of 64 GiB or more is not in that array but in a list of a few, which is looked through first: the addresses
-//! of a whole program are one region of a terabyte and more, and its part of the array would be megabytes of memory
-//! that all say the same.
+//! A region of 64 GiB or more is not in that array but in a list of a few, which is looked through first. The
+//! addresses of a whole program are one region of a terabyte and more, and its part of the array would be megabytes
+//! of memory with one value in every entry.
 
 use crate::addr::{LEAF_PAGES, PageCount, PageIndex, PageRange};
 use crate::ids::{GroupId, Kind, NodeId, RegionId};
 use crate::policy::order::{Habit, OrderPolicy};
 
 const PLACE_BITS: u32 = 20;
-/// So that what belongs to nobody takes no memory, seats are numbered from one in the table of leaves.
+/// The value of a leaf without a region. Seats are numbered from one in the table of leaves, so that leaves without a
+/// region take no memory.
 const NO_REGION: u32 = 0;
-/// Leaves of 1 GiB.
+/// Number of leaves in 1 GiB.
 const GIGABYTE: u32 = 512;
-/// Leaves of a region that is kept account of as a whole (64 GiB).
+/// Fewest leaves of a region that is recorded as a whole (64 GiB).
 const WIDE: u32 = 64 * GIGABYTE;
 
 #[derive(Clone, Copy, Debug)]
@@ -24,15 +25,15 @@ pub(crate) struct Region {
     pub(crate) range: PageRange,
     pub(crate) order: OrderPolicy,
     pub(crate) kind: Kind,
-    /// Whom its memory is charged to.
+    /// The group that the region's memory is charged to.
     pub(crate) group: GroupId,
-    /// While it changes groups: the old one, and from which page on all is still that one's.
+    /// While the region changes groups: the old group, and the page from which on everything is still charged to it.
     pub(crate) leaving: Option<(GroupId, PageIndex)>,
-    /// Where its memory should be.
+    /// The node that the region's memory should be on.
     pub(crate) node: NodeId,
-    /// How long its runs of faults are.
+    /// How long the region's runs of faults are.
     pub(crate) habit: Habit,
-    /// The region that holds what an empty entry here stands for; see `ops/snapshot.rs`.
+    /// The region that holds the contents of this region's empty entries; see `ops/snapshot.rs`.
     pub(crate) base: Option<RegionId>,
     /// How many regions have this one as their base.
     pub(crate) heirs: u32,
@@ -48,11 +49,11 @@ struct Seat {
 pub(crate) struct Regions {
     seats: Vec<Seat>,
     free_seats: Vec<u32>,
-    /// Regions whose pages are a file's.
+    /// How many regions' pages are a file's.
     of_files: u32,
-    /// Which seat each leaf of the arena belongs to, plus one.
+    /// The seat that each leaf of the arena belongs to, plus one.
     leaves: Vec<u32>,
-    /// The same for regions that are wide: first leaf, length, seat.
+    /// The wide regions: first leaf, length, seat.
     wide: Vec<(u32, u32, u32)>,
     /// Free runs of leaves (start, length), sorted, never touching.
     gaps: Vec<(u32, u32)>,
@@ -71,7 +72,7 @@ impl Regions {
         }
     }
 
-    /// Hands out `pages` pages; `None` when no gap is long enough.
+    /// Hands out `pages` pages. Returns `None` when no gap is long enough.
     pub(crate) fn create(
         &mut self,
         pages: PageCount,
@@ -116,9 +117,9 @@ impl Regions {
         Some((self.name(seat), range))
     }
 
-    /// The first gap that has room for `want` leaves, and how many of its own come before them. A region of 1 GiB or
-    /// more begins at a multiple of that where there is room, as the kernel can then move its page tables by the
-    /// gigabyte.
+    /// The first gap that has room for `want` leaves, and how many leaves of the gap come before them. A region of 1
+    /// GiB or more begins at a multiple of 1 GiB where there is room, as the kernel can then move its page tables by
+    /// the gigabyte.
     fn gap_for(&self, want: u32) -> Option<(usize, u32)> {
         let find = |align: u32| {
             let skip = |&(start, _): &(u32, u32)| start.next_multiple_of(align) - start;
@@ -132,7 +133,7 @@ impl Regions {
             .or_else(|| find(1))
     }
 
-    /// Takes `len` leaves out of a gap, after `skip` that stay.
+    /// Takes `len` leaves out of a gap, after `skip` leaves that stay in it.
     fn take(&mut self, gap: usize, skip: u32, len: u32) {
         let (start, all) = self.gaps[gap];
         let rest = (start + skip + len, all - skip - len);
@@ -196,7 +197,7 @@ impl Regions {
         self.give_back(first, len);
     }
 
-    /// The leaves are those of the region in `seat`: all that it has, if it is wide.
+    /// Records that the leaves belong to the region in `seat`. Of a wide region they must be all its leaves.
     fn occupy(&mut self, first: u32, len: u32, seat: u32) {
         match len >= WIDE {
             true => self.wide.push((first, len, seat)),
@@ -204,7 +205,7 @@ impl Regions {
         }
     }
 
-    /// The leaves, which [`occupy`](Self::occupy) gave to one region, are nobody's.
+    /// Records that the leaves, which [`occupy`](Self::occupy) gave to one region, belong to no region.
     fn vacate(&mut self, first: u32, len: u32) {
         match len >= WIDE {
             true => self.wide.retain(|wide| wide.0 != first),
@@ -229,7 +230,7 @@ impl Regions {
         seat.region.as_ref()
     }
 
-    /// The same, to be changed.
+    /// The region of this name, to be changed.
     pub(crate) fn get_mut(&mut self, id: RegionId) -> Option<&mut Region> {
         self.get(id)?;
         self.seats[(id.0 & ((1 << PLACE_BITS) - 1)) as usize]
@@ -237,7 +238,7 @@ impl Regions {
             .as_mut()
     }
 
-    /// What is a group's is another's.
+    /// Makes all regions of one group another's.
     pub(crate) fn regroup(&mut self, from: GroupId, to: GroupId) {
         for region in self
             .seats
@@ -258,7 +259,7 @@ impl Regions {
         self.of_files
     }
 
-    /// All regions. For checks, and for what is rare.
+    /// All regions, for checks and for rare operations.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (RegionId, &Region)> {
         let named = |(seat, entry)| {
             let entry: &Seat = entry;
@@ -274,7 +275,7 @@ impl Regions {
         region.range.contains(page).then_some(region)
     }
 
-    /// The same, to be changed.
+    /// The region that `page` lies in, to be changed.
     pub(crate) fn of_mut(&mut self, page: PageIndex) -> Option<&mut Region> {
         let seat = self.seat_of(page.leaf())?;
         let region = self.seats.get_mut(seat as usize)?.region.as_mut()?;

@@ -1,14 +1,14 @@
 //! A table with an entry for each leaf of the arena, of which a program uses a small part.
 //!
-//! An arena has tens of thousands of leaves, most of which nobody ever touches. A table of them must not take memory
+//! An arena has tens of thousands of leaves, most of which are never touched. A table of them must not take memory
 //! for those. It is made of words that begin as zeros: an allocation of that size comes from the system as address
-//! space, and what is never written stays that. (A vector of structures is written when it is made, default values and
-//! all. Three such tables took 850 KB of a program that had 27 MB to live in.) So whatever is kept here says how it is
-//! a word, and zero is its default.
+//! space, and words that are never written take no memory. (A vector of structures is written when it is made,
+//! default values and all. Three such tables took 850 KB of a program that had 27 MB to live in.) So every type that
+//! is kept here says how it is turned into a word, and zero is its default.
 
 use std::marker::PhantomData;
 
-/// What fits into a word. The default is zero.
+/// A value that fits into a word. Its default is zero.
 pub(crate) trait Word: Copy + Default {
     fn to_word(self) -> u64;
     fn of_word(word: u64) -> Self;
@@ -17,11 +17,11 @@ pub(crate) trait Word: Copy + Default {
 /// Words in a page of memory.
 const PAGE_WORDS: usize = 512;
 
-/// See the [module](self).
+/// A table of words whose unwritten part takes no memory; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Sparse<T> {
     words: Vec<u64>,
-    /// Which pages of `words` were written, and how many.
+    /// The pages of `words` that were written.
     written: Vec<bool>,
     pages: u64,
     of: PhantomData<T>,
@@ -37,7 +37,7 @@ impl<T: Word> Sparse<T> {
         }
     }
 
-    /// The entry `at`; the default beyond the end.
+    /// The entry `at`, or the default beyond the end.
     pub(crate) fn get(&self, at: usize) -> T {
         self.words
             .get(at)
@@ -46,7 +46,7 @@ impl<T: Word> Sparse<T> {
             .unwrap_or_default()
     }
 
-    /// What is as it was is not written.
+    /// Sets the entry `at`. An equal value is not written again.
     ///
     /// # Panics
     /// When `at` is beyond the end.
@@ -70,7 +70,7 @@ impl<T: Word> Sparse<T> {
         self.words.len()
     }
 
-    /// Bytes of memory that it was given by the system.
+    /// Bytes of memory that the table was given by the system.
     pub(crate) fn bytes(&self) -> u64 {
         self.pages * (PAGE_WORDS * size_of::<u64>()) as u64 + self.written.len() as u64
     }

@@ -1,16 +1,16 @@
-//! Swap slots: the names under which the store keeps what is not in memory.
+//! Swap slots: the names under which the store keeps pages that are not in memory.
 //!
-//! A slot holds the bytes of one folio as it was when it was saved. Who refers to it, by `live` pages in all:
+//! A slot holds the bytes of one folio as it was when it was saved. These refer to it, by `live` pages in all:
 //!
 //! - entries: pages that are swapped out; pages that were discarded since do not count;
 //! - folios in memory whose bytes it still holds as far as we know (*backing*): if such a folio goes out again
 //!   unchanged, nothing has to be written. A page that was read by itself is backed by a part of the slot of its former
 //!   folio, and goes back there: reading at random leaves the slots of a region as they were.
 //!
-//! Of a page there is one reference, and as many more as snapshots of it have asked for theirs.
+//! A page is referred to once, and once more for each snapshot of it that has asked for its reference.
 //!
-//! A slot whose `live` reaches zero is released: the store is told, and only its answer makes the number
-//! available again. Without that, a release still on its way could destroy what was just saved under the same number.
+//! A slot whose `live` reaches zero is released: the store is told, and only its answer makes the number available
+//! again. Without that, a release still on its way could destroy bytes that were just saved under the same number.
 
 use crate::addr::Order;
 use crate::ids::SlotId;
@@ -18,16 +18,16 @@ use crate::ids::SlotId;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SlotState {
     Free,
-    /// Named in a save that is under way.
+    /// The slot is named in a save that is under way.
     Saving,
     Held,
-    /// The store was asked to forget it.
+    /// The store was asked to forget the slot.
     Releasing,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
-    /// Pages that need it; the next free slot while it is free.
+    /// Pages that need the slot. While the slot is free it is the next free slot.
     pub(crate) live: u32,
     pub(crate) order: Order,
     pub(crate) state: SlotState,
@@ -41,13 +41,14 @@ pub(crate) struct Slots {
     slots: Vec<Slot>,
     first_free: u32,
     in_use: u32,
-    /// Pages of those in use.
+    /// Pages of the slots in use.
     pages: u32,
 }
 
 impl Slots {
-    /// Every page of the arena may have a slot, swapped out or as the backing of what is in memory; and everything in
-    /// memory (at most `records` folios) may be saved under a new one before the old one goes.
+    /// Makes room for all slots that may be needed. Every page of the arena may have a slot, swapped out or as the
+    /// backing of a folio in memory; and everything in memory (at most `records` folios) may be saved under a new
+    /// slot before the old one goes.
     pub(crate) fn new(arena: u32, records: u32) -> Self {
         Self {
             slots: Vec::with_capacity(arena as usize + records as usize),
@@ -57,7 +58,7 @@ impl Slots {
         }
     }
 
-    /// A number to save a folio of `order` under.
+    /// Reserves a number to save a folio of `order` under.
     pub(crate) fn reserve(&mut self, order: Order) -> Option<SlotId> {
         let slot = Slot {
             live: 0,
@@ -80,7 +81,7 @@ impl Slots {
         Some(id)
     }
 
-    /// The save under this number was done: all its pages need it.
+    /// Records that the save under this number was done: all its pages need it.
     pub(crate) fn saved(&mut self, id: SlotId) {
         let slot = self.get_mut(id);
         debug_assert_eq!(slot.state, SlotState::Saving);
@@ -88,20 +89,21 @@ impl Slots {
         slot.live = slot.order.pages().0;
     }
 
-    /// `pages` more pages need the slot: another holder of the same bytes names it too.
+    /// Records that `pages` more pages need the slot: another holder of the same bytes names it too.
     pub(crate) fn share(&mut self, id: SlotId, pages: u32) {
         let slot = self.get_mut(id);
         debug_assert_eq!(slot.state, SlotState::Held);
         slot.live += pages;
     }
 
-    /// The save under this number did not happen: the store never heard of it.
+    /// Records that the save under this number did not happen: the store never heard of it.
     pub(crate) fn cancel(&mut self, id: SlotId) {
         debug_assert_eq!(self.get(id).state, SlotState::Saving);
         self.free(id);
     }
 
-    /// `pages` pages need the slot no more. True when that was the last: the store is to be told.
+    /// Records that `pages` pages need the slot no more. Returns true when they were the last: the store is to be
+    /// told.
     #[must_use]
     pub(crate) fn drop_pages(&mut self, id: SlotId, pages: u32) -> bool {
         let slot = self.get_mut(id);
@@ -113,7 +115,7 @@ impl Slots {
         slot.live == 0
     }
 
-    /// The store has forgotten it. False when it had not been asked to.
+    /// Records that the store has forgotten the slot. Returns false when it had not been asked to.
     pub(crate) fn released(&mut self, id: SlotId) -> bool {
         let asked = self
             .slots
@@ -129,7 +131,7 @@ impl Slots {
         &self.slots[id.0 as usize]
     }
 
-    /// All numbers of slots are below this, for checks.
+    /// A bound above all slots' numbers, for checks.
     pub(crate) fn made(&self) -> usize {
         self.slots.len()
     }
@@ -144,12 +146,12 @@ impl Slots {
             .filter(|(_, slot)| slot.state != SlotState::Free)
     }
 
-    /// How many are not free.
+    /// How many slots are not free.
     pub(crate) fn in_use(&self) -> u32 {
         self.in_use
     }
 
-    /// Pages of those that are not free.
+    /// Pages of the slots that are not free.
     pub(crate) fn pages(&self) -> u32 {
         self.pages
     }

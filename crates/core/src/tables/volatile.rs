@@ -1,15 +1,16 @@
 //! Volatile ranges: memory that its owner can do without while it is marked.
 //!
-//! The owner of a cache marks a range when it is done with it, and takes the mark back before it looks again; the
+//! The owner of a cache marks a range when it is done with it, and takes the mark back before it looks again. The
 //! answer says whether the contents survived. In between nothing is watched: no page is touched, protected or listed,
 //! so marking and unmarking are two operations on this book and cost the same for a page and for a gigabyte. (A lazy
 //! free has to notice writes by itself, see `ops/lazy_free.rs`; here the owner says when it writes.)
 //!
-//! Under pressure the oldest range is *purged*, whole: all or nothing for each range, so that the owner never finds
-//! half of an object. The book only says which; [`Event::Purge`](crate::Event::Purge) does it.
+//! Under pressure the oldest range is *purged* as a whole: all or nothing for each range, so that the owner never
+//! finds half of an object. The book only says which range; [`Event::Purge`](crate::Event::Purge) does it.
 //!
-//! The book has a lock of its own and is not part of [`Core`](crate::Core): marking must not wait for faults. Whoever
-//! reclaims only tries that lock, and must not allocate or free: taking the oldest range unlinks a record in place.
+//! The book has a lock of its own and is not part of [`Core`](crate::Core): marking must not wait for faults. A
+//! thread that reclaims only tries that lock, and must not allocate or free: taking the oldest range unlinks a record
+//! in place.
 
 use crate::addr::{PageIndex, PageRange};
 use std::collections::BTreeMap;
@@ -17,12 +18,12 @@ use std::collections::BTreeMap;
 /// Why a range cannot be marked or unmarked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VolatileRefusal {
-    /// A part of it is volatile already, from this page on.
+    /// A part of the range is volatile already, from this page on.
     Overlaps {
-        /// The page.
+        /// The first such page.
         page: PageIndex,
     },
-    /// It was not marked as one range.
+    /// The range was not marked as one range.
     NotVolatile,
 }
 
@@ -32,7 +33,7 @@ const NONE: u32 = u32::MAX;
 struct Record {
     range: PageRange,
     purged: bool,
-    /// Neighbours by age among the ranges that were not purged; `younger` is the next free record of a free one.
+    /// The older neighbour by age among the ranges that were not purged.
     older: u32,
     younger: u32,
 }
@@ -79,10 +80,10 @@ impl VolatileBook {
         self.pages
     }
 
-    /// `range` is volatile from now on, and the youngest to be so.
+    /// Marks `range` as volatile from now on, as the youngest volatile range.
     ///
     /// # Errors
-    /// A part of it is volatile already.
+    /// A part of the range is volatile already.
     pub fn mark(&mut self, range: PageRange) -> Result<(), VolatileRefusal> {
         if let Some(page) = self.overlap(range) {
             return Err(VolatileRefusal::Overlaps { page });
@@ -109,10 +110,10 @@ impl VolatileBook {
         Ok(())
     }
 
-    /// `range` is not volatile any more. True when it was purged meanwhile.
+    /// Takes the mark of `range` back. Returns true when the range was purged meanwhile.
     ///
     /// # Errors
-    /// It was not marked, or not as this range.
+    /// The range was not marked, or not as one range.
     pub fn unmark(&mut self, range: PageRange) -> Result<bool, VolatileRefusal> {
         let index = self.by_start.get(&range.start.0).copied();
         let Some(index) = index.filter(|&i| self.records[i as usize].range == range) else {
@@ -121,8 +122,8 @@ impl VolatileBook {
         Ok(self.remove(index))
     }
 
-    /// Forgets every range that begins in `range`: the region is dropped. True when one of them was purged, so that
-    /// its purge may still be under way.
+    /// Forgets every range that begins in `range`: the region is dropped. Returns true when one of them was purged,
+    /// so that its purge may still be under way.
     pub fn forget(&mut self, range: PageRange) -> bool {
         let mut purged = false;
         while let Some((_, &index)) = self.by_start.range(range.start.0..range.end().0).next() {
@@ -146,9 +147,9 @@ impl VolatileBook {
         Some(PageIndex(*found.0))
     }
 
-    /// What was volatile in `from` is so from the page `to` on, purged or not, and as old as it was. A range that
-    /// begins at the destination is forgotten, as its contents are: two ranges of one start would leave one that nobody
-    /// can take back.
+    /// Moves the marks of the ranges in `from` to the page `to` on. They stay purged or not, and as old as they were.
+    /// A range that begins at the destination is forgotten, as its contents are: of two ranges with one start, one
+    /// could not be taken back by its owner.
     pub fn relocate(&mut self, from: PageRange, to: PageIndex) {
         self.forget(PageRange::new(to, from.len));
         let inside: Vec<_> = self
@@ -164,8 +165,8 @@ impl VolatileBook {
         }
     }
 
-    /// The range that has been volatile for longest counts as purged from now on: the caller drops its contents.
-    /// Neither allocates nor frees.
+    /// Takes the range that has been volatile for longest. It counts as purged from now on: the caller drops its
+    /// contents. The call neither allocates nor frees.
     pub fn take_oldest(&mut self) -> Option<PageRange> {
         let index = self.oldest?;
         self.unlink(index);
@@ -240,8 +241,9 @@ mod tests {
         PageRange::new(PageIndex(start), PageCount(len))
     }
 
-    /// The owner of a destination had marked it, and had said nothing since. Its record stayed among the oldest without
-    /// a start to be found by: under pressure what had moved there was purged after its own mark was taken back.
+    /// The owner of a destination had marked it, and had said nothing since. Its record stayed among the oldest
+    /// without a start to be found by: under pressure the range that had moved there was purged after its own mark
+    /// was taken back.
     #[test]
     fn a_mark_at_the_destination_of_a_move_goes() {
         let mut book = VolatileBook::new();
@@ -272,7 +274,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of ranges, oldest first.
+        /// The book is compared with a list of ranges, oldest first.
         #[test]
         fn agrees_with_a_list(ops in prop::collection::vec((0u8..4, 0u32..16), 1..300)) {
             let mut book = VolatileBook::new();

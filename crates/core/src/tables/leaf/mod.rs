@@ -1,22 +1,22 @@
-//! Leaf tables: what each page of the arena is now.
+//! Leaf tables say what each page of the arena is now.
 //!
-//! A leaf covers 2 MiB by 512 entries of 8 bytes, like the lowest level of a page table. A directory maps the
-//! leaves of the arena to the tables in use, so that a range of addresses that nobody touches costs four
-//! bytes for each 2 MiB, and so that moving 2 MiB of memory is moving one directory entry: folios name their
-//! place in a table, not their address, and each table knows the leaf that it serves.
+//! A leaf covers 2 MiB by 512 entries of 8 bytes, like the lowest level of a page table. A directory maps the leaves
+//! of the arena to the tables in use. So untouched addresses cost four bytes for each 2 MiB, and to move 2 MiB of
+//! memory is to move one directory entry: folios name their place in a table, not their address, and each table knows
+//! the leaf that it serves.
 //!
-//! Tables live in one array, sized for the whole arena when the core is built. It comes zeroed from the
-//! allocator, which for arrays of this size means address space that the kernel backs on first touch; zero is
-//! the empty entry. Giving a page an entry therefore never allocates, and a table that has become empty is the
-//! next one to be used again.
+//! Tables live in one array, sized for the whole arena when the core is built. It comes zeroed from the allocator,
+//! which for arrays of this size means address space that the kernel backs on first touch; zero is the empty entry.
+//! Giving a page an entry therefore never allocates, and a table that has become empty is the next one to be used
+//! again.
 //!
-//! What left memory leaves its *shadow* behind: the bits of an entry that its kind has no use for
+//! A page that left memory leaves its *shadow* behind: the bits of an entry that its kind has no use for
 //! ([`workingset`](crate::policy::workingset) says what they mean). A page in the store, and one that was given up as
 //! zeros, have an entry anyway, and its shadow costs nothing. A page whose contents were dropped has nothing but a
-//! shadow: its entry reads as empty. A table that holds nothing else is memory spent on the past; it waits on a list of
-//! its lruvec, oldest first, to be dropped when there are too many (`past`). Who is on these lists follows from the
-//! counts of each table alone, and every change of an entry goes through `LeafTable::change_part`, so that every path
-//! keeps them right.
+//! shadow: its entry reads as empty. A table that holds nothing else is memory spent on the past; it waits on a list
+//! of its lruvec, oldest first, to be dropped when there are too many (`past`). The counts of each table alone say
+//! which tables are on these lists, and every change of an entry goes through `LeafTable::change_part`, so that every
+//! path keeps the lists right.
 
 mod packing;
 mod past;

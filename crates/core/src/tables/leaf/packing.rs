@@ -1,25 +1,26 @@
-//! An entry in 64 bits.
+//! The packing of an entry into 64 bits.
 
 use crate::addr::MAX_ORDER;
 use crate::ids::{FolioId, SlotId};
 
-/// What a page is.
+/// The state of a page, as its entry says it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entry {
-    /// Nothing: it reads as zeros, and was never touched or was discarded since.
+    /// The page has no contents: it reads as zeros, and was never touched or was discarded since.
     Empty,
-    /// Part of a folio that is in memory: mapped, in limbo, or on its way.
+    /// The page is a part of a folio that is in memory: mapped, in limbo, or on its way.
     Folio(FolioId),
-    /// In the store: page `index` of `slot`.
+    /// The page is in the store: it is page `index` of `slot`.
     Swapped {
         /// The slot.
         slot: SlotId,
-        /// Which of the slot's pages.
+        /// The page's number in the slot.
         index: u16,
     },
-    /// It was in memory, held nothing but zeros and was given up: as good as empty, but it counts as touched.
+    /// The page was in memory, held nothing but zeros and was given up. It is as good as empty, but it counts as
+    /// touched.
     Zero,
-    /// Its contents were lost by a failed load. Only a discard changes that.
+    /// The page's contents were lost by a failed load. Only a discard changes that.
     Poisoned,
 }
 
@@ -32,10 +33,10 @@ const FOLIO: u64 = 1;
 const SWAPPED: u64 = 2;
 const POISONED: u64 = 3;
 pub(super) const ZERO: u64 = 4;
-/// Empty, with a shadow.
+/// An empty entry with a shadow.
 pub(super) const SHADOW: u64 = 5;
 
-/// Which bits of an entry are what. From the low end: kind, number of a folio or slot, page of the slot, shadow.
+/// The layout of an entry's bits. From the low end: kind, number of a folio or slot, page of the slot, shadow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packing {
     pub(super) slot_bits: u32,
@@ -81,7 +82,7 @@ impl Packing {
         }
     }
 
-    /// What a page of a slot has more than the one before.
+    /// The difference between the entries of two pages that follow each other in a slot.
     pub(super) fn next_index(self) -> u64 {
         1 << (KIND_BITS + self.slot_bits)
     }

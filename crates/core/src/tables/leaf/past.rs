@@ -1,17 +1,17 @@
-//! The tables that hold nothing but shadows, in a list for each lruvec.
+//! Lists of the tables that hold nothing but shadows, one for each lruvec.
 
 /// A table's place among those of its lruvec that hold shadows only.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Past {
     /// Entries that are nothing but a shadow.
     pub(super) shadows: u16,
-    /// Whose list it is on, or would be.
+    /// The lruvec whose list the table is on, or would be.
     pub(super) owner: u16,
     pub(super) younger: u32,
     pub(super) older: u32,
 }
 
-/// Tables that hold shadows only.
+/// A list of tables that hold shadows only.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PastList {
     pub(super) youngest: u32,

@@ -1,4 +1,4 @@
-//! What left memory: shadows, and the tables that hold nothing else.
+//! Shadows of pages that left memory, and the tables that hold nothing else.
 
 use super::packing::EMPTY;
 use super::table::{LeafTable, NO_TABLE};
@@ -6,7 +6,7 @@ use crate::addr::{LEAF_PAGES, PageRange};
 use std::ops::Range;
 
 impl LeafTable {
-    /// Leaves a shadow at pages that are not in memory, of one leaf. `owner` is the lruvec that is charged with it.
+    /// Leaves a shadow at pages of one leaf that are not in memory. `owner` is the lruvec that is charged with it.
     pub(crate) fn set_shadows(&mut self, range: PageRange, shadow: u32, owner: usize) {
         let listed = self.past_lists.len();
         debug_assert!(owner < listed, "lruvec {owner} of {listed}");
@@ -26,7 +26,7 @@ impl LeafTable {
         }
     }
 
-    /// Forgets what the pages of `range`, a part of a leaf, have left behind.
+    /// Forgets the shadows of the pages of `range`, a part of a leaf.
     pub(crate) fn forget_shadows(&mut self, range: PageRange) {
         if range.len.0 == LEAF_PAGES {
             self.drop_past(range.start.leaf());
@@ -38,9 +38,9 @@ impl LeafTable {
         self.change(range, |_, bits| packing.with_shadow(bits, 0));
     }
 
-    /// Tables that one of the lruvecs `from` is charged with for their shadows are charged to its counterpart of those
-    /// from `to` on, and what they hold is forgotten if that is nothing else. `most` tables are looked at, from the one
-    /// at `at` on. Answers where to go on, `None` at the end.
+    /// Charges the tables of the lruvecs `from` to their counterparts, the lruvecs from `to` on. A table that holds
+    /// nothing but shadows is emptied. `most` tables are looked at, from the one at `at` on. Returns where to go on,
+    /// or `None` at the end.
     pub(crate) fn pass_on(
         &mut self,
         from: Range<usize>,
@@ -97,12 +97,13 @@ impl LeafTable {
         }
     }
 
-    /// How many tables of this lruvec hold shadows only.
+    /// How many tables of the lruvec `owner` hold shadows only.
     pub(crate) fn past_tables(&self, owner: usize) -> u32 {
         self.past_lists.get(owner).map_or(0, |list| list.len)
     }
 
-    /// Forgets the shadows of the table that has waited longest on this lruvec's list. False when there is none.
+    /// Forgets the shadows of the table that has waited longest on this lruvec's list. Returns false when there is
+    /// none.
     pub(crate) fn drop_oldest_past(&mut self, owner: usize) -> bool {
         let table = self.past_lists[owner].oldest;
         if table == NO_TABLE {
@@ -128,7 +129,7 @@ impl LeafTable {
         self.give_table_back(leaf as usize);
     }
 
-    /// The leaves on a lruvec's list of those that hold shadows only, oldest first. For checks.
+    /// The leaves on a lruvec's list of those that hold shadows only, oldest first, for checks.
     pub(crate) fn past_leaves(&self, owner: usize) -> impl Iterator<Item = u32> + '_ {
         let some = |table: u32| (table != NO_TABLE).then_some(table);
         let younger = move |&table: &u32| some(self.past[table as usize - 1].younger);
@@ -136,7 +137,7 @@ impl LeafTable {
         tables.map(|table| self.serves[table as usize - 1])
     }
 
-    /// Whether a leaf holds shadows only. For checks.
+    /// Whether a leaf holds shadows only, for checks.
     pub(crate) fn is_past(&self, leaf: u32) -> bool {
         let table = self.directory[leaf as usize];
         table != NO_TABLE && self.holds_past(table)

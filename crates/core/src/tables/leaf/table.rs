@@ -6,17 +6,17 @@ use crate::addr::{LEAF_PAGES, PAGE_SHIFT, PageCount, PageIndex, PageRange};
 use crate::ids::{Place, SlotId};
 use std::ops::Range;
 
-/// Bytes of a directory (of 256 GiB) that is taken for touched as a whole.
+/// Most bytes of a directory (of 256 GiB) that is counted as touched as a whole.
 const SHORT_DIRECTORY: u64 = 512 << 10;
 
-/// No table: tables are numbered from one.
+/// The value for no table: tables are numbered from one.
 pub(super) const NO_TABLE: u32 = 0;
 
 /// The directory and the tables.
 #[derive(Debug)]
 pub(crate) struct LeafTable {
     pub(super) packing: Packing,
-    /// Table number plus one for each leaf of the arena; [`NO_TABLE`] where it has none.
+    /// The number of each leaf's table, counted from one; [`NO_TABLE`] where the leaf has none.
     pub(super) directory: Vec<u32>,
     pub(super) entries: Vec<u64>,
     /// Entries of each table that are not empty, shadows included.
@@ -27,7 +27,7 @@ pub(crate) struct LeafTable {
     pub(super) serves: Vec<u32>,
     /// Tables that were used before and are empty now.
     pub(super) free: Vec<u32>,
-    /// Tables from here on were never used.
+    /// How many tables were ever used: tables with higher numbers were not.
     pub(super) fresh: u32,
 }
 
@@ -61,12 +61,12 @@ impl LeafTable {
         self.past_lists.resize(owners, PastList::default());
     }
 
-    /// What `page` is.
+    /// The entry of `page`.
     pub(crate) fn get(&self, page: PageIndex) -> Entry {
         self.packing.unpack(self.bits(page))
     }
 
-    /// What `page` left behind when it left memory; 0 is nothing.
+    /// The shadow that `page` left behind when it left memory; 0 is none.
     pub(crate) fn shadow(&self, page: PageIndex) -> u32 {
         self.packing.shadow(self.bits(page))
     }
@@ -78,19 +78,19 @@ impl LeafTable {
         }
     }
 
-    /// Makes `page` be `entry`, with no shadow.
+    /// Makes `entry` the entry of `page`, with no shadow.
     pub(crate) fn set(&mut self, page: PageIndex, entry: Entry) {
         let bits = self.packing.pack(entry);
         self.change_part(PageRange::new(page, PageCount(1)), |_, _| bits);
     }
 
-    /// Makes every page of `range` be `entry`, with no shadow.
+    /// Makes `entry` the entry of every page of `range`, with no shadow.
     pub(crate) fn fill(&mut self, range: PageRange, entry: Entry) {
         let bits = self.packing.pack(entry);
         self.change(range, |_, _| bits);
     }
 
-    /// The pages of `range` become parts of `slot`, from its page `first` on, with no shadow.
+    /// Makes the pages of `range` parts of `slot`, from its page `first` on, with no shadow.
     pub(crate) fn set_swapped(&mut self, range: PageRange, slot: SlotId, first: u16) {
         let first = self.packing.pack(Entry::Swapped { slot, index: first });
         let next = self.packing.next_index();
@@ -109,8 +109,8 @@ impl LeafTable {
         })
     }
 
-    /// How many pages of `block`, which are in one leaf, are zero though touched before, if every page of it reads as
-    /// zeros and is in no folio.
+    /// How many pages of `block`, which are in one leaf, are zero though touched before. Returns `None` unless every
+    /// page of the block reads as zeros and is in no folio.
     pub(crate) fn blank(&self, block: PageRange) -> Option<u32> {
         let mut zeros = 0;
         for bits in self.part(block).into_iter().flatten() {
@@ -129,15 +129,15 @@ impl LeafTable {
         entries.filter(|&bits| bits & KIND_MASK == ZERO).count() as u32
     }
 
-    /// The entries of a part of a leaf, if that has a table.
+    /// The entries of a part of a leaf, if the leaf has a table.
     pub(super) fn part(&self, part: PageRange) -> Option<&[u64]> {
         debug_assert!(is_in_one_leaf(part), "{part} is in several leaves");
         let table = self.directory[part.start.leaf() as usize];
         (table != NO_TABLE).then(|| &self.entries[Self::places(table, part)])
     }
 
-    /// Changes the entries of `range`: what each becomes is said by its number in the range's part of a leaf and what
-    /// it was. Who is counted, and which table is on which list, is looked at once a leaf.
+    /// Changes the entries of `range`. `to` gives the new bits of an entry by its number in the range and its old
+    /// bits. The counts, and the list that a table is on, are brought up to date once a leaf.
     pub(super) fn change(&mut self, range: PageRange, to: impl Fn(u32, u64) -> u64) {
         let mut rest = range;
         while !rest.is_empty() {
@@ -176,19 +176,19 @@ impl LeafTable {
             (false, true) => self.list_past(table),
             _ => {}
         }
-        // A table that was just taken is empty, too, until its first entry is given.
+        // A table that was just taken is empty too, until its first entry is given.
         if self.used[at] == 0 && used.fewer > 0 {
             self.give_table_back(leaf);
         }
     }
 
-    /// The table of a leaf, which holds nothing, may serve another one.
+    /// Gives the table of a leaf back, which holds nothing, so that it may serve another leaf.
     pub(super) fn give_table_back(&mut self, leaf: usize) {
         let table = std::mem::replace(&mut self.directory[leaf], NO_TABLE);
         self.free.push(table);
     }
 
-    /// Where the entry of `page` is. Its leaf gets a table if it has none, so an entry must be given next.
+    /// The place of the entry of `page`. Its leaf gets a table if it has none, so an entry must be given next.
     pub(crate) fn place_of(&mut self, page: PageIndex) -> Place {
         let leaf = page.leaf() as usize;
         let table = match self.directory[leaf] {
@@ -204,7 +204,8 @@ impl LeafTable {
         PageIndex(leaf * LEAF_PAGES + place.0 % LEAF_PAGES)
     }
 
-    /// The table of the leaf `from`, if it has one, serves the leaf `to` from now on, which must have none.
+    /// Makes the table of the leaf `from`, if it has one, serve the leaf `to` from now on. `to` must have none in
+    /// use.
     pub(crate) fn move_leaf(&mut self, from: u32, to: u32) {
         self.drop_past(to);
         debug_assert_eq!(self.directory[to as usize], NO_TABLE);
@@ -236,14 +237,14 @@ impl LeafTable {
             + u64::from(self.fresh) * size_of::<Past>() as u64
     }
 
-    /// What is touched of the directory. A short one is taken for touched; that of a whole program's addresses is
-    /// megabytes, of which each table in use touches a page at most.
+    /// Bytes of the directory that are touched. A short directory is counted as touched as a whole. The directory of
+    /// a whole program's addresses is megabytes, of which each table in use touches a page at most.
     pub(super) fn directory_bytes(&self) -> u64 {
         let all = self.directory.len() as u64 * 4;
         all.min((u64::from(self.fresh) << PAGE_SHIFT).max(SHORT_DIRECTORY))
     }
 
-    /// The leaves in use, with the entries and the shadows counted in each. For checks.
+    /// The leaves in use, with the entries and the shadows counted in each, for checks.
     pub(crate) fn tables(&self) -> impl Iterator<Item = (u32, u16, u16)> + '_ {
         let in_use = |(leaf, &table): (usize, &u32)| {
             let at = (table as usize).checked_sub(1)?;
@@ -256,8 +257,8 @@ impl LeafTable {
         let table = self.free.pop().unwrap_or_else(|| {
             self.past.push(Past::default());
             self.fresh += 1;
-            // Written before it is read: reading memory that was never written maps the kernel's page of zeros, which
-            // the first write replaces, and that interrupts all processors that run the program.
+            // The entries are written before they are read: reading memory that was never written maps the kernel's
+            // page of zeros, which the first write replaces, and that interrupts all processors that run the program.
             self.entries[Self::of_table(self.fresh)].fill(EMPTY);
             self.fresh
         });
@@ -281,7 +282,7 @@ impl LeafTable {
     }
 }
 
-/// How a count of entries changes.
+/// The change of a count of entries.
 #[derive(Default)]
 struct Change {
     fewer: u16,
@@ -328,7 +329,7 @@ mod tests {
             let mut leaves = LeafTable::new(PageCount(2048), 4096);
             let mut model = HashMap::new();
             for (page, kind) in ops {
-                // More than a page at a time: any range, and a block.
+                // These changes are more than a page at a time: any range, and a block.
                 if kind >= 5 {
                     let len = (page * 7 % 700 + 1).min(2048 - page);
                     let (at, block) = (PageIndex(page), PageIndex(page & !15));

@@ -1,44 +1,46 @@
-//! How much of what leaves memory is anonymous, and how much is of files.
+//! The balance says how much of the memory that leaves is anonymous, and how much is of files.
 //!
 //! Pages of both kinds share one budget, but not the price of a mistake. An anonymous page that comes back is read from
-//! the store, 6 µs where that is compressed RAM; a page of a file from wherever the file is, 60 to 100 from a disk and
-//! more from far away. And the kinds are used differently: files are often read once, the heap over and over. So one
-//! list of both, ordered by age, would throw out what is dear for what is cheap. Each kind has lists of its own, on
-//! which ages decide as before ([`workingset`](crate::policy::workingset)), and here is decided whose turn it is.
+//! the store, 6 µs where that is compressed RAM; a page of a file is read from wherever the file is, 60 to 100 µs from
+//! a disk and more from far away. And the kinds are used differently: files are often read once, the heap over and
+//! over. So one list of both, ordered by age, would throw out dear pages for cheap ones. Each kind has lists of its
+//! own, on which ages decide as before ([`workingset`](crate::policy::workingset)), and here is decided which kind's
+//! turn it is.
 //!
 //! # Derivation
-//! Let `x` pages be taken from anonymous memory in a while and `y` from files. What that costs later is
-//! `C_a·r_a(x) + C_f·r_f(y)`, with `C` the price of a refault and `r` how many follow. For a given sum it is least
-//! where the next page costs the same on both sides:
+//! Let `x` pages be taken from anonymous memory in a while and `y` from files. The later cost of that is
+//! `C_a·r_a(x) + C_f·r_f(y)`, with `C` the price of a refault and `r` the number of refaults that follow. For a given
+//! sum it is least where the next page costs the same on both sides:
 //!
 //! ```text
 //!     C_a · r_a'(x) = C_f · r_f'(y)
 //! ```
 //!
-//! The slopes are not known, but what was paid of late is: each refault adds its price to its kind's *cost*. The kind
-//! that has cost more is spared, in proportion, until it does not cost more any more:
+//! The slopes are not known, but the prices that were paid of late are: each refault adds its price to its kind's
+//! *cost*. The kind that has cost more is spared, in proportion, until it does not cost more any more:
 //!
 //! ```text
 //!     pressure on anonymous = cost of files / cost of both        and the other way round
 //! ```
 //!
-//! A kind gives a share of its own pages, not a number: as many of all as it has of all, times its pressure. With equal
+//! A kind gives a share of its own pages, not a number: its share of all the pages, times its pressure. With equal
 //! costs, or none, both lose the same share of their pages. (Linux's `get_scan_count` with `anon_cost` and `file_cost`
 //! does the same, but for the bounds: there pressures keep to between one third and two.)
 //!
-//! *Lately* is what it cost to bring in a quarter of the pages that there are; beyond that both costs are halved. So a
-//! program that changes is followed within one turnover of memory, and the ratio rests on hundreds of refaults.
+//! *Lately* is measured by cost: when both costs together exceed the price of a quarter of the pages in memory, both
+//! are halved. So a program that changes is followed within one turnover of memory, and the ratio rests on hundreds of
+//! refaults.
 //!
 //! # When it is wrong
-//! No pressure goes below an eighth or above seven. A kind that is never looked at can not show that it has become
-//! idle; with an eighth of the pressure the idle pages of the dear kind leave eight times as slowly, which costs that
-//! much memory for a while, and no refault. Prices that are told wrong by a factor shift the balance by at most that.
-//! Memory of one kind only is not touched by any of this.
+//! No pressure goes below an eighth or above seven eighths. A kind that is never looked at cannot show that it has
+//! become idle; with an eighth of the pressure the idle pages of the dear kind leave eight times as slowly, which costs
+//! that much memory for a while, and no refault. Prices that are told wrong by a factor shift the balance by at most
+//! that. Memory of one kind only is not touched by any of this.
 //!
 //! # Turns
-//! A batch takes folios one at a time, and kinds in turn: each kind has a clock that a victim puts forward by its pages
-//! over what the kind is to give, and the one that is behind is next. A kind that has nothing to give does not fall
-//! behind by more than a thirty-second of its pages, so that it need not make up for it later.
+//! A batch takes folios one at a time, and kinds in turn. Each kind has a clock that a victim puts forward by its pages
+//! divided by the pages that the kind is to give. The kind whose clock is behind is next. A kind that has nothing to
+//! give does not fall behind by more than a thirty-second of its pages, so that it need not make up for it later.
 //!
 //! Pages mapped straight from the memory that holds their file ([`Kind::Direct`](crate::Kind)) are files' pages here,
 //! but cost nothing when they come back: there is nothing to read. They leave no shadow, so they are never refaults,
@@ -46,16 +48,16 @@
 
 use crate::ids::{ANON, FILE, KINDS};
 
-/// Pressures are in 1/1024 …
+/// The unit of pressures: they are in 1/1024.
 const ALL: u64 = 1024;
-/// … and no kind's is less.
+/// Least pressure on a kind.
 const LEAST: u64 = ALL / 8;
-/// What a clock shows when all of a kind was taken with all of the pressure.
+/// The distance that a clock moves when all pages of a kind were taken under all of the pressure.
 const TURN: u64 = 1 << 20;
-/// How far a clock may be behind.
+/// Most that a clock may be behind.
 const LAG: u64 = TURN / 32;
 
-/// What refaults have cost of late, and whose turn it is. By kind: [`ANON`], [`FILE`].
+/// The recent cost of refaults, and the clocks of the turns. Both are by kind: [`ANON`], [`FILE`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Balance {
     cost: [u64; KINDS],
@@ -63,8 +65,8 @@ pub(crate) struct Balance {
 }
 
 impl Balance {
-    /// `pages` pages have come back, at this price each. There are `all` pages, and the dearer kind has the price
-    /// `most`.
+    /// Notes that `pages` pages have come back, at this price each. There are `all` pages in memory, and the dearer
+    /// kind has the price `most`.
     pub(crate) fn note_cost(&mut self, kind: usize, pages: u32, price: u32, all: u32, most: u32) {
         self.cost[kind] += u64::from(pages) * u64::from(price);
         let lately = (u64::from(all / 4) * u64::from(most)).max(1);
@@ -80,7 +82,7 @@ impl Balance {
         (ALL - spared).clamp(LEAST, ALL - LEAST)
     }
 
-    /// Whose turn it is, if both have something to give.
+    /// The kind whose turn it is, if both have something to give.
     pub(crate) fn next(&self) -> usize {
         match self.clock[FILE] < self.clock[ANON] {
             true => FILE,
@@ -88,7 +90,7 @@ impl Balance {
         }
     }
 
-    /// Pages of one kind are on their way out; of each kind there are `sizes`.
+    /// Notes that pages of one kind are on their way out. `sizes` are the pages in memory, by kind.
     pub(crate) fn gave(&mut self, kind: usize, pages: u32, sizes: [u32; KINDS]) {
         let other = 1 - kind;
         if sizes[other] == 0 {
@@ -104,7 +106,7 @@ impl Balance {
 mod tests {
     use super::*;
 
-    /// Of so many pages that leave, how many are anonymous.
+    /// How many of `pages` pages that leave are anonymous.
     fn anon_of(balance: &mut Balance, sizes: [u32; KINDS], pages: u32) -> u32 {
         let mut anon = 0;
         for _ in 0..pages {
@@ -161,7 +163,7 @@ mod tests {
         assert!(in_a_row <= 1000 / 32, "{in_a_row}");
     }
 
-    /// A kind that nobody else is beside has no turns to wait for.
+    /// A kind that has memory to itself has no turns to wait for.
     #[test]
     fn alone_nothing_is_counted() {
         let mut balance = Balance::default();

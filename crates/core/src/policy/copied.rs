@@ -1,18 +1,18 @@
-//! Which orders leave their frames behind when they come in: those that are copied (`ops/gather_copied.rs`).
+//! Remembers which orders leave their frames behind when they come in: those that are copied (`ops/gather_copied.rs`).
 
 use crate::addr::Order;
 
-/// A copy weighs as much as so many folios that left no frame.
+/// The weight of one copy, in folios that left no frame.
 const COPY_WEIGHT: u16 = 16;
-/// So many copies in a row are remembered.
+/// Most copies in a row that are remembered.
 const COPIES_MOST: u16 = 64;
 
-/// Whether the frames of each order are left behind.
+/// For each order, whether its folios leave their frames behind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CopiedFrames([u16; 10]);
 
 impl CopiedFrames {
-    /// A folio came in from a frame, which is spare now, or a hole.
+    /// Notes that a folio came in from a frame, which is spare now if `kept`, or else a hole.
     pub(crate) fn came_in(&mut self, order: Order, kept: bool) {
         let balance = &mut self.0[usize::from(order.get())];
         *balance = if kept {

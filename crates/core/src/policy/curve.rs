@@ -1,19 +1,19 @@
-//! The curve of refaults against memory: how many major faults more of it would have spared.
+//! The curve of refaults against memory says how many major faults more memory would have spared.
 //!
 //! # Why not a histogram of distances
-//! A page that comes back was last used so long ago that memory had turned over since. How much more memory would have
-//! kept it seems to follow from two times, how long ago it was used and how long ago the oldest of what is in memory
-//! was, and a histogram of that would be the curve for all sizes. It is not, for two reasons. How far memory must reach
-//! back to hold a page depends on how many *different* pages came meanwhile, which a time does not tell. And with more
-//! memory not only what is older stays: under the rule of reuse a loop twice as long as memory is missed once for each
-//! page that does not fit, while each of its pages is equally old when it comes back. Held against replays of fifteen
-//! traces with more memory, such a histogram was off by more than a tenth of the major faults in 96 of 162 predictions,
-//! and up to six tenths. With distances among what had left instead of times, which the core does not have, it would
-//! have been 54.
+//! A page that comes back was last used so long ago that memory had turned over since. The extra memory that would have
+//! kept it seems to follow from two times: how long ago the page was used, and how long ago the oldest page in memory
+//! was. A histogram of that would be the curve for all sizes. It is not, for two reasons. How far memory must reach
+//! back to hold a page depends on how many *different* pages came meanwhile, which a time does not tell. And more
+//! memory does not only keep older pages: under the rule of reuse a loop twice as long as memory is missed once for
+//! each page that does not fit, while each of its pages is equally old when it comes back. Held against replays of
+//! fifteen traces with more memory, such a histogram was off by more than a tenth of the major faults in 96 of 162
+//! predictions, and up to six tenths. With distances among the pages that had left in place of times, which the core
+//! does not have, it would have been 54.
 //!
 //! # What is done instead
-//! The same question is put to caches in miniature, as the one of which rule is better (`duel.rs`): a cache of
-//! 1/64 of the seats under 1/64 of the addresses, chosen by hash, misses as often as the whole, and
+//! The question is put to caches in miniature, like the question of which rule is better (`duel.rs`): a cache of 1/64
+//! of the seats under 1/64 of the addresses, chosen by hash, misses as often as the whole, and
 //!
 //! ```text
 //!     misses in a miniature of 5/4 of memory
@@ -21,46 +21,46 @@
 //!         misses in a miniature of memory
 //! ```
 //!
-//! with chance and the sample's peculiarities above and below the line. So there is a miniature of memory as it is and
-//! one of each size in [`MORE`]. Each has both rules and follows the one that misses less, as memory does. A rule of
-//! reuse has to prove itself in reality, too: where memory has found that it does not keep its promise, it would not
-//! have followed it had it been larger. A miss counts when the page was in memory before: who touches a page for the
-//! first time misses in any size.
+//! Chance and the sample's peculiarities act above and below the line alike. So there is a miniature of memory as it is
+//! and one of each size in [`MORE`]. Each has both rules and follows the one that misses less, as memory does. A rule
+//! of reuse has to prove itself in reality, too: where memory has found that it does not keep its promise, memory would
+//! not have followed it had it been larger. A miss counts when the page was in memory before: the first touch of a page
+//! misses in any size.
 //!
 //! # How many seats
-//! Memory has folios, the miniature the sampled part (`sample.rs`) of them. (As many as are in memory of the sample
-//! would be wrong: watched folios are seen in use more often than others, and stay.)
+//! Memory has seats for folios, and a miniature has seats for the sampled part (`sample.rs`) of them. (To count the
+//! sampled folios in memory would be wrong: watched folios are seen in use more often than others, and stay.)
 //!
-//! Folios that come in with a wanted one count as used, since they are expected to be: a window of eight that was one
-//! use of its first page would leave seven eighths of memory to what the miniature never hears of.
+//! Folios that come in with a wanted one count as used, since they are expected to be. Were a window of eight only one
+//! use of its first page, seven eighths of memory would hold folios that the miniature never hears of.
 //!
 //! # What it costs
 //! 128 to 256 of the folios that memory has room for are sampled. (Four times as many made 134 of 162 predictions come
-//! within a tenth, this made 137 then, and 146 now.) A reference to one of these goes through five miniatures; each has
-//! up to four seats of 24 bytes for each folio that it has room for, so all of them take 270 KB: those of the root
-//! group from the beginning, so that a budget is not eaten into later, those of other groups as folios come. The budget
-//! may change: the sample is chosen anew when it would be twice as large as it should be, or less than half, and the
-//! miniatures begin empty; what they miss until they have filled is not counted.
+//! within a tenth; this sample made 137 then, and makes 146 now.) A reference to one of these goes through five
+//! miniatures. Each has up to four seats of 24 bytes for each folio that it has room for, so all of them take 270 KB:
+//! those of the root group from the beginning, so that a budget is not eaten into later, those of other groups as
+//! folios come. The budget may change: the sample is chosen anew when it would be twice as large as it should be, or
+//! less than half. The miniatures then begin empty, and their misses until they have filled are not counted.
 //!
 //! # When it is wrong
-//! It promises what the better of two rules would do that see each use. Memory does not see all: it falls behind where
-//! it nearly holds all that is used, because there few faults tell what is in use. There it keeps less than this
-//! promises.
+//! The curve promises what the better of two rules would do that see each use. Memory does not see all uses: it falls
+//! behind where it nearly holds all the pages in use, because there few faults tell which these are. There it keeps
+//! less than the curve promises.
 
 use crate::ids::Rule;
 use crate::limits::{CURVE_FOLIOS, WATCHED_LEAST};
 use crate::policy::duel::Duel;
 use crate::policy::sample::{Part, is_sampled, sample_bits};
 
-/// By how much memory is imagined to be larger, in quarters of what it is: nothing first.
+/// The sizes of memory that are imagined, as quarters of the present size added to it. Nothing is added first.
 pub const MORE: [u32; SIZES] = [0, 1, 2, 4, 8];
-/// Sizes of memory that are looked at.
+/// Number of sizes of memory that are imagined.
 pub const SIZES: usize = 5;
 
-// Whoever is sampled is watched.
+// Every sampled folio is watched.
 const _: () = assert!(CURVE_FOLIOS <= WATCHED_LEAST);
 
-/// A cache of both rules, and which of them it follows.
+/// A cache that simulates both rules, and the rule that it follows.
 #[derive(Debug)]
 struct Miniature {
     duel: Duel,
@@ -82,8 +82,8 @@ impl Miniature {
         (self.score, self.rule) = (0, Rule::Recency);
     }
 
-    /// Whether a use of `key` misses. What there is no table for is not known. The rule of reuse is only followed while
-    /// it is `trusted`.
+    /// Whether a use of `key` misses. It is not known when the tables are full. The rule of reuse is only followed
+    /// while it is `trusted`.
     fn misses(&mut self, key: u32, room: u32, trusted: bool) -> Option<bool> {
         let would = self.duel.reference(key, room)?;
         let missed = would.under(self.rule);
@@ -98,23 +98,23 @@ impl Miniature {
     }
 }
 
-/// What one lruvec would miss in memory of other sizes. See the [module](self).
+/// The misses that one lruvec would have in memory of other sizes. See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Curve {
     miniatures: [Miniature; SIZES],
     /// One folio in two to the power of this is sampled.
     bits: u32,
     part: Part,
-    /// References until what is missed counts.
+    /// References until misses count.
     warming: u32,
 }
 
 /// A use that was seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
-    /// Of what was never used before.
+    /// The use of a folio that was never used before.
     First,
-    /// Of what is in memory, or has been.
+    /// The use of a folio that is in memory, or has been.
     Again,
 }
 
@@ -128,13 +128,13 @@ impl Curve {
         }
     }
 
-    /// Takes all the memory that it will ever take.
+    /// Makes all seats now, so that the tables take all the memory that they will ever take.
     pub(crate) fn fill(&mut self) {
         self.miniatures.iter_mut().for_each(|one| one.duel.fill());
     }
 
-    /// A folio was seen in use, in memory of `limit` pages. Whether it is in the sample, so that [`Self::used`] is to
-    /// be told.
+    /// Notes that a folio was seen in use, in memory of `limit` pages. Returns whether the folio is in the sample, so
+    /// that [`Self::used`] is to be told.
     pub(crate) fn follows(&mut self, key: u32, what: Use, limit: u32) -> bool {
         self.fit_sample(limit);
         let sampled = is_sampled(key, self.bits);
@@ -144,8 +144,9 @@ impl Curve {
         sampled
     }
 
-    /// A folio of the sample was seen in use; `folios` are in memory, this one included. Memory itself may follow the
-    /// rule of reuse if that is `trusted`. Which miniatures missed what they would have had before, if any can tell.
+    /// Notes that a folio of the sample was seen in use; `folios` are in memory, this one included. Memory itself may
+    /// follow the rule of reuse if that is `trusted`. Returns which miniatures missed, if the folio was in memory
+    /// before and the miniatures have filled.
     pub(crate) fn used(
         &mut self,
         key: u32,
@@ -190,21 +191,21 @@ impl Curve {
         self.warming = 4 * seats(CURVE_FOLIOS, MORE[SIZES - 1]);
     }
 
-    /// How many of so many folios are in the sample.
+    /// How many of `folios` folios are in the sample.
     fn seats_for(&self, folios: u32) -> u32 {
         self.part.of(folios, self.bits)
     }
 }
 
-/// So many seats and `more` quarters.
+/// `room` seats and `more` quarters of them.
 fn seats(room: u32, more: u32) -> u32 {
     room + room * more / 4
 }
 
 /// The share of major faults, 0 to 1, that would not have happened with `more` pages beyond the `limit` that there was;
-/// `None` while none of the sampled ones has happened. `counts` are
-/// [`VmStat::refaults_at`](crate::VmStat::refaults_at). Between two sizes that were looked at the share is taken to
-/// rise evenly; beyond the largest it is what that would have spared, and more may be.
+/// `None` while none of the sampled faults has happened. `counts` are
+/// [`VmStat::refaults_at`](crate::VmStat::refaults_at). Between two sizes the share is taken to rise evenly. Beyond the
+/// largest size it is the share at that size, and may be more in fact.
 ///
 /// ```
 /// use millpond_core::curve;
@@ -251,8 +252,8 @@ mod tests {
         follows.then(|| curve.used(key, what, folios, true))?
     }
 
-    /// Counts for `uses` of keys in memory of `room` folios, as the core would have: what was seen before is used
-    /// again.
+    /// The counts for `uses` of keys in memory of `room` folios, as the core would have them: a key that was seen
+    /// before is used again.
     fn counts(keys: impl Iterator<Item = u32>, room: u32, limit: u32) -> [u64; SIZES] {
         let mut curve = Curve::new();
         let mut seen = std::collections::HashSet::new();
@@ -281,7 +282,8 @@ mod tests {
         }
     }
 
-    /// Of random use of 64,000 pages with a quarter of them in memory a sample of one in 32 says what all would.
+    /// A sample of one in 32 tells the share of all misses, for random use of 64,000 pages with a quarter of them in
+    /// memory.
     #[test]
     fn a_sample_says_what_all_would() {
         let keys = (0..600_000_u32).map(|n| hash(n) % 64_000);
@@ -293,7 +295,7 @@ mod tests {
         }
     }
 
-    /// Few pages that come and go may all be sampled, or none.
+    /// If few pages come and go, all of them may be sampled, or none.
     #[test]
     fn what_is_freed_and_touched_again_moves_the_seats_by_an_eighth_at_most() {
         for touched_again in [true, false] {
@@ -327,7 +329,7 @@ mod tests {
         };
         assert!(run(&mut curve, 4096) > 1000);
         let bits = curve.bits;
-        // A little less, or half: the sample stays.
+        // With a little less memory, or half of it, the sample stays.
         assert!(run(&mut curve, 3000) > 1000 && curve.bits == bits);
         let all = run(&mut curve, 1 << 18);
         assert!(curve.bits > bits && all == 0, "{all} of the new sample");

@@ -1,7 +1,7 @@
-//! What faults bring in, by which the pool keeps what is freed (`ops/free.rs`): the mark is the higher of what was
-//! brought in since the last tick and half of what it was.
+//! Demand says how much faults bring in. By it the pool decides how many freed frames it keeps (`ops/free.rs`): the
+//! mark is the pages brought in since the last tick, or half of the former mark if that is more.
 
-/// How much faults bring in between two ticks.
+/// The pages that faults bring in between two ticks, and the mark that follows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Demand {
     pub(crate) now: u32,
@@ -17,7 +17,7 @@ impl Demand {
         self.now = self.now.saturating_add(pages);
     }
 
-    /// A frame is spare because there was more like it than there may be.
+    /// Counts spare pages that go to the kernel because there were more frames like them than there may be.
     pub(crate) fn unwanted(&mut self, pages: u32) {
         self.unwanted += pages;
     }

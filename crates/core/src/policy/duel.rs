@@ -1,24 +1,26 @@
-//! Two caches in miniature, fed with what a sample of the folios does, so that the better rule is known by trying.
+//! The duel runs two caches in miniature, fed with the uses of a sample of the folios, so that the better rule is known
+//! by trying.
 //!
-//! Which of two rules of replacement fits a program cannot be told from the faults that one of them causes: the rule in
-//! force decides which faults there are. So both are simulated, on the watched folios alone, each with as many seats as
-//! watched folios are in memory (`workingset.rs` says how they are counted). That costs a few links a reference and no
-//! memory but these tables (24 bytes for each of up to four times as many seats), and it is exact but for the sample's
-//! size: a cache of 1/64 of the seats under 1/64 of the addresses, chosen by hash, misses as often as the whole.
+//! The better of two rules of replacement for a program cannot be told from the faults that one of them causes: the
+//! rule in force decides which faults there are. So both are simulated, on the watched folios alone, each with as many
+//! seats as watched folios are in memory (`workingset.rs` says how they are counted). That costs a few links a
+//! reference and no memory but these tables (24 bytes for each of up to four times as many seats), and it is exact but
+//! for the sample's size: a cache of 1/64 of the seats under 1/64 of the addresses, chosen by hash, misses as often as
+//! the whole.
 //!
 //! - *recency* is LRU.
-//! - *reuse* is LIRS (Jiang and Zhang, 2002) with a thirty-second of the seats for folios that are on trial: a folio is
-//!   kept for the time between its last two uses, which must be shorter than the oldest kept one has been idle. It
-//!   keeps a part of a loop that is too long for memory, and lets scans pass; where the past says nothing about the
-//!   future (a growing and shrinking stack, a set that is moving) it holds on to what nobody wants.
+//! - *reuse* is LIRS (Jiang and Zhang, 2002) with a thirty-second of the seats for folios that are on trial. A folio is
+//!   kept if the time between its last two uses is shorter than the oldest kept folio has been idle. The rule keeps a
+//!   part of a loop that is too long for memory, and lets scans pass. Where the past says nothing about the future (a
+//!   growing and shrinking stack, a set that is moving) it holds on to folios that nobody wants.
 //!
-//! - *arrival*, for watched folios only, is FIFO: what memory would do if it saw no use at all. Nothing follows it;
-//!   what the others spare beside it is what looking is worth. It is a ring of two bytes a seat.
+//! - *arrival*, for watched folios only, is FIFO: the misses of a memory that sees no use at all. Nothing follows this
+//!   rule; the misses that the others spare beside it are the worth of looking. It is a ring of two bytes a seat.
 //!
-//! Seats may become fewer, when watched folios leave memory. Then all caches shrink with each reference, hits too: one
-//! that holds all of a loop never misses, and would never learn that memory has become too small for it.
+//! Seats may become fewer, when watched folios leave memory. Then all caches shrink with each reference, hits too: a
+//! cache that holds all of a loop never misses, and would never learn that memory has become too small for it.
 //!
-//! What is compared with what, and what follows: `workingset.rs`.
+//! `workingset.rs` says which misses are compared, and what follows.
 
 use crate::ids::Rule;
 use crate::limits::{WATCHED_FOLIOS, WATCHED_MOST};
@@ -26,12 +28,13 @@ use crate::policy::sample::hash;
 use std::collections::VecDeque;
 
 const NONE: u16 = u16::MAX;
-/// Folios that one reference puts out of a simulated cache at most, when that has become smaller.
+/// Most folios that one reference puts out of a simulated cache, when the cache has become smaller.
 const EVICT_MOST: u32 = 8;
 
 const _: () = assert!(seats(WATCHED_MOST) < NONE as usize && WATCHED_FOLIOS <= WATCHED_MOST);
 
-/// Seats for what recency holds, what reuse holds, and what reuse remembers: twice as much as it holds.
+/// Seats for the folios that recency holds, those that reuse holds, and those that reuse remembers: twice as many as it
+/// holds.
 const fn seats(most: u32) -> usize {
     4 * most as usize + 64
 }
@@ -39,11 +42,11 @@ const fn seats(most: u32) -> usize {
 /// Lists that a seat can be on.
 #[derive(Clone, Copy)]
 enum By {
-    /// What recency holds.
+    /// The list of the folios that recency holds.
     Recency,
-    /// LIRS's stack: what is kept, and what was used since the oldest of it was.
+    /// LIRS's stack: the kept folios, and those that were used since the oldest kept one was.
     Stack,
-    /// What is on trial, or what is remembered: never both.
+    /// The list of folios on trial, or the list of remembered ones. A seat is never on both.
     Trial,
 }
 
@@ -58,7 +61,7 @@ enum Reuse {
 #[derive(Clone, Copy, Debug)]
 struct Seat {
     key: u32,
-    /// The next with the same hash, or the next free one.
+    /// The next seat with the same hash, or the next free seat.
     next: u16,
     links: [(u16, u16); 3],
     in_recency: bool,
@@ -99,7 +102,7 @@ impl Chain {
 pub(crate) struct Misses {
     pub(crate) recency: bool,
     pub(crate) reuse: bool,
-    /// By arrival; false where that is not [simulated](Duel::with_arrival).
+    /// Whether arrival misses; false where that is not [simulated](Duel::with_arrival).
     pub(crate) arrival: bool,
 }
 
@@ -112,14 +115,15 @@ impl Misses {
         }
     }
 
-    /// Misses of recency less misses of reuse, with these; bounded, so that old merits are forgotten.
+    /// The score after this reference: misses of recency less misses of reuse. It is bounded, so that old merits are
+    /// forgotten.
     pub(crate) fn score(self, before: i32, room: u32) -> i32 {
         let bound = Duel::bound(room);
         (before + i32::from(self.recency) - i32::from(self.reuse)).clamp(-bound, bound)
     }
 }
 
-/// See the [module](self).
+/// The caches in miniature; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Duel {
     seats: Vec<Seat>,
@@ -130,11 +134,11 @@ pub(crate) struct Duel {
     trial: Chain,
     remembered: Chain,
     kept: u32,
-    /// What is held by arrival; without capacity where nobody asks.
+    /// The seats that arrival holds. It has no capacity where arrival is not simulated.
     queue: VecDeque<u16>,
-    /// The most seats of either cache.
+    /// Most seats of each cache.
     most: u32,
-    /// All seats were made at once.
+    /// Whether all seats were made at once.
     filled: bool,
 }
 
@@ -157,13 +161,13 @@ impl Duel {
         }
     }
 
-    /// A third one beside them, that goes by arrival.
+    /// Adds a third cache, which goes by arrival.
     pub(crate) fn with_arrival(mut self) -> Self {
         self.queue = VecDeque::with_capacity(self.most as usize);
         self
     }
 
-    /// All caches are empty again.
+    /// Makes all caches empty again.
     pub(crate) fn clear(&mut self) {
         self.seats.clear();
         self.buckets.fill(NONE);
@@ -179,7 +183,7 @@ impl Duel {
         }
     }
 
-    /// Makes all seats now, so that the tables take what they take from the beginning.
+    /// Makes all seats now, so that the tables take all their memory from the beginning.
     pub(crate) fn fill(&mut self) {
         self.filled = true;
         for at in self.seats.len()..seats(self.most) {
@@ -191,17 +195,17 @@ impl Duel {
         }
     }
 
-    /// A score is no higher or lower than this.
+    /// The highest score; the lowest is its negative.
     pub(crate) fn bound(room: u32) -> i32 {
         (room as i32 / 4).max(8)
     }
 
-    /// The score at which the other rule is followed.
+    /// The score at which the rule that is ahead is followed.
     pub(crate) fn ahead(room: u32) -> i32 {
         (room as i32 / 20).max(1)
     }
 
-    /// `key` was used. Both caches have `room` seats now. `None` when the tables are full.
+    /// Simulates a use of `key`. All caches have `room` seats now. Returns `None` when the tables are full.
     pub(crate) fn reference(&mut self, key: u32, room: u32) -> Option<Misses> {
         let room = room.clamp(3, self.most);
         let seat = self.seat_of(key)?;
@@ -217,7 +221,7 @@ impl Duel {
         (self.seats.len() * size_of::<Seat>() + links * size_of::<u16>()) as u64
     }
 
-    /// Whether both caches hold no more than they may, and remember no more.
+    /// Whether the caches hold no more than they may, and remember no more.
     pub(crate) fn is_bounded(&self) -> bool {
         self.recency.len <= self.most
             && self.kept + self.trial.len <= self.most
@@ -238,7 +242,7 @@ impl Duel {
         true
     }
 
-    /// The oldest leave until `most` are left. A hit makes a cache no larger, but its seats may have become fewer.
+    /// Puts the oldest out until `most` are left. A hit makes a cache no larger, but its seats may have become fewer.
     fn shrink_recency(&mut self, most: u32) {
         for _ in 0..EVICT_MOST {
             if self.recency.len <= most {
@@ -316,7 +320,7 @@ impl Duel {
         }
     }
 
-    /// One that is on trial leaves.
+    /// Makes room: a folio that is on trial leaves.
     fn make_room(&mut self, keep: u32) {
         if self.trial.len == 0 || self.kept > keep {
             self.put_on_trial();
@@ -324,8 +328,8 @@ impl Duel {
         self.evict();
     }
 
-    /// What was used twice while the oldest kept one was not used is kept; that one goes on trial if there are too
-    /// many.
+    /// Keeps a folio that was used twice while the oldest kept one was not used. That one goes on trial if there are
+    /// too many.
     fn keep(&mut self, seat: u16, most: u32) {
         self.put_on_top(seat);
         self.at_mut(seat).reuse = Reuse::Kept;
@@ -349,7 +353,7 @@ impl Duel {
         self.prune();
     }
 
-    /// The stack ends with a kept one: what is older than all of these can say nothing by being used again.
+    /// Ends the stack with a kept folio: a folio that is older than all kept ones can say nothing by being used again.
     fn prune(&mut self) {
         while self.stack.old != NONE && self.at(self.stack.old).reuse != Reuse::Kept {
             let seat = self.stack.old;
@@ -362,7 +366,7 @@ impl Duel {
         }
     }
 
-    /// The one that has been on trial for longest leaves, and is remembered while it is on the stack.
+    /// Puts out the folio that has been on trial for longest. It is remembered while it is on the stack.
     fn evict(&mut self) {
         let victim = self.trial.old;
         if victim == NONE {
@@ -476,11 +480,11 @@ impl Duel {
     }
 
     fn bucket(&self, key: u32) -> usize {
-        // Their number is a power of two. Other bits than those that chose the sample.
+        // The number of buckets is a power of two. The bucket takes other bits than those that chose the sample.
         hash(key) as usize & (self.buckets.len() - 1)
     }
 
-    /// A seat that neither cache knows is free.
+    /// Frees a seat that no cache knows.
     fn free_if_unknown(&mut self, seat: u16) {
         let gone = *self.at(seat);
         if gone.in_recency || gone.in_arrival || gone.reuse != Reuse::Unknown {
@@ -505,7 +509,7 @@ impl Duel {
 mod tests {
     use super::*;
 
-    /// Of a sweep up and down LRU keeps what comes next; at random nobody does, and arrival is as good.
+    /// In a sweep up and down LRU keeps the pages that come next; with random use no rule does, and arrival is as good.
     #[test]
     fn arrival_loses_where_uses_tell_what_is_next() {
         let misses = |key: &dyn Fn(u32) -> u32| {
@@ -525,7 +529,7 @@ mod tests {
         assert!(fifo.abs_diff(lru) < lru / 20, "{fifo} {lru}");
     }
 
-    /// All of a loop was held; then there is room for half of it, and LRU misses each time.
+    /// The cache holds all of a loop; then there is room for half of it, and LRU misses each time.
     #[test]
     fn a_cache_that_never_misses_shrinks_with_its_seats() {
         let mut duel = Duel::new(256);

@@ -1,86 +1,88 @@
-//! Who leaves first when memory was never full before.
+//! The first fill: which folios leave first when memory was never full before.
 //!
 //! Nothing is taken out while memory fills: a program that fits into it should not pay for being watched. So when the
-//! first folio has to leave, all that is known of any is when it came, and the same holds after memory was given up and
-//! has filled again. These are the *unproven*: they came while nothing left, and have not been seen in use since. What
-//! is oldest by arrival goes first, like elsewhere, but here that is a guess, and it can be the worst one:
+//! first folio has to leave, all that is known of any folio is when it came. The same holds after memory was given up
+//! and has filled again. These folios are the *unproven*: they came while nothing left, and have not been seen in use
+//! since. The folio that came first goes first, like elsewhere, but here that is a guess, and it can be the worst one:
 //!
-//! - A program that reads its input once and goes on has done with what came first.
-//! - Where one works on what it built up first, or goes round in a loop a little longer than memory, what came first is
-//!   in use, and each page that leaves is wanted next. Of a mix of a loop and two other programs in memory for three
-//!   quarters of it, LRU missed 61 pages beyond their first touches; victims by arrival 1164, victims by arrival from
-//!   the other end 80. (For a sweep up and down it is the other way round: 525 and 2486.)
+//! - A program that reads its input once and goes on has done with the pages that came first.
+//! - Where a program works on what it built up first, or goes round in a loop a little longer than memory, the pages
+//!   that came first are in use, and each page that leaves is wanted next. Of a mix of a loop and two other programs in
+//!   memory for three quarters of it, LRU missed 61 pages beyond their first touches; victims by arrival missed 1164,
+//!   and victims by arrival from the other end 80. (For a sweep up and down it is the other way round: 525 and 2486.)
 //!
 //! # Which end
-//! Both ends are tried, and who has cost less gives the victims. The ages of the unproven lie in a row, from the old
-//! end `edge` has passed to the young end; so the age in the shadow of one that comes back tells which end it left by.
-//! As long as
+//! Both ends are tried, and the end that has cost less gives the victims. The ages of the unproven lie in a row, from
+//! the old end, which `edge` has passed, to the young end; so the age in the shadow of a page that comes back tells
+//! which end it left by. As long as
 //!
 //! ```text
 //!     come back by the old end  ≤  come back by the young end + folios / 128
 //! ```
 //!
-//! the old end gives all but one in 32, as LRU would with what it knows; beyond that the young end does, until it has
-//! cost as much. So a wrong guess costs twice what the better end does, and a 128th of memory. (Both alike from the
-//! beginning: a sort in memory for three fifths of it missed an eighth more, as what it wrote last came back late.)
+//! the old end gives all but one in 32, as LRU would with what it knows. Beyond that the young end does, until it has
+//! cost as much. So a wrong guess costs twice what the better end does, and a 128th of memory. (With both ends alike
+//! from the beginning, a sort in memory for three fifths of it missed an eighth more, as the pages that it wrote last
+//! came back late.)
 //!
-//! Who is seen in use is unproven no more, and what has not been seen in limbo while three eighths of memory went is
-//! not in use, by whichever end it came: from then on all goes by age.
+//! A folio that is seen in use is unproven no more. A folio that was not seen in limbo while three eighths of memory
+//! went is not in use, whichever end it came by: from then on all folios go by age.
 //!
 //! Folios that leave by the leaf go by age, too: out of turn they would leave one by one.
 //!
 //! # What it costs
-//! A mark in each list of limbo, on the youngest that is unproven, and no take-outs: limbo fills with what evictions
-//! earn, as always. Taking out 64 for each that leaves, until all have been seen, was tried, and bought nothing.
+//! The cost is a mark in each list of limbo, on the youngest unproven folio, and no take-outs: limbo fills with the
+//! credit that evictions earn, as always. Taking out 64 for each that leaves, until all have been seen, was tried, and
+//! bought nothing.
 
-/// Which end of the unproven gives the next victim.
+/// The end of the unproven that gives the next victim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
-    /// Who came first.
+    /// The end that came first.
     Old,
-    /// Who came last.
+    /// The end that came last.
     Young,
 }
 
-/// Of so many victims all but one are from the end that is preferred.
+/// One victim in this many is from the end that is not preferred.
 const TURNS: u32 = 32;
-/// What came in while nothing left must be one folio in so many to be more than chance.
+/// Memory counts as filled when more than one folio in this many came in while nothing left: fewer may be chance.
 const FILLED: u32 = 2;
-/// One folio of memory in so many may come back by the old end before the young one is preferred.
+/// One folio of memory in this many may come back by the old end before the young end is preferred.
 const MARGIN: u32 = 128;
 /// How many sixteenths of memory leave until the rest is taken for idle.
 const KNOWN: u32 = 6;
 
-/// What one lruvec knows of them. See the [module](self).
+/// What one lruvec knows of its unproven folios. See the [module](self).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unproven {
     /// Folios that came in since one has left.
     arrived: u32,
-    /// When the last one left.
+    /// When the last folio left.
     left: u32,
-    /// They came after this …
+    /// The unproven came after this time.
     first: u32,
-    /// … and not after this, …
+    /// The unproven came no later than this time.
     full: u32,
-    /// … when so many folios were in memory.
+    /// Folios that were in memory at `full`.
     folios: u32,
-    /// The age of the last one that left by the old end.
+    /// The age of the last folio that left by the old end.
     edge: u32,
-    /// How many have left, …
+    /// How many unproven folios have left.
     gone: u32,
-    /// … and come back, by [`End`].
+    /// How many unproven folios have come back, by the [`End`] that they left by.
     back: [u32; 2],
-    /// Parts of a victim from the young end.
+    /// Parts of a victim from the young end, in 1/[`TURNS`].
     turn: u32,
 }
 
 impl Unproven {
-    /// A folio has come in.
+    /// Notes that a folio has come in.
     pub(crate) fn arrived(&mut self) {
         self.arrived = self.arrived.saturating_add(1);
     }
 
-    /// `folios` are in memory, and one must leave.
+    /// Notes that `folios` are in memory, and one must leave.
     pub(crate) fn pressed(&mut self, now: u32, folios: u32) {
         if self.arrived > folios / FILLED {
             *self = Self {
@@ -100,7 +102,7 @@ impl Unproven {
         age.wrapping_sub(self.first).wrapping_sub(1) < self.full.wrapping_sub(self.first)
     }
 
-    /// Which end is next.
+    /// The end that gives the next victim.
     pub(crate) fn next(&self) -> End {
         match self.turn >= TURNS {
             true => End::Young,
@@ -108,7 +110,7 @@ impl Unproven {
         }
     }
 
-    /// A folio of this age, by the [next](Self::next) end if it is unproven, has left.
+    /// Notes that a folio of this age has left, by the [next](Self::next) end if it is unproven.
     pub(crate) fn left(&mut self, age: u32, now: u32) {
         (self.left, self.arrived) = (now, 0);
         if !self.has(age) {
@@ -128,7 +130,7 @@ impl Unproven {
         };
     }
 
-    /// What was last seen in use at `age` has come back.
+    /// Notes that a page has come back that was last seen in use at `age`.
     pub(crate) fn came_back(&mut self, age: u32) {
         if self.has(age) {
             let by_old = age.wrapping_sub(self.first) <= self.edge.wrapping_sub(self.first);
@@ -143,7 +145,7 @@ mod tests {
 
     const FOLIOS: u32 = 1280;
 
-    /// Memory has filled for the first time, in as many uses as there are folios.
+    /// The state after memory has filled for the first time, in as many uses as there are folios.
     fn full() -> Unproven {
         let mut unproven = Unproven::default();
         (0..FOLIOS).for_each(|_| unproven.arrived());
@@ -151,7 +153,7 @@ mod tests {
         unproven
     }
 
-    /// `n` leave, and those by the end `bad` come back. How many went by the young end.
+    /// Makes `n` folios leave; those that leave by the end `bad` come back. Returns how many went by the young end.
     fn evict(unproven: &mut Unproven, n: u32, bad: Option<End>) -> u32 {
         let (mut old, mut young) = (unproven.edge + 1, FOLIOS);
         let mut by_young = 0;
@@ -201,7 +203,7 @@ mod tests {
         let mut unproven = full();
         assert!(unproven.has(1) && unproven.has(FOLIOS));
         assert!(!unproven.has(0) && !unproven.has(FOLIOS + 1));
-        // One leaves for each that comes: nothing has filled.
+        // One folio leaves for each that comes: nothing has filled.
         for n in 1..=FOLIOS {
             unproven.arrived();
             unproven.pressed(FOLIOS + n, FOLIOS);

@@ -1,64 +1,69 @@
-//! How long limbo is, and what that may cost.
+//! Limbo's share: how long limbo is, and how much that may cost.
 //!
-//! Limbo is the part of memory whose use is seen, by rescues (`workingset.rs`). A longer one knows more and costs more.
+//! Limbo is the part of memory whose use is seen, by rescues (`workingset.rs`). A longer limbo knows more and costs
+//! more.
 //!
 //! # What a rescue buys
-//! A rescue costs 4 to 6 µs, a major fault from compressed RAM 6, from a file 60 to 100. It buys that one folio, known
-//! to have been used since it came in, stays in place of the next in line. That is worth something if such a folio is
-//! more likely to be used again than one that was not: with `h₁` the share of the watched folios that are rescued from
-//! limbo again after they were rescued once, and `h₀` the share of the others that are, and with a major fault as dear
-//! as `C` rescues ([`Config::refault_cost`]),
+//! A rescue costs 4 to 6 µs, a major fault from compressed RAM 6, from a file 60 to 100. With a rescue a folio that is
+//! known to have been used since it came in stays in place of the next in line. That is worth something if such a folio
+//! is more likely to be used again than one that was not. Let `h₁` be the share of the watched folios that are rescued
+//! from limbo again after they were rescued once, `h₀` the share of the others that are rescued, and let a major fault
+//! be as dear as `C` rescues ([`Config::refault_cost`]). Then
 //!
 //! ```text
 //!     C · (h₁ − h₀) > 1
 //! ```
 //!
-//! says that limbo is worth its rescues. It is not all that they buy: of a sweep up and down each folio is as likely to
-//! be rescued as any other, and yet a memory that does not see the uses throws out by arrival what is wanted next. What
-//! looking spares as a whole is known from the watched folios: beside the two rules a cache of the same seats that goes
-//! by arrival is simulated, and with `b` its misses beyond those of the rule in force, and `r` the rescues of watched
-//! folios (both of late: two for each of them),
+//! says that limbo is worth its rescues. This is not all that rescues buy: of a sweep up and down each folio is as
+//! likely to be rescued as any other, and yet a memory that does not see the uses throws out by arrival the folios that
+//! are wanted next. The misses that looking spares as a whole are known from the watched folios: beside the two rules a
+//! cache of the same seats that goes by arrival is simulated. With `b` its misses beyond those of the rule in force,
+//! and `r` the rescues of watched folios (both of late: about two rescues for each of them),
 //!
 //! ```text
 //!     C · b > r
 //! ```
 //!
 //! says that limbo is worth it, too. If either holds, limbo's share of memory grows by a quarter, up to nine tenths; if
-//! not, it shrinks by a fifth, down to [`Config::limbo_share`]. It is asked again after so many rescues, not after so
-//! much time: limbo that nobody rescues from costs nothing, and a scan that passes proves nothing. Random use of
+//! not, it shrinks by a fifth, down to [`Config::limbo_share`]. The question is asked again after a number of rescues,
+//! not after a time: a limbo without rescues costs nothing, and a scan that passes proves nothing. Random use of
 //! everything has `h₁ = h₀` and `b = 0`, and limbo becomes short.
 //!
 //! # Before the first answer
-//! There is only `C`: as `h₁ − h₀` is at most one, the first inequality cannot hold for `C` below 1, and for 2 it is as
-//! likely as not. So limbo begins at nine tenths where a major fault costs more than two rescues, and at its least
-//! where not, until rescues have told. Begun at nine tenths with compressed RAM, in memory that was just filled by
-//! folios of 2 MiB the answer came after half of 100,000 random reads: 6,000 rescues of pages and 580 of these folios,
-//! which are touched again as soon as they are in limbo, for 900 and 170.
+//! Before the first answer only `C` is known: as `h₁ − h₀` is at most one, the first inequality cannot hold for `C`
+//! below 1, and for 2 it is as likely as not. So limbo begins at nine tenths where a major fault costs more than two
+//! rescues, and at its least where not, until rescues have told. With a beginning at nine tenths with compressed RAM,
+//! in memory that was just filled by folios of 2 MiB, the answer came after half of 100,000 random reads. The rescues
+//! were 6,000 of pages and 580 of these folios, which are touched again as soon as they are in limbo; with the present
+//! beginning they are 900 and 170.
 //!
 //! # What it may cost
-//! These are averages. In any case limbo may cost no more than a part of what major faults cost, a quarter where one is
-//! as cheap as a rescue and seven sixteenths where it costs 16: each page that leaves memory earns the right to take
-//! out `1 + C/4` to `1 + 7C/16` others, and without it nobody is taken out to fill limbo. Watched folios have an
-//! account of their own, of 18 for each time that as many pages have left as there is one of them among, and less where
-//! major faults are cheap: to 3 if one costs no more than a rescue, for beside other threads a page that is taken out
-//! by itself costs as much as three of these. Not for each of them that has left: in memory for 99 % of a sweep none of
-//! them ever did, so nobody looked at them, they stayed for that reason, and all others made room for them. And each is
-//! paid for in full, in advance if need be: with take-outs of 64 pages at most in the account, four watched folios of 2
-//! MiB in memory for 256 MiB were always in limbo, for whoever is taken out with one page earned costs 511 more. In use
-//! as they were, they said of all others that these had been idle for longer than the active list's oldest, and nothing
-//! that came back was activated. Nor do pages pay that leave to make room for a window: 500 of them stand for one
-//! fault, and watched folios that were taken out one by one would break the windows of the next lap. As many pay as
-//! have come in by themselves.
+//! These are averages. In any case limbo may cost no more than a part of the cost of major faults, a quarter where one
+//! is as cheap as a rescue and seven sixteenths where it costs 16: each page that leaves memory earns the right to take
+//! out `1 + C/4` to `1 + 7C/16` others, and without it no folio is taken out to fill limbo.
 //!
-//! Where that account is empty the watched folios go with all others, by age, and these pay. Otherwise they would stay
-//! because nobody pays: of a stream that fills memory by windows no page comes by itself, so while it went past, all
-//! other folios left and the watched ones piled up, to three quarters of memory and more. A set that came after it had
-//! the rest, and was missed 1.4 times a page instead of once.
+//! Watched folios have an account of their own. Each time that as many pages have left as there is one watched page
+//! among, 18 take-outs are earned. There are fewer where major faults are cheap, down to 3 if one costs no more than a
+//! rescue, because beside other threads a page that is taken out by itself costs as much as three of these. The pages
+//! that count are not the watched ones alone: in memory for 99 % of a sweep no watched folio ever left, so none was
+//! looked at, they stayed for that reason, and all others made room for them. And each watched folio is paid for in
+//! full, in advance if need be: with take-outs of 64 pages at most in the account, four watched folios of 2 MiB in
+//! memory for 256 MiB were always in limbo, because a folio that is taken out with one page earned costs 511 more. They
+//! were in use, and so their ages said of all others that these had been idle for longer than the active list's oldest,
+//! and nothing that came back was activated. Nor do pages count that leave to make room for a window: 500 of them stand
+//! for one fault, and watched folios that were taken out one by one would break the windows of the next lap. As many
+//! pages count as have come in by themselves.
 //!
-//! (With a quarter in any case limbo ran dry where memory holds nearly all that is used: few evictions, and more
-//! rescues than these pay for; then all was mapped and went by arrival, until a whole loop had been missed and paid for
-//! another while. Zipf beside a loop, in memory for nine tenths: 1.70 times what LRU misses, now 1.07. A half buys no
-//! more.) So where nothing is evicted nothing is taken out either, and a loop inside of memory costs nothing.
+//! Where that account is empty the watched folios go with all others, by age, and the others' account pays. Otherwise
+//! they would stay because nothing pays for them: of a stream that fills memory by windows no page comes by itself, so
+//! while it went past, all other folios left and the watched ones piled up, to three quarters of memory and more. A set
+//! that came after it had the rest, and was missed 1.4 times a page, where once is due.
+//!
+//! (With a quarter in any case limbo ran dry where memory holds nearly all the pages in use: there are few evictions,
+//! and more rescues than these pay for. Then all was mapped and went by arrival, until a whole loop had been missed and
+//! had paid for another while. Zipf beside a loop, in memory for nine tenths, was 1.70 times the misses of LRU, and is
+//! 1.07. A half buys no more.) So where nothing is evicted nothing is taken out either, and a loop inside of memory
+//! costs nothing.
 //!
 //! [`Config::refault_cost`]: crate::Config::refault_cost
 //! [`Config::limbo_share`]: crate::Config::limbo_share
@@ -69,57 +74,58 @@ use crate::policy::duel::Misses;
 use crate::policy::sample::watched_bits;
 use crate::tables::folio::Folio;
 
-/// A sixteenth of a take-out, or of a rescue: what costs and credits are counted in.
+/// A take-out, or a rescue, in the unit of costs and credits, which is a sixteenth of it.
 pub(crate) const SIXTEENTH: u32 = 16;
-/// Take-outs of watched pages that are earned when as many pages have left as one of them is watched among.
-/// The least, where a major fault is as cheap as a rescue, …
+/// Least number of take-outs of watched pages that are earned each time that as many pages have left as there is one
+/// watched page among. It holds where a major fault is as cheap as a rescue.
 const WATCHED_PACE: u32 = 3;
-/// … and how many more where one costs as much as [`DEAR`].
+/// How many take-outs more are earned where a major fault costs as much as [`DEAR`].
 const WATCHED_MORE: u32 = 15;
-/// Pages wanted by themselves that are remembered, until so many have left.
+/// Most pages that have come in by themselves and are remembered until so many have left.
 const ALONE_MOST: u32 = 128;
-/// What limbo may cost, in sixteenths of what major faults do: the least, …
+/// The least that limbo may cost, in sixteenths of the cost of major faults.
 const LIMBO_COST: u32 = 4;
-/// … and how many more where one costs as much as [`DEAR`].
+/// How many sixteenths more it may cost where a major fault costs as much as [`DEAR`].
 const LIMBO_MORE: u32 = 3;
-/// A major fault that is likely to be worth more than a rescue, while nothing is known.
+/// The cost above which a major fault is likely to be worth more than a rescue, while nothing is known.
 const LIKELY: u32 = 2 * SIXTEENTH;
-/// A major fault that is dear, in sixteenths of a rescue.
+/// The cost of a dear major fault, in sixteenths of a rescue.
 const DEAR: u32 = 16 * SIXTEENTH;
 /// Credit for more take-outs than this is forgotten, in sixteenths.
 const CREDIT_MOST: i32 = 64 * SIXTEENTH as i32;
-/// So many rescues a watched folio are of late.
+/// Rescues a watched folio that count as of late.
 const LATELY: i32 = 2;
 
-/// How folios of one class have left limbo.
+/// How many folios of one class have left limbo, by the way they left.
 #[derive(Clone, Copy, Debug, Default)]
 struct Exits {
     rescued: u32,
     evicted: u32,
 }
 
-/// What one lruvec's limbo costs and buys.
+/// The cost and the worth of one lruvec's limbo.
 #[derive(Debug, Default)]
 pub(crate) struct LimboShare {
-    /// Of limbo, in 1/1024 of what is not watched, as soon as rescues have told.
+    /// Limbo's share of the folios that are not watched, in 1/1024. It is known as soon as rescues have told.
     share: Option<u32>,
-    /// Of watched folios: those not referenced before, those referenced.
+    /// The exits of watched folios: those not referenced before, then those referenced.
     exits: [Exits; 2],
     /// Misses of watched folios in a cache that never looks, beyond those of the rule in force.
     blind: i32,
-    /// What looking at them has cost: rescues.
+    /// The cost of looking at the watched folios, in rescues.
     looked: i32,
-    /// Take-outs that have been earned, in sixteenths, by part. Below zero is what watched folios have had in advance.
+    /// Take-outs that have been earned, in sixteenths: for the folios not watched, then for the watched ones. Below
+    /// zero watched folios have had take-outs in advance.
     credit: [i32; 2],
     /// Parts of a sixteenth of a watched page's take-out that have been earned.
     owed: u32,
-    /// Pages that were wanted by themselves and came in for which none has left yet.
+    /// Pages that came in by themselves and for which no page has left yet.
     alone: u32,
 }
 
 impl LimboShare {
-    /// Limbo's share of a part of the folios, in 1/1024; `cost` is that of a major fault, in sixteenths of a rescue's,
-    /// and `least` is what is configured.
+    /// Limbo's share of the watched folios or of the others, in 1/1024. `cost` is that of a major fault, in sixteenths
+    /// of a rescue's, and `least` is the configured share.
     pub(crate) fn of_part(&self, watched: bool, cost: u32, least: u32) -> u32 {
         match watched {
             true => LIMBO_MOST.max(least),
@@ -127,7 +133,7 @@ impl LimboShare {
         }
     }
 
-    /// The same of what is not watched: what rescues have told, or what is likely.
+    /// Limbo's share of the folios that are not watched: the share that rescues have told, or the one that is likely.
     fn share(&self, cost: u32, least: u32) -> u32 {
         self.share.unwrap_or(match cost > LIKELY {
             true => LIMBO_MOST,
@@ -135,7 +141,8 @@ impl LimboShare {
         })
     }
 
-    /// Keeps the account of what looking at the watched folios costs, and what it spares under the rule in force.
+    /// Keeps the account of the cost of looking at the watched folios, and of the misses that it spares under the rule
+    /// in force.
     pub(crate) fn look(&mut self, would: Misses, rule: Rule, room: u32, missed: bool) {
         self.blind += i32::from(would.arrival) - i32::from(would.under(rule));
         self.looked += i32::from(!missed);
@@ -144,7 +151,7 @@ impl LimboShare {
         }
     }
 
-    /// A watched folio left limbo. `cost` is that of a major fault, in sixteenths of a rescue's.
+    /// Notes that a watched folio left limbo. `cost` is that of a major fault, in sixteenths of a rescue's.
     pub(crate) fn left_limbo(
         &mut self,
         folio: &Folio,
@@ -176,18 +183,19 @@ impl LimboShare {
         });
     }
 
-    /// A page has come back by itself, not as a part of a window.
+    /// Notes that a page has come back by itself, not as a part of a window.
     pub(crate) fn came_alone(&mut self) {
         self.alone = (self.alone + 1).min(ALONE_MOST);
     }
 
-    /// Pages are leaving memory: others may be taken out.
+    /// Earns take-outs for pages that are leaving memory.
     pub(crate) fn earn(&mut self, pages: u32, cost: u32) {
         self.add_credit(pages.saturating_mul(pace(cost)), false);
     }
 
-    /// The same for watched ones, in a budget of `limit` pages. Whoever leaves earns their part of it: were it only the
-    /// watched ones, they would not be looked at while others leave, and these would be known better.
+    /// Earns take-outs of watched pages for pages that are leaving memory, in a budget of `limit` pages. Every page
+    /// that leaves earns its part of a take-out. If only the watched ones did, they would not be looked at while others
+    /// leave, and these would be known better.
     pub(crate) fn earn_watched(&mut self, pages: u32, limit: u32, cost: u32) {
         let bits = watched_bits(limit);
         let pages = pages.min(self.alone);
@@ -207,7 +215,8 @@ impl LimboShare {
         self.credit[usize::from(watched)].max(0).cast_unsigned() / SIXTEENTH
     }
 
-    /// So many pages were taken out. Of what is not watched the last folio may be larger than what had been earned.
+    /// Pays for `pages` pages that were taken out. The last folio that is not watched may be larger than what had been
+    /// earned.
     pub(crate) fn spend(&mut self, pages: u32, watched: bool) {
         let credit = &mut self.credit[usize::from(watched)];
         let left = credit.saturating_sub_unsigned(pages.saturating_mul(SIXTEENTH));
@@ -215,13 +224,14 @@ impl LimboShare {
     }
 }
 
-/// How many pages may be taken out for each that leaves memory, in sixteenths; `cost` is that of a major fault.
+/// How many pages may be taken out for each page that leaves memory, in sixteenths. `cost` is that of a major fault.
 pub(crate) fn pace(cost: u32) -> u32 {
     let share = LIMBO_COST * DEAR + LIMBO_MORE * cost.min(DEAR);
     SIXTEENTH + share * cost / (16 * DEAR)
 }
 
-/// The same for watched ones, each time that as many pages have left as one of them is watched among.
+/// How many watched pages may be taken out each time that as many pages have left as there is one watched page among,
+/// in sixteenths.
 fn watched_pace(cost: u32) -> u32 {
     let dear = cost.min(DEAR);
     WATCHED_PACE * SIXTEENTH + WATCHED_MORE * SIXTEENTH * dear / DEAR
@@ -233,7 +243,7 @@ mod tests {
     use crate::addr::LEAF_PAGES;
     use crate::tables::folio::folio_of_age;
 
-    /// Random use: who was rescued is rescued again as often as others are, and limbo becomes short.
+    /// With random use, rescued folios are rescued again as often as others are, and limbo becomes short.
     #[test]
     fn limbo_is_as_long_as_its_rescues_are_worth() {
         let least = 32;
@@ -252,12 +262,12 @@ mod tests {
         assert_eq!(go(256, 5, 2), LIMBO_MOST);
         assert_eq!(go(20, 5, 2), least);
         assert_eq!(go(20, 10, 1), LIMBO_MOST, "found out, from least on");
-        // Nobody is rescued: nothing is known, and nothing is spent. It is what is likely by the cost.
+        // No folio is rescued: nothing is known, and nothing is spent. The share is the one that is likely by the cost.
         assert_eq!(go(256, 0, 0), LIMBO_MOST);
         assert_eq!(go(20, 0, 0), least);
     }
 
-    /// A watched folio of a leaf costs as much as it has pages, not as much as was there to pay for it.
+    /// A watched folio of a leaf costs as much as it has pages, not as much as there was to pay for it.
     #[test]
     fn a_large_watched_folio_is_paid_for_in_full() {
         let (limit, leaf) = (1 << 16, LEAF_PAGES);
@@ -291,7 +301,7 @@ mod tests {
         limbo.earn_watched(1 << 20, limit, DEAR);
         let looks = 2 * (WATCHED_PACE + WATCHED_MORE) / 32;
         assert_eq!(limbo.earned(true), looks);
-        // What filled memory does not pay for all that leaves later.
+        // The pages that filled memory do not pay for all that leaves later.
         (0..1 << 20).for_each(|_| limbo.came_alone());
         limbo.earn_watched(1 << 20, limit, DEAR);
         limbo.spend(limbo.earned(true), true);

@@ -1,14 +1,14 @@
 //! The order policy: how much is brought in when one page is wanted.
 //!
-//! A fault costs about the same for one page as for sixteen, and what is brought in unasked costs memory. So each
+//! A fault costs about the same for one page as for sixteen, and pages that are brought in unasked cost memory. So each
 //! fault needs a guess: is this the next page of a stream, or a place of its own?
 //!
 //! # What is watched
-//! For each leaf (2 MiB) the run of pages that its last faults brought in: where it ends upwards and where downwards,
-//! how long it is, and the *window*, the order of the next step. A fault at one of the two ends continues the run;
-//! pages that are already in memory are stepped over, for a stream does not fault there. A run goes on from leaf to
-//! leaf. No thread, time or instruction is asked: two streams in two leaves do not disturb each other, and a scattered
-//! access disturbs a stream only if it falls into the same 2 MiB, once.
+//! For each leaf (2 MiB) the run of pages that its last faults brought in is remembered: where it ends upwards and
+//! where downwards, how long it is, and the *window*, the order of the next step. A fault at one of the two ends
+//! continues the run; pages that are already in memory are stepped over, for a stream does not fault there. A run goes
+//! on from leaf to leaf. No thread, time or instruction is asked: two streams in two leaves do not disturb each other,
+//! and a scattered access disturbs a stream only if it falls into the same 2 MiB, once.
 //!
 //! Whether the *neighbour is in memory* says little: when half of a region is resident, so is every second neighbour.
 //!
@@ -22,20 +22,20 @@
 //! - a scattered toucher gets what it asked for, one page each.
 //!
 //! # What a wrong guess costs
-//! A run that ends leaves at most as many pages unused as it had used. An accidental neighbour costs one page.
-//! Objects of a few pages would pay for each start, so each region has a *habit*: the mean length of its runs
-//! (logarithmic, each run an eighth). The first step of a run is half the usual run. Sixteen runs of another kind are
-//! enough to forget; it never starts above 64 KiB.
+//! A run that ends leaves at most as many pages unused as it had used. An accidental neighbour costs one page. Objects
+//! of a few pages would pay for each start, so each region has a *habit*: the mean length of its runs (logarithmic,
+//! each run an eighth). The first step of a run is half the usual run. Sixteen runs of another kind are enough to
+//! forget the habit; no run starts above 64 KiB.
 //!
 //! # Where the order is fixed
-//! The folios of such a region are all of one size, as far as neighbours allow, but a stream over them still wants more
-//! than one: the window says how many come with one fault, as the kernel's readahead brings in several folios. They lie
-//! ahead of the page that is wanted, the way the run goes: what is behind a stream may have left memory again, and is
-//! not wanted twice. Beyond the first they come in memory that is free anyway.
+//! The folios of a region with a fixed order are all of one size, as far as neighbours allow, but a stream over them
+//! still wants more than one: the window says how many come with one fault, as the kernel's readahead brings in several
+//! folios. They lie ahead of the page that is wanted, the way the run goes: pages behind a stream may have left memory
+//! again, and are not wanted twice. The folios beyond the first come only into memory that is free anyway.
 //!
 //! # What overrides it
-//! The region's own bound, the order that its pages' slot or its neighbours allow, a sixty-fourth of the budget for
-//! one folio, and advice: *sequential* starts at 64 KiB, *random* stays at one page.
+//! These override the window: the region's own bound, the order that its pages' slot or its neighbours allow, a
+//! sixty-fourth of the budget for one folio, and advice. *Sequential* starts at 64 KiB, *random* stays at one page.
 
 use crate::addr::{LEAF_PAGES, Order, PageIndex, PageRange};
 use crate::limits::PASSING_RUN;
@@ -43,14 +43,14 @@ use crate::tables::sparse::{Sparse, Word};
 use std::fmt;
 use std::str::FromStr;
 
-/// Which orders a region's folios may have.
+/// The orders that a region's folios may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OrderPolicy {
-    /// All the same, as far as alignment and neighbours allow.
+    /// All folios have this order, as far as alignment and neighbours allow.
     Fixed(Order),
-    /// By the pattern of faults, up to `max`.
+    /// The pattern of faults gives the order, up to `max`.
     Adaptive {
-        /// The largest.
+        /// The largest order.
         max: Order,
     },
 }
@@ -116,17 +116,18 @@ impl From<Order> for OrderPolicy {
     }
 }
 
-/// What the program has said about the pattern of its accesses to a leaf.
+/// The pattern of accesses to a leaf that the program has announced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Hint {
-    /// Nothing.
+    /// The program has announced nothing.
     #[default]
     None,
     Sequential,
     Random,
 }
 
-/// Where a run starts when the program has said that it will be sequential, and the largest start otherwise.
+/// The window at which a run starts when the program has said that it will be sequential. No other run starts with a
+/// larger one.
 const START: u8 = 4;
 /// Folios in memory that a stream may step over between two faults.
 const STEP_OVER: u32 = 32;
@@ -134,16 +135,16 @@ const STEP_OVER: u32 = 32;
 /// The last run of a leaf.
 #[derive(Clone, Copy, Debug, Default)]
 struct Trend {
-    /// Offset of the page that continues it upwards, plus one; 0 when there is no run.
+    /// Offset of the page that continues the run upwards, plus one; 0 when there is no run.
     above: u16,
-    /// Offset of the page that continues it downwards, plus one; 0 when that is in the leaf before.
+    /// Offset of the page that continues the run downwards; 0 when that page is in the leaf before.
     below: u16,
-    /// Pages that it brought in, in this leaf and those before.
+    /// Pages that the run brought in, in this leaf and those before.
     pages: u16,
-    /// Order of its last step.
+    /// Order of the run's last step.
     window: u8,
     hint: Hint,
-    /// What runs through it is wanted, by advice.
+    /// Whether advice says that pages coming into this leaf will be needed.
     needed: bool,
 }
 
@@ -152,7 +153,7 @@ struct Trend {
 pub(crate) struct Habit(u8);
 
 impl Habit {
-    /// A run of `pages` pages has ended.
+    /// Notes that a run of `pages` pages has ended.
     fn ended(&mut self, pages: u16) {
         let sample = 16 * i16::from(pages.max(1).ilog2() as u8);
         let mean = i16::from(self.0);
@@ -170,33 +171,33 @@ impl Habit {
     }
 }
 
-/// Where a fault stands: what was known of its leaf, and of the run that it continues, before it.
+/// The state of a fault's leaf, and of the run that the fault continues, before the fault.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stand {
     leaf: u32,
     here: Trend,
-    /// The run that it continues: of which leaf, and which way it goes.
+    /// The run that the fault continues: its leaf, its state, and the way it goes.
     from: Option<(u32, Trend, Way)>,
     habit: Habit,
 }
 
-/// Which way a run goes.
+/// The way that a run goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
-    /// It begins here, so nobody knows.
+    /// The run begins here, so its way is not known.
     Unknown,
     Up,
     Down,
 }
 
-/// What a fault asks for.
+/// The step that a fault asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Step {
     pub(crate) window: Order,
     pub(crate) way: Way,
-    /// Pages that the run which it continues has brought in; none where they are needed by advice.
+    /// Pages that the continued run has brought in. It is 0 where advice says that they are needed.
     pub(crate) run: u16,
-    /// The run comes from another leaf.
+    /// Whether the run comes from another leaf.
     pub(crate) enters: bool,
 }
 
@@ -237,7 +238,7 @@ impl Trends {
         self.0.change(leaf as usize, by);
     }
 
-    /// Where a fault at `page` stands. `present` says of a page of which folio in memory it is.
+    /// The state before a fault at `page`. `present` gives the folio in memory that a page is in.
     pub(crate) fn stand(
         &self,
         page: PageIndex,
@@ -253,7 +254,7 @@ impl Trends {
         }
     }
 
-    /// How large a step a fault asks for.
+    /// The step that a fault asks for.
     pub(crate) fn window(&mut self, stand: &Stand, habit: &mut Habit) -> Step {
         let mut trend = stand.here;
         let window = match (trend.hint, stand.from) {
@@ -264,7 +265,7 @@ impl Trends {
         };
         match stand.from {
             Some((leaf, run, _)) => {
-                // A run that goes on in another leaf is one run, and ends once. What it meets there is over.
+                // A run that goes on in another leaf is one run, and ends once. The run that it meets there is over.
                 if leaf != stand.leaf {
                     self.change(leaf, |run| run.above = 0);
                     trend.above = 0;
@@ -288,7 +289,7 @@ impl Trends {
         }
     }
 
-    /// The fault that asked for a window comes again later: it had no memory.
+    /// Undoes [`Self::window`] for a fault that had no memory and comes again later.
     pub(crate) fn restore(&mut self, stand: &Stand, habit: &mut Habit) {
         *habit = stand.habit;
         self.change(stand.leaf, |here| *here = stand.here);
@@ -297,7 +298,7 @@ impl Trends {
         }
     }
 
-    /// A fault brought `range` in, which lies in one leaf.
+    /// Notes that a fault brought `range` in, which lies in one leaf.
     pub(crate) fn brought(&mut self, range: PageRange) {
         let first = (range.start.0 % LEAF_PAGES) as u16;
         let end = first + range.len.0 as u16;
@@ -312,7 +313,7 @@ impl Trends {
         });
     }
 
-    /// The run of the leaf of `from`, which is whole, has gone on through all of the leaf of `to`.
+    /// Notes that the run of the leaf of `from`, which is whole, has gone on through all of the leaf of `to`.
     pub(crate) fn go_on(&mut self, from: PageIndex, to: PageIndex) {
         let run = self.of(from.leaf());
         self.change(from.leaf(), |trend| trend.above = 0);
@@ -322,7 +323,7 @@ impl Trends {
         });
     }
 
-    /// The program has said something about the leaf of `page`.
+    /// Notes a hint of the program about the leaf of `page`.
     pub(crate) fn advise(&mut self, page: PageIndex, hint: Hint) {
         self.change(page.leaf(), |trend| {
             trend.hint = hint;
@@ -330,17 +331,17 @@ impl Trends {
         });
     }
 
-    /// What comes into the leaf of `page` will be needed.
+    /// Notes that pages coming into the leaf of `page` will be needed.
     pub(crate) fn will_need(&mut self, page: PageIndex) {
         self.change(page.leaf(), |trend| trend.needed = true);
     }
 
-    /// Nothing is known of the leaf of `page` any more.
+    /// Forgets all that is known of the leaf of `page`.
     pub(crate) fn forget(&mut self, page: PageIndex) {
         self.change(page.leaf(), |trend| *trend = Trend::default());
     }
 
-    /// What is known of the leaf of `from` is true of the leaf of `to` from now on.
+    /// Moves all that is known of the leaf of `from` to the leaf of `to`.
     pub(crate) fn moved(&mut self, from: PageIndex, to: PageIndex) {
         let run = self.of(from.leaf());
         self.forget(from);
@@ -358,7 +359,7 @@ impl Trends {
         self.0.bytes()
     }
 
-    /// The leaf whose run a fault at `page` continues, and which way.
+    /// The leaf whose run a fault at `page` continues, and the way of that run.
     fn continued(
         &self,
         page: PageIndex,
@@ -380,8 +381,8 @@ impl Trends {
             }
             at.0 >= to
         };
-        // Whoever has come here stands beside this page: most faults at random are known by that, for one entry next to
-        // that of the page.
+        // A run that has come here has a page beside this one. Most random faults are known by that, for the price of
+        // one entry next to that of the page.
         let is_beside = |page: u32| present(PageIndex(page)).is_some();
         let from_below = page.0 == start || is_beside(page.0 - 1);
         if here.above != 0 {
@@ -394,7 +395,7 @@ impl Trends {
                 return Some((leaf, if up { Way::Up } else { Way::Down }));
             }
         }
-        // What is in memory as a whole sees no fault: the run may have come from beyond that.
+        // A leaf that is in memory as one folio sees no fault: the run may have come from beyond it.
         let leaves = self.0.len() as u32;
         let whole = |leaf: u32| {
             let there = || present(PageIndex(leaf * LEAF_PAGES));
@@ -441,7 +442,7 @@ mod tests {
     use crate::addr::PageCount;
     use std::collections::BTreeSet;
 
-    /// Faults at the pages given, each bringing in its block as far as that is absent; the orders asked for.
+    /// Faults at the pages given, each of which brings in its block as far as that is absent, and the orders asked for.
     struct World {
         trends: Trends,
         habit: Habit,
@@ -462,7 +463,7 @@ mod tests {
             }
         }
 
-        /// Touches a page. The order of the fault, if it was one.
+        /// Touches a page. Returns the order of the fault, if there was one.
         fn touch(&mut self, page: u32) -> Option<u8> {
             let (present, whole) = (&self.present, &self.whole);
             let folio = |p: PageIndex| match whole.contains(&p.leaf()) {
@@ -558,7 +559,7 @@ mod tests {
         assert!(faults <= 11, "{faults} faults");
     }
 
-    /// It sees no fault in what is in memory as a whole. Each such leaf had ended it.
+    /// A stream sees no fault in a leaf that is in memory as one folio. Each such leaf once ended the stream.
     #[test]
     fn a_stream_goes_on_behind_whole_leaves() {
         for reversed in [false, true] {
@@ -573,8 +574,8 @@ mod tests {
         }
     }
 
-    /// What the next leaf was last read at had hidden where the run ended, and the end of a leaf that was there before
-    /// had cut it off.
+    /// The place where the next leaf was last read once hid where the run ended, and the end of a leaf that was there
+    /// before once cut it off.
     #[test]
     fn a_stream_goes_on_into_a_leaf_that_was_read_at_random() {
         let mut world = World::new();

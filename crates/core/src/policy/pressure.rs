@@ -1,23 +1,23 @@
-//! Pressure: what part of the time somebody waited for memory (Linux's PSI).
+//! Pressure: the part of the time in which threads waited for memory (Linux's PSI).
 //!
-//! *Some* is the time in which at least one thread waited, *full* that in which nobody did anything else. Whoever
-//! measures them knows the time; here are the averages: every two seconds the part of them that was lost is taken in,
-//! with a weight by which what happened 10, 60 or 300 seconds ago counts an e-th. In fixed point of 11 bits, as the
-//! kernel's load averages, so that the figures are comparable with `/proc/pressure/memory` to the last digit.
+//! *Some* is the time in which at least one thread waited, *full* the time in which no thread did anything else. The
+//! caller measures these times; here are the averages. Every two seconds the lost part of them is taken in, with a
+//! weight by which a time 10, 60 or 300 seconds ago counts an e-th. The averages are in fixed point of 11 bits, like
+//! the kernel's load averages, so that the figures are comparable with `/proc/pressure/memory` to the last digit.
 
 /// Time between two updates of the averages.
 const PERIOD_NS: u64 = 2_000_000_000;
 const FIXED: u64 = 1 << 11;
-/// e^(-2/10), e^(-2/60), e^(-2/300).
+/// The decay of the averages in a period: e^(-2/10), e^(-2/60), e^(-2/300).
 const DECAY: [u64; 3] = [1677, 1981, 2034];
 
-/// One kind of waiting.
+/// The averages of one kind of waiting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PressureMeter {
     /// Per cent over 10, 60 and 300 s, in fixed point.
     averages: [u64; 3],
     total_ns: u64,
-    /// Not taken in yet: of this time, that much was lost.
+    /// The time that is not taken in yet; `lost_ns` is the part of it that was lost.
     elapsed_ns: u64,
     lost_ns: u64,
 }
@@ -45,7 +45,7 @@ impl PressureMeter {
         }
         let lost = self.lost_ns * 100 * FIXED / self.elapsed_ns;
         for (average, decay) in self.averages.iter_mut().zip(DECAY) {
-            // What was lost in several periods was lost evenly, as far as anybody knows.
+            // The time that was lost in several periods was lost evenly, as far as anybody knows.
             for _ in 0..periods.min(1000) {
                 let up = if lost >= *average { FIXED - 1 } else { 0 };
                 *average = (*average * decay + lost * (FIXED - decay) + up) / FIXED;

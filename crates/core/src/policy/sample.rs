@@ -1,28 +1,29 @@
-//! How many of the folios a sample has.
+//! The part of all folios that a sample has.
 //!
-//! A sample of one folio in 64, chosen by hash, has a little more or less than a 64th of them, and a miniature with
-//! seats for a 64th would miss where memory does not whenever the program's set just fits. So its part is counted,
-//! among the folios that were touched for the first time. What is freed and touched again is counted again, and few
-//! such pages could make up any part, so it is bounded by an eighth more or less than what should be.
+//! A sample of one folio in 64, chosen by hash, has a little more or less than a 64th of them. A miniature with seats
+//! for exactly a 64th would miss where memory does not, whenever the program's set just fits. So the sample's part is
+//! counted, among the folios that were touched for the first time. A page that is freed and touched again is counted
+//! again, and few such pages could make up any part, so the part is bounded by an eighth more or less than it should
+//! be.
 
 use crate::limits::{WATCHED_FOLIOS, WATCHED_LEAST, WATCHED_SHARE};
 
-/// A sample's part of the folios is taken for at most so much off what it should be: one in so many.
+/// A sample's part of the folios is taken to be off by at most one in this many.
 const OFF_MOST: u64 = 8;
-/// So many folios of the sample are taken for granted, lest the first few say what its part is.
+/// Folios of the sample that are counted in advance, lest the first few say what its part is.
 const GRANTED: u64 = 8;
-/// First touches that are remembered.
+/// Most first touches that are remembered.
 const RECENT: u32 = 1 << 24;
 
-/// The part of one sample. See the [module](self).
+/// The part of the folios that one sample has. See the [module](self).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Part {
-    /// First touches: of sampled folios, of all.
+    /// First touches: of sampled folios, then of all folios.
     first: [u32; 2],
 }
 
 impl Part {
-    /// Whether a folio was touched.
+    /// Whether any first touch was counted.
     pub(crate) fn is_known(self) -> bool {
         self.first[1] > 0
     }
@@ -35,7 +36,7 @@ impl Part {
         }
     }
 
-    /// How many of so many folios are in the sample, of one in two to the power of `bits`.
+    /// How many of `folios` folios are in the sample of one in two to the power of `bits`.
     pub(crate) fn of(self, folios: u32, bits: u32) -> u32 {
         let [sampled, all] = self.first.map(u64::from);
         let (sampled, all) = (sampled + GRANTED, all + (GRANTED << bits));
@@ -65,12 +66,14 @@ pub(crate) fn watched_bits(limit: u32) -> u32 {
     sample_bits(limit, want)
 }
 
-/// Whether a folio with this `key` is in such a sample. Who is in a smaller one is in the larger ones.
+/// Whether a folio with this `key` is in the sample of one in two to the power of `bits`. A folio in a smaller sample
+/// is in the larger ones too.
 pub(crate) fn is_sampled(key: u32, bits: u32) -> bool {
     bits == 0 || hash(key) >> (32 - bits) == 0
 }
 
-/// One folio in two to the power of this is sampled, so that of a memory of `limit` pages no more than `want` are.
+/// The power of two of a sample of at most `want` folios in a memory of `limit` pages: one folio in two to the power of
+/// this is sampled.
 pub(crate) fn sample_bits(limit: u32, want: u32) -> u32 {
     limit.max(1).div_ceil(want).next_power_of_two().ilog2()
 }

@@ -3,13 +3,13 @@
 /// What is known of the room in the store.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct StoreRoom {
-    /// Pages that it held when it last had no room; zero if it always had.
+    /// Pages that the store held when it last had no room; zero if it always had room.
     pub(crate) full_at: u32,
-    /// It takes nothing for want of room.
+    /// Whether the store takes nothing because it has no room.
     pub(crate) full: bool,
-    /// Something mapped may have a slot that the sweep has not seen.
+    /// Whether a mapped folio may have a slot that the sweep has not seen.
     pub(crate) held_twice: bool,
-    /// Records that are still to be asked for their slots, from this one down.
+    /// Records that are still to be looked through for slots, from this one down.
     pub(crate) sweep: u32,
 }
 
@@ -19,7 +19,8 @@ impl StoreRoom {
         self.full_at > 0 && pages > self.full_at / 4 * 3
     }
 
-    /// It holds `pages` now. One that has taken an eighth more than it had when it refused has grown.
+    /// Notes that the store holds `pages` now. A store that has taken an eighth more than it had when it refused has
+    /// grown.
     pub(crate) fn took(&mut self, pages: u32) {
         if self.full_at > 0 && pages > self.full_at.saturating_add(self.full_at / 8) {
             self.full_at = 0;

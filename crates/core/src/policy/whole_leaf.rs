@@ -5,24 +5,24 @@ use crate::limits::LEAVING_LEAVES;
 use crate::policy::order::{Step, Way};
 use arrayvec::ArrayVec;
 
-/// Pages that a stream has brought in before a leaf is put out for it.
+/// Pages that a stream must have brought in before a leaf is put out for it.
 pub(crate) const STREAM: u16 = LEAF_PAGES as u16 / 2;
-/// More strays of late say that the memory is in use.
+/// More recent strays than this say that the memory is in use.
 pub(crate) const STRAYS: u8 = 8;
-/// So many are remembered.
+/// Most strays that are remembered.
 pub(crate) const STRAYS_MOST: u8 = 64;
-/// After so many failures in a row the time to the next try grows no more.
+/// After this many failures in a row the time to the next try grows no more.
 pub(crate) const FAILURES_MOST: u8 = 6;
 
-/// Leaves that are being put out for streams, and how that went so far.
+/// Leaves that are being put out for streams, and the success of that so far.
 #[derive(Debug, Default)]
 pub(crate) struct Clearing {
-    /// Where the streams wait, and which way they go.
+    /// The places where streams wait, and the ways that they go.
     pub(crate) asked: ArrayVec<(PageIndex, Way), LEAVING_LEAVES>,
     pub(crate) strays: u8,
-    /// In a row.
+    /// Failures in a row.
     pub(crate) failures: u8,
-    /// Leaves that are left as they are until the next try.
+    /// Leaves that are not put out before the next try.
     pub(crate) pause: u8,
 }
 
@@ -32,7 +32,7 @@ impl Clearing {
         asked.find(|(at, _)| *at == page).map(|&(_, way)| way)
     }
 
-    /// Whether one may be put out.
+    /// Whether a leaf may be put out.
     pub(crate) fn is_due(&mut self) -> bool {
         if self.strays > STRAYS {
             return false;
@@ -42,7 +42,7 @@ impl Clearing {
         !paused
     }
 
-    /// A stream waits at `page`. Who has not come back after some others have asked is forgotten.
+    /// Notes that a stream waits at `page`. A stream that has not come back after some others have asked is forgotten.
     pub(crate) fn asks(&mut self, page: PageIndex, way: Way) {
         if self.asked.is_full() {
             self.asked.remove(0);
@@ -50,7 +50,8 @@ impl Clearing {
         self.asked.push((page, way));
     }
 
-    /// A fault has brought `page` in, by this `step`: its whole leaf, if `whole`. `again`: it was in memory before.
+    /// Notes that a fault has brought `page` in, by this `step`. `whole` says that its whole leaf came in, and `again`
+    /// that the page was in memory before.
     pub(crate) fn came_in(&mut self, page: PageIndex, step: Step, whole: bool, again: bool) {
         if step.way == Way::Unknown {
             self.strays = (self.strays + u8::from(again)).min(STRAYS_MOST);
@@ -97,7 +98,7 @@ mod tests {
             clearing.came_in(AT, stray, false, true);
         }
         assert!(!clearing.is_due());
-        // First touches say nothing of memory in use.
+        // First touches say nothing about memory in use.
         let mut new = Clearing::default();
         (0..100).for_each(|_| new.came_in(AT, stray, false, false));
         assert!(new.is_due());

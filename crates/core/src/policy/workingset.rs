@@ -14,92 +14,95 @@
 //!
 //! # What can be known
 //! No accessed bit can be read here. A use of a mapped page is not seen at all; a use of a page in limbo is (a
-//! *rescue*, a small fault), and so is the use of what has left memory (a *refault*). So a page's history is the list
-//! of its faults. Each lruvec has a clock that counts these. The *age* of a folio is the time when it was last seen in
-//! use. A mapped folio may have been used later than its age says, by as much as it has been mapped; a folio in limbo
-//! not. So the length of limbo is how much is known, and the length of the mapped part is how much need not be paid
-//! for.
+//! *rescue*, a small fault), and so is the use of a page that has left memory (a *refault*). So a page's history is the
+//! list of its faults. Each lruvec has a clock that counts these. The *age* of a folio is the time when it was last
+//! seen in use. A mapped folio may have been used later than its age says, by as much as it has been mapped; a folio in
+//! limbo not. So the length of limbo says how much is known, and the length of the mapped part how much need not be
+//! paid for.
 //!
 //! # Refault distance
 //! Of a page that comes back we know the time since it was last seen in use: `R = now − age in its shadow`, its *reuse
-//! distance*. Memory should hold what has the shortest ones. The reuse distances of what it does hold are not known,
-//! but bounded from below: a folio that has been idle for a time `I` has at least `I`. The active list holds what has
-//! proved itself; its oldest member that is in limbo was taken out at a time `T`, and has not been wanted since. So
+//! distance*. Memory should hold the pages with the shortest ones. The reuse distances of the pages that it does hold
+//! are not known, but bounded from below: a folio that has been idle for a time `I` has at least `I`. The active list
+//! holds folios that have proved themselves; its oldest member that is in limbo was taken out at a time `T`, and has
+//! not been wanted since. So
 //!
 //! ```text
 //!     R < now − T
 //! ```
 //!
-//! means that the page that comes back is used more often than one that is kept in its place: it is *activated*. Times
-//! are compared with times, so that nothing need be assumed about how many of the faults in between were for different
-//! pages.
+//! means that the page that comes back is used more often than one that is kept in its place: the page is *activated*.
+//! Times are compared with times, so that nothing need be assumed about how many of the faults in between were for
+//! different pages.
 //!
-//! With its age in place of `T` the folio would be charged with the time in which its uses were not seen. In memory for
-//! nine tenths of a loop that is most of the time: what is kept is used in each round, nobody sees it, and each page
-//! that comes back seems to be used more often. A loop of 3000 pages in memory for 2700 was missed in 88 of 100
-//! accesses that way; now it is in 15, where LIRS, which sees all, is in 13. What is mapped is given the benefit of the
-//! doubt: where no active folio is in limbo, nothing that comes back is near. (Linux counts evictions and activations
-//! since the page left instead, and compares with the size of the active list: an estimate of the same inequality, for
-//! want of an age of what is resident.) Limbo's place in this follows: it is a part of the list it belongs to, the part
-//! where ages are exact. A rescue of an inactive folio is judged like a refault. It stayed in memory and so certainly
-//! was used in less time than memory turns over, but only if it was used in less than the oldest active one has been
-//! idle is it worth that one's place. A rescue of an active one renews its age.
+//! With its age in place of `T` the oldest active folio would be charged with the time in which its uses were not seen.
+//! In memory for nine tenths of a loop that is most of the time: the folios that are kept are used in each round, but
+//! not seen, and each page that comes back seems to be used more often. With ages, a loop of 3000 pages in memory for
+//! 2700 was missed in 88 of 100 accesses; with `T` it is missed in 15, where LIRS, which sees all, is missed in 13.
+//! Mapped folios are given the benefit of the doubt: where no active folio is in limbo, no page that comes back is
+//! near. (Linux counts evictions and activations since the page left instead, and compares with the size of the active
+//! list: an estimate of the same inequality, as it has no age of resident pages.) Limbo's place in this follows: limbo
+//! is a part of the list it belongs to, the part where ages are exact. A rescue of an inactive folio is judged like a
+//! refault. The folio stayed in memory and so certainly was used in less time than memory turns over, but it is worth
+//! the place of the oldest active folio only if it was used in less time than that one has been idle. A rescue of an
+//! active folio renews its age.
 //!
 //! If a page is activated wrongly, it takes the place of one that was used less lately than it, and falls back when it
-//! grows old in its turn: one major fault. If one is wrongly not activated, it refaults once more, with a younger
+//! grows old in its turn: one major fault. If a page is wrongly not activated, it refaults once more, with a younger
 //! shadow.
 //!
 //! # Which list gives the next victim
-//! Two rules, over the same lists:
+//! There are two rules, over the same lists:
 //!
-//! - *recency*: the older of the two old ends. As the ends are ordered by age this is LRU over all folios that are
-//!   seen, whatever list they are on.
-//! - *reuse*: the inactive list's old end, while the inactive list keeps to a thirty-second of all. With the inequality
-//!   above this is LIRS. One-touch scans and loops longer than memory do not reach the active list.
+//! - *recency*: the older of the two old ends gives the victim. As the ends are ordered by age this is LRU over all
+//!   folios that are seen, whatever list they are on.
+//! - *reuse*: the inactive list's old end gives the victim, while the inactive list keeps to a thirty-second of all
+//!   folios. With the inequality above this is LIRS. One-touch scans and loops longer than memory do not reach the
+//!   active list.
 //!
 //! Neither is right for all programs: of a loop twice as long as memory, LRU hits nothing and LIRS half; for a growing
-//! and shrinking stack LIRS misses nearly twice as often. No threshold tells which is which, so both are tried in
-//! miniature (`duel.rs`), on a sample of the folios. The score is the difference of their misses, bounded to a quarter
-//! of the seats, so that old merits are forgotten; the rule in force changes when the other is ahead by a twentieth of
-//! the seats: less would change with chance, more would miss short phases. As switching costs nothing by itself (no
-//! folio changes lists by it) a wrong switch costs the misses until it is undone.
+//! and shrinking stack LIRS misses nearly twice as often. No threshold tells which program is which, so both rules are
+//! tried in miniature (`duel.rs`), on a sample of the folios. The score is the difference of their misses, bounded to a
+//! quarter of the seats, so that old merits are forgotten. The rule in force changes when the other is ahead by a
+//! twentieth of the seats: less would change with chance, more would miss short phases. As switching costs nothing by
+//! itself (no folio changes lists by it) a wrong switch costs the misses until it is undone.
 //!
-//! Miniatures start with what they hold; real memory holds what the other rule left. So the rule of reuse must also
+//! Miniatures start with what they hold, but real memory holds what the other rule left. So the rule of reuse must also
 //! prove itself in reality: real misses of watched folios beyond those that LRU would have had (from the first miss
 //! under reuse until LRU, back in force, has missed as often as there are seats) are charged to an account that is
-//! credited with 2 % of LRU's misses. Overdrawn, it ends the rule of reuse until it is paid back. This bounds what the
-//! guess can cost by 2 % and one account. A failure may have had its reason in a phase that is long over, and 2 % pay
-//! slowly. So while the miniatures say that reuse would be better, a sixteenth of what it would have spared is credited
-//! as well: a promise that is kept is worth more tries than one that is small.
+//! credited with 2 % of LRU's misses. While the account is overdrawn, the rule of reuse is not in force. This bounds
+//! the cost of a wrong guess by 2 % and one account. A failure may have had its reason in a phase that is long over,
+//! and 2 % pay slowly. So while the miniatures say that reuse would be better, a sixteenth of the misses that it would
+//! have spared is credited as well: a large promise that is kept is worth more tries than a small one.
 //!
-//! # Who is watched
-//! Folios whose place hashes to a certain value: one in 32, but a thousand where that is more, and not more than four
-//! thousand. All of them where memory has room for less than a thousand. They are taken out when a tenth of them is
-//! mapped, whatever the others do, so that the miniatures see nearly all of their use. If all memory is used at random
-//! and half of it is resident, one access in 64 is such a rescue more.
+//! # Watched folios
+//! A folio is watched if its place hashes to a certain value: one in 32, but at least a thousand and at most four
+//! thousand. All of them are watched where memory has room for less than a thousand. Watched folios are taken out when
+//! a tenth of them is mapped, whatever the others do, so that the miniatures see nearly all of their use. If all memory
+//! is used at random and half of it is resident, one more access in 64 is such a rescue.
 //!
-//! The miniatures have as many seats as watched folios are in memory, but on average. How many these are goes up and
-//! down by chance with each that leaves, and LIRS cannot bear that: each seat less puts out the one that has been idle
-//! for longest, which of a loop is the one that is wanted next, and each seat more takes in another. A loop four times
-//! as long as memory was missed in each access wherever not all folios were watched, as the miniature of reuse lost in
-//! each round all that it had kept. Nor may the average be far from the sample's part (`sample.rs`) of the folios:
-//! where nothing pays for looking at the watched ones they leave, and held against an LRU of the few seats that were
-//! left the rule of reuse seemed to cost nothing while all other folios were missed.
+//! The miniatures have as many seats as watched folios are in memory, but on average. The number in memory goes up and
+//! down by chance with each that leaves, and LIRS cannot bear that: each seat less puts out the folio that has been
+//! idle for longest, which in a loop is the one that is wanted next, and each seat more takes in another. A loop four
+//! times as long as memory was missed in each access wherever not all folios were watched, as the miniature of reuse
+//! lost in each round all that it had kept. Nor may the average be far from the sample's part (`sample.rs`) of the
+//! folios: where nothing pays for looking at the watched folios they leave, and held against an LRU of the few seats
+//! that were left the rule of reuse seemed to cost nothing while all other folios were missed.
 //!
 //! # Streams
-//! What a stream longer than memory leaves behind is taken for older than all others, and the rules do not hear of it:
-//! see `drop_behind.rs`.
+//! The folios that a stream longer than memory leaves behind are taken for older than all others, and the rules do not
+//! hear of them: see `drop_behind.rs`.
 //!
 //! # When memory fills
-//! What came while nothing left was never looked at, and may leave by either end: see `first_fill.rs`.
+//! A folio that came while nothing left was never looked at, and may leave by either end: see `first_fill.rs`.
 //!
 //! # How long limbo is
-//! As long as what its rescues tell is worth them, between a least length and nine tenths of memory, and never dearer
-//! than a part of what major faults cost. `limbo_share.rs` has the inequalities.
+//! Limbo is as long as its rescues prove to be worth, between a least length and nine tenths of memory, and never
+//! dearer than a part of the cost of major faults. `limbo_share.rs` has the inequalities.
 //!
 //! # Shadows
-//! Who leaves memory leaves its age, its list, node and group in the spare bits of its entry; how they are packed, and
-//! whose a shadow is when regions and groups have moved: `shadow.rs`.
+//! A page that leaves memory leaves its age, its list, node and group in the spare bits of its entry. `shadow.rs` says
+//! how they are packed, and to which group a shadow belongs when regions and groups have moved.
 
 use crate::ids::Rule;
 use crate::limits::WATCHED_MOST;
@@ -110,40 +113,41 @@ use crate::policy::limbo_share::LimboShare;
 use crate::policy::sample::{Part, watched_bits};
 use crate::policy::streams::Streams;
 
-/// Real misses are counted in 1/1024, and this much is allowed for each of LRU's.
+/// The allowance for each miss of LRU, in the unit of real misses, 1/1024.
 const ALLOWED: i32 = 20;
 const UNIT: i32 = 1024;
-/// Of each miss that the rule of reuse promises to spare while it is not in force, so much is allowed, too.
+/// The allowance for each miss that the rule of reuse promises to spare while it is not in force, in the same unit.
 const PROMISED: i32 = 64;
-/// How long ago a folio is taken to have been used that advice says is not needed.
+/// How long ago a folio is taken to have been used when advice says that it is not needed.
 const COLDEST: u32 = 1 << 30;
-/// How many uses are of late.
+/// Number of uses that are of late.
 const RECENT: u32 = 1 << 16;
 
-/// The seats of the miniatures are an average over so many uses a seat, …
+/// The seats of the miniatures are an average over this many uses a seat.
 const AVERAGED: u64 = 2;
-/// … in parts of a seat, …
+/// The average is kept in parts of a seat: 2^20 of them are one.
 const FINE: u32 = 20;
-/// … that is off what it is now by one in so many at most, …
+/// The average is off the present number by at most one part in this many.
 const OFF_NOW: u64 = 16;
-/// … and off the sample's part of memory by one in so many, …
+/// The average is off the sample's part of memory by at most one part in this many, or by [`OFF_FEW`].
 const OFF_PART: u32 = 4;
-/// … or by so many: fewer are chance where folios are large and few.
+/// Least number of seats by which the average may be off the sample's part. Fewer are chance where folios are large and
+/// few.
 const OFF_FEW: u32 = 16;
 
-/// What one lruvec knows and wants.
+/// The knowledge and the decisions of one lruvec.
 #[derive(Debug)]
 pub(crate) struct Workingset {
     /// Uses that were seen.
     clock: u32,
-    /// Of late: uses that were seen, and pages that came in.
+    /// Recent numbers: of uses that were seen, and of pages that came in.
     recent: [u32; 2],
     duel: Duel,
-    /// One folio in two to the power of this is watched, …
+    /// One folio in two to the power of this is watched.
     bits: u32,
-    /// … which are so many, …
+    /// The part of the folios that is watched.
     part: Part,
-    /// … and so many in memory, on average, in parts of one.
+    /// Watched folios in memory, on average, in parts of one.
     seats: u64,
     pub(crate) curve: Curve,
     rule: Rule,
@@ -151,7 +155,7 @@ pub(crate) struct Workingset {
     score: i32,
     /// Real misses beyond those of recency, less what is allowed, in 1/[`UNIT`].
     regret: i32,
-    /// Real misses until the past rule of reuse is no excuse any more.
+    /// Real misses for which the past rule of reuse still counts as the reason.
     recovering: i32,
     pub(crate) limbo: LimboShare,
     pub(crate) streams: Streams,
@@ -182,12 +186,12 @@ impl Workingset {
         self.clock
     }
 
-    /// How long ago `age` was.
+    /// How much time has passed since `age`.
     pub(crate) fn since(&self, age: u32) -> u32 {
         self.clock.wrapping_sub(age)
     }
 
-    /// An age that is older than any other.
+    /// An age that is older than any folio's.
     pub(crate) fn coldest(&self) -> u32 {
         self.clock.wrapping_sub(COLDEST)
     }
@@ -210,7 +214,7 @@ impl Workingset {
         self.duel.bytes() + self.curve.bytes()
     }
 
-    /// A folio was seen in use: the time of that.
+    /// Counts a use that was seen, and returns its time.
     pub(crate) fn tick(&mut self) -> u32 {
         self.clock = self.clock.wrapping_add(1);
         self.recent[0] += 1;
@@ -220,24 +224,24 @@ impl Workingset {
         self.clock
     }
 
-    /// So many pages are on their way in.
+    /// Notes that `pages` pages are on their way in.
     pub(crate) fn came_in(&mut self, pages: u32) {
         self.recent[1] = self.recent[1].saturating_add(pages);
     }
 
-    /// How many pages come in during so many uses, going by those of late.
+    /// How many pages come in during `uses` uses, going by those of late.
     pub(crate) fn pages_in(&self, uses: u32) -> u64 {
         let [seen, pages] = self.recent.map(u64::from);
         u64::from(uses) * pages / seen.max(1)
     }
 
-    /// A folio was touched that never was before.
+    /// Notes the first touch of a folio.
     pub(crate) fn touched_first(&mut self, watched: bool, limit: u32) {
         self.fit_part(limit);
         self.part.touched_first(watched);
     }
 
-    /// Whoever is watched is chosen anew when the budget has changed by much.
+    /// Chooses the watched folios anew when the budget has changed by much.
     fn fit_part(&mut self, limit: u32) {
         let bits = watched_bits(limit);
         if bits != self.bits {
@@ -245,8 +249,8 @@ impl Workingset {
         }
     }
 
-    /// How many seats the miniatures have now that a watched folio was seen in use, and with it `room` of `folios` in
-    /// memory are watched ones.
+    /// How many seats the miniatures have. A watched folio was seen in use just now, and with it `room` of `folios` in
+    /// memory are watched.
     pub(crate) fn seats(&mut self, room: u32, folios: u32, limit: u32) -> u32 {
         self.fit_part(limit);
         if self.bits == 0 {
@@ -263,7 +267,7 @@ impl Workingset {
         (seats as u32).clamp(part.saturating_sub(off), part + off)
     }
 
-    /// A watched folio was seen in use. `room` is how many of them are in memory, this one included.
+    /// Notes that a watched folio was seen in use. `room` is how many of them are in memory, this one included.
     pub(crate) fn watched_use(&mut self, key: u32, room: u32, missed: bool) {
         let Some(would) = self.duel.reference(key, room) else {
             return;
@@ -304,7 +308,7 @@ mod tests {
     use crate::limits::{LIMBO_MOST, WATCHED_LEAST};
     use crate::tables::folio::folio_of_age;
 
-    /// Who was rescued is rescued again as often as others are, but by arrival half of the hits would be lost.
+    /// A folio that was rescued is rescued again as often as others are, but by arrival half of the hits would be lost.
     #[test]
     fn limbo_is_long_where_the_order_of_uses_tells_what_is_wanted() {
         let share = |key: &dyn Fn(u32) -> u32| {
@@ -384,14 +388,14 @@ mod tests {
             [seats(part / 2), seats(part * 2)],
             [part - part / 4, part + part / 4]
         );
-        // Of few no part is known.
+        // With few folios no part is known.
         let room = (0..1000).map(|_| workingset.seats(3, 16, limit)).last();
         assert_eq!(room, Some(3));
-        // Where all are watched there is no chance, and seats are what memory has now.
+        // Where all folios are watched there is no chance, and the seats are the present number.
         assert_eq!(workingset.seats(400, 500, 500), 400);
     }
 
-    /// What the miniatures promise and reality does not keep is given up.
+    /// A promise of the miniatures that reality does not keep is given up.
     #[test]
     fn a_rule_that_misses_more_than_recency_would_is_overdrawn() {
         let mut workingset = Workingset::new();
@@ -417,7 +421,8 @@ mod tests {
         assert!(over < 20_000, "{over}");
     }
 
-    /// What failed once and would spare half of all misses now is tried again after fewer of them than 2 % pay for.
+    /// A rule that failed once and would spare half of all misses now is tried again after fewer misses than 2 % pay
+    /// for.
     #[test]
     fn a_large_promise_pays_for_a_failure_sooner() {
         let mut workingset = Workingset::new();

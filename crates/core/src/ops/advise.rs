@@ -52,7 +52,7 @@ impl Core {
         Step::To(self.at(id).end())
     }
 
-    /// A mapped folio that can leave becomes the first to do so, or leaves.
+    /// Makes a mapped folio that can leave the first to do so, or starts to take it out.
     fn cool(&mut self, id: FolioId, advice: Advice, out: &mut Commands) {
         let folio = self.folios.get_mut(id);
         let first_anyway = folio.lazy;
@@ -66,7 +66,7 @@ impl Core {
                 self.list_old(id, ListName::Inactive);
             }
             _ => {
-                // Without room in the pool it stays, first in line.
+                // Without room in the pool the folio stays, first in line.
                 if !self.start_take_out(id, Errand::PageOut, out) {
                     self.unlist(id);
                     self.make_coldest(id);
@@ -76,9 +76,9 @@ impl Core {
         }
     }
 
-    /// Protection of `range` is about to change, or has: folios end at its ends from now on, so that each lies in one
-    /// mapping, and those that could not move get another chance. Lazily freed ones that are mapped lose their mark,
-    /// since they may not be readable any more: who wants to know whether they were used again reads them.
+    /// The protection of `range` is about to change, or has. From now on folios end at the range's ends, so that each
+    /// lies in one mapping, and folios that could not move get another chance. Lazily freed folios that are mapped lose
+    /// their mark, since they may not be readable any more: the check whether they were used again reads them.
     pub(crate) fn protected(&mut self, range: PageRange, out: &mut Commands) -> Reply {
         if !self.range_ok(range) {
             return Reply::Refused(Refusal::BadRange);
@@ -87,8 +87,8 @@ impl Core {
         self.for_each_folio(range, |core, id| {
             let folio = core.folios.get_mut(id);
             let is_looked_at = (folio.lazy || folio.freed.pages > 0) && folio.in_flight();
-            // What a take-out finds may be the protection that was: told after this news, it would keep the folio
-            // from moving for good.
+            // A take-out may find the former protection: its answer, told after this news, would keep the folio from
+            // moving for good.
             if is_looked_at || folio.state == State::TakingOut {
                 folio.waited_for = true;
                 waits = Some(core.at(id).start);
@@ -105,7 +105,7 @@ impl Core {
             let marked = folio.lazy || folio.freed.pages > 0;
             let relist = (folio.immovable || marked) && folio.state == State::Resident;
             folio.immovable = false;
-            // One that is on its way somewhere is on no list, and gets on one when it has arrived.
+            // A folio in flight is on no list, and gets on one when it has arrived.
             if relist {
                 core.unlist(id);
                 core.unmark(id);

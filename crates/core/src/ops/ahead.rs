@@ -1,13 +1,14 @@
 //! A long stream through new memory takes several leaves at a time.
 //!
-//! Each costs a fault otherwise: a signal, and a page table that the kernel makes before it asks and that has to be
-//! dropped again, because a huge page needs the place. That is a fifth of what the leaf costs. Leaves that come along
-//! see no fault.
+//! Each leaf costs a fault otherwise: a signal, and a page table that the kernel makes before it asks and that has to
+//! be dropped again, because a huge page needs the place. That is a fifth of the cost of the leaf. Leaves that come
+//! along see no fault.
 //!
-//! They are no more than half of what the run has brought in, and [`MOST`], because the fault takes the longer for
-//! them. And they come only where there is plenty: an eighth of memory is free, and no spare frame lies about, which
-//! would have to be cleared first. First touch of 1 GiB by folios of 2 MiB: 0.87 of the speed of the kernel's own huge
-//! pages, 0.80 without; with a second processor that clears ahead (the driver's affair) 1.10 and 0.91.
+//! They are no more than half of the pages that the run has brought in, and no more than [`MOST`], because the fault
+//! takes the longer for them. And they come only where there is plenty: an eighth of memory is free, and there is no
+//! spare frame, which would have to be cleared first. In the first touch of 1 GiB by folios of 2 MiB this gives 0.87 of
+//! the speed of the kernel's own huge pages, and 0.80 without; with a second processor that clears ahead (the driver's
+//! affair) it is 1.10 and 0.91.
 
 use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex, PageRange};
 use crate::command::Commands;
@@ -17,15 +18,15 @@ use crate::machine::Core;
 use crate::policy::order::{Step, Way};
 use crate::tables::leaf::Entry;
 
-/// Leaves that come along at most.
+/// Most leaves that come along.
 const MOST: u32 = 3;
-/// So large a part of the run, as a divisor.
+/// Leaves that come along are at most the run's pages divided by this.
 const SHARE: u32 = 2;
-/// So much of memory must be free, as a divisor.
+/// Memory divided by this must be free.
 const PLENTY: u32 = 8;
 
 impl Core {
-    /// The leaf of `page` comes in as one new folio; what a stream will want next comes along.
+    /// Brings in the next leaves of a stream, when the leaf of `page` comes in as one new folio.
     pub(crate) fn bring_in_next(
         &mut self,
         page: PageIndex,

@@ -1,12 +1,14 @@
-//! Charging: whose memory a folio is, and whose a page's contents are.
+//! Charging: to which group a folio's memory belongs, and to which a page's contents.
 //!
-//! Two things are counted by group. *Memory*, by folio: mapped or in limbo, from the moment that it is brought in (and
-//! its frame spoken for) until its frame holds nothing. And *pages held*, by entry: what is not empty, in memory or in
-//! the store, belongs to the group of its region. Everything that changes one of these goes through here.
+//! Two things are counted by group. *Memory* is counted by folio: mapped or in limbo, from the moment that it is
+//! brought in (and its frame spoken for) until its frame holds nothing. *Pages held* are counted by entry: a page that
+//! is not empty, in memory or in the store, belongs to the group of its region. Everything that changes one of these
+//! goes through here.
 //!
-//! What pages have left behind ([`workingset`](crate::policy::workingset)) is nobody's memory, but it is judged by the
-//! lists of their group. It does not change hands: a page that is handed over forgets it; one that is left to the group
-//! above a removed one keeps what then says, by the depth of that group, that it is not about the present one.
+//! The shadows that pages have left behind ([`workingset`](crate::policy::workingset)) are no group's memory, but they
+//! are judged by the lists of their page's group. A shadow does not change hands. A page that is handed over forgets
+//! its shadow. A page that is left to the group above a removed one keeps it: by the depth of the removed group it then
+//! says that it is not about the present one.
 
 use crate::addr::{PageIndex, PageRange};
 use crate::ids::{FolioId, GroupId, ListName};
@@ -16,7 +18,8 @@ use crate::tables::folio::State;
 use crate::tables::leaf::Entry;
 
 impl Core {
-    /// The group whose page this is. While a region changes groups, what the change has not come to is the old one's.
+    /// The group that `page` belongs to. While a region changes groups, the pages that the change has not come to
+    /// belong to the old group.
     pub(crate) fn group_of(&self, page: PageIndex) -> GroupId {
         if self.groups.is_single() {
             return GroupId::ROOT;
@@ -30,19 +33,19 @@ impl Core {
         }
     }
 
-    /// Counts something for all, and for the group that it happened to.
+    /// Counts an event for all, and for the group that it happened to.
     pub(crate) fn count(&mut self, group: GroupId, add: impl Fn(&mut VmStat)) {
         add(&mut self.stat);
         let group = self.groups.heir_of(group);
         add(&mut self.groups.get_mut(group).stat);
     }
 
-    /// The same, for the group of a folio.
+    /// Counts an event for all, and for the group of a folio.
     pub(crate) fn count_for(&mut self, id: FolioId, add: impl Fn(&mut VmStat)) {
         self.count(self.folios.get(id).group, add);
     }
 
-    /// A folio comes in.
+    /// Charges a folio that comes in.
     pub(crate) fn charge(&mut self, id: FolioId) {
         let (group, pages) = self.bill(id);
         self.mapped += pages;
@@ -50,7 +53,7 @@ impl Core {
         self.groups.charge(group, pages);
     }
 
-    /// A folio that was mapped, or in limbo, is no more.
+    /// Takes a folio that was mapped, and is no more, off the charge of its group.
     pub(crate) fn uncharge_mapped(&mut self, id: FolioId) {
         let (group, pages) = self.bill(id);
         self.mapped -= pages;
@@ -67,7 +70,7 @@ impl Core {
         self.groups.forget_if_gone(group);
     }
 
-    /// A folio goes from the program to limbo, or back.
+    /// Counts a mapped folio as one in limbo.
     pub(crate) fn now_limbo(&mut self, id: FolioId) {
         let (group, pages) = self.bill(id);
         self.mapped -= pages;
@@ -91,7 +94,7 @@ impl Core {
         (folio.group, folio.order.pages().0)
     }
 
-    /// Lazily freed pages of a group: so many more.
+    /// Adds lazily freed pages to a group and those above it.
     pub(crate) fn lazy_more(&mut self, group: GroupId, pages: u32) {
         self.each_above(group, |group| group.lazy += pages);
     }
@@ -100,7 +103,7 @@ impl Core {
         self.each_above(group, |group| group.lazy -= pages);
     }
 
-    /// Lazily freed pages that are being taken out to be dropped: so many more.
+    /// Adds pages to the lazily freed ones that are being taken out to be dropped.
     pub(crate) fn lazy_leaves(&mut self, group: GroupId, pages: u32) {
         self.lazy_leaving += pages;
         self.each_above(group, |group| group.lazy_leaving += pages);
@@ -120,28 +123,28 @@ impl Core {
         }
     }
 
-    /// Entries at `page`, and behind it in its leaf, that were empty are not any more.
+    /// Counts entries at `page`, and behind it in its leaf, that were empty and are not any more.
     pub(crate) fn hold(&mut self, page: PageIndex, pages: u32) {
         self.held += pages;
         let group = self.group_of(page);
         self.groups.get_mut(group).held += pages;
     }
 
-    /// Entries there are empty now.
+    /// Counts entries at `page`, and behind it in its leaf, that are empty now.
     pub(crate) fn let_go(&mut self, page: PageIndex, pages: u32) {
         self.held -= pages;
         let group = self.group_of(page);
         self.groups.get_mut(group).held -= pages;
     }
 
-    /// Entries there are zeros now.
+    /// Counts entries at `page`, and behind it in its leaf, that are zeros now.
     pub(crate) fn more_zeros(&mut self, page: PageIndex, pages: u32) {
         self.zeros += pages;
         let group = self.group_of(page);
         self.groups.get_mut(group).zeros += pages;
     }
 
-    /// Entries there were zeros, and are something else.
+    /// Counts entries at `page`, and behind it in its leaf, that were zeros and are something else.
     pub(crate) fn fewer_zeros(&mut self, page: PageIndex, pages: u32) {
         if pages > 0 {
             self.zeros -= pages;
@@ -150,8 +153,9 @@ impl Core {
         }
     }
 
-    /// What `range`, a part of a leaf, holds is `to`'s from now on and not `from`'s. What it has left behind is
-    /// forgotten: it says nothing by `to`'s clock, and `from`'s number may be somebody else's when it is asked about.
+    /// Hands the contents of `range`, a part of a leaf, from the group `from` to the group `to`. The shadows there are
+    /// forgotten: they say nothing by `to`'s clock, and `from`'s number may be another group's when they are asked
+    /// about.
     pub(crate) fn hand_over(&mut self, range: PageRange, from: GroupId, to: GroupId) {
         if from == to {
             return;
@@ -178,7 +182,8 @@ impl Core {
         new.zeros += zeros;
     }
 
-    /// The folio's memory is `to`'s from now on. It keeps its list's name; on that list it is the youngest.
+    /// Charges the folio's memory to the group `to` from now on. The folio keeps its list's name, and is the youngest
+    /// on that list.
     pub(crate) fn regroup(&mut self, id: FolioId, to: GroupId) {
         let folio = *self.folios.get(id);
         let (from, pages) = (folio.group, folio.order.pages().0);
@@ -218,7 +223,7 @@ impl Core {
             }
             self.groups.charge(to, pages);
         }
-        // By the clock of another lruvec its age says nothing.
+        // By the clock of another lruvec the folio's age says nothing.
         let coldest = self
             .lru
             .get(self.lru.id(to, folio.node))
@@ -240,7 +245,7 @@ impl Core {
         self.groups.forget_if_gone(from);
     }
 
-    /// A folio that is about to be listed: one of a group that was removed is its parent's by now.
+    /// Moves a folio that is about to be listed to the parent of its group, if the group was removed.
     pub(crate) fn settle_group(&mut self, id: FolioId) {
         let group = self.groups.heir_of(self.folios.get(id).group);
         self.regroup(id, group);

@@ -1,37 +1,39 @@
 //! A stream gets its leaf whole.
 //!
-//! Random accesses leave a leaf in memory in pieces. A stream that comes to it wants what lies between them, and gets
-//! it by a call for each hole and a fault for every few of these; what came in so leaves so, and the next stream finds
-//! the pieces of two. Of 512 MiB in memory for 256, read in order after 100,000 random reads, a page took 2.2 µs, and
-//! 1.6 in the lap after it. Of a leaf that comes and goes whole it takes 0.65.
+//! Random accesses leave a leaf in memory in pieces. A stream that comes to it wants the pages between them, and gets
+//! them by a call for each hole and a fault for every few of these. Pages that came in so leave so, and the next stream
+//! finds the pieces of two. Of 512 MiB in memory for 256, read in order after 100,000 random reads, a page took 2.2 µs,
+//! and 1.6 in the lap after it. Of a leaf that comes and goes whole it takes 0.65.
 //!
-//! So what there is of the leaf is put out first: out of the program by its page table
-//! ([`leaf_out`](crate::ops::leaf_out)), and on to the store at once. Then all of it comes in as one folio. The first
-//! lap takes 1.3 µs a page that way, the second 0.65. To read a hundred pages again costs less than eighty calls for
-//! the holes between them, and what has not changed is not written. (The kernel's khugepaged copies what is in memory
-//! to a huge page, and brings in what is not, page by page.)
+//! So the leaf's pages in memory are put out first: out of the program by its page table
+//! ([`leaf_out`](crate::ops::leaf_out)), and on to the store at once. Then all of the leaf comes in as one folio. The
+//! first lap takes 1.3 µs a page that way, the second 0.65. To read a hundred pages again costs less than eighty calls
+//! for the holes between them, and unchanged pages are not written. (The kernel's khugepaged copies the pages in memory
+//! to a huge page, and brings in the others, page by page.)
 //!
 //! # When it pays
-//! With *r* pages in memory, *a* absent and *h* holes, in units of 0.4 µs:
+//! With *r* pages in memory, *a* absent and *h* holes, in units of 0.4 µs, it pays when
 //!
 //! ```text
 //!     8 h + a / 2   >   2 r + 200
 //! ```
 //!
-//! is what the holes cost, a call and its part of a fault each and what a small page takes beyond its part of a large
-//! one, against comparing, dropping and reading again what is there, and the table's way out.
+//! The left side is the cost of the holes: for each a call and its part of a fault, and what a small page takes beyond
+//! its part of a large one. The right side is the cost of comparing, dropping and reading again the pages that are
+//! there, and of the way out by the table.
 //!
 //! # When it would be in vain
-//! A leaf comes as one folio from one slot, or from [`FOLD_PARTS`](crate::limits::FOLD_PARTS) of them. What was never
-//! saved will have slots of its own, so the parts are counted first, as if nothing had changed. What has changed since
-//! it came in is not known before it is saved. So there is an account: after a leaf that was put out and did not come
-//! whole the next one is left as it is, after another failure the next two, four, up to 64.
+//! A leaf comes as one folio from one slot, or from [`FOLD_PARTS`](crate::limits::FOLD_PARTS) of them. Pages that were
+//! never saved will have slots of their own, so the parts are counted first, as if nothing had changed. Pages that have
+//! changed since they came in are not known before they are saved. So there is an account: after a leaf that was put
+//! out and did not come whole the next one is left as it is, after another failure the next two, four, up to 64.
 //!
-//! # Whom it would hurt
-//! Who uses the pages that are there, while the stream passes. They would come back with the stream, and leave with it.
-//! Uses of what is mapped are not seen, but what was put out by mistake faults again at once, away from every stream,
-//! and such faults are *strays*: with more than eight of late (half are forgotten with each leaf that a stream comes
-//! to) no leaf is put out. That is a leaf or two of a set in use, and none beside a thread that faults at random.
+//! # Programs that it would hurt
+//! A program may use the pages that are there, while the stream passes. They would come back with the stream, and leave
+//! with it. Uses of mapped pages are not seen, but pages that were put out by mistake fault again at once, away from
+//! every stream. Such faults are *strays*: with more than eight of late (half are forgotten with each leaf that a
+//! stream comes to) no leaf is put out. That costs a leaf or two of a set in use, and none beside a thread that faults
+//! at random.
 
 use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex, PageRange};
 use crate::limits::{CLEAR_SHARE, LARGE};
@@ -41,15 +43,15 @@ use crate::policy::whole_leaf::STREAM;
 use crate::tables::fold::Parts;
 use crate::tables::leaf::Entry;
 
-/// What a hole costs, in units of what follows.
+/// The cost of a hole, in units of half an absent page.
 const HOLE: u32 = 8;
-/// What a page that is in memory costs, if it is put out and comes back.
+/// The cost of a page in memory that is put out and comes back, in the same units.
 const PUT_OUT: u32 = 2;
-/// What it costs to put any out.
+/// The cost of putting out any page of a leaf, in the same units.
 const LEAF: u32 = 200;
 
 impl Core {
-    /// What a stream that is at `page` has stepped over in a leaf that was put out for it.
+    /// The pages that a stream at `page` has stepped over in a leaf that was put out for it.
     pub(crate) fn was_stepped_over(&self, page: PageIndex) -> Option<PageRange> {
         let leaf = PageRange::block(page, Order::MAX);
         let range = |from: PageIndex, to: PageIndex| PageRange::new(from, PageCount(to.0 - from.0));
@@ -60,8 +62,8 @@ impl Core {
         }
     }
 
-    /// A stream has come to a leaf of which a part is in memory. If that is to leave first: how much is to be
-    /// reclaimed, so that it has.
+    /// How many pages to reclaim so that a leaf leaves first to which a stream has come. Returns `None` if it need not
+    /// leave.
     pub(crate) fn clear_leaf(&mut self, page: PageIndex, step: Step) -> Option<PageCount> {
         let leaf = PageRange::block(page, Order::MAX);
         let region = self.regions.of(page).expect("a fault is in a region");
@@ -86,7 +88,7 @@ impl Core {
         Some(PageCount(self.frames.spare_pages() + there))
     }
 
-    /// How many pages of a leaf are in memory, if it pays to put them out and have all of it as one.
+    /// How many pages of a leaf are in memory, if it pays to put them out and have all of the leaf as one folio.
     fn pays_to_clear(&self, leaf: PageRange) -> Option<u32> {
         let mut parts = Parts::new();
         let (mut there, mut holes, mut in_hole) = (0, 0, false);

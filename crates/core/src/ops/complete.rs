@@ -1,7 +1,7 @@
-//! Completions: the world has done what a command asked, or could not.
+//! Completions: the driver has done what a command asked, or could not.
 //!
-//! Each folio state in flight admits certain outcomes; anything else means that the driver has mixed up two commands,
-//! and stops the program before memory is lost.
+//! Each folio state in flight admits certain outcomes. Any other outcome means that the driver has mixed up two
+//! commands, and stops the program before memory is lost.
 
 use crate::addr::{Frame, PageRange};
 use crate::command::{Command, Commands};
@@ -100,7 +100,7 @@ impl Core {
                 panic!("{outcome:?} for {id:?}, which is {state:?}: the driver lost count")
             }
         }
-        // A folio that is on its way again is still waited for.
+        // Threads still wait for a folio that is on its way again.
         let goes_on = matches!(
             (folio.state, self.folios.get(id).state),
             (State::TakingOut, State::Zapping) | (State::Filling, State::Poisoning)
@@ -109,7 +109,7 @@ impl Core {
             self.folios.get_mut(id).waited_for = folio.waited_for;
             return Reply::Done;
         }
-        // The record may be free by now; who waited for it is in the copy.
+        // The record may be free by now, so the copy says whether a thread waited for it.
         if self.waited_for(id, &folio) {
             self.folios.get_mut(id).waited_for = false;
             out.push(Command::Wake { at });
@@ -187,7 +187,7 @@ impl Core {
         self.trim(out);
     }
 
-    /// Where a folio belongs once it is mapped.
+    /// The list that a folio belongs on once it is mapped.
     pub(crate) fn list_of(&self, id: FolioId) -> ListName {
         match self.folios.get(id).is_active() {
             true => ListName::Active,
@@ -204,7 +204,7 @@ impl Core {
         self.list(id, list);
     }
 
-    /// The pool's frame of a folio that came in: spare if it was copied from, a hole if it was moved.
+    /// Makes the pool's frame of a folio that came in spare if it was copied from, or a hole if it was moved.
     fn settle_frame(&mut self, frame: Option<Frame>, kept: bool) {
         match frame {
             Some(frame) if kept => self.frames.now_spare(frame),
@@ -218,8 +218,8 @@ impl Core {
         self.frames_in_use().saturating_sub(self.limit)
     }
 
-    /// Copied folios leave their frames behind, and what was stored takes from the limit what it needs there: beyond
-    /// the limit spare frames go back to the kernel.
+    /// Gives spare frames beyond the limit back to the kernel. Frames exceed the limit because copied folios leave
+    /// theirs behind, and because the driver lowers the limit by what the store needs.
     pub(crate) fn trim(&mut self, out: &mut Commands) {
         let over = self.over_limit();
         if over > 0 && self.frames.spare_pages() > 0 {
@@ -227,7 +227,7 @@ impl Core {
         }
     }
 
-    /// What was to be filled goes back to what it was.
+    /// Puts the entries of a folio that could not be filled back to what they were.
     fn not_filled(&mut self, id: FolioId, frame_kept: bool, out: &mut Commands) {
         let folio = *self.folios.get(id);
         match (folio.errand, folio.slot()) {
@@ -247,8 +247,9 @@ impl Core {
         self.give_up_filling(id, &folio, frame_kept, out);
     }
 
-    /// What was to be loaded is lost. Its pages stay in flight until they say so themselves: whoever discards them
-    /// meanwhile waits, or the mark would come to what somebody else has there by then.
+    /// Notes that a folio's contents could not be loaded and are lost. Its pages stay in flight until they are marked
+    /// as lost: a discard of them meanwhile waits. Otherwise the mark would come to pages that another fault has
+    /// brought in there by then.
     fn load_failed(&mut self, id: FolioId, frame_kept: bool, out: &mut Commands) {
         self.stat.load_failed += 1;
         let at = self.at(id);
@@ -265,7 +266,7 @@ impl Core {
         self.trim(out);
     }
 
-    /// The pages of a folio that is charged to nobody are to be marked as lost.
+    /// Starts to mark the pages of a folio as lost. The folio is charged to no group.
     pub(crate) fn begin_poison(&mut self, id: FolioId, out: &mut Commands) {
         let at = self.at(id);
         let folio = self.folios.get_mut(id);
@@ -288,7 +289,7 @@ impl Core {
     }
 
     fn taken_out(&mut self, id: FolioId, out: &mut Commands) {
-        // What was thought to be zeros and is not has been used again.
+        // A folio that was thought to be zeros and is not has been used again.
         self.in_use_again(id);
         let folio = *self.folios.get(id);
         let pages = folio.order.pages().0;
@@ -313,7 +314,7 @@ impl Core {
         }
     }
 
-    /// A take-out did not happen: the hole is free again and the folio is listed.
+    /// Notes that a take-out did not happen: the hole is free again and the folio is listed.
     pub(crate) fn stays(&mut self, id: FolioId, list: ListName) {
         self.unmark(id);
         let folio = *self.folios.get(id);
@@ -326,7 +327,7 @@ impl Core {
         self.keeps_slot(id);
     }
 
-    /// The mapping forbids a take-out: a large folio may straddle two mappings, and its pages get a chance each. A
+    /// The mapping forbids a take-out. A large folio may straddle two mappings, so each of its pages gets a chance. A
     /// single page waits on the unevictable list for [`Event::Protected`](crate::Event::Protected).
     fn immovable(&mut self, id: FolioId, out: &mut Commands) {
         let folio = *self.folios.get(id);
@@ -349,7 +350,7 @@ impl Core {
         self.slots.cancel(folio.saved_as());
     }
 
-    /// The folio has left memory: its pages are a slot's, from this page of it on, or zeros.
+    /// Notes that the folio has left memory: its pages are in a slot, from this page of it on, or zeros.
     fn evicted(&mut self, id: FolioId, folio: &Folio, to: Option<(SlotId, u16)>) {
         let at = self.at(id);
         match to {
@@ -362,7 +363,7 @@ impl Core {
         self.gone(id, folio);
     }
 
-    /// What a folio that was saved holds is elsewhere, as its entries say.
+    /// Releases a folio that was saved. Its entries already say where its contents are.
     pub(crate) fn gone(&mut self, id: FolioId, folio: &Folio) {
         self.count_exit(folio, false);
         self.leave_shadows(self.at(id), folio);
@@ -375,7 +376,7 @@ impl Core {
         self.folios.release(id);
     }
 
-    /// What was mapped is dropped.
+    /// Releases a mapped folio that was dropped.
     pub(crate) fn zapped(&mut self, id: FolioId, folio: &Folio) {
         let pages = folio.order.pages().0;
         if folio.is_charged() {
@@ -386,7 +387,7 @@ impl Core {
         self.folios.release(id);
     }
 
-    /// The pages of `range` hold nothing any more, and inherit nothing.
+    /// Makes the pages of `range` empty. They inherit nothing any more.
     pub(crate) fn forget(&mut self, range: PageRange) {
         self.leaves.fill(range, Entry::Empty);
         let hidden = self.hide_inherited(range);

@@ -1,16 +1,17 @@
 //! Deferred splits: a folio of which only a part was freed stays whole until memory is needed.
 //!
-//! An allocator gives back what lies between two objects, and takes it again a moment later. Splitting the folio each
+//! An allocator gives back the pages between two objects, and takes them again a moment later. Splitting the folio each
 //! time would leave small ones behind for good, and dropping the part costs a system call, a TLB shootdown, and a fault
 //! when it is used again. So where nobody uses the part meanwhile ([`FreeMode::Exclusive`](crate::FreeMode)) it is
 //! zeroed in place, as a whole folio would be, and noted in the folio's record; the folio goes to a queue. The kernel's
 //! counterpart is the deferred split queue of large folios.
 //!
-//! When lazily freed memory is asked for and none is left that could go as a whole, the queue gives its oldest: the
-//! folio is split around the part, into pieces as large as alignment allows, and the pieces of the part join the lazily
-//! freed. If the program has used the part again, that shows when they are looked at, as with all of them.
+//! When lazily freed memory is asked for and none is left that could go as a whole, the queue gives its oldest folio.
+//! The folio is split around the part, into pieces as large as alignment allows, and the pieces of the part join the
+//! lazily freed. If the program has used the part again, that shows when they are looked at, as with all lazily freed
+//! folios.
 //!
-//! One run of pages is noted for each folio. A second one that joins it makes it longer; one that does not is split off
+//! One run of pages is noted for each folio. A second run that joins it makes it longer; one that does not is split off
 //! at once. The queue is a ring of names beside the folios, which are on other lists as well; freeing a whole folio
 //! never touches it.
 
@@ -23,7 +24,8 @@ use crate::machine::Core;
 use crate::tables::folio::{Errand, Part, State};
 
 impl Core {
-    /// Starts freeing the part of a mapped folio that lies in `range`, without a split. False when that cannot be.
+    /// Starts freeing the part of a mapped folio that lies in `range`, without a split. Returns false when that cannot
+    /// be.
     pub(crate) fn free_part(
         &mut self,
         id: FolioId,
@@ -45,8 +47,8 @@ impl Core {
         true
     }
 
-    /// Takes a mapped folio off its list and notes the part of it that lies in `range` as freed. `None`, and nothing
-    /// changes, when that cannot be.
+    /// Takes a mapped folio off its list and notes the part of it that lies in `range` as freed. Returns `None`, and
+    /// changes nothing, when that cannot be.
     pub(crate) fn note_part(
         &mut self,
         id: FolioId,
@@ -82,7 +84,7 @@ impl Core {
         Some(part)
     }
 
-    /// A part of the folio was zeroed.
+    /// Notes that a part of the folio was zeroed.
     pub(crate) fn part_cleared(&mut self, id: FolioId) {
         let folio = self.folios.get_mut(id);
         let pages = folio.freed.pages;
@@ -107,7 +109,7 @@ impl Core {
         (u32::from(first)..u32::from(first + pages)).contains(&index)
     }
 
-    /// No part of the folio counts as freed any more. How many pages did.
+    /// Makes no part of the folio count as freed any more. Returns how many pages did.
     pub(crate) fn in_one_piece(&mut self, id: FolioId) -> u32 {
         let folio = self.folios.get_mut(id);
         let pages = u32::from(std::mem::take(&mut folio.freed).pages);
@@ -121,8 +123,8 @@ impl Core {
         pages
     }
 
-    /// Splits folios of `scope`, and of what is below it, from the queue until pieces of one are among the lazily
-    /// freed. False when there are none.
+    /// Splits folios of `scope`, and of the groups below it, from the queue until pieces of one are among the lazily
+    /// freed. Returns false when there are none.
     pub(crate) fn split_deferred(&mut self, scope: GroupId, out: &mut Commands) -> bool {
         for _ in 0..RECLAIM_SCAN {
             let Some(id) = self.deferred.pop_front() else {
@@ -141,9 +143,9 @@ impl Core {
         false
     }
 
-    /// Splits a mapped folio around the part that was freed, whose pieces join the lazily freed: they were counted when
-    /// they were freed, perhaps for the group that the region was in then. False when there are no records for them:
-    /// then the part, which is zeros, counts as freed no more.
+    /// Splits a mapped folio around the part that was freed. The part's pieces join the lazily freed; they were counted
+    /// when they were freed, perhaps for the group that the region was in then. Returns false when there are no records
+    /// for the pieces: then the part, which is zeros, counts as freed no more.
     pub(crate) fn split_off_freed(&mut self, id: FolioId, out: &mut Commands) -> bool {
         let first = self.folios.get(id).freed.first;
         let start = self.at(id).start.plus(u32::from(first));
@@ -167,7 +169,8 @@ impl Core {
             })
     }
 
-    /// Looks whether the next part in the queue was used again. How many pages it has; `None` when there is none.
+    /// Looks whether the next part in the queue was used again. Returns how many pages the part has; `None` when there
+    /// is none.
     pub(crate) fn look_at_deferred(&mut self, out: &mut Commands) -> Option<u32> {
         for _ in 0..self.deferred.len().min(RECLAIM_SCAN) {
             let id = self.deferred.pop_front()?;
@@ -192,7 +195,7 @@ impl Core {
     }
 }
 
-/// Both as one run; `None` when they do not touch.
+/// Two parts as one run; `None` when they do not touch.
 fn join(old: Part, new: Part) -> Option<Part> {
     if old.pages == 0 {
         return Some(new);

@@ -1,18 +1,19 @@
 //! Discard: a range forgets its contents and reads as zeros (`MADV_DONTNEED`), or as its file holds it.
 //!
-//! Entry by entry: what is in the store releases its slot, what is in limbo gives its frame up as spare, what is mapped
-//! is dropped. As far as demand asks for frames ([`free`](crate::ops::free) says for how many), it is taken out by a
-//! command, so that its frame serves the next faults. All else is left in the batch of the list of commands
-//! ([`gather`](crate::gather)): slots, and runs of mapped folios, which are `Zapping` until the batch was given back. A
-//! command for each folio would ask for the core's lock twice every 64 of them. Spare frames that are too many go to
-//! the kernel at the next tick, in a batch of their own, so that the caller does not wait for it.
+//! A discard goes entry by entry: a page in the store releases its slot, a folio in limbo gives its frame up as spare,
+//! a mapped folio is dropped. As long as demand asks for frames ([`free`](crate::ops::free) says for how many), mapped
+//! folios are taken out by a command, so that their frames serve the next faults. All others are left in the batch of
+//! the list of commands ([`gather`](crate::gather)): slots, and runs of mapped folios, which are `Zapping` until the
+//! batch was given back. A command for each folio would ask for the core's lock twice every 64 of them. Spare frames
+//! beyond the pool's mark go to the kernel at the next tick, in a batch of their own, so that the caller does not wait
+//! for it.
 //!
-//! A folio that is only partly in the range is split if it is mapped; in limbo it must come back
-//! first, which happens at most at the two ends. Pins refuse the whole call before anything is changed.
+//! A folio that is only partly in the range is split if it is mapped. If it is in limbo it must come back first, which
+//! happens at most at the two ends. Pins refuse the whole call before anything is changed.
 //!
-//! *Purge* is the same without patience, for memory whose owner has agreed that it may go at any time: what is in
-//! flight, pinned, or in limbo and only partly in the range is passed over, and what is mapped is taken out, so that
-//! its frames serve the next faults without the kernel.
+//! *Purge* is a discard without patience, for memory whose owner has agreed that it may go at any time. Folios that are
+//! in flight, pinned, or in limbo and only partly in the range are passed over, and mapped folios are taken out, so
+//! that their frames serve the next faults without the kernel.
 
 use crate::addr::{Frame, Order, PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands, Releases};
@@ -61,7 +62,7 @@ impl Core {
             self.discard_limbo(id, out.batch());
             return Step::To(at.end());
         }
-        // What goes round stays out of the kernel's hands.
+        // Frames that circulate stay out of the kernel's hands.
         let kept =
             self.frames.spare_pages() < self.pool_mark() && folio.list != ListName::Unevictable;
         if !(kept && self.start_take_out(id, Errand::Discard, out)) {
@@ -74,7 +75,7 @@ impl Core {
         Step::To(at.end())
     }
 
-    /// A run of a discard was dropped. Answers where somebody waits, from the first such page to the last.
+    /// Notes that a run of a discard was dropped. Returns where threads wait, from the first such page to the last.
     pub(crate) fn run_zapped(&mut self, run: PageRange) -> Option<PageRange> {
         let mut waited_for: Option<PageRange> = None;
         let mut page = run.start;
@@ -98,8 +99,8 @@ impl Core {
         waited_for
     }
 
-    /// Sees to it that the folio at `page` is not in flight and wholly inside `range`. `None` when it is; else what the
-    /// walk has to do first.
+    /// Checks that the folio at `page` is not in flight and lies wholly inside `range`. Returns `None` if so, or else
+    /// the step that the walk has to take first.
     pub(crate) fn settle_for(
         &mut self,
         id: FolioId,
@@ -137,7 +138,7 @@ impl Core {
         self.begin(id, State::Zapping);
     }
 
-    /// Poison leaves by the same way as mapped pages, so that nobody maps there before it is gone.
+    /// Drops poison in the same way as mapped pages, so that no fault maps there before it is gone.
     pub(crate) fn zap_poison(&mut self, page: PageIndex, out: &mut Commands) -> Step {
         let Some((folio, at)) = self.stand_for_poison(page) else {
             return Step::Stop(Reply::Refused(Refusal::OutOfRecords));
@@ -146,7 +147,8 @@ impl Core {
         Step::To(at.end())
     }
 
-    /// A folio in flight that stands for the poison of a page while that is dropped. `None` without records.
+    /// Makes a folio in flight that stands for the poison of a page while that is dropped. Returns `None` without
+    /// records.
     fn stand_for_poison(&mut self, page: PageIndex) -> Option<(FolioId, PageRange)> {
         let id = self.new_folio(page, Order::ZERO, State::Zapping)?;
         self.folios.get_mut(id).errand = Errand::Poison;
@@ -155,7 +157,7 @@ impl Core {
         Some((id, PageRange::new(page, PageCount(1))))
     }
 
-    /// An empty page is lost from now on. There must be a record for it.
+    /// Makes an empty page lost from now on. There must be a record for it.
     pub(crate) fn lose(&mut self, page: PageIndex, out: &mut Commands) {
         let id = self.new_folio(page, Order::ZERO, State::Poisoning);
         let id = id.expect("whoever asks has looked for a record");
@@ -170,7 +172,7 @@ impl Core {
         self.frames.now_spare(frame);
     }
 
-    /// A folio in limbo is no more; its frame, still busy, is what is left of it.
+    /// Ends a folio in limbo, and returns its frame, which is still busy.
     pub(crate) fn drop_limbo(&mut self, id: FolioId, out: &mut impl Releases) -> Frame {
         self.unlist(id);
         self.unmark(id);
@@ -200,7 +202,7 @@ impl Core {
         })
     }
 
-    /// Answers where to go on: at the same page when the folio was split there.
+    /// Purges the folio at `page`. Returns where to go on: at the same page when the folio was split there.
     fn purge_folio(
         &mut self,
         id: FolioId,
@@ -229,8 +231,8 @@ impl Core {
         end
     }
 
-    /// Where a discard of `range` has to begin, exact to a leaf; `None` when there is nothing that it would change. It
-    /// would be refused at the start of a range that is not in the arena.
+    /// Where a discard of `range` has to begin, exact to a leaf; `None` when there is nothing that it would change. For
+    /// a range that is not in the arena it is the range's start, where the discard would be refused.
     #[must_use]
     pub fn first_in_use(&self, range: PageRange) -> Option<PageIndex> {
         if !self.range_ok(range) {

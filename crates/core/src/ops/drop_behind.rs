@@ -1,5 +1,5 @@
-//! A stream passes: what is behind it is put at the old end of its list. Why, and when:
-//! [`drop_behind`](crate::policy::streams).
+//! A stream passes: the folios behind it are put at the old end of their lists. [`streams`](crate::policy::streams)
+//! says why, and when.
 
 use crate::addr::{Order, PageIndex};
 use crate::ids::{FolioId, ListName};
@@ -12,8 +12,9 @@ use crate::tables::leaf::Entry;
 use crate::tables::lru::Lruvec;
 
 impl Lruvec {
-    /// The page `at` has come back as a part of a folio of `order`, for a fault that asked for this `step`, after
-    /// `distance` uses. Is it a part of a stream that is longer than memory, and should what is behind it be dropped?
+    /// Whether the page `at` belongs to a stream that is longer than memory, so that the folios behind it should be
+    /// dropped. The page has come back as a part of a folio of `order`, for a fault that asked for this `step`, after
+    /// `distance` uses.
     pub(crate) fn stream_passes(
         &mut self,
         at: PageIndex,
@@ -31,7 +32,7 @@ impl Lruvec {
             let runs = step.run >= PASSING_RUN && step.window > Order::ZERO;
             return runs && streams.passed(at, step.window.pages().0, room);
         }
-        // Of what was inactive, memory would have kept this.
+        // An inactive page like this would have stayed in memory.
         if !shadow.workingset {
             streams.missed(order.pages().0, room);
         }
@@ -40,7 +41,7 @@ impl Lruvec {
 }
 
 impl Core {
-    /// A stream that passes has come to `page`, which is in memory now.
+    /// Puts the folios behind `page` at the old end. A stream that passes has come to `page`, which is in memory now.
     pub(crate) fn drop_behind(&mut self, page: PageIndex, way: Way) {
         let region = self.regions.of(page).expect("a fault is in a region").range;
         let mut at = page;
@@ -64,7 +65,7 @@ impl Core {
         }
     }
 
-    /// A folio is behind the stream.
+    /// Puts a folio that is behind the stream at the old end.
     fn pass(&mut self, id: FolioId) {
         let folio = *self.folios.get(id);
         let listed = match folio.list {

@@ -1,16 +1,16 @@
 //! A fault: one page is wanted now.
 //!
-//! What the page is decides everything: nothing yet (map zeros), in limbo (map it again), in the store (load it), in
-//! its file (read it), in flight (wait), mapped (somebody was faster), somebody else's in a region that has a snapshot
-//! or is one ([`snapshot`](crate::ops::snapshot)). How much around it comes with it, its *window*, is the order
-//! policy's to say ([`order`](crate::policy::order)); a window that is not of one piece comes as several folios, the
-//! wanted one first. It ends where the program may not go: what it cannot use would only take memory from what it can.
-//! Then the memory is found, in this order:
+//! The state of the page decides everything. Nothing yet: map zeros. In limbo: map it again. In the store: load it. In
+//! its file: read it. In flight: wait. Mapped: another thread was faster. In a base, for a region that has a snapshot
+//! or is one: [`snapshot`](crate::ops::snapshot). How much comes with the page, its *window*, is the order policy's to
+//! say ([`order`](crate::policy::order)); a window that is not of one piece comes as several folios, the wanted one
+//! first. It ends where the program may not go: pages that the program cannot use would only take memory from those
+//! that it can. Then the memory is found, in this order:
 //!
 //! 1. a spare frame of the right order: memory that the program gave up a moment ago;
 //! 2. new pages from the kernel, while the frames in use stay within the limit;
-//! 3. the same after giving spare frames of other orders back: a few by commands of the fault's own, many for a large
-//!    folio, by whoever faults ([`Reply::Scattered`]);
+//! 3. new pages from the kernel after spare frames of other orders are given back: a few by commands of the fault's
+//!    own, many for a large folio by the faulting thread ([`Reply::Scattered`]);
 //! 4. none: the caller reclaims and asks again. A store that takes nothing makes reclaim pointless once nothing lazily
 //!    freed is left, and so does memory of which nothing can leave ([`stuck`](crate::ops::stuck)); then the limit is
 //!    exceeded and counted, because the alternatives are to lose data or to hang.
@@ -28,29 +28,30 @@ use crate::tables::leaf::Entry;
 
 /// Memory for a folio on its way in.
 pub(crate) enum Memory {
-    /// A populated frame.
+    /// A populated frame of the pool.
     Spare(Frame),
     /// New pages, from the kernel.
     Fresh,
-    /// None: the answer says what has to be done first.
+    /// No memory: the reply says what has to be done first.
     Short(Reply),
 }
 
 /// What a fault asks for.
 #[derive(Clone, Copy)]
 struct Asked {
-    /// The largest folio of what reads as zeros.
+    /// The order of the largest folio of pages that read as zeros.
     folio: Order,
-    /// The largest part of a slot that comes as one folio.
+    /// The order of the largest part of a slot that comes as one folio.
     slot: Order,
     /// How much around the page comes too, as far as it is absent and there is memory, and which run that continues.
     step: Step,
-    /// Nothing beyond comes: it may not be mapped in the same way, or the program may not use it.
+    /// The range beyond which no page comes: pages there may not be mapped in the same way, or the program may not use
+    /// them.
     within: PageRange,
 }
 
 impl Asked {
-    /// The largest folios that may come around `page`, of what reads as zeros and of a slot.
+    /// The orders of the largest folios that may come around `page`, of zeros and of a slot.
     fn around(&self, page: PageIndex) -> (Order, Order) {
         let most = self.folio.max(self.slot);
         let fits = |&order: &Order| self.within.covers(PageRange::block(page, order));
@@ -99,7 +100,7 @@ impl Core {
         }
     }
 
-    /// Not in memory: the page comes in, and with it as much of its window as there is memory for.
+    /// Brings in an absent page, and with it as much of its window as there is memory for.
     fn fault_absent(
         &mut self,
         page: PageIndex,
@@ -108,7 +109,7 @@ impl Core {
         out: &mut Commands,
     ) -> Reply {
         let habit = self.regions.of(page).expect("a fault is in a region").habit;
-        // What was put out for the stream was there when it came.
+        // The pages that were put out for the stream were there when it came.
         let was_there = self.was_stepped_over(page);
         let folio = |p| {
             let was_there = was_there.filter(|pages| pages.contains(p));
@@ -126,7 +127,7 @@ impl Core {
             None => self.bring_in(page, most, most_of_slot, true, out),
         };
         if reply != Reply::Done {
-            // It comes again, and must find the run that it continues.
+            // The fault comes again, and must find the run that it continues.
             let region = self.regions.of_mut(page).expect("a fault is in a region");
             self.trends.restore(&stand, &mut region.habit);
             return reply;
@@ -147,7 +148,7 @@ impl Core {
         reply
     }
 
-    /// How much is to be reclaimed before a stream can have the leaf that it has come to as one.
+    /// How much is to be reclaimed before a stream can have the leaf that it has come to as one folio.
     fn leaf_first(
         &mut self,
         page: PageIndex,
@@ -161,9 +162,9 @@ impl Core {
         short.or_else(|| self.clear_leaf(page, asked.step))
     }
 
-    /// How much memory a stream that begins a leaf has to wait for. With what is there now it would get a part of the
-    /// leaf, then the rest and a part of the next one, and so on: no frames would ever lie as the leaf does, and none
-    /// be moved with it as a whole.
+    /// How much memory a stream that begins a leaf has to wait for. With the memory that is there now it would get a
+    /// part of the leaf, then the rest and a part of the next one, and so on: no frames would ever lie as the leaf
+    /// does, and none would be moved with it as a whole.
     fn short_of_leaf(&self, page: PageIndex, asked: Asked) -> Option<PageCount> {
         let leaf = PageRange::block(page, Order::MAX);
         let Step { window, way, .. } = asked.step;
@@ -179,7 +180,7 @@ impl Core {
         .then(|| PageCount(leaf.len.0 - there.0))
     }
 
-    /// How much around `page` is asked for.
+    /// The orders and the step that a fault at `page` asks for.
     fn window(
         &mut self,
         page: PageIndex,
@@ -212,12 +213,12 @@ impl Core {
         }
     }
 
-    /// The absent pages of the window beside the one that was wanted, in memory that is free anyway.
+    /// Brings in the absent pages of the window beside the one that was wanted, in memory that is free anyway.
     fn bring_in_rest(&mut self, page: PageIndex, asked: Asked, out: &mut Commands) {
         let region = self.regions.of(page).expect("a fault is in a region").range;
         let Step { window, way, .. } = asked.step;
         let (block, pages) = (PageRange::block(page, window), window.pages().0);
-        // What is behind a stream is not wanted again, even if it has left memory by now.
+        // Pages behind a stream are not wanted again, even if they have left memory by now.
         let (first, end) = match way {
             Way::Unknown => (block.start.0, block.end().0),
             Way::Up => (page.0, page.0.saturating_add(pages)),
@@ -226,7 +227,8 @@ impl Core {
         let first = PageIndex(first).max(region.start).max(asked.within.start);
         let end = PageIndex(end).min(region.end()).min(asked.within.end());
         let (mut folios, mut loads) = (1, 1);
-        // From the page that is wanted on, the way the stream goes: who comes first leaves no hole behind.
+        // The pages come from the wanted one on, the way the stream goes: if not all of them come, there is no hole
+        // among those that do.
         let mut next = Some(if way == Way::Down { page } else { first });
         while let Some(at) = next
             && folios < FAULT_FOLIOS
@@ -260,16 +262,16 @@ impl Core {
         }
     }
 
-    /// A whole leaf comes in at once, and should leave so: none of it is taken out before the others to be watched. Who
-    /// is used again is watched from then on ([`fault_limbo`](Self::fault_limbo)).
+    /// Makes a whole leaf that comes in at once leave at once, too: none of it is taken out before the others to be
+    /// watched. A folio that is used again is watched from then on ([`fault_limbo`](Self::fault_limbo)).
     fn keep_together(&mut self, leaf: PageRange) {
         let mut at = leaf.start;
         while at < leaf.end() {
             let Entry::Folio(id) = self.leaves.get(at) else {
                 return;
             };
-            // What was in memory before the window came is on the list of its part, and is not in this one's place: a
-            // folio that changed parts while it was listed was taken off the other list later, whose end it was not.
+            // A folio that was in memory before the window came is on the list of its part. If it changed parts while
+            // it was listed, it would be taken off the other part's list later, and that list's end would be wrong.
             if self.folios.get(id).list == ListName::None {
                 self.folios.get_mut(id).set_watched(false);
             }
@@ -277,8 +279,8 @@ impl Core {
         }
     }
 
-    /// Brings in the folio around an absent page: up to `window` of what reads as zeros, up to `most` of a slot. Unless
-    /// `wanted`, only if there is memory without taking it from anybody.
+    /// Brings in the folio around an absent page: up to `window` of pages that read as zeros, up to `most` of a slot.
+    /// Unless it is `wanted`, it comes only if there is memory without taking it from others.
     fn bring_in(
         &mut self,
         page: PageIndex,
@@ -306,7 +308,7 @@ impl Core {
     }
 
     /// Brings in the largest block around the page that is wholly out of memory, if that takes more than one part.
-    /// `None` when it does not, or nothing can be folded now.
+    /// Returns `None` when it does not, or when nothing can be folded now.
     fn fold_up(
         &mut self,
         page: PageIndex,
@@ -372,7 +374,7 @@ impl Core {
         Some(Reply::Done)
     }
 
-    /// What a block consists of, if all of it is out of memory, none of it lost, and the parts are not too many.
+    /// The parts of a block, if all of it is out of memory, none of it lost, and the parts are not too many.
     fn parts_of(&self, block: PageRange, bounds: PageRange) -> Option<Parts> {
         if !bounds.covers(block) {
             return None;
@@ -387,7 +389,7 @@ impl Core {
         all.then_some(parts)
     }
 
-    /// First touch: zeros, as many pages as order, region and neighbours allow.
+    /// Brings in zeros at the first touch: as many pages as order, region and neighbours allow.
     pub(crate) fn bring_in_blank(
         &mut self,
         page: PageIndex,
@@ -414,7 +416,7 @@ impl Core {
         Reply::Done
     }
 
-    /// The largest block around an empty page, up to `most`, that is empty as a whole and in the page's region; how
+    /// The largest block around an empty page, up to `most`, that is empty as a whole and in the page's region, and how
     /// many of its pages are zero though touched before.
     pub(crate) fn largest_blank(&self, page: PageIndex, most: Order) -> (PageRange, Order, u32) {
         let bounds = self.regions.of(page).expect("a fault is in a region").range;
@@ -426,7 +428,7 @@ impl Core {
         fitting.expect("an empty page of a region fits by itself")
     }
 
-    /// In the store: the largest part of the slot around the page that is still needed.
+    /// Brings in a page from the store: the largest part of the slot around the page that is still needed.
     pub(crate) fn bring_in_swapped(
         &mut self,
         page: PageIndex,
@@ -464,14 +466,14 @@ impl Core {
         Reply::Done
     }
 
-    /// In limbo: the frame is mapped where it was.
+    /// Rescues a folio in limbo: its frame is mapped where it was.
     fn fault_limbo(&mut self, id: FolioId, max_order: Order, out: &mut Commands) -> Reply {
         self.unlist(id);
         self.in_use_again(id);
         let folio = *self.folios.get(id);
         let frame = folio.frame.expect("a folio in limbo has a frame");
         if max_order < folio.order {
-            // It cannot be mapped as a whole any more: from the store it can be had page by page.
+            // The folio cannot be mapped as a whole any more: from the store it can be had page by page.
             return match self.start_save(id, out) {
                 true => {
                     self.folios.get_mut(id).waited_for = true;
@@ -497,8 +499,8 @@ impl Core {
         Reply::Done
     }
 
-    /// A folio of at most this order around `page`, and a place in the pool for what it is read into: whether it is in
-    /// new memory.
+    /// Admits a folio of at most this order around `page`, with a place in the pool to read it into. The last value
+    /// says whether the place is a hole that needs new memory.
     pub(crate) fn admit_to_place(
         &mut self,
         page: PageIndex,
@@ -527,7 +529,8 @@ impl Core {
         Ok((id, at, frame, fresh))
     }
 
-    /// A folio record for what comes in at `at`; gives the frame back when there is none.
+    /// Makes a folio record for the pages at `at`, which are about to come in. Gives the frame back when there is no
+    /// record.
     pub(crate) fn admit(
         &mut self,
         at: PageRange,
@@ -573,7 +576,7 @@ impl Core {
             if !wanted {
                 return short;
             }
-            // Nothing but reclaim in the group itself makes room there, and a store that takes nothing ends that.
+            // Nothing but reclaim in the group itself makes room there, unless the store takes nothing.
             let stuck = order == Order::ZERO && self.nothing_leaves(full);
             let served =
                 self.groups.get(full).lazy == 0 && (stuck || self.store_ends_it(full, out));
@@ -591,7 +594,7 @@ impl Core {
         if missing(self) > 0 && !wanted {
             return Memory::Short(Reply::short(GroupId::ROOT, PageCount(missing(self))));
         }
-        // By commands it would be a piece or two dozen of them at a time.
+        // Commands would give back only two dozen pieces at a time.
         if order >= LARGE && (1..=self.frames.spare_pages()).contains(&missing(self)) {
             let pages = PageCount(missing(self));
             return Memory::Short(Reply::Scattered { pages });
@@ -619,8 +622,8 @@ impl Core {
         }
     }
 
-    /// Gives spare frames back to the kernel until `pages` pages are on their way; when these are single pages, a
-    /// whole batch, so that they share a TLB shootdown.
+    /// Gives spare frames back to the kernel until `pages` pages are on their way. If these are single pages, it gives
+    /// a whole batch, so that they share a TLB shootdown.
     pub(crate) fn drain(&mut self, pages: u32, out: &mut Commands) {
         let mut drained = 0;
         for _ in 0..TRIM_BATCH {

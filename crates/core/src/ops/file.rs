@@ -1,18 +1,18 @@
-//! Pages of files: read where they belong, and written back there.
+//! Pages of files: they are read where they belong, and written back there.
 //!
 //! An anonymous page that leaves memory needs a slot, a name under which the store keeps it. A page of a file has its
 //! place already: the region's pages are the file's, in their order. So its entry says nothing while it is not in
-//! memory; an empty one in such a region stands for what the file holds, with or without a shadow. A leaf of which all
-//! has left holds shadows only, and these are bounded like all others.
+//! memory: an empty entry in such a region, with or without a shadow, stands for the file's contents. A leaf of which
+//! all has left holds shadows only, and these are bounded like all others.
 //!
-//! Nobody sees a page become dirty, as nobody sees it be used. Whether it must be written is found out where an
-//! anonymous folio's is: when it leaves limbo its bytes are compared with what was read (`Unchanged`). A clean one is
-//! dropped; that costs a hash, and no slot. One that could not be written is known to be dirty from then on, and waits
-//! in limbo, without being tried again until the store, or the file, is said to take something
+//! A page that becomes dirty is not seen, just as its use is not seen. Whether it must be written is found out where it
+//! is for an anonymous folio: when it leaves limbo its bytes are compared with those that were read (`Unchanged`). A
+//! clean page is dropped; that costs a hash, and no slot. A page that could not be written is known to be dirty from
+//! then on, and waits in limbo, without another try until the store, or the file, is said to take something
 //! ([`Event::RetryStore`](crate::Event::RetryStore)).
 //!
-//! Files cannot be lazily freed, purged, snapshot or moved here: all of these are about who else has the bytes, and the
-//! file has them.
+//! Files cannot be lazily freed, purged, snapshot or moved here: all of these depend on where else the bytes are, and
+//! the file has them.
 
 use crate::addr::{Order, PageIndex};
 use crate::command::{Command, Commands};
@@ -22,7 +22,7 @@ use crate::machine::Core;
 use crate::tables::folio::{Folio, State};
 
 impl Core {
-    /// Not in memory: as much around the page as region, neighbours and pool allow is read.
+    /// Reads an absent page of a file, with as much around it as region, neighbours and pool allow.
     pub(crate) fn bring_in_from_file(
         &mut self,
         page: PageIndex,
@@ -45,7 +45,7 @@ impl Core {
         Reply::Done
     }
 
-    /// The file holds what the folio does, or could not be written.
+    /// Notes that the file holds the folio's contents, or could not be written.
     pub(crate) fn written_back(&mut self, id: FolioId, folio: &Folio, outcome: Outcome) {
         let pages = u64::from(folio.order.pages().0);
         match outcome {

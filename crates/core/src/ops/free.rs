@@ -1,14 +1,14 @@
 //! Free: a range that nobody can touch any more is unhooked into a batch ([`gather`](crate::gather)).
 //!
-//! And the mark that says how much of what is freed stays in the pool, for the next faults, instead of going through
-//! the kernel: it follows demand. Demand is what faults brought in since the last tick; the mark is the higher of that
-//! and half of what it was. So memory that goes round stays in the pool, and a program that rests gives all of it back
-//! within a second.
+//! This module also has the mark that says how much freed memory stays in the pool, for the next faults, without a way
+//! through the kernel. The mark follows demand, the pages that faults brought in since the last tick: it is the higher
+//! of that and half of the former mark. So memory that circulates stays in the pool, and a program that rests gives all
+//! of it back within a second.
 //!
-//! What goes round need not even leave its place. A range that its owner gives up alone can be zeroed where it is, as a
-//! lazy free does, and is touched again without a fault; a way through the pool and back is two moves and a fault for
-//! each folio, five times the price. Who carries the core out keeps a book of such ranges, tells how much is in it
-//! ([`Core::keep`]), which the pool then keeps less, and gives back what is beyond the mark
+//! Memory that circulates need not even leave its place. A range that only its owner uses and gives up can be zeroed
+//! where it is, as a lazy free does, and is touched again without a fault; a way through the pool and back is two moves
+//! and a fault for each folio, five times the price. The driver keeps a book of such ranges and tells how much is in it
+//! ([`Core::keep`]). The pool then keeps so much less. The driver also gives back what is beyond the mark
 //! ([`Event::GiveFreedBack`](crate::Event::GiveFreedBack)).
 
 use crate::addr::{Frame, PageCount, PageIndex, PageRange};
@@ -21,7 +21,7 @@ use crate::tables::folio::State;
 use crate::tables::leaf::Entry;
 
 impl Core {
-    /// Unhooks `range`, or as much of it as one batch holds: nobody can touch it any more. Answers `Done`, `More`,
+    /// Unhooks `range`, or as much of it as one batch holds: nobody can touch it any more. Returns `Done`, `More`,
     /// `Wait`, or a refusal; in the first two cases `gather` is to be given back, and [`Core::gathered`] to be told.
     ///
     /// # Panics
@@ -43,7 +43,7 @@ impl Core {
         let mut page = range.start;
         let mut reply = Reply::Done;
         while page < end {
-            // A folio leaves two entries at most, its frame and its slot.
+            // A folio adds at most two items to the batch, its frame and its slot.
             if gather.room() < 2 {
                 reply = Reply::More { from: page };
                 break;
@@ -90,7 +90,7 @@ impl Core {
                 if self.frames.spare_pages() < self.pool_mark() {
                     self.frames.now_spare(frame);
                 } else {
-                    // Given back with thousands of others: until then it is memory.
+                    // The frame is given back with thousands of others: until then it counts as memory.
                     self.frames.drain_busy(frame);
                     self.gather_frame(frame, gather);
                 }
@@ -116,7 +116,7 @@ impl Core {
                 self.stat.pgdiscard += 1;
                 self.drop_slot_pages(slot, 1, gather);
             }
-            // A mark in the page table, which goes with what is mapped.
+            // Poison is a mark in the page table, which goes with the mapped pages.
             Entry::Poisoned => {
                 self.unhooked += 1;
                 gather.mapped += 1;
@@ -126,8 +126,9 @@ impl Core {
         self.let_go(page, 1);
     }
 
-    /// What [`Core::gather`], [`Core::gather_spare`] or a discard has collected was given back to kernel and store.
-    /// Answers the pages at which threads may wait for that, as for [`Command::Wake`](crate::Command::Wake).
+    /// Notes that the contents of `gather` were given back to kernel and store: what [`Core::gather`],
+    /// [`Core::gather_spare`] or a discard has collected. Returns the pages at which threads may wait for that, as for
+    /// [`Command::Wake`](crate::Command::Wake).
     #[must_use = "somebody may wait there"]
     pub fn gathered(&mut self, gather: &Gather) -> Option<PageRange> {
         self.unhooked -= gather.mapped;
@@ -150,19 +151,19 @@ impl Core {
         waited_for
     }
 
-    /// Pages that hold nothing which are kept for the next faults.
+    /// Pages that hold nothing and are kept for the next faults, in the pool or in place.
     fn keep_mark(&self) -> u32 {
         let demand = self.demand.mark.max(self.demand.now);
         demand.min(self.limit / 2).min(POOL_MARK)
     }
 
-    /// As much of them as is kept in the pool.
+    /// How many of the kept pages are kept in the pool.
     pub(crate) fn pool_mark(&self) -> u32 {
         self.keep_mark().saturating_sub(self.demand.kept)
     }
 
-    /// `kept` pages are zeros and stay where they are, for whoever uses them again; just now `used_again` of them were,
-    /// which is demand as what faults bring in.
+    /// Tells the core that `kept` pages are zeros and stay where they are, to be used again. `used_again` of them were
+    /// just now: they count as demand, like pages that faults bring in.
     pub fn keep(&mut self, kept: PageCount, used_again: PageCount) {
         self.demand.kept = kept.0;
         self.demand.brought(used_again.0);
@@ -180,13 +181,14 @@ impl Core {
         PageCount(self.demand.kept.saturating_sub(self.keep_mark()))
     }
 
-    /// Pages that the pool would take of what is freed now.
+    /// Freed pages that the pool would take now.
     #[must_use]
     pub fn pool_room(&self) -> PageCount {
         PageCount(self.pool_mark().saturating_sub(self.frames.spare_pages()))
     }
 
-    /// Some time has passed: what is spare beyond the new mark is to be [collected](Core::gather_spare).
+    /// Notes that some time has passed. Frames that are spare beyond the new mark are to be
+    /// [collected](Core::gather_spare).
     pub(crate) fn tick(&mut self) -> Reply {
         self.demand.tick();
         self.look_again();
@@ -194,8 +196,8 @@ impl Core {
     }
 
     /// Collects spare frames that are to go to the kernel, `most` pages or a batch: those beyond the mark, those that a
-    /// budget that was lowered leaves no room for, and those that a cap on lazily freed memory has made spare. They are
-    /// to be given back, and [`Core::gathered`] to be told. An empty batch says that there are no more.
+    /// lowered budget leaves no room for, and those that a cap on lazily freed memory has made spare. They are to be
+    /// given back, and [`Core::gathered`] to be told. An empty batch says that there are no more.
     ///
     /// # Panics
     /// When `gather` is not empty.
@@ -218,7 +220,7 @@ impl Core {
                 _ => self.frames.drain_at_most(over),
             };
             let Some(frame) = frame else {
-                // What was not wanted has served a fault.
+                // The unwanted frames have served a fault.
                 self.demand.unwanted = 0;
                 break;
             };
@@ -247,7 +249,7 @@ impl Core {
         }
     }
 
-    /// A draining frame is to be given back with others.
+    /// Adds a draining frame to the batch.
     pub(crate) fn gather_frame(&mut self, frame: Frame, gather: &mut Gather) {
         let pages = frame.order().pages().0;
         self.gathered_frames += pages;
@@ -255,7 +257,7 @@ impl Core {
         gather.push(Gathered::Frame(frame));
     }
 
-    /// Frames that are in use and not gathered: what is being given back is on its way.
+    /// Frames that are in use and not gathered: gathered frames are on their way back.
     pub(crate) fn frames_that_stay(&self) -> u32 {
         self.frames_in_use() - self.gathered_frames
     }

@@ -1,8 +1,9 @@
 //! Groups are made, get other limits, take regions over, and end. [`group`](crate::tables::group) says what they are.
 //!
 //! Memory that changes groups does so a bounded number of entries, or folios, at a time. A region that moves belongs to
-//! its new group at once; what lies at and behind the page that the move has come to is still the old one's, and so is
-//! what is brought in there meanwhile. Pieces are whole leaves, so that no folio lies across that page.
+//! its new group at once. The memory at and behind the page that the move has come to still belongs to the old group,
+//! and so does memory that is brought in there meanwhile. Pieces are whole leaves, so that no folio lies across that
+//! page.
 
 use crate::addr::{LEAF_PAGES, PageCount, PageIndex, PageRange};
 use crate::event::{Refusal, Reply};
@@ -79,8 +80,8 @@ impl Core {
         }
     }
 
-    /// The first event makes the group nobody's; repeats move its folios, until none is left on a list, and then the
-    /// tables of shadows that it was charged with.
+    /// Removes a group. The first event takes its name away; repeats move its folios, until none is left on a list, and
+    /// then the tables of shadows that it was charged with.
     pub(crate) fn remove_group(&mut self, group: GroupId) -> Reply {
         if self.groups.is_live(group) {
             if group == GroupId::ROOT || self.groups.has_children(group) {
@@ -95,7 +96,7 @@ impl Core {
         let mut moved = 0;
         for vec in self.lru.of_group(group) {
             for &name in ListName::ALL.iter().skip(1) {
-                // The youngest first to the old end, so that they keep their order, behind the parent's own.
+                // The youngest go to the old end first, so that the folios keep their order, behind the parent's own.
                 while let Some(id) = self.lru.get(vec).youngest(name) {
                     if moved == RECLAIM_SCAN {
                         return Reply::More { from: PageIndex(0) };
@@ -122,7 +123,7 @@ impl Core {
         Reply::Done
     }
 
-    /// What a group has, with all below it. `None` for one that is not known.
+    /// The state of a group, with all below it; `None` for a group that is not known.
     #[must_use]
     pub fn group_stat(&self, id: GroupId) -> Option<GroupStat> {
         if !self.groups.is_live(id) {
@@ -165,7 +166,7 @@ impl Core {
         Some(stat)
     }
 
-    /// Pages charged to a group, and what happened because of its own marks, without a sum over all groups.
+    /// Pages charged to a group, and the events of its own marks, without a sum over all groups.
     #[must_use]
     pub fn group_usage(&self, id: GroupId) -> Option<(PageCount, GroupEvents)> {
         let group = self.groups.is_live(id).then(|| self.groups.get(id))?;
@@ -205,7 +206,7 @@ impl Core {
         }
     }
 
-    /// How much must be available in a group for what now misses `missing` pages there.
+    /// How many pages must be available in a group for a need of `missing` more there.
     #[must_use]
     pub fn wanted_in(&self, group: GroupId, missing: PageCount) -> PageCount {
         match group {
@@ -214,8 +215,8 @@ impl Core {
         }
     }
 
-    /// The group around `page` that is above its high, and what a thread that faults there should reclaim first: once,
-    /// and not all of it if that cannot be. Nothing while the store takes nothing.
+    /// The group around `page` that is above its high, and how many pages a thread that faults there should reclaim
+    /// first: once, and fewer if not all of it can be had. Returns `None` while the store takes nothing.
     #[must_use]
     pub fn beyond_high(&self, page: PageIndex) -> Option<(GroupId, PageCount)> {
         if self.groups.is_single() || self.store_blocked {
@@ -225,7 +226,7 @@ impl Core {
         Some((group, PageCount(over)))
     }
 
-    /// A thread of the group reclaims because it is above its high.
+    /// Notes that a thread of the group reclaims because the group is above its high.
     pub fn throttled(&mut self, group: GroupId) {
         debug_assert!(self.groups.is_live(group));
         self.groups.get_mut(group).events.high += 1;

@@ -137,7 +137,7 @@ const STEP_OVER: u32 = 32;
 struct Trend {
     /// Offset of the page that continues the run upwards, plus one; 0 when there is no run.
     above: u16,
-    /// Offset of the page that continues the run downwards; 0 when that page is in the leaf before.
+    /// Offset of the page that continues the run downwards, plus one; 0 when that page is in the leaf before.
     below: u16,
     /// Pages that the run brought in, in this leaf and those before.
     pages: u16,

@@ -1,9 +1,10 @@
-//! Lazy free: memory that is not wanted any more stays where it is until somebody needs it (`MADV_FREE`).
+//! Lazy free: memory that is not wanted any more stays where it is until it is needed elsewhere (`MADV_FREE`).
 //!
 //! # What the caller gets
-//! A page that was lazily freed reads as it did, or as zeros; once it was zeros it stays zeros until it is written to;
-//! a write keeps the page for good, whatever races with it. Until memory is short, using it again costs no allocation
-//! and no store access. When memory is short these folios are the first to go, oldest first, and nothing is written.
+//! A page that was lazily freed reads as it did, or as zeros. Once it was zeros it stays zeros until it is written to;
+//! a write keeps the page for good, whatever races with it. Until memory is short, using the page again costs no
+//! allocation and no store access. When memory is short these folios are the first to go, oldest first, and nothing is
+//! written.
 //!
 //! # How a write is noticed
 //! The kernel clears the dirty bit of each page and looks at it again before it drops the page. User space has no such
@@ -11,27 +12,27 @@
 //!
 //! - *capture* ([`FreeMode::Shared`], and folios above 64 KiB): the folio is taken out into the frame pool, as for
 //!   limbo. Any touch faults and brings it back, which takes the mark away. Each page leaves atomically, so a racing
-//!   write lands before the capture, or faults. Dropping it later is one list operation: the frame is spare at once.
+//!   write lands before the capture, or faults. Dropping the folio later is one list operation: the frame is spare at
+//!   once.
 //! - *clear* ([`FreeMode::Exclusive`], folios up to 64 KiB): the owner says that nobody uses the bytes during the call,
-//!   so they can be zeroed where they are. From then on the memory is what it would be after a fresh fault, and using
-//!   it again is a plain store. Whether it *was* used again shows in its bytes: a folio that is still zeros when memory
-//!   is short is dropped, one that is not has lost its mark, and nothing else. So the mark itself may come late: an
-//!   owner who can zero mapped memory without our help does so, and tells of many ranges at once
-//!   ([`FreeMode::Cleared`]).
+//!   so they can be zeroed where they are. From then on the memory is as after a fresh fault, and using it again is a
+//!   plain store. Whether it *was* used again shows in its bytes: a folio that is still zeros when memory is short is
+//!   dropped; one that is not has lost its mark, and nothing else. So the mark itself may come late: an owner who can
+//!   zero mapped memory by itself does so, and tells of many ranges at once ([`FreeMode::Cleared`]).
 //!
-//! The third way, write protection, was measured and left: 9.8 µs for freeing and rewriting 64 KiB by 4 KiB pages
-//! against the kernel's 6.1 and 2 µs for clearing (docs/ARCHITECTURE.md). It costs a system call and a TLB shootdown at
-//! the mark, and a fault and another shootdown at reuse; and memory that is registered for write protection cannot be
-//! moved by its page tables.
+//! The third way, write protection, was measured and left: freeing and rewriting 64 KiB by 4 KiB pages took 9.8 µs,
+//! where the kernel takes 6.1 and clearing 2 (docs/ARCHITECTURE.md). It costs a system call and a TLB shootdown at the
+//! mark, and a fault and another shootdown at reuse; and memory that is registered for write protection cannot be moved
+//! by its page tables.
 //!
-//! What is in the store when it is freed loses its slot at once: reading it back would cost more than new zeros.
+//! A page in the store loses its slot at once when it is freed: reading it back would cost more than new zeros.
 //!
 //! # Where marked folios wait
-//! On a list of their own, young end first, whatever list they were on: not proven cold, never hot. It is part of what
-//! Linux calls inactive; there the head of the inactive *file* list is used, which is scanned before anonymous memory.
-//! Reclaim empties this list before it looks at any other. A folio on it is either in limbo (captured) or mapped
-//! (cleared). The latter gets a glance before it is taken out, so that a busy allocator's reused memory is not chased
-//! through the pool, and a full look afterwards, when nobody can write to it any more.
+//! Marked folios wait on a list of their own, young end first, whatever list they were on: not proven cold, never hot.
+//! The list is part of what Linux calls inactive; there the head of the inactive *file* list is used, which is scanned
+//! before anonymous memory. Reclaim empties this list before it looks at any other. A folio on it is either in limbo
+//! (captured) or mapped (cleared). A mapped one gets a glance before it is taken out, so that a busy allocator's reused
+//! memory is not chased through the pool, and a full look afterwards, when it can no longer be written to.
 
 use crate::addr::{Frame, PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands};
@@ -80,8 +81,8 @@ impl Core {
             }
             Entry::Poisoned => return self.zap_poison(page, out),
             Entry::Folio(id) if mode == FreeMode::Stored => {
-                // What is being read may turn out to be lost, or has just done so: whoever overwrites it must not
-                // hear of that.
+                // A page that is being read may turn out to be lost, or has just done so: a caller that overwrites it
+                // must not hear of that.
                 let at = self.at(id);
                 let folio = self.folios.get_mut(id);
                 if matches!(folio.state, State::Filling | State::Poisoning) {
@@ -102,7 +103,8 @@ impl Core {
         match folio.state {
             State::Limbo if mode == FreeMode::Zeroed => self.discard_limbo(id, out),
             State::Limbo => self.mark_limbo(id, out),
-            // Its mapping forbids both ways: it stays as it is, which is within the contract but for one mode.
+            // The folio's mapping forbids both ways: the folio stays as it is, which is within the contract but for one
+            // mode.
             _ if folio.immovable && mode == FreeMode::Zeroed => self.zap(id, out),
             _ if folio.immovable => {}
             _ if mode != FreeMode::Shared && folio.order.pages().0 <= CLEAR_PAGES => {
@@ -120,8 +122,8 @@ impl Core {
         Step::To(at.end())
     }
 
-    /// Marks what its owner says to be zeros, if it is mapped and not in use by anyone: a mark that is wrong costs a
-    /// look.
+    /// Marks the folio around `page`, which its owner says to be zeros, if it is mapped and not in use. A mark that is
+    /// wrong costs a look.
     fn mark_cleared(&mut self, page: PageIndex, range: PageRange, out: &mut Commands) -> Step {
         let Entry::Folio(id) = self.leaves.get(page) else {
             return Step::To(page.plus(1));
@@ -154,14 +156,15 @@ impl Core {
 
     fn mark_limbo(&mut self, id: FolioId, out: &mut Commands) {
         if !self.folios.get(id).lazy {
-            // The lists count what needs no write: a slot comes and goes off the lists.
+            // A list counts the folios that need no write, so a folio gains or loses its slot only while it is on no
+            // list.
             self.unlist(id);
             self.disown_slot(id, out);
             self.mark(id);
         }
     }
 
-    /// What the store has of the folio is not wanted any more. Whether there was anything.
+    /// Gives up the store's copy of the folio, which is not wanted any more. Returns whether there was one.
     pub(crate) fn disown_slot(&mut self, id: FolioId, out: &mut Commands) -> bool {
         let folio = self.folios.get_mut(id);
         let pages = folio.order.pages().0;
@@ -172,14 +175,14 @@ impl Core {
         slot.is_some()
     }
 
-    /// A folio that is mapped or in limbo, and on no list, was freed lazily.
+    /// Marks a folio that is mapped or in limbo, and on no list, as lazily freed, and counts it as such.
     pub(crate) fn mark(&mut self, id: FolioId) {
         let pages = u64::from(self.folios.get(id).order.pages().0);
         self.count_for(id, |stat| stat.pglazyfree += pages);
         self.await_use(id);
     }
 
-    /// A folio that is mapped or in limbo, and on no list, waits among the lazily freed from now on.
+    /// Puts a folio that is mapped or in limbo, and on no list, among the lazily freed.
     pub(crate) fn await_use(&mut self, id: FolioId) {
         let folio = self.folios.get_mut(id);
         let pages = folio.order.pages().0;
@@ -196,7 +199,7 @@ impl Core {
         self.list(id, ListName::LazyFree);
     }
 
-    /// Takes the mark away, if there is one, of all or of a part. The folio must be listed elsewhere then.
+    /// Takes away the mark of all or of a part of the folio, if there is one. The folio must be listed elsewhere then.
     pub(crate) fn unmark(&mut self, id: FolioId) -> bool {
         self.in_one_piece(id);
         let folio = self.folios.get_mut(id);
@@ -220,7 +223,7 @@ impl Core {
         true
     }
 
-    /// Somebody uses the folio: it is not free any more.
+    /// Notes that the folio is used again: it is not free any more.
     pub(crate) fn in_use_again(&mut self, id: FolioId) {
         self.stat.pglazyfree_reused += u64::from(self.in_one_piece(id));
         if self.unmark(id) {
@@ -228,7 +231,7 @@ impl Core {
         }
     }
 
-    /// The folio was cleared in place.
+    /// Notes that the folio was cleared in place.
     pub(crate) fn cleared(&mut self, id: FolioId) {
         if self.folios.get(id).errand == Errand::FreePart {
             return self.part_cleared(id);
@@ -237,7 +240,7 @@ impl Core {
         self.mark(id);
     }
 
-    /// The folio was looked at, and is still mapped.
+    /// Notes that the folio was looked at. It is still mapped.
     pub(crate) fn looked_at(&mut self, id: FolioId, blank: bool) {
         let folio = self.folios.get_mut(id);
         folio.state = State::Resident;
@@ -260,14 +263,15 @@ impl Core {
         PageCount(self.lazy_mapped + self.lazy_limbo)
     }
 
-    /// Lazily freed pages beyond a cap, of all or of some group, that are not on their way out yet.
+    /// Lazily freed pages beyond a cap that are not on their way out yet: the most of any group, the root among them.
     #[must_use]
     pub fn lazyfree_over(&self) -> PageCount {
         let groups = self.groups.iter().map(|(_, group)| group.lazyfree_over());
         PageCount(groups.max().unwrap_or(0))
     }
 
-    /// The lazily freed folio that goes first, of `scope` and what is below it: the oldest of whoever has most of them.
+    /// The lazily freed folio of `scope` and the groups below it that goes first: the oldest in the lruvec that has
+    /// most of them.
     fn oldest_lazyfree(&self, scope: GroupId) -> Option<FolioId> {
         let mut most = (0, None);
         for (vec, lists) in self.lru.iter() {
@@ -279,13 +283,13 @@ impl Core {
         most.1
     }
 
-    /// The lazily freed folio that is looked at next. The lruvecs are gone through in turn, each once round its list.
+    /// The lazily freed folio that is looked at next. The lruvecs take turns, each for one round of its list.
     fn next_to_look_at(&mut self) -> Option<FolioId> {
         if self.lru.total(ListName::LazyFree) == 0 {
             return None;
         }
         let pages = |core: &Self| core.lru.get(core.recount.at).pages_of(ListName::LazyFree);
-        // What has left the list since is not looked at twice instead.
+        // Other folios are not looked at twice in place of those that have left the list since.
         self.recount.left = self.recount.left.min(pages(self));
         while self.recount.left == 0 {
             self.recount.at = self.lru.after(self.recount.at);
@@ -297,8 +301,8 @@ impl Core {
         Some(id)
     }
 
-    /// Drops the oldest lazily freed folios of `scope`, and of what is below it, until `pages` pages are free or on
-    /// their way. `errand` says for what.
+    /// Drops the oldest lazily freed folios of `scope`, and of the groups below it, until `pages` pages are free or on
+    /// their way. `errand` says for what purpose.
     pub(crate) fn drop_lazyfree(
         &mut self,
         pages: u32,
@@ -334,19 +338,19 @@ impl Core {
             if leaves {
                 dropped += n;
             } else if out.len() > given {
-                // A place in the pool is being made free for it.
+                // A place in the pool is being made free for the folio.
                 break;
             } else if self.without_a_place(id) && errand == Errand::Trim {
-                // It counts as lazily freed no more, which is what a trim is for.
+                // The folio counts as lazily freed no more, which is the aim of a trim.
                 dropped += n;
             }
         }
         dropped
     }
 
-    /// The pool has no place for a mapped folio. It makes way for those in limbo, which give places; when there are
-    /// none it loses its mark, so that nobody waits for memory that cannot be dropped. It is zeros, and leaves without
-    /// a write. True when it lost its mark.
+    /// Puts a mapped folio aside that the pool has no place for. It makes way for the lazily freed in limbo, which give
+    /// places. When there are none it loses its mark, so that nothing waits for memory that cannot be dropped; it is
+    /// zeros, and leaves without a write. Returns true when it lost its mark.
     fn without_a_place(&mut self, id: FolioId) -> bool {
         self.unlist(id);
         let makes_way = self.lruvec_of(id).lazy_limbo > 0;
@@ -378,7 +382,7 @@ impl Core {
         true
     }
 
-    /// The folio was captured, and is zeros.
+    /// Drops a folio that was captured, and is zeros.
     pub(crate) fn taken_out_blank(&mut self, id: FolioId) {
         self.unmark(id);
         let folio = *self.folios.get(id);
@@ -386,14 +390,13 @@ impl Core {
         self.forget(at);
         let frame = folio.frame.expect("a take-out has a frame");
         self.lazily_dropped(at, &folio, frame, folio.errand);
-        // Last: a removed group is gone with the last folio that is charged to it.
+        // This comes last: a removed group is gone with the last folio that is charged to it.
         self.uncharge_mapped(id);
         self.folios.release(id);
     }
 
-    /// A busy frame holds nothing that is wanted: the next fault gets it, or, when the cap is why, the kernel
-    /// ([`Core::gather_spare`]).
-    /// Under pressure its pages leave their shadows.
+    /// Makes the busy frame of a dropped folio spare. The next fault gets it, or, when the cap is the reason, the
+    /// kernel ([`Core::gather_spare`]). Under pressure the folio's pages leave their shadows.
     fn lazily_dropped(&mut self, at: PageRange, folio: &Folio, frame: Frame, errand: Errand) {
         let (pages, group) = (frame.order().pages().0, folio.group);
         self.count(group, |stat| stat.pglazyfreed += u64::from(pages));
@@ -407,7 +410,7 @@ impl Core {
         }
     }
 
-    /// What was kept in place ([`free`](crate::ops::free)) longer than demand asks for it.
+    /// Gives back memory that was kept in place ([`free`](crate::ops::free)) and that demand does not ask for any more.
     pub(crate) fn give_freed_back(&mut self, range: PageRange, out: &mut Commands) -> Reply {
         self.walk(range, out, |core, page, out| {
             let Entry::Folio(id) = core.leaves.get(page) else {
@@ -415,7 +418,7 @@ impl Core {
             };
             let (folio, at) = (*core.folios.get(id), core.at(id));
             if matches!(folio.state, State::Looking | State::Clearing) {
-                // Nobody asks again, so what is only being looked at is waited for.
+                // The event is not sent again, so a folio that is only being looked at is waited for.
                 core.folios.get_mut(id).waited_for = true;
                 return Step::Stop(Reply::Wait { page: at.start });
             }
@@ -427,7 +430,8 @@ impl Core {
                     && !core.start_take_out_if_blank(id, Errand::Trim, out)
                     && !out.is_empty()
                 {
-                    // The pool has no place for it until these are carried out; perhaps none then, either.
+                    // The pool has no place for the folio until these commands are carried out; perhaps it has none
+                    // then, either.
                     return Step::Stop(Reply::Done);
                 }
             }
@@ -447,7 +451,8 @@ impl Core {
         Reply::Done
     }
 
-    /// Each folio looked at goes to the young end, so a whole round leaves the order as it was.
+    /// Looks at the next batch of lazily freed folios. Each goes to the young end, so a whole round leaves the order as
+    /// it was.
     pub(crate) fn recount_lazyfree(&mut self, left: PageCount, out: &mut Commands) -> Reply {
         let mut seen = 0;
         for _ in 0..RECLAIM_SCAN {
@@ -485,7 +490,7 @@ impl Core {
         }
     }
 
-    /// The glance before a take-out showed that the folio was used again: it is still mapped.
+    /// Notes that the glance before a take-out showed that the folio was used again. It is still mapped.
     pub(crate) fn not_blank(&mut self, id: FolioId) {
         self.in_use_again(id);
         self.stays(id, ListName::Inactive);

@@ -1,52 +1,52 @@
 //! Small folios leave by the leaf.
 //!
-//! A take-out interrupts every processor that runs the program: 10 µs for one page or for a run of neighbours. What
-//! random accesses have brought in has no neighbours, so a batch of single pages is an interruption each, and where two
-//! threads run that is more than all the rest together. But the kernel can move all entries of a page table at once to
-//! another place: 256 pages of a leaf in a hundredth of the time of 256 moves (`mmu/src/uffd/leaf.rs`).
+//! A take-out interrupts every processor that runs the program: 10 µs for one page or for a run of neighbours. Pages
+//! that random accesses have brought in have no neighbours, so a batch of single pages is an interruption each, and
+//! where two threads run that is more than all the rest together. But the kernel can move all entries of a page table
+//! at once to another place: 256 pages of a leaf in a hundredth of the time of 256 moves (`mmu/src/uffd/leaf.rs`).
 //!
 //! So when the next victim is a folio in a leaf that has many of them, the leaf leaves as a whole: one command, one
 //! answer, and a frame for each page, at the place in a block of frames that the page has in the leaf. Larger folios
-//! among them are split first, where the region's orders are adaptive; in one whose folios all have the size that the
-//! program has asked for they stay, and their leaf with them.
+//! among them are split first, where the region's orders are adaptive. In a region whose folios all have the size that
+//! the program has asked for, larger folios stay, and their leaf with them.
 //!
-//! # What may leave so
-//! All that is mapped in the leaf comes along, so nothing of it may have a reason to stay: no pins, nothing that was
+//! # Leaves that may leave so
+//! All mapped folios of the leaf come along, so none of them may have a reason to stay: no pins, no folio that was
 //! lazily freed or cannot move, nothing in flight, no page that stands for a lost one, nothing that a snapshot shares.
-//! No stream stands in the leaf, which would ask for the rest of it next. And some of it should be due: the victim is
-//! the oldest folio; of the others one in four has been in memory for a quarter of the oldest one's time, and half are
-//! inactive. That much is enough, because what was taken along too early shows in limbo, where it is rescued at half
-//! the price of a take-out by itself, and then is young: a leaf of pages that are all in use leaves once, and stays for
-//! as long as that is remembered.
+//! No stream may stand in the leaf, as it would ask for the rest of the leaf next. And some of the leaf should be due:
+//! the victim is the oldest folio; of the others one in four has been in memory for a quarter of the oldest one's time,
+//! and half are inactive. That much is enough, because a folio that was taken along too early shows in limbo, where it
+//! is rescued at half the price of a take-out by itself, and then is young: a leaf of pages that are all in use leaves
+//! once, and stays for as long as that is remembered.
 //!
-//! Each victim is asked for its leaf, not the first of a batch only: by their ages the next one lies in another leaf.
-//! And when a leaf that was looked at has to stay, the event ends, and whoever reclaims looks whether more is wanted.
-//! It once went on with a batch and the next leaf, and the next, until none was left to be looked at; thousands of
-//! pages went for one that was wanted, and the working set with them.
+//! The leaf of each victim is considered, not that of the first of a batch only: by their ages the next victim lies in
+//! another leaf. And when a leaf that was looked at has to stay, the event ends, and the thread that reclaims checks
+//! whether more is wanted. Once the event went on with a batch and the next leaf, and the next, until none was left to
+//! be looked at; thousands of pages went for one that was wanted, and the working set with them.
 //!
-//! But limbo is short where it buys nothing, and who is not wanted there soon is gone. So a watched folio, which is
-//! looked at long before it is due, takes nobody along. When it did, and half of a leaf could be young and a quarter
-//! active, it was a set that had just come in that left: one of nine tenths of memory in place of another, a scan
-//! beside it, never stayed, and was missed 13 times a page in 20 turns (`millpond/tests/working_sets.rs`). Now it stays
-//! at once, with a fault a page. The price: watched pages go one by one again.
+//! But limbo is short where it buys nothing, and a folio that is not wanted there soon is gone. So a watched folio,
+//! which is looked at long before it is due, takes no others along. When it did, and half of a leaf could be young and
+//! a quarter active, sets that had just come in left: a set of nine tenths of memory that took the place of another,
+//! with a scan beside it, never stayed, and was missed 13 times a page in 20 turns (`millpond/tests/working_sets.rs`).
+//! Now such a set stays at once, with a fault a page. The price is that watched pages go one by one again.
 //!
 //! # For a stream
-//! A stream that wants all of a leaf of which a part is in memory has that put out, due or not
-//! ([`clear_leaf`](crate::ops::clear_leaf)). What has left so does not stay in limbo: the same events go on to save it,
-//! and what was in limbo before.
+//! A stream that wants all of a leaf has the part in memory put out, due or not
+//! ([`clear_leaf`](crate::ops::clear_leaf)). Folios that have left so do not stay in limbo: the same events go on to
+//! save them, and those of the leaf that were in limbo before.
 //!
 //! # In steps
 //! A leaf has up to 512 folios, and to look at one and to take it off its list is a tenth of a microsecond each. A
 //! fault that waits for the core should not wait for all of them, so each event goes on by [`LEAF_STEP`] folios and
 //! asks to be sent again: the leaf is *looked at*, then its folios *begin* to leave, then the command goes out, and
-//! when that is answered they are *told*. What was seen while looking may be wrong by the time they begin, so each is
-//! asked once more, and one that has to stay sends all back.
+//! when that is answered they are *told*. The facts seen while looking may be wrong by the time the folios begin, so
+//! each folio is checked once more, and one that has to stay sends all back.
 //!
 //! # While it is under way
-//! From the first that begins, nobody else asks for any of them: they are
-//! [`TakingOut`](crate::tables::folio::State::TakingOut). What is *not* in memory must stay away, too: a page that were
-//! mapped in the meantime would be moved along, and nobody would know. Faults in the leaf wait
-//! ([`Core::waits_for_leaf`]), which is all there is to it, because everything that maps a page begins with one.
+//! From the first folio that begins, no other operation asks for any of them: they are
+//! [`TakingOut`](crate::tables::folio::State::TakingOut). Pages that are *not* in memory must stay away, too: a page
+//! that was mapped in the meantime would be moved along unnoticed. So faults in the leaf wait
+//! ([`Core::waits_for_leaf`]). No more is needed, because everything that maps a page begins with a fault.
 
 use crate::addr::{Frame, LEAF_PAGES, Order, PageIndex, PageRange};
 use crate::command::{Command, Commands};
@@ -63,23 +63,23 @@ use crate::tables::leaf::Entry;
 use crate::tables::leaving::{LeavingLeaf, Seen, Stage, may_leave};
 use crate::tables::lru::{UNWATCHED, WATCHED};
 
-/// Younger than this part of the oldest one's time is young.
+/// A folio is young if it has been idle for less than the oldest folio's time divided by this.
 const YOUNG: u32 = 4;
-/// When so many take-outs in a row have failed, no more are tried.
+/// After this many failed take-outs in a row no more are tried.
 const FAILURES: u32 = 8;
 
-/// What is at a place of a leaf that is to leave.
+/// The contents of a place of a leaf that is to leave.
 enum Found {
-    /// Nothing that is mapped.
+    /// No mapped folio, up to the place given.
     Absent(u32),
     /// A folio that may leave.
     Folio(FolioId, PageRange),
-    /// Something that has to stay.
+    /// A folio or page that has to stay.
     Stays,
 }
 
 impl Core {
-    /// The leaf of a victim that is due is looked at next, if it may be worth it.
+    /// Makes the leaf of a victim that is due the next to be looked at, if it may be worth it. Returns whether it is.
     pub(crate) fn consider_leaf(&mut self, victim: FolioId) -> bool {
         let oldest = *self.folios.get(victim);
         let start = PageRange::block(self.at(victim).start, Order::MAX).start;
@@ -105,7 +105,7 @@ impl Core {
         true
     }
 
-    /// Whether nothing speaks against it that a leaf leaves, as far as is known without looking at what it holds.
+    /// Whether nothing speaks against taking a leaf out, as far as is known without a look at its contents.
     pub(crate) fn may_take_leaf(&self, start: PageIndex) -> bool {
         let known = |leaf: &LeavingLeaf| leaf.start == start;
         self.leaving.allowed
@@ -114,8 +114,8 @@ impl Core {
             && self.stands_alone(start)
     }
 
-    /// A leaf that [may be taken](Self::may_take_leaf) leaves for a stream that wants all of it, and goes on to the
-    /// store.
+    /// Begins to take out a leaf that [may be taken](Self::may_take_leaf), for a stream that wants all of it. The leaf
+    /// goes on to the store.
     pub(crate) fn take_leaf_for_stream(&mut self, start: PageIndex, vec: VecId) {
         self.look_at(start, vec, true, true, Seen::default());
     }
@@ -141,8 +141,8 @@ impl Core {
         });
     }
 
-    /// How long the oldest mapped folio has been idle: the victim's time, unless others are older, which are active or
-    /// watched. What a stream has left behind is no measure for others.
+    /// How long the oldest mapped folio has been idle: the victim's time, unless active or watched folios are older.
+    /// Folios that a stream has left behind are no measure for others.
     fn idle_of_oldest(&self, vec: VecId, victim: &Folio) -> u32 {
         let workingset = &self.lru.get(vec).workingset;
         let oldest = self.next_for_limbo(vec, &[UNWATCHED, WATCHED]);
@@ -158,7 +158,8 @@ impl Core {
         leaf.map(|leaf| leaf.start)
     }
 
-    /// Goes on with a leaf that was begun with. `None`: there is none. [`Reply::More`] asks for the event again.
+    /// Goes on with a leaf that was begun with. Returns `None` when there is none. [`Reply::More`] asks for the event
+    /// again.
     pub(crate) fn go_on_with_leaf(&mut self, by: Reclaimer, out: &mut Commands) -> Option<Reply> {
         let own = |leaf: &LeavingLeaf| !leaf.is_the_drivers();
         let number = self.leaving.leaves.iter().position(own)?;
@@ -188,7 +189,7 @@ impl Core {
         Some(more)
     }
 
-    /// Looks at some more of a leaf. When all was seen it begins to leave, or stays. False when it stays.
+    /// Looks at some more of a leaf. When all was seen the leaf begins to leave, or stays. Returns false when it stays.
     fn look_at_leaf(&mut self, number: usize, mut place: u32, mut seen: Seen) -> bool {
         let leaf = self.leaving.leaves[number];
         let workingset = &self.lru.get(leaf.vec).workingset;
@@ -217,7 +218,7 @@ impl Core {
             return true;
         }
         if leaf.for_stream && seen.folios == 0 && !stays {
-            // All that there is of it is in limbo.
+            // All folios of the leaf are in limbo.
             self.leaving.leaves[number].stage = Stage::Saves(0);
             return true;
         }
@@ -241,7 +242,7 @@ impl Core {
         frame.is_some()
     }
 
-    /// Some more of a leaf begins to leave. True when that was all of it, and the command is out.
+    /// Lets some more of a leaf begin to leave. Returns true when that was all of it, and the command is out.
     fn begin_leaf(
         &mut self,
         number: usize,
@@ -284,7 +285,7 @@ impl Core {
         true
     }
 
-    /// A page of a folio that may leave begins to, by itself.
+    /// Lets a page of a folio that may leave begin to, by itself.
     fn begin_page(
         &mut self,
         leaf: &mut LeavingLeaf,
@@ -292,7 +293,7 @@ impl Core {
         by: Reclaimer,
         out: &mut Commands,
     ) {
-        // The first page of a folio splits nothing; the others, the folio down to themselves.
+        // The pages before this one are split off already, so a split behind it makes it a folio of its own.
         if let Some(next) = self.folio_of(page)
             && self.folios.get(next).order > Order::ZERO
         {
@@ -309,7 +310,7 @@ impl Core {
         self.lruvec_of(id).taking_out += 1;
     }
 
-    /// What is at a place of the leaf.
+    /// The contents of the leaf at a place.
     fn found(&self, leaf: &LeavingLeaf, place: u32) -> Found {
         let end = (place + LEAF_STEP).min(LEAF_PAGES);
         for place in place..end {
@@ -331,7 +332,7 @@ impl Core {
         Found::Absent(end)
     }
 
-    /// Whether a leaf lies in a region of memory that nothing is shared of.
+    /// Whether a leaf lies inside one region of anonymous memory that shares nothing and changes no groups.
     fn stands_alone(&self, start: PageIndex) -> bool {
         let leaf = PageRange::block(start, Order::MAX);
         self.regions.of(start).is_some_and(|region| {
@@ -341,7 +342,7 @@ impl Core {
         })
     }
 
-    /// How the take-out of a leaf went.
+    /// Notes how the take-out of a leaf went.
     pub(crate) fn leaf_taken_out(
         &mut self,
         at: PageRange,
@@ -363,7 +364,7 @@ impl Core {
         }
     }
 
-    /// Tells some more of a leaf's folios how it went. True when all know.
+    /// Tells some more of a leaf's folios how the take-out went. Returns true when all know.
     fn end_leaf(&mut self, number: usize, taken: bool, out: &mut Commands) -> bool {
         let leaf = self.leaving.leaves[number];
         for place in leaf.left.iter().take(LEAF_STEP as usize) {
@@ -407,7 +408,8 @@ impl Core {
         true
     }
 
-    /// Some more of a leaf that has left for a stream goes to the store. True when that was all of it, or no more can.
+    /// Saves some more of a leaf that has left for a stream. Returns true when that was all of it, or no more can be
+    /// saved.
     fn save_leaf(
         &mut self,
         number: usize,
@@ -444,7 +446,7 @@ impl Core {
         true
     }
 
-    /// A folio that had begun to leave does not: it is where it was, and nothing is known of its use.
+    /// Puts a folio back that had begun to leave and does not: it is where it was, and nothing is known of its use.
     fn comes_back(&mut self, id: FolioId, out: &mut Commands) {
         let folio = *self.folios.get(id);
         if folio.errand != Errand::None {

@@ -1,15 +1,15 @@
 //! Into limbo and out of it: the two steps in which memory leaves.
 //!
-//! *In.* The oldest mapped folios of a lruvec are taken out of the program into frames of the pool. Where neighbours go
-//! one after the other they go by one call of the kernel's, so a batch that has what it wants still takes the rest of a
-//! leaf ([`ends_leaf`](Core::ends_leaf)); where what goes is scattered, its leaf may go as a whole
+//! *In.* The oldest mapped folios of a lruvec are taken out of the program into frames of the pool. Neighbours that go
+//! one after the other go by one call of the kernel's, so a batch that has all that it wants still takes the rest of a
+//! leaf ([`ends_leaf`](Core::ends_leaf)). Where the victims are scattered, their leaf may go as a whole
 //! ([`leaf_out`](crate::ops::leaf_out)).
 //!
-//! *Out.* The oldest folios in limbo go to the store, or to their file; a batch that has what it wants still empties a
-//! block of frames ([`ends_block`](Core::ends_block)), which a leaf may be taken out to next.
+//! *Out.* The oldest folios in limbo go to the store, or to their file. A batch that has all that it wants still
+//! empties a block of frames ([`ends_block`](Core::ends_block)), to which a leaf may be taken out next.
 //!
-//! Limbo has a part for watched folios and one for all others, and its length is judged for each, as a share of what is
-//! mapped and in limbo of that part.
+//! Limbo has a part for watched folios and one for all others. The length of each is judged as a share of that part's
+//! mapped folios and those in limbo together.
 
 use crate::addr::{Frame, LEAF_PAGES, Order, PageIndex, PageRange};
 use crate::command::{Command, Commands};
@@ -30,8 +30,8 @@ impl Core {
         limbo.into_iter().sum::<u32>() + lists.taking_out
     }
 
-    /// How long limbo is at least, so that who leaves memory has been there: the lruvec's share, by its pages, of what
-    /// is configured for all.
+    /// Least pages in limbo, so that every folio that leaves memory has been there: the lruvec's share, by its pages,
+    /// of the configured least for all.
     pub(crate) fn limbo_least(&self, vec: VecId) -> u32 {
         let all = u64::from(self.limit) * u64::from(self.config.limbo_share) / 1024;
         let total = self.lru.pages().max(1);
@@ -80,8 +80,8 @@ impl Core {
                 break;
             }
             let next = match self.store_blocked {
-                // In the usual order, which has a list for what is used again and one for what is not, one of them
-                // might go round for ever.
+                // The usual order has one list for folios that are used again and one for those that are not, and one
+                // of these lists might be gone round for ever.
                 true => self.lru.get(vec).oldest_beside_unchanged(),
                 false => self.next_evicted(vec),
             };
@@ -101,7 +101,8 @@ impl Core {
             let n = folio.order.pages().0;
             self.count_scan(id, by);
             self.unlist(id);
-            // A store that takes nothing may still hold what has not changed. The rest makes way for the next scan.
+            // A store that takes nothing may still hold a folio that has not changed. The others make way for the next
+            // scan.
             if self.store_blocked && folio.must_be_written() {
                 self.waits(id);
                 continue;
@@ -116,7 +117,8 @@ impl Core {
         started
     }
 
-    /// Starts the save of a folio in limbo that is on no list now, on behalf of `by`. False when no slot is to be had.
+    /// Starts the save of a folio in limbo that is on no list now, on behalf of `by`. Returns false when there is no
+    /// slot for it.
     pub(crate) fn evict(&mut self, id: FolioId, by: Reclaimer, out: &mut Commands) -> bool {
         let folio = *self.folios.get(id);
         if !self.start_save(id, out) {
@@ -134,7 +136,7 @@ impl Core {
         true
     }
 
-    /// Who leaves limbo next: of the kind whose turn it is, if that has something there.
+    /// The folio that leaves limbo next: of the kind whose turn it is, if that kind has folios there.
     pub(crate) fn next_evicted(&self, vec: VecId) -> Option<FolioId> {
         let lists = self.lru.get(vec);
         let next = |kind| self.next_evicted_of(vec, kind);
@@ -163,8 +165,8 @@ impl Core {
         }
     }
 
-    /// Who is taken out next, of these parts: of the kind of which less is in limbo, as both should have the same share
-    /// there.
+    /// The folio of these parts that is taken out next: of the kind of which less is in limbo, as both should have the
+    /// same share there.
     pub(crate) fn next_for_limbo(&self, vec: VecId, parts: &[u8]) -> Option<FolioId> {
         let lists = self.lru.get(vec);
         let next = |kind| self.next_for_limbo_of(vec, kind, parts);
@@ -212,8 +214,8 @@ impl Core {
         }
     }
 
-    /// Starts the save of a folio in limbo that is on no list. False when no slot is to be had. What is a file's has
-    /// its place there.
+    /// Starts the save of a folio in limbo that is on no list. Returns false when there is no slot for it. A file's
+    /// folio needs none: it has its place in the file.
     pub(crate) fn start_save(&mut self, id: FolioId, out: &mut Commands) -> bool {
         let folio = *self.folios.get(id);
         if folio.is_in_file() {
@@ -251,7 +253,7 @@ impl Core {
     ) -> u32 {
         let mut started = 0;
         let mut last = None;
-        // What is watched is not due yet: it is looked at.
+        // Watched folios are not due yet: they are only looked at.
         let are_due = parts != [WATCHED];
         while out.len() < 2 * RECLAIM_BATCH && !self.lru.get(vec).is_stuck() {
             let Some(id) = self.next_for_limbo(vec, parts) else {
@@ -263,14 +265,15 @@ impl Core {
             if enough && !self.ends_leaf(last, at, order) {
                 break;
             }
-            // Each victim is asked for its leaf: the next one lies elsewhere, and is not to go by itself because this
-            // one had to.
+            // The leaf of each victim is considered: the next victim lies elsewhere, and need not go by itself because
+            // this one had to.
             if are_due && self.consider_leaf(id) {
                 break;
             }
             last = Some(at.end());
             if self.folios.get(id).freed.pages > 0 {
-                // Its part was passed over because the pool has no place for what is dropped: it is not written out.
+                // The freed part was passed over because the pool has no place for folios that are dropped. It is not
+                // written out.
                 self.split_off_freed(id, out);
                 continue;
             }
@@ -284,13 +287,14 @@ impl Core {
         started
     }
 
-    /// Whether a batch that has what it wants takes this folio too, because the rest of its leaf has gone: what fits
-    /// into a batch leaves by one call.
+    /// Whether a batch that has all that it wants takes this folio too, because the folio before it in its leaf has
+    /// gone: a leaf that fits into a batch leaves by one call.
     fn ends_leaf(&self, last: Option<PageIndex>, at: PageRange, order: Order) -> bool {
         last == Some(at.start) && !at.start.0.is_multiple_of(LEAF_PAGES) && self.is_by_leaf(order)
     }
 
-    /// The same for a frame that is being emptied: a block that is spare as a whole can take in a leaf as a whole.
+    /// Whether a batch that has all that it wants empties this frame too, because the frame before it in its block was
+    /// emptied. A block that is spare as a whole can take in a leaf as a whole.
     fn ends_block(&self, last: Option<Frame>, frame: Frame) -> bool {
         let order = frame.order();
         let follows =
@@ -299,13 +303,13 @@ impl Core {
         follows && !begins && self.is_by_leaf(order)
     }
 
-    /// Whether folios of this order come and go by the leaf, if they are neighbours: that is little of all memory, and
-    /// no more of them than a batch has.
+    /// Whether folios of this order come and go by the leaf, if they are neighbours. They do if a leaf is a small part
+    /// of all memory, and has no more of them than a batch.
     pub(crate) fn is_by_leaf(&self, order: Order) -> bool {
         block_of(order) <= RECLAIM_BATCH && self.limit / self.config.folio_share >= LEAF_PAGES
     }
 
-    /// Starts the take-out of a resident folio. False when the pool has no place for it.
+    /// Starts the take-out of a resident folio. Returns false when the pool has no place for it.
     pub(crate) fn start_take_out(
         &mut self,
         id: FolioId,
@@ -333,22 +337,22 @@ impl Core {
         true
     }
 
-    /// A place in the pool for what is taken out. When there is none, one may be made.
+    /// A place in the pool for a folio that is taken out. When there is none, one may be made free.
     pub(crate) fn hole_for_take_out(&mut self, id: FolioId, out: &mut Commands) -> Option<Frame> {
         let (folio, page) = (self.folios.get(id), self.at(id).start);
         let (order, node) = (folio.order, folio.node);
         if self.frames.holes(order, node) > LOAD_RESERVE {
             return self.frames.take_hole(order, node, page);
         }
-        // Spare frames may be what fills the pool: their places are wanted more than their pages.
+        // The pool may be full of spare frames: their places are wanted more than their pages.
         if let Some(frame) = self.frames.drain_one_of(order, node) {
             out.push(Command::FreeFrame { frame });
         }
         None
     }
 
-    /// Under the rule of reuse each kind's inactive list is a thirty-second of all of it. What is too much of either
-    /// changes over, oldest first.
+    /// Under the rule of reuse each kind's inactive list is a thirty-second of all its folios. The excess of either
+    /// list changes over, oldest first.
     pub(crate) fn balance(&mut self, vec: VecId, kind: usize) {
         for _ in 0..BALANCE_BATCH {
             let lists = self.lru.get(vec);

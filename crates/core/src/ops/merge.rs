@@ -1,13 +1,13 @@
-//! Merging: the last heir of a base takes over what is left of it.
+//! Merging: the last heir of a base takes over the contents that are left in it.
 //!
-//! Page by page, by what the base has: slots and zeros are entries, and change hands as such; so does a folio in limbo,
-//! whose frame is mapped in its new place when somebody touches it. A mapped folio is captured into limbo first. What
-//! the heir has pages of its own for is dropped, and a folio of which it has some is split there; one in limbo cannot
-//! be split, and goes to the store.
+//! It goes page by page, by the state of the base's page. Slots and zeros are entries, and change hands as such; so
+//! does a folio in limbo, whose frame is mapped in its new place when it is touched. A mapped folio is captured into
+//! limbo first. Pages for which the heir has its own are dropped, and a folio of which the heir has some is split
+//! there; in limbo it cannot be split, and goes to the store.
 //!
-//! What is dropped leaves zeros behind where the base inherits something itself, and a base below may be merged into
-//! this one at the same time, behind where this merge is: so it ends when it finds nothing left, and goes round again
-//! until then.
+//! A dropped page leaves zeros behind where the base inherits something itself, and a base below may be merged into
+//! this one at the same time, behind the place where this merge is. So the merge ends when it finds nothing left, and
+//! goes round again until then.
 //!
 //! The heir's threads may go on meanwhile. A merge that cannot finish now (the store is full, the kernel holds a page)
 //! may be left where it is: an heir with a base is as right as one without, only slower.
@@ -50,7 +50,7 @@ impl Core {
             core.merge_step(page, &offset, out)
         });
         if !out.is_empty() {
-            // What is being captured is handed over by the next round.
+            // The next round hands over the folios that are being captured.
             return Reply::More { from };
         }
         if reply != Reply::Done {
@@ -68,7 +68,7 @@ impl Core {
         }
     }
 
-    /// Where the first leaf of a region begins that holds anything.
+    /// The start of the first leaf of a region that holds anything.
     fn first_leaf_in_use(&self, region: PageRange) -> Option<PageIndex> {
         let in_use = |&start: &PageIndex| self.leaves.leaf_in_use(start);
         region.leaf_starts().find(in_use)
@@ -88,7 +88,7 @@ impl Core {
         Step::To(page.plus(1))
     }
 
-    /// The heir has its own in place of a page that is in no folio.
+    /// Drops a page of the base that is in no folio, as the heir has its own in its place.
     fn forget_hidden(&mut self, page: PageIndex, out: &mut Commands) {
         match self.leaves.get(page) {
             Entry::Swapped { slot, .. } => self.drop_slot_pages(slot, 1, out),
@@ -99,7 +99,7 @@ impl Core {
         self.let_go(page, 1);
     }
 
-    /// Poison is a mark in the page table, too: it goes here and comes there.
+    /// Moves poison. It is a mark in the page table, too: it goes here and comes there.
     fn merge_poison(
         &mut self,
         page: PageIndex,
@@ -107,7 +107,7 @@ impl Core {
         hidden: bool,
         out: &mut Commands,
     ) -> Step {
-        // One record for either of them.
+        // Each of the two pages needs a record.
         if !self.folios.room(2) {
             return Step::Stop(Reply::Refused(Refusal::OutOfRecords));
         }
@@ -159,9 +159,9 @@ impl Core {
         Step::To(at.end())
     }
 
-    /// A mapped folio is captured, to be handed over when it is in limbo. One that could not move is tried again:
-    /// nobody tells of a base that its protection has changed. Where the pool has no place for it, its halves may find
-    /// one.
+    /// Captures a mapped folio, to be handed over when it is in limbo. A folio that could not move is tried again: no
+    /// event tells that the protection of a base has changed. Where the pool has no place for the folio, its halves may
+    /// find one.
     fn merge_mapped(&mut self, id: FolioId, at: PageRange, out: &mut Commands) -> Step {
         let given = out.len();
         if std::mem::take(&mut self.folios.get_mut(id).immovable) {
@@ -185,7 +185,7 @@ impl Core {
     }
 }
 
-/// Where base and heir begin.
+/// The first pages of base and heir.
 struct Offset {
     base: PageIndex,
     heir: PageIndex,

@@ -1,4 +1,4 @@
-//! What the core does with each kind of event: one file an operation.
+//! The work of the core for each kind of event, with one file for each operation.
 
 mod advise;
 mod ahead;

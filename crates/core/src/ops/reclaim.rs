@@ -1,19 +1,19 @@
 //! Reclaim: the next batch of work that makes memory available.
 //!
-//! What was lazily freed goes first ([`lazy_free`](crate::ops::lazy_free)). Then memory leaves in two steps, and a
-//! batch has both, so that limbo stays at its length while its old end is written out:
+//! Lazily freed memory goes first ([`lazy_free`](crate::ops::lazy_free)). Then memory leaves in two steps, and a batch
+//! has both, so that limbo stays at its length while its old end is written out:
 //!
-//! 1. *save*: the oldest folios in limbo go to the store, and their frames become spare. Only as long as limbo
-//!    is longer than its least share: being there for a while is what tells a folio in use from one that is not;
+//! 1. *save*: the oldest folios in limbo go to the store, and their frames become spare. This happens only as long as
+//!    limbo is longer than its least share: some time there is what tells a folio in use from one that is not;
 //! 2. *take out*: the oldest mapped folios are captured into limbo, as many as are wanted there and have been earned.
 //!
-//! Who is next, and the two steps themselves: [`limbo`](crate::ops::limbo). Which list is the old one, how long limbo
-//! is and who earns what: [`workingset`](crate::policy::workingset). How much of each kind leaves:
-//! [`balance`](crate::policy::balance).
+//! [`limbo`](crate::ops::limbo) has the choice of the next folio, and the two steps themselves.
+//! [`workingset`](crate::policy::workingset) says which list is the old one, how long limbo is and how take-outs are
+//! earned. [`balance`](crate::policy::balance) says how much of each kind leaves.
 //!
-//! Background and direct reclaim are the same code in the same order. A batch is bounded, in commands and in
-//! folios looked at; the caller asks again until enough is available. When nothing but limbo is left, limbo is written
-//! out below its share: a fault that cannot be served is worse than a wrong victim.
+//! Background and direct reclaim are the same code in the same order. A batch is bounded, in commands and in folios
+//! looked at; the caller asks again until enough is available. When nothing but limbo is left, limbo is written out
+//! below its share: a fault that cannot be served is worse than a wrong victim.
 
 use crate::addr::PageCount;
 use crate::command::Commands;
@@ -31,7 +31,7 @@ use crate::tables::lru::{UNWATCHED, WATCHED};
 pub(crate) struct Victim {
     pub(crate) clock: u64,
     pub(crate) vec: VecId,
-    /// Its pages beyond what is safe.
+    /// Pages of the lruvec beyond its protection.
     overage: u32,
 }
 
@@ -43,7 +43,7 @@ impl Core {
         scope: GroupId,
         out: &mut Commands,
     ) -> Reply {
-        // Whoever comes first goes on with what anybody has begun.
+        // The first thread that comes goes on with a leaf that another has begun.
         if let Some(reply) = self.go_on_with_leaf(by, out) {
             return reply;
         }
@@ -52,7 +52,7 @@ impl Core {
         }
         let given = out.len();
         let lazy = self.drop_lazyfree(pages.0, Errand::For(by), scope, out);
-        // Small folios fill a batch before there are enough of them: the next batch goes on with these. (Those that
+        // Small folios fill a batch before there are enough of them: the next batch goes on with these. (Folios that
         // were in limbo give no command.)
         let progress = lazy > 0 || out.len() > given;
         if lazy >= pages.0 || progress && self.more_lazyfree(scope) {
@@ -86,8 +86,8 @@ impl Core {
         Reply::Done
     }
 
-    /// A group can give nothing. The places of the pool are everybody's, and what others have in limbo may be what
-    /// fills it: that is dropped or saved, so that the group can take something out.
+    /// Makes places in the pool for a group that can give nothing. All groups share the pool's places, and other
+    /// groups' folios in limbo may fill it: these are dropped or saved, so that the group can take something out.
     fn make_places(&mut self, pages: PageCount, by: Reclaimer, out: &mut Commands) {
         let given = out.len();
         self.drop_lazyfree(pages.0, Errand::For(by), GroupId::ROOT, out);
@@ -111,8 +111,8 @@ impl Core {
         group.lazy > group.lazy_leaving
     }
 
-    /// The lruvec of `scope`, and of what is below it, whose clock is behind all others'; of those after `tried` if
-    /// that had nothing to give.
+    /// The lruvec of `scope`, and of the groups below it, whose clock is behind all others'. If `tried` had nothing to
+    /// give, only the lruvecs after it count.
     pub(crate) fn next_victim(
         &self,
         scope: GroupId,
@@ -145,7 +145,7 @@ impl Core {
         next
     }
 
-    /// How much of a lruvec's memory is beyond what is safe from reclaim on behalf of `scope`.
+    /// How many pages of a lruvec are beyond its protection from reclaim on behalf of `scope`.
     fn overage(&self, vec: VecId, evictable: u32, scope: GroupId, spared: Spared) -> u32 {
         let group = self.lru.group(vec);
         if spared == Spared::Nothing || self.groups.is_single() {
@@ -162,7 +162,7 @@ impl Core {
         (u64::from(evictable) * u64::from(beyond)).div_ceil(u64::from(usage.max(1))) as u32
     }
 
-    /// Whether something was left alone that is not for ever.
+    /// Whether memory was left alone that a lower degree of protection would not spare.
     fn spares(&self, scope: GroupId, spared: Spared) -> bool {
         let below = |vec| self.groups.is_below(self.lru.group(vec), scope);
         spared != Spared::Nothing
@@ -172,7 +172,7 @@ impl Core {
             })
     }
 
-    /// The victim's clock goes forward by what it gave over what it has to give.
+    /// Puts the victim's clock forward by the pages that it gave, divided by the pages that it has to give.
     fn put_forward(&mut self, victim: Victim, scope: GroupId, taken: u32, spared: Spared) {
         const SECOND: u64 = 1 << 20;
         let depth = self.groups.path(scope).count() - 1;
@@ -185,7 +185,7 @@ impl Core {
         }
     }
 
-    /// The next batch of one lruvec: starts saves and take-outs until `pages` pages are on their way. Answers how many
+    /// The next batch of one lruvec: starts saves and take-outs until `pages` pages are on their way. Returns how many
     /// are.
     pub(crate) fn shrink_lruvec(
         &mut self,
@@ -206,7 +206,7 @@ impl Core {
         }
         let least = self.limbo_least(vec);
         let behind = [UNWATCHED, WATCHED].map(|part| self.limbo_behind(vec, part));
-        // What is earned must fit into the batch: where limbo is to grow, less is saved in one.
+        // The take-outs that are earned must fit into the batch: where limbo is to grow, a batch saves less.
         let most = match behind {
             [0, 0] => RECLAIM_BATCH as u32,
             _ => (RECLAIM_BATCH as u32 * SIXTEENTH / pace(self.dearest(vec))).max(1),
@@ -222,7 +222,7 @@ impl Core {
                 continue;
             }
             let wanted = earned.min(self.limbo_behind(vec, part));
-            // Who is not looked at, since nothing pays for it, is due when others of its age are.
+            // Watched folios that are not looked at, since nothing pays for it, are due when others of their age are.
             let looked_at = self.lru.get(vec).workingset.limbo.earned(true) > 0;
             let parts: &[u8] = match (watched, looked_at) {
                 (true, _) => &[WATCHED],
@@ -254,7 +254,7 @@ impl Core {
         });
     }
 
-    /// What a folio holds has left memory on behalf of `by`.
+    /// Counts a folio whose contents have left memory on behalf of `by`.
     pub(crate) fn count_steal(&mut self, folio: &Folio, by: Reclaimer) {
         let pages = u64::from(folio.order.pages().0);
         self.count(folio.group, |stat| {

@@ -1,5 +1,4 @@
-//! Uses that were seen, and departures: where [`workingset`](crate::policy::workingset) meets folios, entries and
-//! lists.
+//! Uses that were seen, and departures: here [`workingset`](crate::policy::workingset) meets folios, entries and lists.
 
 use crate::addr::{Order, PageIndex, PageRange};
 use crate::ids::{ANON, FILE, FolioId, Kind, ListName, VecId};
@@ -12,9 +11,9 @@ use crate::tables::leaf::Entry;
 use crate::tables::lru::{EVICTABLE, Lruvec, Lruvecs, WATCHED, kind_of};
 
 impl Core {
-    /// A page that was not in memory was wanted, and has come in as a part of a folio, by this `step`. `shadow` is what
-    /// it had left behind. Answers whether it passes, in a stream that is dropped behind: it will have been used but
-    /// once, so that the rules have nothing to learn from it.
+    /// Notes that an absent page was wanted, and has come in as a part of a folio, by this `step`. `shadow` is the
+    /// shadow that it had left behind. Returns whether the page passes, in a stream that is dropped behind: such a page
+    /// will have been used but once, so that the rules have nothing to learn from it.
     pub(crate) fn faulted_in(&mut self, page: PageIndex, shadow: u32, step: Step) -> bool {
         let Entry::Folio(id) = self.leaves.get(page) else {
             unreachable!("{page} was brought in");
@@ -71,8 +70,8 @@ impl Core {
         passes
     }
 
-    /// The folio at `page` has come in with one that was wanted. It is expected to be used next, so that a larger
-    /// memory would have it. Answers where it is.
+    /// Notes that the folio at `page` has come in with one that was wanted. It is expected to be used next, so that a
+    /// larger memory would have it. Returns its pages.
     pub(crate) fn came_along(&mut self, page: PageIndex, shadow: u32) -> PageRange {
         let Entry::Folio(id) = self.leaves.get(page) else {
             unreachable!("{page} was brought in")
@@ -84,7 +83,8 @@ impl Core {
         self.at(id)
     }
 
-    /// A region that was handed over has lost its shadows, not what it had in the store.
+    /// Whether a page comes in for the first time. A region that was handed over has lost its shadows, but not its
+    /// slots.
     fn use_of(folio: &Folio, shadow: u32) -> Use {
         match shadow == 0 && folio.backing().is_none() {
             true => Use::First,
@@ -92,12 +92,12 @@ impl Core {
         }
     }
 
-    /// A folio in limbo, on no list now, was wanted.
+    /// Notes that a folio in limbo, on no list now, was wanted.
     pub(crate) fn wanted_in_limbo(&mut self, id: FolioId) {
         let folio = *self.folios.get(id);
         let vec = self.lru.of(&folio);
         let lists = self.lru.get(vec);
-        // Advice that it was not needed was wrong, and nothing better is known.
+        // The advice that the folio was not needed was wrong, and nothing better is known.
         let near = lists.workingset.is_coldest(folio.age)
             || self.is_near(lists, kind_of(&folio), lists.workingset.since(folio.age));
         self.count_exit(&folio, true);
@@ -114,8 +114,8 @@ impl Core {
         self.imagine(id, Use::Again);
     }
 
-    /// Whether what was last used `distance` ago was used after the oldest active folio of its kind began to be idle
-    /// for all that is known: one in limbo. Where none is active, whatever was used before was.
+    /// Whether a page last used `distance` ago was used after the oldest active folio of its kind was taken out. Only
+    /// an active folio in limbo is known to be idle. Where no folio is active, every page is near.
     fn is_near(&self, lists: &Lruvec, kind: usize, distance: u32) -> bool {
         let pages = |name| lists.pages_in(name, kind);
         if pages(ListName::Active) + pages(ListName::LimboActive) == 0 {
@@ -138,7 +138,7 @@ impl Core {
         }
     }
 
-    /// What a use would have been in memory of other sizes.
+    /// Counts what a use would have been in memory of other sizes.
     fn imagine(&mut self, id: FolioId, what: Use) {
         let folio = *self.folios.get(id);
         let watched = folio.part() == WATCHED;
@@ -176,7 +176,7 @@ impl Core {
         EVICTABLE.into_iter().map(folios).sum()
     }
 
-    /// A folio leaves limbo: how many of which kind do is what limbo's length follows from.
+    /// Notes that a folio leaves limbo. Limbo's length follows from how many folios of each class do.
     pub(crate) fn count_exit(&mut self, folio: &Folio, rescued: bool) {
         if folio.part() == WATCHED {
             let vec = self.lru.of(folio);
@@ -189,9 +189,9 @@ impl Core {
         }
     }
 
-    /// A folio leaves memory: its pages, whose entries say what they are now, keep its shadow. By the clock of a group
-    /// that was removed it would say nothing, and what is mapped straight from where its file is comes back for
-    /// nothing.
+    /// Leaves the shadow of a folio that leaves memory in the entries of its pages, which say already where these are
+    /// now. A folio of a removed group leaves none: by that group's clock the shadow would say nothing. Nor does a
+    /// folio that is mapped straight from where its file is: it comes back at no cost.
     pub(crate) fn leave_shadows(&mut self, at: PageRange, folio: &Folio) {
         let useless = self.groups.is_dying(folio.group) || folio.kind() == Kind::Direct;
         if useless || !self.config.workingset {
@@ -224,7 +224,7 @@ impl Core {
             .is_coldest(folio.age)
     }
 
-    /// A folio is not needed: it is taken for older than all others.
+    /// Makes a folio that is not needed older than all others.
     pub(crate) fn make_coldest(&mut self, id: FolioId) {
         let folio = self.folios.get_mut(id);
         folio.set_active(false);

@@ -1,12 +1,13 @@
-//! Remap: what a range holds moves to other addresses by its tables.
+//! Remap: the contents of a range move to other addresses by their tables.
 //!
 //! Source and destination lie alike in their leaves (2 MiB), so each whole leaf is moved by its pointer, whatever it
-//! holds: folios, slots, zeros, marks. Only what is before the first and behind the last whole leaf goes entry by
-//! entry. 1 GiB is 512 pointers, resident or not. The kernel's page tables are moved by the driver in the same way
-//! (`mremap`), while nobody works on memory: no folio is in flight, so none can arrive where it no longer belongs.
+//! holds: folios, slots, zeros, marks. Only the pages before the first whole leaf and behind the last go entry by
+//! entry. 1 GiB is 512 pointers, resident or not. The driver moves the kernel's page tables in the same way (`mremap`),
+//! while no other operation is under way: no folio is in flight, so none can arrive where it no longer belongs.
 //!
-//! A folio that straddles an end of the source is split there; in limbo it has to come back first. Pins refuse. What is
-//! inherited from a snapshot's base is held by offset in the region, so it moves only with the whole region.
+//! A folio that straddles an end of the source is split there; in limbo it has to come back first. Pins refuse. Pages
+//! that are inherited from a snapshot's base are known by their offset in the region, so they move only with the whole
+//! region.
 //!
 //! *Resizing* in place takes or gives back leaves behind the region, and touches nothing else.
 
@@ -77,7 +78,7 @@ impl Core {
         }
     }
 
-    /// What is inherited there would be handed over to addresses that are somebody else's.
+    /// Whether no page of `range` is inherited. Inherited pages would come to addresses of another region.
     fn inherits_nothing(&self, range: PageRange) -> bool {
         let region = self.regions.of(range.start);
         let inherits = region.is_some_and(|region| region.base.is_some());
@@ -98,7 +99,7 @@ impl Core {
         true
     }
 
-    /// Moves one entry, or all of one folio. Answers where to go on.
+    /// Moves one entry, or all of one folio. Returns where to go on.
     fn move_entry(&mut self, page: PageIndex, target: PageIndex) -> PageIndex {
         match self.leaves.get(page) {
             Entry::Folio(id) => {
@@ -113,7 +114,7 @@ impl Core {
         }
     }
 
-    /// Moves an entry that is no folio's.
+    /// Moves an entry of a page that is in no folio.
     pub(crate) fn move_entry_alone(&mut self, from: PageIndex, to: PageIndex, entry: Entry) {
         let (old, new) = (self.group_of(from), self.group_of(to));
         self.hand_over(PageRange::new(from, PageCount(1)), old, new);
@@ -127,7 +128,7 @@ impl Core {
         }
     }
 
-    /// The folio belongs to the pages from `start` on instead of where it did.
+    /// Moves a folio to the pages from `start` on.
     pub(crate) fn rehome(&mut self, id: FolioId, start: PageIndex) {
         let at = self.at(id);
         let (old, new) = (self.group_of(at.start), self.group_of(start));
@@ -139,7 +140,7 @@ impl Core {
             .fill(PageRange::new(start, at.len), Entry::Folio(id));
     }
 
-    /// A region that was moved whole goes on at its new place.
+    /// Makes the region at the destination the successor of a region that was moved whole.
     fn succeed(&mut self, from: PageRange, to: PageRange) {
         let source = *self.regions.of(from.start).expect("looked at before");
         let target = self.regions.of_mut(to.start).expect("looked at before");

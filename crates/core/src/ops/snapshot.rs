@@ -1,31 +1,33 @@
 //! Snapshots: two regions that read the same until one of them is written to.
 //!
 //! # Shadow objects
-//! A snapshot must cost next to nothing to take, so nothing that is per page may be touched. What the source holds,
-//! leaf tables and page tables, is moved as it is to a hidden region, the *base*; source and snapshot are its *heirs*,
-//! and empty at first. An entry that is empty in an heir stands for what the base has there, or the base's own base.
+//! A snapshot must cost next to nothing to take, so nothing that is per page may be touched. The source's leaf tables
+//! and page tables are moved as they are to a hidden region, the *base*; source and snapshot are its *heirs*, and empty
+//! at first. An entry that is empty in an heir stands for the base's page there, or for a page of the base's own base.
 //! (Mach called these shadow objects; FreeBSD's VM has them still.) Moving a leaf is moving a pointer, here and in the
 //! kernel: 1 GiB is 512 of them.
 //!
-//! Nobody names the base, so what it holds never changes; reclaim treats its folios like any others. An heir that
-//! touches a page gets it by what the base has there:
+//! No event names the base, so its contents never change; reclaim treats its folios like any others. An heir that
+//! touches a page gets it by the state of the base's page:
 //!
 //! - *in memory, mapped or in limbo*: the base's folio is lent (no longer evictable until the copy is done), and as
-//!   much of it as the window asks for and the heir has nothing of its own for is copied at once;
+//!   much of it is copied at once as the window asks for and the heir has no pages of its own for;
 //! - *in the store*: the heir's entries name the slot too, which counts its holders, and the page is loaded as ever;
-//! - *zeros*: the heir gets zeros. Lost: it is lost for the heir as well.
+//! - *zeros*: the heir gets zeros;
+//! - *lost*: the page is lost for the heir as well.
 //!
-//! What an heir discards or frees becomes [`Entry::Zero`], which hides the base's; the other heir sees nothing of it.
+//! A page that an heir discards or frees becomes [`Entry::Zero`], which hides the base's; the other heir sees nothing
+//! of it.
 //!
 //! # Why not write protection
-//! It is what the kernel does for its own copy on write, and it would let readers share the frame. But protecting a
-//! resident GiB page by page takes 17 ms here and moving its tables 0.3; a page that was taken out comes back
-//! unprotected by `UFFDIO_MOVE`, so that all of them would have to be copied in again; and memory registered for
-//! protection cannot be moved by its tables any more. The price is that reading costs a copy too. Both copies are cold
-//! to each other: whichever is not used leaves memory first.
+//! Write protection is what the kernel uses for its own copy on write, and it would let readers share the frame. But
+//! protecting a resident GiB page by page takes 17 ms here, and moving its tables 0.3. A page that was taken out comes
+//! back unprotected by `UFFDIO_MOVE`, so that all of them would have to be copied in again; and memory registered for
+//! protection cannot be moved by its tables any more. The price is that reading costs a copy too. Neither copy keeps
+//! the other in memory: the one that is not used leaves first.
 //!
 //! # The end
-//! An heir that is dropped is detached first. A base without heirs is dropped; one with a single heir left is merged
+//! An heir that is dropped is detached first. A base without heirs is dropped; a base with a single heir left is merged
 //! into it ([`merge`](crate::ops::merge)), so that chains of bases do not grow by snapshots that came and went.
 
 use crate::addr::{LEAF_PAGES, Order, PageIndex, PageRange};
@@ -107,7 +109,7 @@ impl Core {
         Reply::Detached { orphan, single }
     }
 
-    /// What an empty entry at `page` stands for: the page of a base that has something there.
+    /// The page of a base that an empty entry at `page` stands for, if a base has one.
     pub(crate) fn inherited(&self, page: PageIndex) -> Option<PageIndex> {
         let mut region = self.regions.of(page)?;
         let mut at = page;
@@ -145,7 +147,7 @@ impl Core {
         false
     }
 
-    /// The pages of `range`, empty now, that would inherit something read as zeros instead. How many there are.
+    /// Makes the empty pages of `range` that would inherit something read as zeros. Returns how many there are.
     pub(crate) fn hide_inherited(&mut self, range: PageRange) -> u32 {
         let inherits = |region: &crate::tables::region::Region| region.base.is_some();
         if !self.regions.of(range.start).is_some_and(inherits) {
@@ -174,7 +176,7 @@ impl Core {
         (region.base.is_none() || range.pages().all(blank)).then_some(zeros)
     }
 
-    /// `page` is empty and stands for what the base has at `from`: it comes in by what that is.
+    /// Brings in `page`, which is empty and stands for the base's page at `from`, by the state of that page.
     pub(crate) fn inherit(
         &mut self,
         page: PageIndex,
@@ -223,7 +225,7 @@ impl Core {
             && self.leaves.get(source) == entry
     }
 
-    /// Copies what the base has in memory: as much of the folio `lender` around `page` as is wanted and inherited.
+    /// Copies a folio that the base has in memory: as much of `lender` around `page` as is wanted and inherited.
     fn copy_from(
         &mut self,
         lender: FolioId,
@@ -285,7 +287,7 @@ impl Core {
         Reply::Done
     }
 
-    /// A lent folio is where it was, and may leave again.
+    /// Takes a lent folio back. It is where it was, and may leave again.
     pub(crate) fn given_back(&mut self, lender: FolioId, out: &mut Commands) {
         self.flights -= 1;
         let folio = self.folios.get_mut(lender);
@@ -305,7 +307,7 @@ impl Core {
         self.list(lender, list);
     }
 
-    /// A copy could not be mapped: the pages are inherited as before.
+    /// Undoes a copy that could not be mapped: the pages are inherited as before.
     pub(crate) fn not_copied(&mut self, id: FolioId, out: &mut Commands) {
         let (folio, at) = (*self.folios.get(id), self.at(id));
         if let Some(slot) = folio.slot() {

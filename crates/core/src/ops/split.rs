@@ -1,7 +1,7 @@
-//! Splitting: a folio becomes several, so that a boundary of somebody's lies between two of them.
+//! Splitting: a folio becomes several, so that a boundary lies between two of them.
 //!
-//! Only records change: what is mapped stays mapped, and each piece is backed by its part of the
-//! slot. A folio that is not mapped cannot be split, because its frame is one; it has to come back first.
+//! Only records change: mapped pages stay mapped, and each piece is backed by its part of the slot. A folio that is not
+//! mapped cannot be split, because it has one frame; it has to come back first.
 
 use crate::addr::{PageIndex, PageRange};
 use crate::command::Commands;
@@ -12,8 +12,8 @@ use crate::tables::folio::State;
 use crate::tables::leaf::Entry;
 
 impl Core {
-    /// Splits a resident folio so that no piece straddles `page`, into pieces as large as alignment
-    /// allows. False when there are no records for the pieces; nothing changed then.
+    /// Splits a resident folio so that no piece straddles `page`, into pieces as large as alignment allows. Returns
+    /// false when there are no records for the pieces; nothing has changed then.
     pub(crate) fn split_at(&mut self, id: FolioId, page: PageIndex, out: &mut Commands) -> bool {
         let (folio, at) = (*self.folios.get(id), self.at(id));
         debug_assert_eq!(folio.state, State::Resident);
@@ -21,7 +21,8 @@ impl Core {
             return true;
         }
         if folio.freed.pages > 0 {
-            // The part that was freed is split off first, so that it is not forgotten; that may be all there is to do.
+            // The part that was freed is split off first, so that it is not forgotten; no more may be needed after
+            // that.
             self.split_off_freed(id, out);
             return match self.straddler(page) {
                 Some(id) => self.split_at(id, page, out),
@@ -71,8 +72,8 @@ impl Core {
         }
     }
 
-    /// [`Core::split_at`] for the edges of a range: afterwards every folio is inside or outside. `None` when that is
-    /// so; a reply when something must happen first.
+    /// [`Core::split_at`] for the edges of a range: afterwards every folio is inside or outside. Returns `None` when
+    /// that is so, or a reply when something must happen first.
     pub(crate) fn split_edges(&mut self, range: PageRange, out: &mut Commands) -> Option<Reply> {
         for page in [range.start, range.end()] {
             let Some(id) = self.straddler(page) else {

@@ -1,24 +1,24 @@
-//! A store that is full: what it has is used, before memory goes above the limit.
+//! A full store: the room that it has is used before memory goes above the limit.
 //!
 //! A page that came back keeps its slot, so that it can leave again without being written. Memory and the store then
-//! hold it twice. That is a good bargain while the store has room, and what makes a program fail when it has not: of
-//! 111 MiB that went round a store of 99, all ended in memory, as each page that was written to needed a second slot
+//! hold it twice. That is a good bargain while the store has room, and makes a program fail when it has not: of 111 MiB
+//! that circulated through a store of 99, all ended in memory, as each page that was written to needed a second slot
 //! and found none.
 //!
-//! *What comes in gives its slot up* while the store is close to full. Linux does the same once swap is half full
-//! (`vm_swap_full`, `folio_free_swap`). The core does not know how much a store has, only how much it held when it last
-//! refused: from then on the store is *tight* while it holds more than three quarters of that.
+//! *A folio that comes in gives its slot up* while the store is close to full. Linux does the same once swap is half
+//! full (`vm_swap_full`, `folio_free_swap`). The core does not know how much room a store has, only how much it held
+//! when it last refused: from then on the store is *tight* while it holds more than three quarters of that.
 //!
-//! *What is in memory gives its slot up* when there is nothing else to be done: a sweep over the records, a part in
-//! each batch of reclaim, and none where nothing has kept its slot since the last one.
+//! *A folio in memory gives its slot up* when there is nothing else to be done: a sweep goes over the records, a part
+//! in each batch of reclaim. There is no sweep where no folio has kept its slot since the last one.
 //!
-//! *Room opens the store.* While it refuses, nothing new is offered, and what must be written waits in limbo. As soon
-//! as the store has forgotten something, it is asked again; before, it was asked once a second.
+//! *Room opens the store.* While it refuses, nothing new is offered, and folios that must be written wait in limbo. As
+//! soon as the store has forgotten something, it is asked again; before, it was asked once a second.
 //!
 //! *When to give up.* Each list in limbo counts the folios that may leave without a write. When there are none, and the
 //! sweep has come to its end, a fault is served above the limit.
 //!
-//! When the guess is wrong, and the store is larger than it seemed, what came in is written once more when it goes.
+//! A wrong guess, when the store is larger than it seemed, costs one more write of a folio that came in when it goes.
 
 use crate::command::Commands;
 use crate::ids::{FolioId, GroupId, ListName, SlotId, VecId};
@@ -28,14 +28,14 @@ use crate::tables::folio::{Folio, State};
 use crate::tables::lru::Lruvec;
 
 impl Core {
-    /// A slot was filled.
+    /// Notes that a slot was filled.
     pub(crate) fn slot_saved(&mut self, slot: SlotId) {
         self.slots.saved(slot);
         self.room.took(self.slots.pages());
     }
 
-    /// The store took nothing: the folio stays in limbo. A store that is full has compared first, so what it was
-    /// loaded from is stale; giving that up makes room.
+    /// Notes that the store took nothing: the folio stays in limbo. A store that is full has compared first, so the
+    /// slot that the folio was loaded from is stale; giving it up makes room.
     pub(crate) fn not_saved(&mut self, id: FolioId, folio: &Folio, full: bool, out: &mut Commands) {
         self.slots.cancel(folio.saved_as());
         self.stat.store_failed += 1;
@@ -48,32 +48,34 @@ impl Core {
         if full && self.disown_slot(id, out) {
             self.list_old(id, ListName::Limbo);
         } else {
-            // Another may fit where this one does not.
+            // Another folio may fit where this one does not.
             self.waits(id);
         }
     }
 
-    /// A folio in limbo, on no list now, that the store does not take. It goes behind all that may still leave.
+    /// Puts a folio in limbo aside, on no list now, that the store does not take. It goes behind all that may still
+    /// leave.
     pub(crate) fn waits(&mut self, id: FolioId) {
         let age = self.lruvec_of(id).workingset.now();
         self.folios.get_mut(id).age = age;
         self.list(id, ListName::Limbo);
     }
 
-    /// The store is asked again.
+    /// Lets the store be asked again.
     pub(crate) fn open_store(&mut self) {
         self.store_blocked = false;
         self.room.full = false;
     }
 
-    /// The store has forgotten something, and may have room for something else.
+    /// Notes that the store has forgotten something, and may have room for something else.
     pub(crate) fn room_came(&mut self) {
         if self.room.full {
             self.open_store();
         }
     }
 
-    /// A folio that is mapped from now on. While the store has hardly any room it is not held twice.
+    /// Decides whether a folio that is mapped from now on keeps its slot. While the store has hardly any room it does
+    /// not.
     pub(crate) fn may_keep_slot(&mut self, id: FolioId, out: &mut Commands) {
         if self.room.is_tight(self.slots.pages()) {
             self.disown_slot(id, out);
@@ -82,12 +84,13 @@ impl Core {
         }
     }
 
-    /// A folio is mapped, and keeps its slot if it has one.
+    /// Notes that a folio is mapped, and keeps its slot if it has one.
     pub(crate) fn keeps_slot(&mut self, id: FolioId) {
         self.room.held_twice |= self.folios.get(id).slot().is_some();
     }
 
-    /// Slots of what is mapped are given up, as many as a batch has room for. Whether there were any, or some may be.
+    /// Gives up slots of mapped folios, as many as a batch has room for. Returns whether there were any, or may be
+    /// more.
     pub(crate) fn give_slots_up(&mut self, out: &mut Commands) -> bool {
         if !self.room.full {
             return false;
@@ -107,7 +110,7 @@ impl Core {
                 gave |= self.disown_slot(id, out);
             }
         }
-        // What was mapped behind a sweep that was under way is for the next.
+        // Folios that were mapped behind a sweep that was under way are for the next one.
         gave || self.room.sweep > 0 || self.room.held_twice
     }
 
@@ -123,7 +126,8 @@ impl Core {
         !self.lru.iter().any(may_leave) && !self.give_slots_up(out)
     }
 
-    /// Mapped folios that have a slot, for checks: none while the store is full and a fault goes above the limit.
+    /// Mapped folios that have a slot, for checks. There are none while the store is full and a fault goes above the
+    /// limit.
     #[must_use]
     pub fn held_twice(&self) -> usize {
         let twice = |folio: &Folio| {

@@ -1,23 +1,23 @@
-//! What cannot leave, leaves the rest alone.
+//! Stuck memory: folios that cannot leave do not keep the others from leaving.
 //!
 //! A take-out can be refused for reasons that user space does not see: a device reads into the page, io_uring has it
-//! registered, `process_vm_readv` holds a thousand of them while it waits for the very fault that reclaims. Such a
-//! folio is *busy*. Nobody says when it is not any more, so it has to be tried again, and the question is when.
+//! registered, `process_vm_readv` holds a thousand pages while it waits for the very fault that reclaims. Such a folio
+//! is *busy*. Nothing tells when it no longer is, so it has to be tried again, and the question is when.
 //!
-//! *Who is next.* A busy folio is in use, so its age is now. It goes behind all that may still leave, and comes round
-//! again when these have been tried. Before, it kept its age: what a stream had left behind was older than anything
-//! else, was busy, and was the next victim for ever, while the rest of memory stayed untouched.
+//! *The next victim.* A busy folio is in use, so its age is now. It goes behind all that may still leave, and comes
+//! round again when these have been tried. Once it kept its age: a folio that a stream had left behind was older than
+//! anything else, was busy, and was the next victim for ever, while the rest of memory stayed untouched.
 //!
-//! *When to give up.* Each lruvec counts the refusals since something last left. When these are as many as it has
-//! mapped folios, all were asked: reclaim gives no more commands, and if limbo is empty, too, a fault is served above
-//! the limit and counted, by a single page. The alternatives are to hang and to lose data. The count begins anew with
-//! whatever leaves, and with each tick (100 ms), as nobody tells when a page is free again.
+//! *When to give up.* Each lruvec counts the refusals since a folio last left. When these are as many as it has mapped
+//! folios, all were asked: reclaim gives no more commands, and if limbo is empty, too, a fault is served above the
+//! limit and counted, by a single page. The alternatives are to hang and to lose data. The count begins anew with every
+//! folio that leaves, and with each tick (100 ms), as nothing tells when a page is free again.
 //!
-//! *What the mapping does not let go* ([`TakeOutImmovable`](crate::Outcome::TakeOutImmovable)) waits on the unevictable
-//! list. The program says when it changes protections, but other things hold memory in place, too (a lock by a system
-//! call that nobody intercepts). So each tick a few of these get another chance, oldest first.
+//! *A folio that its mapping does not let go* ([`TakeOutImmovable`](crate::Outcome::TakeOutImmovable)) waits on the
+//! unevictable list. The program says when it changes protections, but other things hold memory in place, too (a lock
+//! by a system call that is not intercepted). So with each tick a few of these folios get another chance, oldest first.
 //!
-//! When the guess is wrong (something was freed by the kernel a moment ago), memory is above the limit for a tick.
+//! A wrong guess (the kernel let a page go a moment ago) leaves memory above the limit for a tick.
 
 use crate::addr::PageCount;
 use crate::ids::{FolioId, GroupId, ListName, VecId};
@@ -37,14 +37,14 @@ impl Lruvec {
             .sum()
     }
 
-    /// Whether all mapped folios were asked for, and refused, since something left.
+    /// Whether all mapped folios were asked for, and refused, since a folio left.
     pub(crate) fn is_stuck(&self) -> bool {
         self.refusals >= self.asked()
     }
 }
 
 impl Core {
-    /// The kernel holds a page of a folio that was to be taken out: it is in use, and stays.
+    /// Notes that the kernel holds a page of a folio that was to be taken out: the folio is in use, and stays.
     pub(crate) fn is_busy(&mut self, id: FolioId) {
         self.stat.takeout_busy += 1;
         let lists = self.lruvec_of(id);
@@ -54,13 +54,13 @@ impl Core {
         self.stays(id, ListName::Active);
     }
 
-    /// Something has left the program's memory: what was busy may be asked for again.
+    /// Notes that a folio has left the program's memory: folios that were busy may be asked for again.
     pub(crate) fn has_left(&mut self, id: FolioId) {
         self.lruvec_of(id).refusals = 0;
     }
 
-    /// Whether nothing of `scope`, and what is below it, can leave memory now: nothing is under way, limbo is empty,
-    /// and whatever is mapped was asked for and refused, or must stay.
+    /// Whether no folio of `scope`, and of the groups below it, can leave memory now: nothing is under way, limbo is
+    /// empty, and every mapped folio was asked for and refused, or must stay.
     pub(crate) fn nothing_leaves(&self, scope: GroupId) -> bool {
         if !self.is_quiet() || scope == GroupId::ROOT && self.limbo > 0 {
             return false;
@@ -73,7 +73,7 @@ impl Core {
         })
     }
 
-    /// A fault is served above the limit, as nothing leaves: what holds the memory then is remembered.
+    /// Remembers which pages held the memory when a fault was served above the limit because nothing could leave.
     pub(crate) fn note_excess(&mut self) {
         let mapped = [ListName::Active, ListName::Inactive].map(|name| self.lru.total(name));
         self.excess = Excess {
@@ -82,13 +82,13 @@ impl Core {
         };
     }
 
-    /// What held the memory when a fault was last served above the limit because nothing could leave.
+    /// The pages that held the memory when a fault was last served above the limit because nothing could leave.
     #[must_use]
     pub fn excess(&self) -> Excess {
         self.excess
     }
 
-    /// Some time has passed: what was refused may be asked for again.
+    /// Notes that some time has passed: folios that were refused may be asked for again.
     pub(crate) fn look_again(&mut self) {
         for vec in self.lru.ids() {
             self.lru.get_mut(vec).refusals = 0;

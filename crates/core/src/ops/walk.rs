@@ -1,9 +1,9 @@
 //! Walking a range entry by entry, in bounded pieces.
 //!
-//! Whole leaves that nobody touched, here or in what is inherited, are passed over in one step. A walk ends early, with
-//! [`Reply::More`], when the list of commands or the batch is full or the piece is long enough; a step that cannot be
-//! taken now ends it too, but only after the work that was already given: that goes first, and the question comes
-//! again.
+//! Whole leaves that are not in use, in the range or in the base that it inherits from, are passed over in one step. A
+//! walk ends early, with [`Reply::More`], when the list of commands or the batch is full or the piece is long enough. A
+//! step that cannot be taken now ends it too, but only after the work that was already given: that goes first, and the
+//! question comes again.
 
 use crate::addr::{PageCount, PageIndex, PageRange};
 use crate::command::{Commands, Releases};
@@ -12,16 +12,16 @@ use crate::limits::DISCARD_WALK;
 use crate::machine::Core;
 use crate::tables::leaf::Entry;
 
-/// Commands that one step of a walk can give: one about a folio, and the releases of two edge splits and a slot.
+/// Most commands that one step of a walk gives: one about a folio, and the releases of two edge splits and a slot.
 const STEP_COMMANDS: usize = 4;
-/// Entries of a batch that one step can give: a slot and a run.
+/// Most items that one step adds to a batch: a slot and a run.
 const STEP_ENTRIES: usize = 2;
 
-/// What one step of a walk came to.
+/// The result of one step of a walk.
 pub(crate) enum Step {
     /// Go on at this page.
     To(PageIndex),
-    /// Answer this.
+    /// Stop with this reply.
     Stop(Reply),
 }
 
@@ -62,12 +62,13 @@ impl Core {
         }
     }
 
-    /// Whether a walk looks into the leaf of `page`: it holds something, or inherits.
+    /// Whether a walk looks into the leaf of `page`: the leaf holds something, or inherits.
     pub(crate) fn leaf_concerns(&self, page: PageIndex) -> bool {
         self.leaves.leaf_in_use(page) || self.leaf_is_inherited(page)
     }
 
-    /// One page that is in no folio forgets what it holds; its slot is released if that was the last of it.
+    /// Makes one page that is in no folio forget its contents. Its slot is released if this page was the last to need
+    /// it.
     pub(crate) fn forget_page(&mut self, page: PageIndex, out: &mut impl Releases) {
         match self.leaves.get(page) {
             Entry::Zero => self.fewer_zeros(page, 1),

@@ -1,4 +1,4 @@
-//! What a decision of the core costs: nanoseconds for a fault and for its completion, with reclaim running.
+//! The cost of a decision of the core: nanoseconds for a fault and for its completion, with reclaim running.
 //!
 //! `cargo run --release -p millpond-core --example decision_cost`
 
@@ -8,7 +8,7 @@ use millpond_core::{
 };
 use std::time::{Duration, Instant};
 
-/// Odd, so that each folio has its turn, and far from any small step.
+/// The step is odd, so that each folio has its turn, and far from any small step.
 const SCATTER: u32 = 0x9e37_79b1;
 
 fn main() {
@@ -29,7 +29,7 @@ fn main() {
         let (mut deciding, mut completing, mut faults) = (Duration::ZERO, Duration::ZERO, 0_u32);
         let folios = arena.0 >> order.get();
         for n in 0..4 * folios {
-            // In no order that continues a run, which would bring in more than one folio.
+            // The pages come in no order that continues a run, which would bring in more than one folio.
             let page = PageIndex((n.wrapping_mul(SCATTER) % folios) << order.get());
             loop {
                 let before = Instant::now();
@@ -67,7 +67,7 @@ fn main() {
     }
 }
 
-/// Answers all commands as a perfect world would; how long the core took for that.
+/// Answers all commands as in a world where everything works. Returns how long the core took for that.
 fn settle(core: &mut Core, out: &mut Commands) -> Duration {
     let mut took = Duration::ZERO;
     while !out.is_empty() {

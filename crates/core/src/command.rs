@@ -102,7 +102,7 @@ pub enum Command {
         folio: FolioId,
         /// Where it is.
         at: PageRange,
-        /// What is to be zeros: all of it, or a part.
+        /// The part of `at` to zero, or all of it.
         part: PageRange,
     },
     /// Look whether every byte of the mapped pages of `part` is zero. Answer: `Blank`, `Written`.
@@ -111,7 +111,7 @@ pub enum Command {
         folio: FolioId,
         /// Where it is.
         at: PageRange,
-        /// What is looked at: all of it, or a part.
+        /// The part of `at` to look at, or all of it.
         part: PageRange,
     },
     /// [`Command::TakeOut`] of pages that are thought to be zeros. They stay mapped when a glance shows otherwise;

@@ -1,4 +1,4 @@
-//! Windows, adaptive orders and folding up, decision by decision.
+//! Tests of windows, adaptive orders and folding up, decision by decision.
 
 use millpond_core::gather::Gather;
 use millpond_core::limits::MIN_LIMIT_PAGES;
@@ -9,19 +9,19 @@ use millpond_core::{
 
 const LIMIT: u32 = 64 * LEAF_PAGES;
 
-/// A core in a world that does what it is asked.
+/// A core in a world that does all that it is asked.
 struct World {
     core: Core,
     range: PageRange,
-    /// What the program may use.
+    /// The range that the program may use.
     usable: PageRange,
-    /// What was brought in by the last fault: each command's pages and the number of parts of a fold.
+    /// The folios that the last fault brought in: each command's pages and the number of parts of a fold.
     brought: Vec<(PageRange, usize)>,
-    /// Nothing is written to what was read.
+    /// Whether nothing is written to pages that were read.
     unchanged: bool,
-    /// Folds are answered as if they crossed two mappings.
+    /// Whether folds are answered as if they crossed two mappings.
     split: bool,
-    /// Where zeros were mapped and folios taken out, in this order, with their frames.
+    /// The ranges where zeros were mapped, in this order, with their frames.
     zeroed: Vec<(PageRange, Option<Frame>)>,
     taken: Vec<(PageRange, Frame)>,
 }
@@ -58,7 +58,7 @@ impl World {
         self.range.start.plus(n)
     }
 
-    /// A touch of page `n`: the orders of what came in, or nothing when it was there.
+    /// Touches page `n`. Returns the orders of the folios that came in; none when the page was there.
     fn touch(&mut self, n: u32) -> Vec<u8> {
         self.touch_up_to(n, Order::MAX)
     }
@@ -172,7 +172,7 @@ impl World {
         panic!("{range} does not leave");
     }
 
-    /// Slots of one page where a stream would want many.
+    /// Makes slots of one page where a stream would want many.
     fn fragmented() -> Self {
         let mut world = Self::adaptive();
         for n in 0..64 {
@@ -207,8 +207,8 @@ fn a_long_stream_takes_several_leaves_with_one_fault() {
             steps.push(whole);
             leaf += whole.max(1) as u32;
         }
-        // A run of two leaves is followed by one more than it asks for, one of four by two, and an eighth of memory is
-        // left alone.
+        // A run of two leaves is followed by one more leaf than it asks for, a run of four by two, and an eighth of
+        // memory is left alone.
         let small = order != Order::MAX.into();
         assert_eq!(
             steps[..6],
@@ -219,7 +219,7 @@ fn a_long_stream_takes_several_leaves_with_one_fault() {
     }
 }
 
-/// Its last leaf is the region's last.
+/// The last leaf that comes along is the region's last.
 #[test]
 fn several_leaves_end_where_the_region_does_and_pass_over_nothing() {
     let mut world = World::new(Order::MAX);
@@ -227,14 +227,15 @@ fn several_leaves_end_where_the_region_does_and_pass_over_nothing() {
     let mut touch = |leaf: u32| world.touch(leaf * LEAF_PAGES).len();
     assert_eq!([0, 1, 2].map(&mut touch), [1, 1, 2]);
     assert_eq!(touch(4), 2, "leaf 6 is there already");
-    // Downwards nothing comes along.
+    // In a downward run no other leaf comes along.
     assert_eq!([20, 19, 18, 17, 16].map(&mut touch), [1; 5]);
 }
 
-/// scikit-learn's KMeans hung under `millpond run`: pages of a leaf had been touched one by one, a stream came to it
-/// with a window of all the leaf, and all folios of the leaf stopped being watched so that it leaves as a whole. Those
-/// that had been there before were on the list of the watched ones at the time. Later they were taken off the list of
-/// the others, stayed at the old end of their own, and were the next victim again and again while they were in flight.
+/// scikit-learn's KMeans hung under `millpond run`. Pages of a leaf had been touched one by one, a stream came to it
+/// with a window of all the leaf, and all folios of the leaf stopped being watched so that it leaves as a whole. The
+/// folios that had been there before were on the list of the watched ones at the time. Later they were taken off the
+/// list of the others, stayed at the old end of their own, and were the next victim again and again while they were in
+/// flight.
 #[test]
 fn what_was_there_before_a_stream_stays_on_its_list() {
     let mut world = World::adaptive();
@@ -291,7 +292,7 @@ fn a_stream_folds_up_what_random_touches_have_scattered() {
     assert!(faults <= 8, "{faults} faults");
     assert!(parts > 2, "{parts} parts at most");
     assert!(world.core.stats().folio_fold > 0);
-    // Now they are together, and stay so.
+    // The pages are together now, and stay so.
     world.evict(64);
     let folds = world.core.stats().folio_fold;
     let orders: Vec<_> = (0..64).flat_map(|n| world.touch(n)).collect();
@@ -320,7 +321,7 @@ fn a_fold_that_cannot_be_mapped_in_one_piece_leaves_everything_where_it_was() {
     }
 }
 
-/// A fault that found no memory had ended the run that it continued: when it came again after reclaim, the stream
+/// A fault that found no memory once ended the run that it continued: when it came again after reclaim, the stream
 /// started over with single pages, at every other leaf once memory was full.
 #[test]
 fn a_stream_goes_on_through_reclaim() {
@@ -333,8 +334,8 @@ fn a_stream_goes_on_through_reclaim() {
     assert!(faults <= ideal + 6, "{faults} faults for {ideal} folios");
 }
 
-/// A stream over folios of a fixed order takes up to 32 of them a fault when they are new, eight when they are loaded;
-/// no folio is of another order. What is touched out of order comes alone.
+/// A stream over folios of a fixed order takes up to 32 of them a fault when they are new, eight when they are loaded.
+/// No folio is of another order. A folio that is touched out of order comes alone.
 #[test]
 fn a_stream_takes_several_folios_of_a_fixed_order_with_one_fault() {
     for order in [0, 2, 4] {
@@ -362,7 +363,7 @@ fn a_stream_takes_several_folios_of_a_fixed_order_with_one_fault() {
 }
 
 /// No page of a stream comes in by itself, so nothing pays for looking at watched folios: they leave when their
-/// neighbours do. When they did not, those of the first lap stayed, and memory filled with them.
+/// neighbours do. When they did not, the watched folios of the first lap stayed, and memory filled with such folios.
 #[test]
 fn a_stream_leaves_nothing_behind_that_is_watched() {
     let mut world = World::adaptive();
@@ -380,14 +381,14 @@ fn a_stream_leaves_nothing_behind_that_is_watched() {
     assert_eq!(first, 0, "of {budget} pages that came first");
 }
 
-/// Of folios of 64 KiB a stream gets a leaf with each fault, and they leave it together for a place in the pool that is
-/// made like it: so the kernel moves one entry for each leaf, there and back. Both orders were lost where memory became
-/// full in the middle of a leaf, and to watched folios, which were taken out before the others.
+/// A stream of folios of 64 KiB gets a leaf with each fault, and the folios leave it together for a place in the pool
+/// that is laid out like it: so the kernel moves one entry for each leaf, there and back. Both orders were once lost
+/// where memory became full in the middle of a leaf, and to watched folios, which were taken out before the others.
 #[test]
 fn a_stream_of_64_kib_comes_and_leaves_by_the_leaf() {
     const FOLIOS: usize = 32;
     let mut world = World::new(Order::new(4).unwrap());
-    // The spare memory of another order, so that the budget ends within a leaf.
+    // The spare memory is of another order, so that the budget ends within a leaf.
     world.touch_up_to(127 * LEAF_PAGES + 77, Order::ZERO);
     for n in 0..120 * LEAF_PAGES {
         world.touch(n);
@@ -420,8 +421,8 @@ fn a_stream_of_64_kib_comes_and_leaves_by_the_leaf() {
     }
 }
 
-/// What was not asked for comes in memory that is free anyway: with all of it in use, only what a batch of reclaim left
-/// over.
+/// Folios that were not asked for come in memory that is free anyway. With all memory in use, they get only the memory
+/// that a batch of reclaim left over.
 #[test]
 fn a_window_of_a_fixed_order_takes_no_memory_from_anybody() {
     let mut world = World::new(Order::new(2).unwrap());
@@ -438,8 +439,8 @@ fn a_window_of_a_fixed_order_takes_no_memory_from_anybody() {
     assert!(world.core.stats().nr_mapped <= u64::from(LIMIT));
 }
 
-/// Reading at random left a region in pieces: each page that came in alone was saved alone, though nothing had changed,
-/// and the next stream had to fold them up and save them all again.
+/// Reading at random once left a region in pieces: each page that came in alone was saved alone, though nothing had
+/// changed, and the next stream had to fold them up and save them all again.
 #[test]
 fn what_is_read_alone_goes_back_to_the_slot_that_it_came_from() {
     let mut world = World::new(Order::new(4).unwrap());
@@ -459,7 +460,7 @@ fn what_is_read_alone_goes_back_to_the_slot_that_it_came_from() {
     for n in [0, 16, 32, 48] {
         assert_eq!(world.touch(n), [4], "page {n}");
     }
-    // What was written to leaves its slot, which stays for the others.
+    // A page that was written to leaves its slot, which stays for the others.
     world.evict(64);
     assert_eq!(world.touch_up_to(3, Order::ZERO), [0]);
     world.unchanged = false;
@@ -490,8 +491,8 @@ fn what_is_about_to_be_overwritten_is_not_read_back() {
     assert_eq!(world.core.slots_in_use(), 0);
 }
 
-/// Seed 13178127. What was about to be overwritten was just being read, and the read failed after the call had gone
-/// past it: the page was poisoned, and the write that had been announced met an error about contents that nobody
+/// Seed 13178127. A page that was about to be overwritten was just being read, and the read failed after the call had
+/// gone past it. The page was poisoned, and the write that had been announced met an error about contents that were not
 /// wanted.
 #[test]
 fn an_announced_overwrite_waits_for_what_is_being_read() {
@@ -528,12 +529,13 @@ fn an_announced_overwrite_waits_for_what_is_being_read() {
     assert_eq!(world.core.page_state(page), PageState::Empty);
 }
 
-/// What is closed beside it came along, as single folios where it was not of one piece, and took memory from what the
-/// program could use: a third to a half of a heap that was closed by every other 16 KiB.
+/// Pages beside the window that were closed to the program once came along, as single folios where they were not of one
+/// piece, and took memory from pages that the program could use: a third to a half of a heap that was closed by every
+/// other 16 KiB.
 #[test]
 fn a_window_ends_where_the_program_may_not_go() {
     let mut world = World::adaptive();
-    // A border that no block ends at, well inside of what a long stream brings in at a time.
+    // The border is no end of a block, and lies well inside of the range that a long stream brings in at a time.
     let end = 3 * LEAF_PAGES + 77;
     world.usable = PageRange::new(world.page(0), PageCount(end));
     let mut at = 0;
@@ -551,7 +553,7 @@ fn a_window_ends_where_the_program_may_not_go() {
             - world.range.start.0;
     }
     assert_eq!(world.core.page_state(world.page(end)), PageState::Empty);
-    // What lies beyond comes by itself when it is asked for, and so does what was there before.
+    // Pages beyond come by themselves when they are asked for, and so do pages that were there before.
     world.evict(8);
     world.usable = PageRange::new(world.page(5), PageCount(1));
     assert_eq!(world.touch(5), [0]);

@@ -1,5 +1,4 @@
-//! Mission row 4.7: two kinds of memory, each judged by what its refaults cost; and pages of files, decision by
-//! decision.
+//! Two kinds of memory are judged by the cost of their refaults, and pages of files are served, decision by decision.
 
 mod common;
 
@@ -23,7 +22,7 @@ fn file(bench: &mut Bench, pages: u32) -> PageRange {
     bench.create_of(Kind::File, pages, 0).1
 }
 
-/// Carries commands out; what is written back has changed or not.
+/// Carries commands out. Each write-back ends as `written`.
 fn work(bench: &mut Bench, commands: Vec<Command>, written: Outcome) {
     for command in commands {
         let next = match command {
@@ -53,7 +52,7 @@ fn touch(bench: &mut Bench, page: PageIndex) {
     panic!("{page} is reclaimed for, for ever");
 }
 
-/// All of `range` leaves memory; `written` is how the file answers. What was asked of it.
+/// Makes all of `range` leave memory. The file answers as `written`. Returns the ranges that were to be written back.
 fn leave(bench: &mut Bench, range: PageRange, written: Outcome) -> Vec<PageRange> {
     let advice = Advice::PageOut;
     bench.all(range, |range| Event::Advise { range, advice });
@@ -67,7 +66,7 @@ fn leave(bench: &mut Bench, range: PageRange, written: Outcome) -> Vec<PageRange
     places
 }
 
-/// A page is read from where it belongs, dropped without a slot while it is clean, and written back to where it belongs
+/// A page is read from its place in the file, dropped without a slot while it is clean, and written back to its place
 /// when it is not.
 #[test]
 fn pages_of_files_have_their_places_and_no_slots() {
@@ -96,13 +95,13 @@ fn pages_of_files_have_their_places_and_no_slots() {
     assert_eq!((stats.pgsteal_anon, bench.0.slots_in_use()), (0, 0));
 }
 
-/// What could not be written stays, and is not tried again before the file is said to take something; what is clean
-/// goes meanwhile.
+/// A page that could not be written stays, and is not tried again before the file is said to take something. Clean
+/// pages go meanwhile.
 #[test]
 fn what_cannot_be_written_waits_and_does_not_keep_reclaim_busy() {
     let mut bench = Bench::new();
     let range = file(&mut bench, 8);
-    // Nothing comes unasked.
+    // With this advice no page comes unasked.
     let advice = Advice::Random;
     bench.send(Event::Advise { range, advice });
     bench.touch(part(range, 0..4));
@@ -136,8 +135,8 @@ fn a_page_that_cannot_be_read_is_poisoned() {
     bench.work(commands);
 }
 
-/// Row 4.7: what is mapped straight from the memory that holds its file never leaves a shadow; that of a file does, in
-/// tables that hold nothing else.
+/// A page that is mapped straight from the memory that holds its file never leaves a shadow. A page of another file
+/// does, in tables that hold nothing else.
 #[test]
 fn pages_mapped_straight_from_memory_leave_no_shadow() {
     for (kind, refaults) in [(Kind::File, 1), (Kind::Direct, 0)] {
@@ -158,7 +157,7 @@ fn pages_mapped_straight_from_memory_leave_no_shadow() {
     }
 }
 
-/// Mission row 1.8, and what else is about who has the bytes.
+/// Lazy frees, and all other operations that depend on where the bytes are, are refused for files.
 #[test]
 fn what_is_for_anonymous_memory_is_refused() {
     let mut bench = Bench::new();
@@ -199,8 +198,8 @@ fn what_is_for_anonymous_memory_is_refused() {
     }
 }
 
-/// A heap and a file, both used at random, together more than twice what fits. Answers what happened in the second
-/// half, and how much of each is in memory.
+/// Uses a heap and a file at random, together more than twice the memory. Returns the counts of the second half, and
+/// how much of each is in memory.
 fn balanced(anon_cost: u32, file_cost: u32) -> (VmStat, [u32; 2]) {
     let mut bench = small(128);
     for event in [
@@ -235,7 +234,7 @@ fn balanced(anon_cost: u32, file_cost: u32) -> (VmStat, [u32; 2]) {
     (bench.0.stats().since(&before), sizes)
 }
 
-/// Row 4.7: the scan follows what a refault of each kind costs, and spares neither altogether.
+/// The scan follows the cost of a refault of each kind, and spares neither kind altogether.
 #[test]
 fn who_is_dearer_to_bring_back_is_scanned_less_and_keeps_more() {
     let (even, sizes) = balanced(256, 256);
@@ -262,9 +261,10 @@ fn who_is_dearer_to_bring_back_is_scanned_less_and_keeps_more() {
     assert!(dear_anon.pgsteal_anon > dear_anon.pgsteal_file / 8);
 }
 
-/// What a file would cost is nothing to those who have none: with cheap refaults few take-outs are earned by a save, so
-/// that a batch saves many folios. (Batches of three instead of twelve, when a whole one had sixteen, left a group that
-/// was above its high in limbo, as long as nobody read files: `high_is_worked_against` in `millpond/tests/groups.rs`.)
+/// The cost of files does not matter to a program that has none: with cheap refaults few take-outs are earned by a
+/// save, so that a batch saves many folios. (Batches were three folios where twelve were due, when a whole batch had
+/// sixteen. They left a group that was above its high in limbo, as long as no file was read: `high_is_worked_against`
+/// in `millpond/tests/groups.rs`.)
 #[test]
 fn a_kind_that_is_not_there_does_not_shorten_batches() {
     let mut bench = Bench::new();

@@ -1,4 +1,4 @@
-//! What there is of a leaf leaves for a stream that wants all of it, decision by decision.
+//! The part of a leaf that is in memory leaves for a stream that wants all of it, decision by decision.
 
 mod common;
 
@@ -11,21 +11,21 @@ use millpond_core::{
 };
 
 const LEAVES: u32 = 10;
-/// So many leaves go by before the single reads are forgotten.
+/// Leaves that a stream passes before the single reads are forgotten.
 const FORGOTTEN: u32 = 4;
-/// One page in so many is in memory when the stream comes.
+/// One page in this many is in memory when the stream comes.
 const APART: u32 = 6;
 
 const ADAPTIVE: OrderPolicy = OrderPolicy::Adaptive { max: Order::MAX };
 
-/// A region that was filled in order and is in the store, some pages of each leaf in memory.
+/// A region that was filled in order and is in the store, with some pages of each leaf in memory.
 struct World {
     core: Core,
     events: u32,
     range: PageRange,
-    /// Pages that have been written since they came in are not what the store holds.
+    /// Whether pages have been written since they came in, so that they differ from the store's copies.
     written: bool,
-    /// Pages that came in by the last fault.
+    /// The pages that the last fault brought in.
     came: Vec<PageRange>,
 }
 
@@ -99,7 +99,7 @@ impl World {
         pages.for_each(|page| self.touch(page));
     }
 
-    /// A page is touched: all that this takes. Whether memory has to be reclaimed first is up to the core.
+    /// Touches a page, with all that this takes. Whether memory has to be reclaimed first is up to the core.
     fn touch(&mut self, page: PageIndex) {
         self.came.clear();
         if self.core.page_state(page) == PageState::Resident {
@@ -134,7 +134,7 @@ impl World {
         })
     }
 
-    /// An event for all of `range`.
+    /// Sends an event for all of `range`.
     fn all(&mut self, mut range: PageRange, event: impl Fn(PageRange) -> Event) {
         loop {
             let (reply, commands) = self.send(event(range));
@@ -146,7 +146,7 @@ impl World {
         }
     }
 
-    /// One batch. Whether it did anything.
+    /// Runs one batch of reclaim. Returns whether it did anything.
     fn reclaim(&mut self, pages: PageCount) -> bool {
         let by = Reclaimer::Direct;
         let (reply, commands) = self.send(Event::Reclaim { pages, by });
@@ -193,7 +193,7 @@ fn a_stream_gets_what_was_in_memory_in_pieces_in_large_ones() {
         if down {
             pages.reverse();
         }
-        // Single reads have gone before, and nobody knows of a stream yet.
+        // Single reads have gone before, and no stream is known yet.
         let (first, rest) = pages.split_at((FORGOTTEN * LEAF_PAGES) as usize);
         world.stream(first.iter().copied());
         assert_eq!(world.cleared(), 0, "down: {down}");
@@ -203,13 +203,13 @@ fn a_stream_gets_what_was_in_memory_in_pieces_in_large_ones() {
         let leaves = u64::from(LEAVES - FORGOTTEN);
         assert_eq!(world.cleared(), leaves, "down: {down}");
         assert_eq!(stats.pswpout, before.pswpout, "nothing is written");
-        // By the largest folios that a budget of this size allows.
+        // The pages come by the largest folios that a budget of this size allows.
         let faults = stats.pgmajfault - before.pgmajfault;
         assert!(faults <= 9 * leaves, "{faults} faults");
     }
 }
 
-/// The fault that asks for it finds the leaf empty, and brings in the page that it is for.
+/// The fault that asks for the leaf finds it empty, and brings in the page that it is for.
 #[test]
 fn nothing_of_the_leaf_is_in_memory_when_the_stream_comes_back() {
     let mut world = World::new();
@@ -252,7 +252,7 @@ fn what_else_faults_again_keeps_leaves_as_they_are() {
 
 #[test]
 fn a_leaf_that_would_not_come_whole_stays() {
-    // What was never saved is in no slot.
+    // Pages that were never saved are in no slot.
     let mut world = World::new();
     let range = world.range;
     world.written = true;
@@ -267,7 +267,8 @@ fn a_leaf_that_would_not_come_whole_stays() {
     world.advise(Advice::Normal);
     world.stream(range.pages());
     assert_eq!(world.cleared(), 0);
-    // Neither does it where leaves may not leave by their tables, or all folios are of one size.
+    // A leaf does not come whole either where leaves may not leave by their tables, or where all folios are of one
+    // size.
     for (order, allowed) in [(ADAPTIVE, false), (Order::ZERO.into(), true)] {
         let mut world = World::with(order, allowed, false);
         world.stream(range.pages());
@@ -275,7 +276,7 @@ fn a_leaf_that_would_not_come_whole_stays() {
     }
 }
 
-/// What has changed is known when it is saved, and no sooner: then it is tried less and less often.
+/// A change is known when the page is saved, and no sooner: so clearing is tried less and less often.
 #[test]
 fn leaves_that_were_written_are_tried_less_and_less_often() {
     let mut world = World::with(ADAPTIVE, true, true);
@@ -299,6 +300,6 @@ fn who_may_not_leave_keeps_the_leaf_and_the_stream_goes_on() {
     assert_eq!(world.send(Event::Pin { range: pinned }).0, Reply::Done);
     world.stream(world.range.pages());
     assert_eq!(world.core.page_state(pinned.start), PageState::Resident);
-    // It counts as a failure, so the next one is not tried.
+    // The pinned leaf counts as a failure, so the next one is not tried.
     assert_eq!(world.cleared(), u64::from(LEAVES - FORGOTTEN - 2));
 }

@@ -1,4 +1,4 @@
-//! Row 2.4: a folio of which a part was freed stays whole until memory is wanted.
+//! A folio of which a part was freed stays whole until memory is wanted.
 
 mod common;
 
@@ -83,7 +83,7 @@ fn a_part_that_is_used_again_is_kept() {
     let mut bench = Bench::new();
     let range = bench.filled(16, 4);
     bench.free(part(range, 4..8), EXCLUSIVE);
-    // By a look, when somebody wants to know how much is free.
+    // A look finds the use, when the free pages are counted.
     let (reply, commands) = bench.send(Event::RecountLazyFree { left: PageCount(4) });
     let [
         Command::Look {
@@ -108,7 +108,7 @@ fn a_part_that_is_used_again_is_kept() {
     let stats = bench.0.stats();
     assert_eq!((stats.nr_lazyfree, stats.pglazyfree_reused), (0, 4));
 
-    // By the glance before it is dropped.
+    // The glance before the part is dropped finds the use.
     bench.free(part(range, 4..8), EXCLUSIVE);
     let commands = bench.reclaim(4);
     let [Command::TakeOutIfBlank { folio, .. }, ..] = commands[..] else {

@@ -1,8 +1,8 @@
 //! Bugs that were found in the core, most of them by the simulator, each as a short history that shows it.
 //!
-//! A seed keeps its history only as long as the simulator stays as it is; these stay whatever becomes of it. Events
-//! are handed in by hand, commands are answered by hand. Each test fails on the core before the commit that its story
-//! names, except `a_folio_in_limbo_comes_back_while_the_store_is_full`: what was mended there is the MMU.
+//! A seed keeps its history only as long as the simulator stays as it is; these tests stay whatever becomes of it.
+//! Events are handed in by hand, commands are answered by hand. Each test fails on the core before the commit that its
+//! story names, except `a_folio_in_limbo_comes_back_while_the_store_is_full`: there the MMU was mended.
 
 mod common;
 
@@ -17,7 +17,7 @@ use millpond_core::{
 const LIMIT: u32 = MIN_LIMIT_PAGES;
 const COPIED: Outcome = Outcome::Installed { frame_kept: true };
 
-/// The core, and a driver that does nothing by itself. Every event is followed by the whole-state check.
+/// A core with a driver that does nothing by itself. Every event is followed by the whole-state check.
 struct Bench(Core);
 
 impl Driven for Bench {
@@ -47,7 +47,7 @@ impl Bench {
         })
     }
 
-    /// Touches every page of `range`; installs end as `outcome`.
+    /// Touches every page of `range`. Installs end as `outcome`.
     fn touch(&mut self, range: PageRange, outcome: Outcome) {
         for page in range.pages() {
             let (reply, commands) = self.fault(page, Order::MAX);
@@ -97,7 +97,7 @@ impl Bench {
         stats.nr_mapped + stats.nr_limbo + stats.nr_free_frames
     }
 
-    /// Everything goes, and nothing is left.
+    /// Discards and drops all regions, and checks that nothing is left.
     fn end(mut self, regions: &[(RegionId, PageRange)]) {
         for &(region, range) in regions {
             self.discard(range);
@@ -111,9 +111,9 @@ impl Bench {
 }
 
 /// Seeds 9 and 1003889 (fixed by d2254cb). A large folio was installed by copying, so its frame stayed behind as spare
-/// and the frames were over the limit by the folio's length. What was given back then was a number of *frames* and the
-/// smallest first: 24 single pages for 64 missing ones. 40 pages stayed above the limit with nothing in flight, for as
-/// long as nobody faulted. Now the smallest frame that covers what is missing goes, or the largest there is.
+/// and the frames were over the limit by the folio's length. The core then gave back a number of *frames*, the smallest
+/// first: 24 single pages for 64 missing ones. 40 pages stayed above the limit with nothing in flight, until the next
+/// fault. Now the smallest frame that covers the missing pages goes, or the largest there is.
 #[test]
 fn a_copied_install_does_not_leave_the_budget_exceeded() {
     let mut bench = Bench::new();
@@ -180,11 +180,12 @@ fn news_of_protection_leaves_a_folio_in_flight_alone() {
 /// was answered with `InstallSplit`, the fault came back for a single page, and the only way to have single pages was
 /// to save the folio and load it in parts. The store was full: the save failed, the folio went back to limbo, the fault
 /// came again, for ever. The cure is in the MMU: contents that exist are mapped page by page, whatever borders they
-/// cross, so a rescue is no longer answered with `InstallSplit` for a border. The core's half is this: a full store
-/// does not turn a rescue into a save, a rescue by copying ends the fault, and the next news of the protection splits
-/// what is mapped. A driver that asks for single pages all the same loses nothing, but is not served until the store
-/// takes again. The core did all this before the fix, so this test holds it to that; the fix itself is held by
-/// `contents_cross_protections_and_an_unmapped_page_takes_the_folio_back` in the MMU's tests.
+/// cross, so a rescue is no longer answered with `InstallSplit` for a border. The core's half of the cure has three
+/// parts: a full store does not turn a rescue into a save, a rescue by copying ends the fault, and the next news of the
+/// protection splits the mapped folio. A driver that asks for single pages all the same loses nothing, but is not
+/// served until the store takes again. The core did all this before the fix, and this test checks that it still does.
+/// The fix itself is checked by `contents_cross_protections_and_an_unmapped_page_takes_the_folio_back` in the MMU's
+/// tests.
 #[test]
 fn a_folio_in_limbo_comes_back_while_the_store_is_full() {
     let mut bench = Bench::new();
@@ -194,7 +195,7 @@ fn a_folio_in_limbo_comes_back_while_the_store_is_full() {
     bench.page_out(range);
     assert_eq!(bench.0.page_state(page), PageState::Limbo);
 
-    // Single pages: by way of the store, which is full.
+    // Single pages come by way of the store, which is full.
     for _ in 0..3 {
         let (reply, commands) = bench.fault(page, Order::ZERO);
         assert_eq!(reply, Reply::Wait { page: range.start });
@@ -209,7 +210,7 @@ fn a_folio_in_limbo_comes_back_while_the_store_is_full() {
     }
     assert!(bench.0.store_blocked());
 
-    // The whole folio: mapped again without the store.
+    // The whole folio is mapped again without the store.
     let (reply, commands) = bench.fault(page, Order::MAX);
     let [Command::Rescue { folio, at, .. }] = commands[..] else {
         panic!("{reply:?} {commands:?}");
@@ -221,7 +222,7 @@ fn a_folio_in_limbo_comes_back_while_the_store_is_full() {
     assert_eq!(bench.send(Event::Protected { range: half }).0, Reply::Done);
     assert!(bench.0.stats().folio_split > 0);
 
-    // And the long way, when the store takes again.
+    // Single pages come the long way when the store takes again.
     bench.page_out(range);
     bench.send(Event::RetryStore);
     bench.touch(range, NEW);
@@ -230,11 +231,11 @@ fn a_folio_in_limbo_comes_back_while_the_store_is_full() {
 }
 
 /// Seed 10034023's log (fixed by c9c7519). Background reclaim met folios in limbo that had changed since they were
-/// loaded from a slot. A store that took nothing was still tried for folios with a slot, for they might be unchanged;
-/// each was refused, went back to limbo's old end with its slot, and was the first of the next batch. Reclaim never
-/// answered "nothing to do": comparing and compressing in a loop for as long as the store was full. A full store has
-/// compared, so the slot is stale; now it is given up, which ends the loop and makes room in the store. That room is
-/// tried once, by what was refused.
+/// loaded from a slot. A store that took nothing was still tried for folios with a slot, for they might be unchanged.
+/// Each was refused, went back to limbo's old end with its slot, and was the first of the next batch. Reclaim never
+/// answered "nothing to do", but compared and compressed in a loop for as long as the store was full. A full store has
+/// compared, so the slot is stale; now it is given up, which ends the loop and makes room in the store. The folios that
+/// were refused are tried once for that room.
 #[test]
 fn reclaim_rests_when_a_full_store_has_refused_everything() {
     const FOLIOS: u32 = 5;
@@ -247,7 +248,7 @@ fn reclaim_rests_when_a_full_store_has_refused_everything() {
         bench.work_as(vec![command], NEW);
     }
     assert_eq!(bench.0.stats().nr_swapped, u64::from(FOLIOS));
-    // In again, changed by the program, out again.
+    // The pages come in again, are changed by the program, and go out again.
     bench.touch(range, NEW);
     bench.page_out(range);
 
@@ -284,9 +285,10 @@ fn reclaim_rests_when_a_full_store_has_refused_everything() {
     bench.end(&[region]);
 }
 
-/// Noted with the one above (fixed by c9c7519). One batch looks at the oldest 128 folios of limbo only. While the store
-/// took nothing, folios that it could not take stayed at the old end, and those behind them that it already held, and
-/// that could have left memory at once, were never looked at. Now what is passed over goes to the young end.
+/// Noted with the bug of `reclaim_rests_when_a_full_store_has_refused_everything` (fixed by c9c7519). One batch looks
+/// at the oldest 128 folios of limbo only. While the store took nothing, folios that it could not take stayed at the
+/// old end. Folios behind them that it already held, and that could have left memory at once, were never looked at. Now
+/// folios that are passed over go to the young end.
 #[test]
 fn unchanged_folios_are_found_behind_others_while_the_store_is_full() {
     let others = RECLAIM_SCAN as u32 + 20;
@@ -299,7 +301,7 @@ fn unchanged_folios_are_found_behind_others_while_the_store_is_full() {
         bench.work_as(vec![command], NEW);
     }
     bench.touch(clean.1, NEW);
-    // Advice puts folios at limbo's old end, so the one that comes first ends up youngest.
+    // Advice puts folios at limbo's old end, so the folio that comes first ends up youngest.
     bench.page_out(clean.1);
     bench.touch(dirty.1, NEW);
     bench.page_out(dirty.1);
@@ -333,9 +335,9 @@ fn unchanged_folios_are_found_behind_others_while_the_store_is_full() {
     bench.end(&[clean, dirty]);
 }
 
-/// Fixed by 7b8daa4. Slots that the store was asked to forget were counted up, and not
-/// down when it had. `is_quiet` waits for that count, and a fork waits for `is_quiet`: after the first release every
-/// fork waited for ever.
+/// Fixed by 7b8daa4. Slots that the store was asked to forget were counted up, and not down when it had forgotten them.
+/// `is_quiet` waits for that count, and a fork waits for `is_quiet`: after the first release every fork waited for
+/// ever.
 #[test]
 fn a_released_slot_is_not_waited_for() {
     let mut bench = Bench::new();
@@ -359,9 +361,9 @@ fn a_released_slot_is_not_waited_for() {
 }
 
 /// Seed 5. A page that could not be moved was lazily freed so that it must read as zeros, and was therefore cleared in
-/// place. Now it had a mark and was on the unevictable list, where nobody drops anything: counted as lazily freed for
-/// ever, so that no volatile range was purged any more. News of its protection then put it on the inactive list, mark
-/// and all. Now it is dropped as a discard drops it; what its mapping keeps from moving may well be read-only.
+/// place. Then it had a mark and was on the unevictable list, where nothing is dropped. It counted as lazily freed for
+/// ever, so that no volatile range was purged any more. News of its protection then put it on the inactive list, with
+/// its mark. Now it is dropped as a discard drops it; a page that its mapping keeps from moving may well be read-only.
 #[test]
 fn what_cannot_move_and_must_be_zeros_is_dropped() {
     let mut bench = Bench::new();
@@ -384,7 +386,8 @@ fn what_cannot_move_and_must_be_zeros_is_dropped() {
 
 /// Seeds 20, 21 and 33. The oldest lazily freed folio was mapped, and the pool had no place for it: lazily freed folios
 /// that had been taken out held all of them. Reclaim dropped nothing because of the first, and could take nothing else
-/// out for want of a place. Every fault asked for memory for ever. Now what has no place makes way for what gives one.
+/// out because it had no place. Every fault asked for memory for ever. Now a folio without a place makes way for folios
+/// that give one.
 #[test]
 fn lazily_freed_memory_is_dropped_behind_what_has_no_place() {
     let mut bench = Bench::with(|config| config.pool.frames = [4; 10]);
@@ -394,7 +397,7 @@ fn lazily_freed_memory_is_dropped_behind_what_has_no_place() {
     let others = PageRange::new(range.start.plus(1), PageCount(2));
     bench.touch(range, NEW);
     bench.lazy_free(first, FreeMode::Exclusive);
-    // Two of four places; the others are kept for loads.
+    // The folios take two of the four places; the others are kept for loads.
     bench.lazy_free(others, FreeMode::Shared);
     assert_eq!(bench.0.stats().nr_limbo, 2);
 
@@ -435,8 +438,8 @@ fn the_limit_is_not_exceeded_while_lazily_freed_memory_is_there() {
     bench.end(&[limbo, full, more]);
 }
 
-/// The other side of the two before: lazily freed memory that cannot be dropped, because a store that takes nothing
-/// keeps the pool's places full, is not waited for. It loses its mark.
+/// The counterpart of the two tests before: lazily freed memory that cannot be dropped, because a store that takes
+/// nothing keeps the pool's places full, is not waited for. It loses its mark.
 #[test]
 fn lazily_freed_memory_without_a_place_is_not_waited_for() {
     let mut bench = Bench::with(|config| config.pool.frames = [4; 10]);
@@ -458,10 +461,10 @@ fn lazily_freed_memory_without_a_place_is_not_waited_for() {
     bench.end(&[limbo, full, more]);
 }
 
-/// Seeds 11 and 24. A batch of reclaim drops so many lazily freed folios at most. When that was not enough it went on
-/// to memory in use, although more of the list was left: with single pages half of what a thread in need took out was
-/// the wrong half. Those in limbo are dropped without a command, so commands alone do not tell whether something was
-/// done.
+/// Seeds 11 and 24. A batch of reclaim drops a bounded number of lazily freed folios. When that was not enough it went
+/// on to memory in use, although more of the list was left: with single pages half of the pages that a thread in need
+/// took out were the wrong half. Folios in limbo are dropped without a command, so commands alone do not tell whether
+/// something was done.
 #[test]
 fn all_lazily_freed_memory_goes_before_any_other() {
     for mode in [FreeMode::Exclusive, FreeMode::Shared] {
@@ -484,8 +487,8 @@ fn all_lazily_freed_memory_goes_before_any_other() {
     }
 }
 
-/// Seed 4504639. Each thread that frees lazily drops what is beyond the cap. What another thread had begun to drop was
-/// counted once more, so that several threads dropped several times the excess.
+/// Seed 4504639. Each thread that frees lazily drops the memory beyond the cap. Memory that another thread had begun to
+/// drop was counted once more, so that several threads dropped several times the excess.
 #[test]
 fn what_is_being_dropped_is_not_beyond_the_cap() {
     const CAP: u32 = 20;
@@ -536,7 +539,7 @@ fn a_recount_goes_past_a_bounded_number_of_folios() {
     bench.end(&[region]);
 }
 
-/// A folio of two pages in limbo that the store has refused.
+/// Makes a folio of two pages in limbo that the store has refused.
 fn block_the_store(bench: &mut Bench) -> (RegionId, PageRange) {
     let region = bench.create(2, 1);
     bench.touch(region.1, NEW);
@@ -551,7 +554,7 @@ fn block_the_store(bench: &mut Bench) -> (RegionId, PageRange) {
 }
 
 /// Seed 13414052, with much lazily freed memory. The pool had no place for any of the mapped folios that a trim was to
-/// drop, so each of them lost its mark instead; that was not counted, and the trim went on until no marked folio was
+/// drop, so each of them lost its mark instead. That was not counted, and the trim went on until no marked folio was
 /// left.
 #[test]
 fn a_trim_without_a_place_takes_no_more_marks_than_it_was_asked_for() {
@@ -564,7 +567,7 @@ fn a_trim_without_a_place_takes_no_more_marks_than_it_was_asked_for() {
     let out = PageRange::new(region.1.start, PageCount(2));
     let freed = PageRange::new(region.1.start.plus(2), PageCount(10));
     bench.touch(region.1, NEW);
-    // Two of four places; the others are kept for loads.
+    // Two of the four places hold other folios, and two are kept for loads.
     let advice = Advice::PageOut;
     bench.all(out, |range| Event::Advise { range, advice });
     bench.lazy_free(freed, FreeMode::Exclusive);
@@ -579,13 +582,13 @@ fn a_trim_without_a_place_takes_no_more_marks_than_it_was_asked_for() {
     bench.end(&[region]);
 }
 
-/// Every seed whose store fails to load, once the simulator marked what was lost a moment after the core had said so.
-/// The mark had no answer, so nobody waited for it: a thread that discarded the page, or ended its region, dropped a
-/// mark that was not there yet. It came afterwards, to an empty page or to the next region's: a touch of it was a
-/// SIGBUS, or what was brought in met a page that the core knew nothing of.
+/// Every seed whose store fails to load, once the simulator marked lost pages a moment after the core had said so. The
+/// mark had no answer, so nothing waited for it: a thread that discarded the page, or ended its region, dropped a mark
+/// that was not there yet. The mark came afterwards, to an empty page or to the next region's. A touch of that page was
+/// a SIGBUS, or a page that was brought in met a mark that the core knew nothing of.
 ///
-/// Seed 13178127 found one more when that was mended: a lazy free of what is stored waited for a load that might fail,
-/// but no longer for the mark of a load that had failed. The mark came to what was written since.
+/// Seed 13178127, when that was mended: a thread that gives up the store's copy, to overwrite it, waited for a load
+/// that might fail, but no longer for the mark of one that had. The mark came to pages that were written since.
 #[test]
 fn who_discards_what_was_lost_waits_until_it_is_marked() {
     let mut bench = Bench::new();

@@ -1,4 +1,4 @@
-//! Gathers, ticks and the mark of the pool (M3), decision by decision.
+//! Tests of gathers, ticks and the mark of the pool, decision by decision.
 
 mod common;
 
@@ -29,7 +29,8 @@ fn what_is_unhooked_counts_until_it_was_given_back() {
     bench.page_out(part(range, 0..16));
     let mut gather = Gather::with_pages(1);
     assert_eq!(unhook(&mut bench, range, &mut gather), Reply::Done);
-    // 64 mapped pages by their range; a folio in limbo by its frame, which is spare; the slots of all.
+    // The batch has 64 mapped pages as their range, and the slots of all. A folio in limbo gives its frame, which is
+    // spare.
     assert_eq!(gather.zap(), Some(range));
     let slots = gather
         .items()
@@ -55,8 +56,8 @@ fn what_is_unhooked_counts_until_it_was_given_back() {
     assert!(bench.0.is_quiet());
 }
 
-/// Frames that a gather took from limbo counted as given back as soon as they were collected: the next faults had their
-/// memory while it was still there, as much above the limit as limbo was long. (Simulator, seed 16777225.)
+/// Frames that a gather took from limbo once counted as given back as soon as they were collected: the next faults had
+/// their memory while it was still there, as much above the limit as limbo was long. (Simulator, seed 16777225.)
 #[test]
 fn frames_that_a_gather_collects_count_until_they_were_given_back() {
     let mut bench = Bench::new();
@@ -81,7 +82,7 @@ fn frames_that_a_gather_collects_count_until_they_were_given_back() {
     assert_eq!(bench.0.available().0, before.0 + 96);
 }
 
-/// Gives back what is spare and not asked for. Its pages.
+/// Gives back the spare frames that are not asked for. Returns their pages.
 fn give_spare_back(bench: &mut Bench) -> u32 {
     let mut gather = Gather::with_pages(0);
     let mut pages = 0;
@@ -96,8 +97,8 @@ fn give_spare_back(bench: &mut Bench) -> u32 {
     }
 }
 
-/// A store that grows lowers the limit while a thread reclaims. Spare frames that were there for what the thread wanted
-/// stood 2 MiB above a budget of 39, until the next fault looked: a few go at once.
+/// A store that grows lowers the limit while a thread reclaims. Spare frames that the thread had made once stood 2 MiB
+/// above a budget of 39, until the next fault looked. Now a few go at once.
 #[test]
 fn a_lowered_limit_gives_a_few_spare_frames_back_at_once() {
     let mut bench = Bench::new();
@@ -112,7 +113,7 @@ fn a_lowered_limit_gives_a_few_spare_frames_back_at_once() {
     assert!(bench.send(Event::SetLimit { pages }).1.is_empty());
 }
 
-/// What is collected counts as memory until it is given back, and is collected once.
+/// A frame that is collected counts as memory until it is given back, and is collected once.
 #[test]
 fn spare_frames_beyond_a_lowered_budget_go_by_batches() {
     let mut bench = Bench::new();
@@ -124,7 +125,7 @@ fn spare_frames_beyond_a_lowered_budget_go_by_batches() {
     let mut gather = Gather::with_pages(1);
     let most = PageCount(10_000);
     bench.0.gather_spare(most, &mut gather);
-    // To the limit, and to what demand may keep of it: half.
+    // Frames go down to the limit, and to the half of it that demand may keep.
     assert_eq!(gather.pages(), PageCount(1024 - 48));
     assert_eq!(bench.0.available(), PageCount(0));
     let mut again = Gather::with_pages(1);
@@ -142,7 +143,7 @@ fn a_full_batch_ends_the_walk_and_the_next_goes_on() {
     for page in 0..256 {
         bench.swap_out(part(range, page..page + 1));
     }
-    // No more than fits inline, and a folio may leave two.
+    // The batch has no more room than inline, and a folio may leave two items.
     let mut gather = Gather::new();
     let inline = gather.room() as u32;
     let (mut rest, mut batches) = (range, 0);
@@ -218,7 +219,7 @@ fn a_discard_keeps_what_demand_asks_for_and_ticks_give_it_back() {
             .all(|command| matches!(command, Command::TakeOut { .. }))
     );
     assert_eq!(bench.0.stats().nr_free_frames, 256);
-    // Demand halves with each tick: 256, 128, 64 …
+    // Demand halves with each tick: 256, 128, 64 and so on.
     let mut kept = Vec::new();
     for _ in 0..10 {
         bench.send(Event::Tick);
@@ -227,7 +228,7 @@ fn a_discard_keeps_what_demand_asks_for_and_ticks_give_it_back() {
     }
     assert_eq!(kept[..3], [256, 128, 64]);
     assert_eq!(kept[9], 0);
-    // Now that nobody asks for memory, nothing is kept.
+    // Without demand for memory nothing is kept.
     let range = PageRange::new(range.start, PageCount(16));
     bench.touch(range);
     for _ in 0..6 {
@@ -239,8 +240,8 @@ fn a_discard_keeps_what_demand_asks_for_and_ticks_give_it_back() {
     assert_eq!(bench.give_back(given.batch()), None);
 }
 
-/// Row 3.1: what threads may touch goes by batches, too. Neighbours are one run; it ends at a page that somebody may
-/// bring in before it is dropped.
+/// Memory that threads may touch goes by batches, too. Neighbours are one run; it ends at a page that a fault may bring
+/// in before the run is dropped.
 #[test]
 fn what_a_discard_leaves_goes_by_batches() {
     let mut bench = Bench::new();
@@ -262,7 +263,7 @@ fn what_a_discard_leaves_goes_by_batches() {
     let expected = [part(range, 0..48), part(range, 80..96)];
     assert_eq!(runs, expected.map(Gathered::Run));
     assert_eq!(out.batch().pages(), PageCount(48 + 16));
-    // What was in limbo is spare already; all else counts as it did.
+    // The folio that was in limbo is spare already; all else counts as it did.
     assert_eq!(bench.0.stats().nr_free_frames, 16);
     let vm = bench.0.stats();
     assert_eq!((vm.nr_mapped, vm.nr_limbo, vm.nr_unhooked), (64, 0, 0));
@@ -274,7 +275,7 @@ fn what_a_discard_leaves_goes_by_batches() {
     assert_eq!(bench.0.stats().pgdiscard, 96);
 }
 
-/// Row 3.1: a touch of what is being dropped waits; one beside it does not.
+/// A touch of a page that is being dropped waits; a touch beside it does not.
 #[test]
 fn a_fault_in_a_run_waits_until_it_was_given_back() {
     let mut bench = Bench::new();
@@ -294,7 +295,7 @@ fn a_fault_in_a_run_waits_until_it_was_given_back() {
     }
     bench.touch(gap);
     assert_eq!(bench.state(range, 33), PageState::Resident);
-    // Others discard it, too: they wait as well.
+    // Another discard of the range waits as well.
     let wait = Reply::Wait { page: range.start };
     assert_eq!(bench.send(Event::Discard { range }).0, wait);
     let woken = bench.give_back(out.batch());
@@ -314,7 +315,7 @@ fn what_cannot_be_taken_out_is_zapped() {
         let [Command::TakeOut { folio, .. }] = commands[..] else {
             panic!("{commands:?}")
         };
-        // Somebody waits for it meanwhile.
+        // A fault waits for the folio meanwhile.
         assert_eq!(
             bench.fault(range.start).0,
             Reply::Wait { page: range.start }
@@ -338,7 +339,7 @@ fn a_bad_range_is_refused() {
     );
 }
 
-/// What is kept in place is kept instead of frames, not beside them; its use is demand.
+/// Memory that is kept in place is kept in place of frames, not beside them; its use is demand.
 #[test]
 fn the_pool_keeps_less_when_memory_is_kept_in_place() {
     let mut bench = Bench::new();

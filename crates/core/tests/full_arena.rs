@@ -1,6 +1,8 @@
-//! Found by measuring what a decision costs: once every page of the arena had a slot, swapped out or as the backing of
-//! what was in memory, no number was left to save a changed folio under, and the fault that needed its memory
-//! reclaimed for ever. There are as many numbers more as there are folios in memory.
+//! The numbers of slots do not run out in a full arena.
+//!
+//! Found by measuring the cost of a decision: once every page of the arena had a slot, swapped out or as the backing of
+//! a folio in memory, no number was left to save a changed folio under, and the fault that needed its memory reclaimed
+//! for ever. There are as many numbers more as there are folios in memory.
 
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
@@ -8,7 +10,7 @@ use millpond_core::{
     PageIndex, PageRange, Reclaimer, Reply,
 };
 
-/// Answers everything as a perfect world would, in which every folio has changed since it was loaded.
+/// Answers everything as in a world where all works, and where every folio has changed since it was loaded.
 fn settle(core: &mut Core, out: &mut Commands) {
     while !out.is_empty() {
         let commands: Vec<Command> = out.iter().collect();
@@ -75,8 +77,8 @@ fn every_page_of_the_arena_has_a_slot_and_changed_folios_are_still_saved() {
     core.check().unwrap();
 }
 
-/// Found by reading: what was freed of the arena's last folio ends where the arena ends, and the split at that end
-/// looked for the folio behind it.
+/// Found by reading: a freed part of the arena's last folio ends where the arena ends, and the split at that end looked
+/// for the folio behind it.
 #[test]
 fn a_part_that_is_freed_may_end_with_the_arena() {
     let arena = PageCount(2 * MIN_LIMIT_PAGES);

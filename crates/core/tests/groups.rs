@@ -1,4 +1,4 @@
-//! Groups, decision by decision.
+//! Tests of groups, decision by decision.
 
 mod common;
 
@@ -23,7 +23,7 @@ trait Grouped: Driven {
         }
     }
 
-    /// A region of single pages that is the group's.
+    /// Makes a region of single pages that belongs to the group.
     fn region_of(&mut self, group: GroupId, pages: u32) -> (RegionId, PageRange) {
         let region = self.create(pages, 0);
         self.move_to(region, group);
@@ -194,7 +194,7 @@ fn a_region_takes_its_memory_and_what_the_store_holds_along() {
         let vm = bench.0.group_stat(group).unwrap().vm;
         (vm.nr_mapped + vm.nr_limbo, vm.nr_swapped)
     };
-    // The window of a stream may have brought in more than was touched.
+    // The window of a stream may have brought in more pages than were touched.
     let (had, stored) = figures(&bench, from);
     assert_eq!(had, u64::from(bench.usage(from)));
     assert!(had >= 100 && stored >= 64);
@@ -210,7 +210,7 @@ fn a_group_that_is_removed_leaves_what_it_has_to_its_parent() {
     let group = bench.group(above, GroupLimits::default());
     let (_, range) = bench.region_of(group, 300);
     bench.touch(part(range, 0..299));
-    // One is under way meanwhile, and arrives in the parent.
+    // One folio is under way meanwhile, and arrives in the parent.
     let late = bench.fault(range.start.plus(299)).1;
     assert_eq!(
         bench.send(Event::RemoveGroup { group: above }).0,
@@ -309,9 +309,9 @@ fn remove(bench: &mut Bench, group: GroupId) {
     while let Reply::More { .. } = bench.send(Event::RemoveGroup { group }).0 {}
 }
 
-/// A region that changes groups leaves its history behind: by the clock of its new group that says nothing. And nor
-/// does it by the clock of the old one when it comes back, for in between that may have ended, and another have its
-/// number.
+/// A region that changes groups leaves its history behind: by the clock of its new group the history says nothing. Nor
+/// does it say anything by the old group's clock when the region comes back: in between that group may have ended, and
+/// another may have its number.
 #[test]
 fn shadows_do_not_follow_a_region_to_another_group() {
     let mut bench = Bench::new();
@@ -328,13 +328,13 @@ fn shadows_do_not_follow_a_region_to_another_group() {
     bench.move_to((region, range), old);
     touch_ten(&mut bench, range, 2);
     assert_eq!(refaults(&bench, old), 10);
-    // What leaves from here on is known.
+    // The shadows of pages that leave from here on are known.
     bench.swap_out(range);
     touch_ten(&mut bench, range, 2);
     assert_eq!(refaults(&bench, old), 20);
 }
 
-/// The same for tables that hold shadows only, which nothing but their leaf tells of.
+/// Tables that hold shadows only do not follow a region either. Only their leaf tells to which region they belong.
 #[test]
 fn dropped_pages_do_not_follow_a_region_to_another_group() {
     let mut bench = Bench::new();
@@ -365,7 +365,7 @@ fn shadows_move_along_within_their_group_only() {
     bench.swap_out(range);
     for (to, known) in [(group, 2), (other, 0)] {
         let (_, target) = bench.region_of(to, 2 * 512 + 100);
-        // A whole leaf, and a piece of the next.
+        // The range is a whole leaf, and a piece of the next.
         let pages = 0..512 + 60;
         let (from, to_range) = (part(range, pages.clone()), part(target, pages));
         let event = Event::Remap { from, to: to_range };
@@ -374,7 +374,7 @@ fn shadows_move_along_within_their_group_only() {
         bench.touch(part(target, 7..8));
         bench.touch(part(target, 540..541));
         assert_eq!(refaults(&bench, to) - before, known);
-        // And back, for the next.
+        // The contents move back, for the next round.
         let event = Event::Remap {
             from: to_range,
             to: from,
@@ -383,8 +383,8 @@ fn shadows_move_along_within_their_group_only() {
     }
 }
 
-/// A removed group's shadows say nothing by its parent's clock, nor by that of a group that has its number later; and
-/// none of its tables is left on a list that nobody shortens any more.
+/// A removed group's shadows say nothing by its parent's clock, nor by that of a group that has its number later. And
+/// none of its tables is left on a list that is not shortened any more.
 #[test]
 fn shadows_of_a_removed_group_are_not_looked_at() {
     let mut bench = Bench::new();
@@ -420,8 +420,8 @@ fn shadows_of_a_removed_group_are_not_looked_at() {
     assert_eq!(refaults(&bench, again), 10, "its own are");
 }
 
-/// A folio of a removed group that leaves memory before it has changed lists was seen by a clock that nobody goes by
-/// any more.
+/// A folio of a removed group that leaves memory before it has changed lists was seen by a clock that is no longer in
+/// use.
 #[test]
 fn what_leaves_on_a_removed_groups_account_leaves_no_shadow() {
     let mut bench = Bench::new();
@@ -437,9 +437,9 @@ fn what_leaves_on_a_removed_groups_account_leaves_no_shadow() {
     assert_eq!(refaults(&bench, GroupId::ROOT), 0);
 }
 
-/// The same for what was lazily freed: the last folio of a removed group, found to be zeros, once ended the group
-/// before it was counted as dropped and left its shadows. The count was nobody's, and a table of shadows was on a list
-/// that nobody shortens. Found by the simulator (seed 30997602 of that day).
+/// The last folio of a removed group that was lazily freed, and found to be zeros, once ended the group before it was
+/// counted as dropped and left its shadows. The count belonged to no group, and a table of shadows was on a list that
+/// was not shortened any more. Found by the simulator (seed 30997602 of that day).
 #[test]
 fn what_is_dropped_on_a_removed_groups_account_is_its_parents() {
     let mut bench = Bench::new();
@@ -456,7 +456,7 @@ fn what_is_dropped_on_a_removed_groups_account_is_its_parents() {
     assert_eq!(bench.0.stats().workingset_nodes, 0);
 }
 
-/// Splitting off what was freed of a folio once took it out of the figures of the group that the region was in by then,
+/// Splitting off the freed part of a folio once took it out of the figures of the group that the region was in by then,
 /// and counted it there anew: a total that only grows went below zero. Found by the simulator with sums checked for
 /// overflow (seed 16777217).
 #[test]

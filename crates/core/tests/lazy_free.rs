@@ -1,5 +1,5 @@
-//! Lazy free and purges, decision by decision: events by hand, commands answered by hand. The same rows on real memory
-//! are in `millpond/tests`.
+//! Tests of lazy free and purges, decision by decision: events by hand, commands answered by hand. The same behaviour
+//! on real memory is tested in `millpond/tests`.
 
 mod common;
 
@@ -16,8 +16,8 @@ const EXCLUSIVE: FreeMode = FreeMode::Exclusive;
 const CLEARED: PageState = PageState::LazyFree { mapped: true };
 const CAPTURED: PageState = PageState::LazyFree { mapped: false };
 
-/// Row 1.1: a folio that was cleared and is not zeros any more is in use, whether the glance finds it out, the look at
-/// what was captured, or a recount; and then its contents stay.
+/// A folio that was cleared and is not zeros any more is in use, whether the glance finds it out, the look at the
+/// captured folio, or a recount; and then its contents stay.
 #[test]
 fn a_write_to_a_cleared_folio_is_found_out_wherever_it_is_looked_for() {
     for order in [0, 4] {
@@ -36,13 +36,14 @@ fn a_write_to_a_cleared_folio_is_found_out_wherever_it_is_looked_for() {
         else {
             panic!("{commands:?}");
         };
-        // The glance shows it: it stays mapped.
+        // The glance shows the write: the folio stays mapped.
         bench.tell(first, Outcome::Written);
         assert_eq!(bench.state(range, 0), PageState::Resident);
-        // The look at what was captured: it is in limbo, like anything in use that was taken out.
+        // The look at the captured folio shows the write: the folio is in limbo, like any folio in use that was taken
+        // out.
         bench.tell(second, Outcome::TakenOut);
         assert_eq!(bench.state(range, n), PageState::Limbo);
-        // A recount.
+        // A recount shows the write.
         let pages = PageCount(n);
         let (reply, commands) = bench.send(Event::RecountLazyFree { left: pages });
         assert_eq!(reply, Reply::Seen { pages });
@@ -64,8 +65,8 @@ fn a_write_to_a_cleared_folio_is_found_out_wherever_it_is_looked_for() {
     }
 }
 
-/// What its owner zeroed himself is marked without a command, at its own young end. It was written to since: that is
-/// found out as with any other mark.
+/// Memory that its owner zeroed is marked without a command, at the young end of the list. A write since then is found
+/// out as with any other mark.
 #[test]
 fn what_its_owner_cleared_is_marked_late_and_looked_at_like_the_rest() {
     for order in [0, 4] {
@@ -95,7 +96,8 @@ fn what_its_owner_cleared_is_marked_late_and_looked_at_like_the_rest() {
     }
 }
 
-/// A late mark touches nothing but what is mapped and nobody's: what is in limbo, in the store, pinned or absent stays.
+/// A late mark touches only folios that are mapped and not in use: folios that are in limbo, in the store, pinned or
+/// absent stay.
 #[test]
 fn a_late_mark_passes_over_what_is_not_mapped() {
     let mut bench = Bench::new();
@@ -110,7 +112,7 @@ fn a_late_mark_passes_over_what_is_not_mapped() {
     bench.free(folio(4), SHARED);
     let states = |bench: &Bench| [1, 2, 3, 4].map(|n| bench.state(range, 16 * n));
     let before = states(&bench);
-    // What the store still had of the two that are mapped is not wanted.
+    // The slots that the two mapped folios still had are not wanted.
     let given = bench.free(range, FreeMode::Cleared);
     assert!(
         given.iter().all(|c| matches!(c, Command::Release { .. })),
@@ -120,7 +122,7 @@ fn a_late_mark_passes_over_what_is_not_mapped() {
     assert_eq!([0, 5].map(|n| bench.state(range, 16 * n)), [CLEARED; 2]);
 }
 
-/// A part of a larger folio is noted in its record, as when we clear it.
+/// A part of a larger folio is noted in its record, as when the core has it cleared.
 #[test]
 fn a_part_that_its_owner_cleared_is_noted_without_a_split() {
     let mut bench = Bench::new();
@@ -147,7 +149,7 @@ fn a_part_that_its_owner_cleared_is_noted_without_a_split() {
     assert_eq!(gone.sum::<u32>(), 24, "{commands:?}");
 }
 
-/// Row 1.1: a captured folio comes back as it was when it is touched, and is not free any more.
+/// A captured folio comes back as it was when it is touched, and is not free any more.
 #[test]
 fn a_touch_brings_a_captured_folio_back_and_takes_the_mark_away() {
     let mut bench = Bench::new();
@@ -167,8 +169,8 @@ fn a_touch_brings_a_captured_folio_back_and_takes_the_mark_away() {
     assert_eq!(bench.0.stats().pglazyfreed, 0);
 }
 
-/// A thread may fault beside a clear or a look, at a page that another has just mapped. It waits for nothing: the pages
-/// are there.
+/// A thread may fault beside a clear or a look, at a page that another thread has just mapped. It waits for nothing:
+/// the pages are there.
 #[test]
 fn nobody_waits_for_a_folio_that_is_cleared_or_looked_at() {
     let mut bench = Bench::new();
@@ -186,8 +188,8 @@ fn nobody_waits_for_a_folio_that_is_cleared_or_looked_at() {
     assert_eq!(bench.state(range, 3), CLEARED);
 }
 
-/// Row 1.2: dropping gives no command to the store; what was captured goes without any command at all, and its frame
-/// serves the next fault.
+/// Dropping gives no command to the store. A captured folio goes without any command at all, and its frame serves the
+/// next fault.
 #[test]
 fn dropping_makes_spare_frames_and_no_store_io() {
     for mode in [EXCLUSIVE, SHARED] {
@@ -218,7 +220,7 @@ fn dropping_makes_spare_frames_and_no_store_io() {
     }
 }
 
-/// Row 1.3: a slot is released by the free itself, at the last of its pages and not before.
+/// A slot is released by the free itself, at the last of its pages and not before.
 #[test]
 fn slots_are_released_by_the_free_itself() {
     for mode in [EXCLUSIVE, SHARED] {
@@ -235,7 +237,7 @@ fn slots_are_released_by_the_free_itself() {
     }
 }
 
-/// Row 1.3: what is in memory again may still have a slot; it loses it too.
+/// A folio that is in memory again may still have a slot; it loses it too.
 #[test]
 fn the_store_forgets_what_it_still_had_of_a_resident_folio() {
     for mode in [EXCLUSIVE, SHARED] {
@@ -253,8 +255,8 @@ fn the_store_forgets_what_it_still_had_of_a_resident_folio() {
     }
 }
 
-/// Row 1.4: off the active list, and before inactive folios however old, whatever the orders: a batch that is full of
-/// small folios takes no others out beside them.
+/// Freed folios leave the active list, and go before inactive folios however old, whatever the orders: a batch that is
+/// full of small folios takes no others out beside them.
 #[test]
 fn freed_folios_go_before_all_others_and_oldest_first() {
     for (order, mode) in [
@@ -296,7 +298,7 @@ fn freed_folios_go_before_all_others_and_oldest_first() {
     }
 }
 
-/// Row 1.5.
+/// A folio that was read back and is not freed leaves by a save.
 #[test]
 fn a_clean_folio_that_was_read_back_leaves_by_a_save() {
     let mut bench = Bench::new();
@@ -317,7 +319,7 @@ fn a_clean_folio_that_was_read_back_leaves_by_a_save() {
     );
 }
 
-/// Row 1.7: at once when others may use the bytes, and when memory is wanted otherwise.
+/// A split comes at once when others may use the bytes, and otherwise when memory is wanted.
 #[test]
 fn a_folio_is_split_only_where_an_end_is_inside_it() {
     for mode in [EXCLUSIVE, SHARED] {
@@ -349,8 +351,7 @@ fn a_folio_is_split_only_where_an_end_is_inside_it() {
     }
 }
 
-/// Row 1.7: part of a captured folio is freed again, so all of it must come back to be split; the other part is in use
-/// then.
+/// Part of a captured folio is freed again, so all of it must come back to be split; the other part is in use then.
 #[test]
 fn a_part_of_a_captured_folio_comes_back_to_be_split() {
     let mut bench = Bench::new();
@@ -361,7 +362,7 @@ fn a_part_of_a_captured_folio_comes_back_to_be_split() {
     assert_eq!(bench.state(range, 8), PageState::Resident);
 }
 
-/// Row 1.8.
+/// A range that is refused keeps its contents, whatever the mode.
 #[test]
 fn refused_ranges_change_nothing() {
     for mode in [EXCLUSIVE, SHARED, FreeMode::Zeroed] {
@@ -389,7 +390,7 @@ fn refused_ranges_change_nothing() {
     }
 }
 
-/// Zeros at once: small folios are cleared, everything else is dropped.
+/// Memory that must read as zeros at once is cleared if its folios are small, and dropped if not.
 #[test]
 fn what_must_be_zeros_is_cleared_or_dropped() {
     let mut bench = Bench::new();
@@ -408,7 +409,7 @@ fn what_must_be_zeros_is_cleared_or_dropped() {
     assert_eq!(states, [CLEARED, PageState::Empty, PageState::Empty]);
 }
 
-/// Row 1.12: only as much as is over the cap goes, oldest first, and its frames go back to the kernel.
+/// Only the excess over the cap goes, oldest first, and its frames go back to the kernel.
 #[test]
 fn the_cap_drops_the_oldest_and_gives_the_frames_back() {
     for mode in [EXCLUSIVE, SHARED] {
@@ -454,8 +455,8 @@ fn a_cleared_folio_that_cannot_be_taken_out_stays() {
     }
 }
 
-/// News of a protection takes the mark from what would be read to see whether it was used, and waits for a look under
-/// way. See `memory_that_became_inaccessible_is_not_looked_at` in `millpond/tests/lazy_free_calls.rs`.
+/// News of a protection takes the mark from folios that would be read to see whether they were used, and waits for a
+/// look under way. See `memory_that_became_inaccessible_is_not_looked_at` in `millpond/tests/lazy_free_calls.rs`.
 #[test]
 fn protected_memory_is_not_looked_at() {
     let mut bench = Bench::new();
@@ -468,7 +469,7 @@ fn protected_memory_is_not_looked_at() {
     };
     let all = Event::Protected { range };
     assert_eq!(bench.send(all), (Reply::Wait { page: at.start }, vec![]));
-    // It is told when the look has ended.
+    // The waiting thread is woken when the look has ended.
     let wake = Command::Wake { at };
     assert_eq!(bench.tell(folio, Outcome::TakenOutBlank), [wake]);
     assert_eq!(bench.send(all).0, Reply::Done);
@@ -477,7 +478,7 @@ fn protected_memory_is_not_looked_at() {
     assert_eq!(bench.0.stats().pglazyfree_reused, 0);
 }
 
-/// Row 1.11: a purge takes what it can at once, wherever it is, and splits folios at the ends of its range.
+/// A purge takes the range at once, as far as it can, wherever it is, and splits folios at the ends of the range.
 #[test]
 fn a_purge_takes_a_range_wherever_it_is() {
     let mut bench = Bench::new();
@@ -505,8 +506,8 @@ fn a_purge_takes_a_range_wherever_it_is() {
     );
 }
 
-/// Row 1.11: a purge waits for nobody. What is in flight, pinned, or in limbo and only partly in the range is passed
-/// over; who asks for the range again discards it.
+/// A purge waits for nothing. Folios that are in flight, pinned, or in limbo and only partly in the range are passed
+/// over. A later call for the range discards them.
 #[test]
 fn a_purge_passes_over_what_it_would_have_to_wait_for() {
     let mut bench = Bench::new();
@@ -535,8 +536,8 @@ fn a_purge_passes_over_what_it_would_have_to_wait_for() {
     assert_eq!(bench.state(range, 56), Resident);
 }
 
-/// What was kept in place goes back to the kernel when nobody wants it any more, and to nobody else; what was used
-/// again stays, and so does what others have in flight.
+/// Memory that was kept in place goes back to the kernel, and to nobody else, when it is not wanted any more. Folios
+/// that were used again stay, and so do those that others have in flight.
 #[test]
 fn what_was_kept_in_place_is_given_back_as_far_as_it_was_not_used() {
     let mut bench = Bench::new();
@@ -544,7 +545,7 @@ fn what_was_kept_in_place_is_given_back_as_far_as_it_was_not_used() {
     let folio = |n: u32| part(range, 16 * n..16 * (n + 1));
     bench.free(part(range, 0..64), FreeMode::Zeroed);
     bench.free(folio(4), SHARED);
-    // The last one is in use, and only a part of the fourth is asked for.
+    // The last folio is in use, and only a part of the fourth is asked for.
     let asked = part(range, 0..56);
     let (reply, commands) = bench.send(Event::GiveFreedBack { range: asked });
     assert_eq!(reply, Reply::Done);
@@ -556,7 +557,7 @@ fn what_was_kept_in_place_is_given_back_as_far_as_it_was_not_used() {
     else {
         panic!("{commands:?}");
     };
-    // Asked again meanwhile: nothing more.
+    // The same event once more gives nothing new meanwhile.
     let (reply, again) = bench.send(Event::GiveFreedBack { range: asked });
     assert_eq!((reply, again.len()), (Reply::Done, 0));
     bench.tell(first, Outcome::Written);
@@ -575,13 +576,13 @@ fn what_was_kept_in_place_is_given_back_as_far_as_it_was_not_used() {
         resident,
     ];
     assert_eq!(states, expected);
-    // What is captured is nobody's but the core's.
+    // Only the core has a captured folio.
     let (_, commands) = bench.send(Event::GiveFreedBack { range: folio(4) });
     assert_eq!(commands.len(), 0, "{commands:?}");
     goes_to_the_kernel(&mut bench, 16);
 }
 
-/// Though demand would keep it in the pool.
+/// Checks that frames go to the kernel, though demand would keep them in the pool.
 fn goes_to_the_kernel(bench: &mut Bench, pages: u32) {
     let mut gather = Gather::with_pages(0);
     bench.0.gather_spare(PageCount(1000), &mut gather);

@@ -30,7 +30,7 @@ fn step(bench: &mut Bench) -> (Reply, Vec<Command>) {
     bench.send(Event::Reclaim { pages, by })
 }
 
-/// Steps until a command is given, and how many that were.
+/// Steps until a command is given. Returns the commands, and how many steps that took.
 fn until_command(bench: &mut Bench) -> (Vec<Command>, u32) {
     for steps in 1..100 {
         match step(bench) {
@@ -77,7 +77,7 @@ fn a_leaf_leaves_by_one_command_and_comes_back_page_by_page() {
     };
     assert_eq!(at, leaf);
     assert!(frame.index().is_multiple_of(LEAF_PAGES));
-    // Twice past 103 folios, by 32 at most.
+    // The steps go twice past 103 folios, by 32 at most.
     assert!(steps >= 2 * 4, "{steps} steps");
     assert!(all(&bench, leaf, PageState::InFlight));
     assert_eq!(answer(&mut bench, leaf, true), []);
@@ -98,7 +98,7 @@ fn a_leaf_leaves_by_one_command_and_comes_back_page_by_page() {
 fn faults_in_a_leaf_that_leaves_wait_and_are_woken() {
     let (mut bench, leaf) = scattered(true);
     let absent = leaf.start.plus(1);
-    // While it is looked at nobody waits.
+    // Faults do not wait while the leaf is looked at.
     assert!(matches!(step(&mut bench).0, Reply::More { .. }));
     let (reply, commands) = bench.fault(leaf.start.plus(2));
     assert_eq!(reply, Reply::Done);
@@ -159,10 +159,10 @@ fn a_leaf_that_could_not_be_taken_is_as_it_was_and_goes_page_by_page() {
     }
 }
 
-/// Between the parts of an answer others reclaim. Whoever did went on with every leaf that had to stay, one that the
-/// driver was answering for, too: its folios were told, the leaf forgotten, and the rest of the answer met none. (Four
-/// threads that counted in a region of three times their memory, on a machine where a page of a leaf was busy, stopped
-/// with "the driver answers for a leaf that is leaving".)
+/// Other threads reclaim between the parts of an answer. Each of them once went on with every leaf that had to stay,
+/// even one that the driver was answering for. Then the leaf's folios were told, the leaf was forgotten, and the rest
+/// of the answer met no leaf. (Four threads that counted in a region of three times their memory, on a machine where a
+/// page of a leaf was busy, stopped with "the driver answers for a leaf that is leaving".)
 #[test]
 fn who_reclaims_between_the_parts_of_an_answer_leaves_the_rest_to_who_answers() {
     for taken in [false, true] {
@@ -219,16 +219,17 @@ fn where_it_is_not_allowed_pages_leave_one_by_one() {
     assert!(commands.iter().all(single), "{commands:?}");
 }
 
-/// The next victim lies in another leaf than the one before: whether a leaf may leave was asked for the first of a
-/// batch, and the other 63 went by themselves, out of leaves that were left as a whole later. Half the time of a
-/// reclaiming thread beside random reads.
+/// The next victim lies in another leaf than the one before. Once only the first victim of a batch was asked for its
+/// leaf, and the other 63 went by themselves, out of leaves that were left as a whole later. That took half the time of
+/// a reclaiming thread beside random reads.
 #[test]
 fn a_leaf_that_has_to_stay_does_not_make_the_next_victims_go_one_by_one() {
     let mut bench = Bench::new();
     bench.send(Event::TakeLeaves { on: true });
     let few = bench.region(LEAF_PAGES, 0);
     let many = bench.region(LEAF_PAGES, 0);
-    // Too few for a leaf to leave, and each of them is older than those of the other leaf that come next.
+    // The folios are too few for their leaf to leave, and each is older than the folios of the other leaf that come
+    // next.
     for (n, page) in mapped(many).enumerate() {
         if n % 5 == 0 {
             let commands = bench.fault(few.start.plus(n as u32)).1;
@@ -256,14 +257,14 @@ fn a_leaf_that_has_to_stay_does_not_make_the_next_victims_go_one_by_one() {
     panic!("no leaf left, {} pages did", alone.len());
 }
 
-/// A leaf that had to stay was followed by a batch and a look at the next one, within one event that asked to be sent
-/// again until no leaf was left: for a fault that wanted a page, thousands left.
+/// A leaf that had to stay was once followed by a batch and a look at the next one, within one event that asked to be
+/// sent again until no leaf was left: for a fault that wanted one page, thousands left.
 #[test]
 fn leaves_that_stay_are_no_reason_to_reclaim_more_than_is_wanted() {
     let mut bench = Bench::new();
     bench.send(Event::TakeLeaves { on: true });
     let region = bench.region(24 * LEAF_PAGES, 0);
-    // Twenty pages of each leaf, and each page in another leaf than the one before.
+    // Twenty pages of each leaf are touched, each in another leaf than the one before.
     for n in 0..20 {
         for page in region.pages().skip(3 * n).step_by(LEAF_PAGES as usize) {
             let commands = bench.fault(page).1;
@@ -274,7 +275,7 @@ fn leaves_that_stay_are_no_reason_to_reclaim_more_than_is_wanted() {
     assert!(commands.len() <= 2 * 64, "{} commands", commands.len());
 }
 
-/// Discards of what is leaving wait for it, as for everything that is in flight, and are not forgotten.
+/// A discard of a folio whose leaf is leaving waits for it, as for every folio in flight, and is not forgotten.
 #[test]
 fn what_is_discarded_while_its_leaf_leaves_is_gone_afterwards() {
     let (mut bench, leaf) = scattered(true);
@@ -287,8 +288,8 @@ fn what_is_discarded_while_its_leaf_leaves_is_gone_afterwards() {
     assert!(all(&bench, leaf, PageState::Empty));
 }
 
-/// Folios of four pages that had been split came back from the store as single pages, though the region had asked for
-/// four: 113 of 2,057 in the run of `bench folio --order 2` that showed it.
+/// Folios of four pages that had been split once came back from the store as single pages, though the region had asked
+/// for four: 113 of 2,057 in the run of `bench folio --order 2` that showed it.
 #[test]
 fn folios_of_a_size_that_was_asked_for_are_not_split() {
     let mut bench = Bench::new();

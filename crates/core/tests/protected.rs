@@ -1,4 +1,4 @@
-//! News of protection that meets a take-out.
+//! A test of news of protection that meets a take-out.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Remap (M5), decision by decision.
+//! Tests of remap, decision by decision.
 
 mod common;
 
@@ -53,7 +53,7 @@ fn entries_of_every_kind_move_and_no_folio_is_touched() {
             .iter()
             .all(|&state| state == PageState::Empty)
     );
-    // What arrives belongs where it is now.
+    // A folio that arrives belongs to its new place.
     let [Command::Load { at, .. }] = bench.fault(place.start.plus(40)).1[..] else {
         panic!("the slot moved along")
     };

@@ -1,7 +1,7 @@
-//! Snapshots, decision by decision: events by hand, commands answered by hand. The same on real memory is in
-//! `millpond/tests/snapshot.rs`.
+//! Tests of snapshots, decision by decision: events by hand, commands answered by hand. The same behaviour on real
+//! memory is tested in `millpond/tests/snapshot.rs`.
 //!
-//! Tests of what was wrong once tell the story at their top.
+//! A test of a mended bug tells its story at its top.
 
 mod common;
 
@@ -14,7 +14,7 @@ use millpond_core::{
 
 type Named = (RegionId, PageRange);
 
-/// A core, whose whole state is checked after every event.
+/// A core whose whole state is checked after every event.
 struct Bench(Core);
 
 impl Driven for Bench {
@@ -34,7 +34,7 @@ impl Bench {
         Self(Core::new(config).unwrap())
     }
 
-    /// Sends an event and carries out what it gives.
+    /// Sends an event and carries out its commands.
     fn done(&mut self, event: Event) -> Reply {
         let (reply, commands) = self.send(event);
         self.work(commands);
@@ -43,13 +43,13 @@ impl Bench {
 
     fn touch(&mut self, page: PageIndex) {
         let (reply, commands) = self.fault(page);
-        // It may have come with the window of an earlier one.
+        // The page may have come with the window of an earlier one.
         let there = matches!(reply, Reply::Done | Reply::Present);
         assert!(there, "a fault at {page}: {reply:?}");
         self.work(commands);
     }
 
-    /// Base and copy.
+    /// Takes a snapshot. Returns base and copy.
     fn snapshot(&mut self, source: Named) -> (Named, Named) {
         let (base, copy) = (
             self.create(source.1.len.0, 0),
@@ -74,7 +74,7 @@ impl Bench {
         }
     }
 
-    /// Drops a region; the base that it leaves with a single heir.
+    /// Drops a region. Returns the base that is left with a single heir, if there is one.
     fn drop(&mut self, (region, range): Named) -> Option<Named> {
         let Reply::Detached { orphan, single } = self.done(Event::Detach { region }) else {
             panic!("{region:?} is not detached");
@@ -107,7 +107,7 @@ impl Bench {
     }
 }
 
-/// Mission row 1.5: what one heir marks is its own page, and what the base has is the other's.
+/// A page that one heir marks is its own; the base's page is the other heir's.
 #[test]
 fn a_marked_page_is_not_dropped_under_the_other_heir() {
     let mut bench = Bench::new();
@@ -135,7 +135,8 @@ fn a_marked_page_is_not_dropped_under_the_other_heir() {
     }
 }
 
-/// A mark that was made before is shared. Whoever uses the page takes it away, so that the other reads the same.
+/// A mark that was made before the snapshot is shared. An heir that uses the page takes the mark away, so that the
+/// other reads the same.
 #[test]
 fn a_mark_that_is_shared_goes_when_one_heir_uses_the_page() {
     let mut bench = Bench::new();
@@ -151,8 +152,8 @@ fn a_mark_that_is_shared_goes_when_one_heir_uses_the_page() {
     assert_eq!(bench.0.page_state(source.1.start), PageState::Inherited);
 }
 
-/// A region could be made shorter by pages that it inherits: a merge would have handed these over to the next region.
-/// (Reading.)
+/// A region could once be made shorter by pages that it inherits: a merge would have handed these over to the next
+/// region. (Reading.)
 #[test]
 fn a_region_is_not_made_shorter_by_what_it_inherits() {
     let mut bench = Bench::new();
@@ -167,7 +168,7 @@ fn a_region_is_not_made_shorter_by_what_it_inherits() {
     assert_eq!(bench.done(Event::Resize { region, pages }), in_use);
 }
 
-/// A take-out for which the pool had no place was taken for one that had begun: the merge went past the folio and
+/// A take-out for which the pool had no place was once taken for one that had begun: the merge went past the folio and
 /// ended, and its contents were lost with the base. (Reading; the simulator, seeds 3, 10 and others.)
 #[test]
 fn a_merge_without_a_place_in_the_pool_loses_nothing() {
@@ -188,8 +189,8 @@ fn a_merge_without_a_place_in_the_pool_loses_nothing() {
     }
 }
 
-/// What a merge had dropped because the heir has its own left zeros in place of it, so as to hide what a base below
-/// holds there; then the merge ended, and the base could not be dropped: addresses and a table were lost for good.
+/// A merge drops a page for which the heir has its own. It once left zeros in place of the page, so as to hide the page
+/// of a base below. Then the merge ended, and the base could not be dropped: addresses and a table were lost for good.
 /// (Reading; the simulator, seeds 6, 8 and others.)
 #[test]
 fn a_merge_leaves_nothing_behind_that_hides_a_base_below() {
@@ -208,8 +209,8 @@ fn a_merge_leaves_nothing_behind_that_hides_a_base_below() {
     assert_eq!(bench.0.page_state(source.1.start), PageState::Resident);
 }
 
-/// A page that could not move once counts as immovable until somebody tells that its protection has changed, which
-/// nobody does of a base: it was never merged, nor evicted. (Simulator, seed 13.)
+/// A page that could not move once counts as immovable until an event tells that its protection has changed, and no
+/// event does so for a base: the page was never merged, nor evicted. (Simulator, seed 13.)
 #[test]
 fn a_merge_tries_what_could_not_move_once() {
     let mut bench = Bench::new();
@@ -227,8 +228,8 @@ fn a_merge_tries_what_could_not_move_once() {
     assert_eq!(bench.0.page_state(copy.1.start), PageState::Limbo);
 }
 
-/// Two bases of a chain are merged by two threads: the lower one into the upper one, and that one into its heir. What
-/// came up from below, behind the page where the upper merge was, was lost when that merge ended. (Reading.)
+/// Two bases of a chain are merged by two threads: the lower one into the upper one, and that one into its heir. Pages
+/// that came up from below, behind the page where the upper merge was, were once lost when that merge ended. (Reading.)
 #[test]
 fn two_merges_of_one_chain_lose_nothing() {
     let mut bench = Bench::new();

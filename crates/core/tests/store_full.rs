@@ -1,8 +1,8 @@
-//! A full store is used before memory goes above the limit: decision by decision.
+//! Tests of a full store, whose room is used before memory goes above the limit, decision by decision.
 //!
 //! Found by trying: 111 MiB were written to and read in a file system with room for 99, in a budget that would have
-//! held the rest, and all of it ended in memory. What was read kept its slot, what was written to found no second one,
-//! and room that came was noticed once a second.
+//! held the rest, and all of it ended in memory. A page that was read kept its slot, a page that was written to found
+//! no second one, and room that came was noticed once a second.
 
 mod common;
 
@@ -13,10 +13,11 @@ use millpond_core::{
     Reclaimer, Reply,
 };
 
-/// What comes in has a place of its own, and what leaves is in both for a moment.
+/// Slots that are in use for a moment beside the pages: a folio that comes in has a place of its own, and one that
+/// leaves is in both.
 const RESERVE: u32 = 32;
 
-/// A core before a store with room for so many pages. All that is saved was written to since it came in.
+/// A core before a store with room for so many pages. Every page that is saved was written to since it came in.
 struct Tight {
     core: Core,
     room: u32,
@@ -96,7 +97,7 @@ impl Tight {
     }
 }
 
-/// Three times round a region that memory and store just hold together.
+/// A program goes three times round a region that memory and store just hold together.
 #[test]
 fn what_memory_and_store_hold_together_stays_within_the_limit() {
     let room = MIN_LIMIT_PAGES / 2;
@@ -112,7 +113,7 @@ fn what_memory_and_store_hold_together_stays_within_the_limit() {
     assert!(tight.core.stats().store_failed > 0, "it was never full");
 }
 
-/// Of what neither holds nothing but the rest is above the limit.
+/// Only the pages that neither memory nor store holds are above the limit.
 #[test]
 fn what_neither_holds_is_all_that_is_above_the_limit() {
     let room = MIN_LIMIT_PAGES / 2;
@@ -136,7 +137,7 @@ fn what_neither_holds_is_all_that_is_above_the_limit() {
     assert_eq!(tight.core.held_twice(), 0);
 }
 
-/// What is mapped and in the store gives its slot up for what is in neither.
+/// A page that is mapped and in the store gives its slot up for a page that is in neither.
 #[test]
 fn slots_of_what_is_mapped_are_given_up_before_the_limit_is_exceeded() {
     let half = MIN_LIMIT_PAGES / 2;

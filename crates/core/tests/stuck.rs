@@ -1,8 +1,8 @@
-//! What cannot leave, leaves the rest alone: decision by decision.
+//! Tests of memory that cannot leave, and does not keep the rest from leaving, decision by decision.
 //!
 //! Programs that read their own memory by `process_vm_readv`, or by direct I/O, or had registered it with io_uring,
-//! hung under `millpond run`: a page that the kernel held was the next victim again and again, and when all that
-//! reclaim asked for was held, a fault asked for ever.
+//! hung under `millpond run`. A page that the kernel held was the next victim again and again, and when all pages that
+//! reclaim asked for were held, a fault asked for ever.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn fault(bench: &mut Bench, page: PageIndex, max_order: Order) -> (Reply, Vec<Co
     })
 }
 
-/// A core whose memory is full, and a region of which nothing is in memory.
+/// Makes a core whose memory is full, and a region of which nothing is in memory.
 fn full() -> (Bench, PageRange, (RegionId, PageRange)) {
     full_of(Bench::new())
 }
@@ -34,7 +34,7 @@ fn full() -> (Bench, PageRange, (RegionId, PageRange)) {
 fn full_of(mut bench: Bench) -> (Bench, PageRange, (RegionId, PageRange)) {
     let (_, range) = bench.create(MIN_LIMIT_PAGES, ORDER);
     for n in 0..FOLIOS {
-        // Some have come with the window of one before.
+        // Some of the pages have come with the window of one before.
         let (_, commands) = fault(&mut bench, range.start.plus(n << ORDER), Order::MAX);
         bench.work(commands);
     }
@@ -43,7 +43,7 @@ fn full_of(mut bench: Bench) -> (Bench, PageRange, (RegionId, PageRange)) {
     (bench, range, more)
 }
 
-/// One batch of reclaim, each take-out of which is answered so. Answers whose take-outs there were.
+/// Runs one batch of reclaim, and answers each take-out with `answer`. Returns the folios that were to be taken out.
 fn reclaim(bench: &mut Bench, answer: Outcome) -> Vec<FolioId> {
     let (pages, by) = (PageCount(64), Reclaimer::Direct);
     let (reply, commands) = bench.send(Event::Reclaim { pages, by });
@@ -61,7 +61,7 @@ fn reclaim(bench: &mut Bench, answer: Outcome) -> Vec<FolioId> {
     asked
 }
 
-/// Asks until nothing more is asked for. Answers who was, in this order.
+/// Reclaims until nothing more is asked for. Returns the folios that were asked for, in order.
 fn reclaim_all(bench: &mut Bench, answer: Outcome) -> Vec<FolioId> {
     let mut all = Vec::new();
     loop {
@@ -79,7 +79,7 @@ fn reclaim_all(bench: &mut Bench, answer: Outcome) -> Vec<FolioId> {
 
 #[test]
 fn a_busy_folio_goes_behind_all_that_may_still_leave() {
-    // Nobody is watched, who would be looked at before its time.
+    // No folio is watched: it would be looked at before its time.
     let config = Config::new(PageCount(32 * LEAF_PAGES), PageCount(MIN_LIMIT_PAGES));
     let core = Core::new(Config {
         workingset: false,
@@ -117,7 +117,7 @@ fn when_all_is_busy_a_single_page_is_served_above_the_limit_until_something_chan
     assert_eq!(bench.0.stats().over_limit, 1);
     assert_eq!(bench.0.excess().refused, PageCount(MIN_LIMIT_PAGES));
 
-    // The page that came in has not been refused, and can leave for the next one. Time passes, and all may.
+    // The page that came in has not been refused, and can leave for the next one. After a tick all pages may.
     assert_eq!(bench.send(Event::Tick).0, Reply::Done);
     let (reply, _) = fault(&mut bench, more.start.plus(1), Order::ZERO);
     assert!(matches!(reply, Reply::Reclaim { .. }), "{reply:?}");
@@ -138,7 +138,7 @@ fn pinned_memory_is_not_waited_for() {
     assert!(matches!(reply, Reply::Reclaim { .. }), "{reply:?}");
 }
 
-/// What somebody else gives back is waited for.
+/// Memory that another thread gives back is waited for.
 #[test]
 fn nothing_is_served_above_the_limit_while_a_command_is_out() {
     let (mut bench, range, (_, more)) = full();

@@ -1,5 +1,5 @@
-//! Mission rows 4.1, 4.2, 4.3 and 4.5: shadows, refaults, and what is remembered at most. How good the choice of
-//! victims is: `millpond-replay`, `tests/policy.rs`.
+//! Tests of shadows and refaults, and of the bounds on what is remembered. `tests/policy.rs` of `millpond-replay` tests
+//! how good the choice of victims is.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn small(limit: u32, shadow_bits: u8) -> Bench {
     bench
 }
 
-/// Touches a page, reclaiming as long as that takes. Whether it came from the store.
+/// Touches a page, reclaiming as long as that takes. Returns whether it came from the store.
 fn touch(bench: &mut Bench, page: PageIndex) -> bool {
     let before = bench.0.stats().pgmajfault;
     for _ in 0..100 {
@@ -40,7 +40,7 @@ fn touch(bench: &mut Bench, page: PageIndex) -> bool {
     panic!("{page} is reclaimed for, for ever");
 }
 
-/// A few pages are used often, many rarely: the former are found out, and found again after they had to leave.
+/// A few pages are used often, many rarely: the few are found out, and found again after they had to leave.
 #[test]
 fn what_comes_back_soon_is_activated_and_what_was_active_is_restored() {
     for bits in [12, 16, 32] {
@@ -70,15 +70,15 @@ fn what_comes_back_soon_is_activated_and_what_was_active_is_restored() {
     }
 }
 
-/// Row 4.1: who comes back after fewer uses of others than the oldest active folio has seen is active; who comes back
-/// later is not.
+/// A page that comes back after fewer uses of others than the oldest active folio has seen is active. A page that comes
+/// back later is not.
 #[test]
 fn a_refault_is_near_if_it_is_younger_than_the_oldest_active_folio() {
     let mut bench = small(64, 32);
     let region = bench.region(512, 0);
     let page = |n| region.start.plus(n);
     (0..80).for_each(|n| _ = touch(&mut bench, page(n)));
-    // The first refault finds no active folio, and is active itself; those that left before it was used are not near.
+    // The first refault finds no active folio, and is active itself. Pages that left before it was used are not near.
     assert!(touch(&mut bench, page(3)));
     assert_eq!(bench.0.stats().workingset_activate_anon, 1);
     assert!(touch(&mut bench, page(1)));
@@ -92,7 +92,8 @@ fn a_refault_is_near_if_it_is_younger_than_the_oldest_active_folio() {
     );
 }
 
-/// A loop of twice the memory's length, in memory that is told nothing, ends in the rule of reuse with half of it kept.
+/// A loop of twice the memory's length, of which memory is told nothing, ends in the rule of reuse with half of it
+/// kept.
 #[test]
 fn a_loop_keeps_a_part_with_narrow_shadows_too() {
     for bits in [12, 16, 32] {
@@ -107,7 +108,7 @@ fn a_loop_keeps_a_part_with_narrow_shadows_too() {
     }
 }
 
-/// Uses a page; the core hears of it only if it is not mapped. How many pages came from the store.
+/// Uses a page. The core hears of it only if it is not mapped. Returns how many pages came from the store.
 fn use_page(bench: &mut Bench, region: PageRange, n: u32) -> u64 {
     let before = bench.0.stats().pswpin;
     if bench.state(region, n) != PageState::Resident {
@@ -116,8 +117,8 @@ fn use_page(bench: &mut Bench, region: PageRange, n: u32) -> u64 {
     bench.0.stats().pswpin - before
 }
 
-/// A stream over five times the memory passes a set that is in use: the set stays, and what the stream leaves goes. The
-/// same pages in another order are no stream.
+/// A stream over five times the memory passes a set that is in use: the set stays, and the pages that the stream leaves
+/// go. The same pages in another order are no stream.
 #[test]
 fn a_stream_longer_than_memory_leaves_a_set_alone() {
     const STREAM: u32 = 5 * 512;
@@ -128,7 +129,7 @@ fn a_stream_longer_than_memory_leaves_a_set_alone() {
         let mut loads = 0;
         for n in 0..pages {
             use_page(bench, stream, n * step % STREAM);
-            // As random as it has to be.
+            // The order is as random as it has to be.
             loads += use_page(bench, set, n * 197 % 256);
         }
         loads
@@ -144,7 +145,7 @@ fn a_stream_longer_than_memory_leaves_a_set_alone() {
     assert!(more < 16, "{more} of no stream");
 }
 
-/// A stream that turns round at its end wants what it has just left: that is found out, and it is kept.
+/// A stream that turns round at its end wants the pages that it has just left: that is found out, and they are kept.
 #[test]
 fn a_stream_that_turns_round_is_left_what_it_has_brought() {
     const PAGES: u32 = 1024;
@@ -161,8 +162,8 @@ fn a_stream_that_turns_round_is_left_what_it_has_brought() {
     assert!(late < 16 * 512 * 5 / 4, "{loads:?}");
 }
 
-/// Row 4.5: shadows stay where pages are dropped, moved and given back, and every leaf's counts with them: the check
-/// after each event sees to that.
+/// Shadows stay where pages are dropped, moved and given back, and every leaf's counts with them. The check after each
+/// event makes sure of that.
 #[test]
 fn dropped_pages_leave_shadows_that_move_and_go() {
     let mut bench = Bench::new();
@@ -176,14 +177,14 @@ fn dropped_pages_leave_shadows_that_move_and_go() {
     // One leaf holds a page beside its shadows, the other nothing else.
     assert_eq!(bench.0.stats().workingset_nodes, 1);
     assert_eq!(bench.state(range, 5), PageState::Empty);
-    // Back again: each is a refault, and its leaf holds more than shadows.
+    // The pages come back: each is a refault, and its leaf holds more than shadows.
     let refaults = |bench: &Bench| bench.0.stats().workingset_refault_anon;
-    // (No stream, or some would come unasked.)
+    // (A stream would bring in some pages unasked.)
     for n in [0, 8, 16] {
         bench.touch(part(range, LEAF_PAGES + n..LEAF_PAGES + n + 1));
     }
     assert_eq!((refaults(&bench), bench.0.stats().workingset_nodes), (3, 0));
-    // They move with their leaf, and entry by entry.
+    // Shadows move with their leaf, and entry by entry.
     let target = bench.region(2 * LEAF_PAGES, 0);
     bench.send(Event::Remap {
         from: part(range, LEAF_PAGES..2 * LEAF_PAGES),
@@ -192,13 +193,13 @@ fn dropped_pages_leave_shadows_that_move_and_go() {
     bench.touch(part(target, 100..101));
     bench.touch(part(target, 300..301));
     assert_eq!(refaults(&bench), 5);
-    // What is discarded says nothing any more once its region goes.
+    // The shadow of a discarded page says nothing any more once its region goes.
     bench.all(range, |range| Event::Discard { range });
     bench.all(target, |range| Event::Discard { range });
     assert_eq!(bench.state(kept, 0), PageState::Empty);
 }
 
-/// Row 4.3: a thousand GiB of address space from which memory was dropped is remembered within the bound, oldest
+/// A thousand GiB of address space from which memory was dropped is remembered within the bound. The oldest is
 /// forgotten first.
 #[test]
 fn a_thousand_gibibytes_leave_a_bounded_number_of_shadows() {
@@ -246,7 +247,7 @@ fn a_thousand_gibibytes_leave_a_bounded_number_of_shadows() {
         stats.workingset_nodereclaim + stats.workingset_nodes,
         u64::from(leaves)
     );
-    // The youngest is remembered, the oldest is not.
+    // The youngest shadow is remembered, the oldest is not.
     let refaults = |core: &Core| core.stats().workingset_refault_anon;
     for (leaf, known) in [(leaves - 1, 1), (0, 0)] {
         let (before, page) = (refaults(&core), PageIndex(leaf * LEAF_PAGES + leaf % 7));
@@ -265,7 +266,7 @@ fn a_thousand_gibibytes_leave_a_bounded_number_of_shadows() {
     }
 }
 
-/// An event, and all that follows where everything works.
+/// Sends an event, and does all that follows where everything works.
 fn send(core: &mut Core, out: &mut Commands, event: Event) {
     core.handle(event, out);
     while !out.is_empty() {
@@ -286,7 +287,8 @@ fn send(core: &mut Core, out: &mut Commands, event: Event) {
     }
 }
 
-/// Of a loop memory holds what fits, and the curve says so; what is touched for the first time is missed in any memory.
+/// Of a loop memory holds the part that fits, and the curve says so. A page that is touched for the first time is
+/// missed in any memory.
 #[test]
 fn the_curve_rises_by_what_fits() {
     let mut bench = small(64, 32);
@@ -307,8 +309,8 @@ fn the_curve_rises_by_what_fits() {
     assert!(shares[5] > 0.95, "{shares:?}");
 }
 
-/// Without workingset detection nothing is remembered of what leaves, and nothing is learnt from what comes back;
-/// memory is given by last use.
+/// Without workingset detection nothing is remembered of pages that leave, and nothing is learnt from pages that come
+/// back; memory is given by last use.
 #[test]
 fn without_detection_what_comes_back_is_like_new() {
     let config = Config {
@@ -324,7 +326,7 @@ fn without_detection_what_comes_back_is_like_new() {
         came_back += u32::from(touch(&mut bench, region.start.plus(n % 100)));
     }
     let stats = bench.0.stats();
-    // A loop longer than memory, by last use: no page is there when its turn comes.
+    // In a loop longer than memory, by last use, no page is there when its turn comes.
     assert_eq!(came_back, 900);
     assert_eq!(stats.pgmajfault, 900);
     let learnt = stats.workingset_refault_anon + stats.pgactivate + stats.workingset_nodes;

@@ -10,11 +10,11 @@ use millpond_core::{
 
 pub const NEW: Outcome = Outcome::Installed { frame_kept: false };
 
-/// A core driven by hand. Every event is followed by the whole-state check.
+/// Drives a core by hand. Every event is followed by the whole-state check.
 pub trait Driven {
     fn core(&mut self) -> &mut Core;
 
-    /// Whether the whole state is checked now: where histories are long, now and then.
+    /// Whether the whole state is checked now. Where histories are long, it is checked now and then.
     fn is_check_due(&mut self) -> bool {
         true
     }
@@ -29,14 +29,14 @@ pub trait Driven {
         })
     }
 
-    /// What a discard gathers is given back at once.
+    /// Sends an event, and gives back at once what a discard gathers.
     fn send(&mut self, event: Event) -> (Reply, Vec<Command>) {
         let (reply, mut out) = self.hold(event);
         self.give_back(out.batch());
         (reply, out.iter().collect())
     }
 
-    /// The same, and what is gathered is still to be given back.
+    /// Sends an event. What is gathered is still to be given back.
     fn hold(&mut self, event: Event) -> (Reply, Commands) {
         let mut out = Commands::new();
         let reply = self.core().handle(event, &mut out);
@@ -47,7 +47,7 @@ pub trait Driven {
         (reply, out)
     }
 
-    /// Where somebody waited for it.
+    /// Gives a batch back. Returns where threads waited for it.
     fn give_back(&mut self, gather: &mut Gather) -> Option<PageRange> {
         let wake = self.core().gathered(gather);
         gather.clear();
@@ -73,7 +73,7 @@ pub trait Driven {
         }
     }
 
-    /// Carries commands out as a world does in which everything works and nobody writes; installs end as `install`.
+    /// Carries commands out in a world in which everything works and nothing is written to. Installs end as `install`.
     fn work_as(&mut self, commands: Vec<Command>, install: Outcome) {
         for command in commands {
             let next = match command {
@@ -115,7 +115,7 @@ pub trait Driven {
     }
 }
 
-/// A core, whose whole state is checked after every event.
+/// A core whose whole state is checked after every event.
 pub struct Bench(pub Core);
 
 impl Driven for Bench {
@@ -141,7 +141,7 @@ impl Bench {
         )
     }
 
-    /// A region whose pages are all resident.
+    /// Makes a region whose pages are all resident.
     pub fn filled(&mut self, pages: u32, order: u8) -> PageRange {
         let range = self.region(pages, order);
         self.touch(range);
@@ -159,7 +159,7 @@ impl Bench {
         }
     }
 
-    /// Sends an event for all of `range`, as often as it takes. Answers all commands but the releases and frees.
+    /// Sends an event for all of `range`, as often as it takes. Returns all commands but the releases and frees.
     pub fn all(
         &mut self,
         mut range: PageRange,
@@ -198,7 +198,7 @@ impl Bench {
         self.send(Event::Reclaim { pages, by }).1
     }
 
-    /// Everything goes to the store, which is what is in `range`.
+    /// Sends all memory to the store. All of it must be in `range`.
     pub fn swap_out(&mut self, range: PageRange) {
         self.page_out(range);
         while self.0.stats().nr_limbo > 0 {

@@ -114,8 +114,8 @@ pub enum Command {
         /// The part of `at` to look at, or all of it.
         part: PageRange,
     },
-    /// [`Command::TakeOut`] of pages that are thought to be zeros. They stay mapped when a glance shows otherwise;
-    /// otherwise they are captured and then looked at in full. Answer: `Written` (still mapped), `TakenOutBlank`,
+    /// [`Command::TakeOut`] of pages that are thought to be zeros. If a glance shows that they are not, they stay
+    /// mapped. If not, they are captured and then looked at in full. Answer: `Written` (still mapped), `TakenOutBlank`,
     /// `TakenOut`, `TakeOutBusy`, `TakeOutImmovable`.
     TakeOutIfBlank {
         /// The folio.

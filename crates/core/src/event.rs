@@ -68,7 +68,7 @@ pub enum Event {
         pages: PageCount,
         /// The orders of its folios.
         order: OrderPolicy,
-        /// What its pages are while they are not in memory.
+        /// Where its pages are while they are not in memory.
         kind: Kind,
     },
     /// Make a group below another. The reply is [`Reply::Group`].

@@ -1,4 +1,4 @@
-//! The decisions of Millpond: events in, commands out.
+//! The core of Millpond, which makes its decisions: events go in, commands come out.
 #![forbid(unsafe_code)]
 
 pub mod addr;

@@ -47,7 +47,7 @@ pub const FAULT_FOLIOS: usize = 32;
 pub const FAULT_LOADS: usize = 8;
 /// A run of faults that has brought in so many pages may be a stream that is longer than memory.
 pub const PASSING_RUN: u16 = 16;
-/// A folio of an adaptive region takes at most this share of the budget
+/// A folio of an adaptive region takes at most one part in this many of the budget
 /// ([`Config::folio_share`](crate::Config::folio_share)).
 pub const FOLIO_SHARE: u32 = 64;
 /// Largest folio that is zeroed in place when it is lazily freed, in pages: beyond 64 KiB, capturing it and one fault

@@ -12,9 +12,9 @@ use crate::leaf_pages::LeafPages;
 /// How a frame came to be mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placed {
-    /// Its pages were moved: the frame's place in the pool is a hole now.
+    /// The frame's pages were moved: its place in the pool is a hole now.
     Moved,
-    /// Its bytes were copied: the frame still has its pages.
+    /// The frame's bytes were copied: it still has its pages.
     Copied,
 }
 

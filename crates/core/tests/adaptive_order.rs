@@ -21,7 +21,8 @@ struct World {
     unchanged: bool,
     /// Whether folds are answered as if they crossed two mappings.
     split: bool,
-    /// The ranges where zeros were mapped, in this order, with their frames.
+    /// The ranges where zeros were mapped and, in `taken`, where folios were taken out, in this order, with their
+    /// frames.
     zeroed: Vec<(PageRange, Option<Frame>)>,
     taken: Vec<(PageRange, Frame)>,
 }

@@ -71,7 +71,7 @@ impl World {
         }
         world.written = false;
         world.advise(Advice::Random);
-        // The last one of each leaf lies inside, where no stream comes by that would continue it.
+        // The last page of each leaf lies inside, where no stream comes by that would continue it.
         let (lower, upper): (Vec<_>, Vec<_>) = range
             .pages()
             .step_by(APART as usize)

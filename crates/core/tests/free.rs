@@ -29,8 +29,8 @@ fn what_is_unhooked_counts_until_it_was_given_back() {
     bench.page_out(part(range, 0..16));
     let mut gather = Gather::with_pages(1);
     assert_eq!(unhook(&mut bench, range, &mut gather), Reply::Done);
-    // The batch has 64 mapped pages as their range, and the slots of all. A folio in limbo gives its frame, which is
-    // spare.
+    // The batch has 64 mapped pages as their range, and the slots of all. The frame of the folio in limbo is spare
+    // already.
     assert_eq!(gather.zap(), Some(range));
     let slots = gather
         .items()

@@ -298,7 +298,7 @@ fn freed_folios_go_before_all_others_and_oldest_first() {
     }
 }
 
-/// A folio that was read back and is not freed leaves by a save.
+/// A clean folio that was read back leaves by a save that names its former slot.
 #[test]
 fn a_clean_folio_that_was_read_back_leaves_by_a_save() {
     let mut bench = Bench::new();

@@ -25,7 +25,7 @@
 //!
 //! A kind gives a share of its own pages, not a number: its share of all the pages, times its pressure. With equal
 //! costs, or none, both lose the same share of their pages. (Linux's `get_scan_count` with `anon_cost` and `file_cost`
-//! does the same, but for the bounds: there pressures keep to between one third and two.)
+//! does the same, but for the bounds: there pressures keep to between one third and two thirds.)
 //!
 //! *Lately* is measured by cost: when both costs together exceed the price of a quarter of the pages in memory, both
 //! are halved. So a program that changes is followed within one turnover of memory, and the ratio rests on hundreds of

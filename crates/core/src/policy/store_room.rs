@@ -1,4 +1,4 @@
-//! What is known of the room in the store (`ops/store_full.rs`).
+//! The knowledge of the room in the store (`ops/store_full.rs`).
 
 /// What is known of the room in the store.
 #[derive(Clone, Copy, Default, Debug)]

@@ -401,7 +401,7 @@ mod tests {
         let mut workingset = Workingset::new();
         let mut reuse = 0;
         for n in 0..20_000 {
-            // The miniature of reuse hits half of this loop, that of recency nothing; so nothing real is worse.
+            // The miniature of reuse hits half of this loop, and that of recency none, so the real misses are no worse.
             workingset.watched_use(n % 200, 100, true);
             reuse += u32::from(workingset.rule() == Rule::Reuse);
         }
@@ -409,7 +409,7 @@ mod tests {
         let mut workingset = Workingset::new();
         let mut over = 0;
         for n in 0..40_000_u32 {
-            // Mostly hits for both, but real misses all the time.
+            // Both miniatures mostly hit, but there are real misses all the time.
             let key = if n % 4 == 0 {
                 1000 + n / 4 % 150
             } else {

@@ -204,27 +204,27 @@ impl Frames {
         Some(Frame::new(order, index))
     }
 
-    /// A busy frame has lost its pages.
+    /// Notes that a busy frame has lost its pages.
     pub(crate) fn now_hole(&mut self, frame: Frame) {
         let (area, at) = self.was(frame, Place::Busy);
         area.holes.put(at);
     }
 
-    /// A busy frame has pages that hold nothing.
+    /// Notes that a busy frame has pages that hold nothing.
     pub(crate) fn now_spare(&mut self, frame: Frame) {
         let (area, at) = self.was(frame, Place::Busy);
         area.spare.put(at);
         self.spare_pages += frame.order().pages().0;
     }
 
-    /// A busy frame is given back, draining from now on.
+    /// Starts to give a busy frame back: it is draining from now on.
     pub(crate) fn drain_busy(&mut self, frame: Frame) {
         let (area, at) = self.was(frame, Place::Busy);
         area.draining.set(at as usize, 1, true);
         self.draining_pages += frame.order().pages().0;
     }
 
-    /// A draining frame is a hole. False when it was not draining.
+    /// Notes that a draining frame is a hole. Returns false when it was not draining.
     pub(crate) fn drained(&mut self, frame: Frame) -> bool {
         if self.place(frame) != Some(Place::Draining) {
             return false;

@@ -135,10 +135,10 @@ pub(crate) struct Group {
     usage: u32,
     /// The sum of the children's claims: for each child the lower of use and mark.
     claimed: Marks,
-    /// Lazily freed pages of this group and those below.
+    /// Lazily freed pages of this group and those below. `lazy_leaving` are those of them on their way out.
     pub(crate) lazy: u32,
     pub(crate) lazy_leaving: u32,
-    /// Mapped pages of the group's own memory.
+    /// Mapped pages of the group's own memory. `limbo` are its pages in limbo.
     pub(crate) mapped: u32,
     pub(crate) limbo: u32,
     /// The group's own pages whose entry is not empty; `zeros` are those of them that left memory as zeros.

@@ -493,7 +493,7 @@ impl Lruvecs {
         }
     }
 
-    /// Puts `id` at the old end of `name`, with the exceptions of [`Self::add`].
+    /// Puts `id` at the old end of `name`, or at that of the unevictable list where [`Self::add`] would use it.
     pub(crate) fn add_old(&mut self, folios: &mut Folios, id: FolioId, name: ListName) {
         self.home(folios, id, name).push_old(folios, id);
     }

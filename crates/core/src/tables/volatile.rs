@@ -33,7 +33,7 @@ const NONE: u32 = u32::MAX;
 struct Record {
     range: PageRange,
     purged: bool,
-    /// The older neighbour by age among the ranges that were not purged.
+    /// The neighbours by age among the ranges that were not purged. In a free record `younger` is the next free record.
     older: u32,
     younger: u32,
 }

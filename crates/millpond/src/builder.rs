@@ -17,15 +17,16 @@ use millpond_store::{
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where what does not fit goes.
+/// The store: where pages go that do not fit in the budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreKind {
-    /// Compressed RAM, then an unnamed file in `directory` (`$TMPDIR` or `/var/tmp`). Compressed RAM has a third of
-    /// what the rest of the program leaves of the budget at first, and from a sixty-fourth to five eighths of that
-    /// later, by what the program gains. Where the store is outside the budget, it is as much as three eighths of that.
+    /// Compressed RAM, then an unnamed file in `directory` (`$TMPDIR` or `/var/tmp`). At first compressed RAM gets a
+    /// third of the part of the budget that the rest of the program leaves. Later it gets from a sixty-fourth to five
+    /// eighths of that part, by how much the program gains. Where the store is outside the budget, compressed RAM is
+    /// as much as three eighths of the budget.
     Auto {
-        /// Where the file is made.
+        /// Directory in which the file is made.
         directory: Option<PathBuf>,
     },
     /// Compressed RAM, at most `max_bytes` of it.
@@ -34,17 +35,17 @@ pub enum StoreKind {
         /// outside it.
         max_bytes: Option<u64>,
     },
-    /// A file: `path` names a directory for an unnamed one, or a new file. While a single thread faults, reads of it
-    /// are waited for awake, for 200 µs each at most: that thread's processor is busy meanwhile.
+    /// A file: `path` names a directory for an unnamed file, or a new file. While a single thread faults, that thread
+    /// waits awake for its reads of the file, for 200 µs each at most. Its processor is busy meanwhile.
     File {
         /// Directory or file; `$TMPDIR` or `/var/tmp` when `None`.
         path: Option<PathBuf>,
-        /// Most bytes that it may take.
+        /// Most bytes that the file may take.
         max_bytes: Option<u64>,
-        /// Take a path on tmpfs, which is RAM that the budget does not see.
+        /// Accept a path on tmpfs, which is RAM that the budget does not see.
         force_tmpfs: bool,
     },
-    /// No store: only what is zero or was never touched can leave memory.
+    /// No store: only pages of zeros and pages that were never touched can leave memory.
     None,
 }
 
@@ -65,8 +66,9 @@ impl StoreKind {
         }
     }
 
-    /// What a major fault costs, in sixteenths of a rescue from limbo (4 to 6 µs): 6 µs from compressed RAM, 60 to 100
-    /// from a file. What waits in compressed RAM for a file behind it is mostly found there.
+    /// Cost of a major fault, in sixteenths of a rescue from limbo (4 to 6 µs). A major fault takes 6 µs from
+    /// compressed RAM and 60 to 100 µs from a file. Where compressed RAM has a file behind it, most pages are found in
+    /// compressed RAM.
     fn refault_cost(&self) -> u32 {
         match self {
             Self::None | Self::CompressedRam { .. } | Self::Auto { .. } => 20,
@@ -74,10 +76,11 @@ impl StoreKind {
         }
     }
 
-    /// Limbo's least share of the budget where none is asked for, in 1/1024: half of the `usual` one where a rescue
-    /// hardly costs less than a major fault. Random reads of memory that was just filled by leaves take 4.54 µs for
-    /// 4.70 that way, and over 15 traces in 10 to 90 % of their footprint major faults and rescues cost 0.2515 rescues
-    /// an access for 0.2537, with as many major faults.
+    /// Limbo's least share of the budget where the program asks for none, in 1/1024. It is half of the `usual` share
+    /// where a rescue hardly costs less than a major fault. Random reads of memory that was just filled by leaves took
+    /// 4.70 µs with the usual share and take 4.54 µs with half of it. Over 15 traces in 10 to 90 % of their footprint,
+    /// major faults and rescues cost 0.2537 rescues an access with the usual share and 0.2515 with half of it, with as
+    /// many major faults.
     fn limbo_share(&self, usual: u16) -> u16 {
         match self {
             Self::None | Self::CompressedRam { .. } | Self::Auto { .. } => usual / 2,
@@ -89,8 +92,8 @@ impl StoreKind {
         Ok(match self {
             Self::None => Box::new(Null),
             Self::CompressedRam { max_bytes } => {
-                // Data that does not compress would take the budget from the frames that it came from, page for page,
-                // and gain nothing: at three quarters the store is full.
+                // Data that does not compress would take from the budget as many pages as the frames that it came
+                // from, and gain nothing: at three quarters of the budget the store is full.
                 let room = (charge != Charge::Frames).then_some(ram / 4 * 3);
                 let max_bytes = max_bytes.or(room);
                 Box::new(CompressedRam::new(CompressedRamConfig { max_bytes })?)
@@ -101,7 +104,8 @@ impl StoreKind {
                 force_tmpfs,
             } => {
                 let location = match path.clone() {
-                    // Where it does not exist, a file by the directory's own name is not what was asked for.
+                    // A path that is no directory names a new file. `$TMPDIR` always names a directory: if that does
+                    // not exist, a file of its name is not what was asked for.
                     None => Location::Directory(temporary_directory()),
                     Some(path) if path.is_dir() => Location::Directory(path),
                     Some(path) => Location::File(path),
@@ -115,7 +119,7 @@ impl StoreKind {
                 Box::new(FileStore::create(&config)?)
             }
             Self::Auto { directory } => {
-                // Inside the budget the governor says how much of this it may be.
+                // Inside the budget the governor says how much of these bytes compressed RAM may take.
                 let eighths = if charge == Charge::Frames { 3 } else { 5 };
                 let front = CompressedRamConfig {
                     max_bytes: Some((ram / 8 * eighths).max(CompressedRam::MIN_BYTES)),
@@ -131,17 +135,18 @@ impl StoreKind {
     }
 }
 
-/// `$TMPDIR`, or `/var/tmp`: `/tmp` is often RAM.
+/// The directory for the store's file: `$TMPDIR`, or `/var/tmp`, because `/tmp` is often RAM.
 fn temporary_directory() -> PathBuf {
     std::env::var_os("TMPDIR").map_or_else(|| Path::new("/var/tmp").into(), PathBuf::from)
 }
 
-/// Collects what a [`Manager`] is made from. See [`Manager::builder`].
+/// A builder that collects the settings of a [`Manager`]. See [`Manager::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "call .build() for a manager"]
 pub struct ManagerBuilder {
     ram: Option<u64>,
-    /// None where it was not asked for: [`Auto`](StoreKind::Auto), which may do without its file.
+    /// `None` where the program asked for no store: then it is [`Auto`](StoreKind::Auto), which may do without its
+    /// file.
     store: Option<StoreKind>,
     delivery: Delivery,
     take_out: TakeOutMethod,
@@ -192,28 +197,29 @@ impl Default for ManagerBuilder {
 }
 
 impl ManagerBuilder {
-    /// The budget, in bytes: at least 16 MiB. Everything that the manager has counts: mapped pages, frames, tables, and
-    /// the store's RAM (but see [`store_outside_budget`](Self::store_outside_budget)).
+    /// The budget, in bytes: at least 16 MiB. All the memory that the manager has counts: mapped pages, frames,
+    /// tables, and the store's RAM (but see [`store_outside_budget`](Self::store_outside_budget)).
     pub fn ram(mut self, bytes: u64) -> Self {
         self.ram = Some(bytes);
         self
     }
 
-    /// Where what does not fit goes. [`StoreKind::Auto`] unless told otherwise, so that the budget holds for data that
-    /// does not compress too. Where no file can be made and no store was asked for, it is compressed RAM alone, and one
-    /// line on standard error says so; a store that was asked for is had or `build` fails.
+    /// The store for pages that do not fit. It is [`StoreKind::Auto`] unless the program asks for another, so that the
+    /// budget holds for data that does not compress too. If no file can be made and the program asked for no store,
+    /// the store is compressed RAM alone, and one line on standard error says so. If the program asked for a store
+    /// that cannot be had, `build` fails.
     pub fn store(mut self, store: StoreKind) -> Self {
         self.store = Some(store);
         self
     }
 
-    /// Who resolves faults: the faulting thread (the default), or a handler thread.
+    /// The thread that resolves faults: the faulting thread (the default), or a handler thread.
     pub fn delivery(mut self, delivery: Delivery) -> Self {
         self.delivery = delivery;
         self
     }
 
-    /// How pages are captured on their way out; the best that the kernel has unless told otherwise.
+    /// How pages are captured on their way out: by the best way that the kernel has, unless told otherwise.
     pub fn take_out(mut self, method: TakeOutMethod) -> Self {
         self.take_out = method;
         self
@@ -226,15 +232,15 @@ impl ManagerBuilder {
         self
     }
 
-    /// Where the addresses should begin, in order of preference.
+    /// Addresses at which the address space should begin, in order of preference.
     pub(crate) fn bases(mut self, bases: &'static [usize]) -> Self {
         self.bases = bases;
         self
     }
 
-    /// Orders of the folios of regions that do not say: 2^order pages are brought in and taken out together.
-    /// Adaptive, up to the largest, by default: 2 MiB where memory is filled in order, single pages where it is touched
-    /// at random.
+    /// Orders of the folios of regions that ask for no order of their own: 2^order pages are brought in and taken out
+    /// together. The default is adaptive, up to the largest order: 2 MiB where memory is filled in order, single pages
+    /// where it is touched at random.
     pub fn order(mut self, order: impl Into<OrderPolicy>) -> Self {
         self.order = order.into();
         self
@@ -246,9 +252,10 @@ impl ManagerBuilder {
         self
     }
 
-    /// Whether what goes to a file is encrypted (AES-256-XTS), by a key that is drawn for this manager and is nowhere
-    /// but in its memory: with the process what is left of the file becomes unreadable. 3 µs for 4 KiB each way; what
-    /// that promises and what not: `millpond_store`'s `file/cipher.rs`. Compressed RAM is as it is.
+    /// Whether data that goes to a file is encrypted (AES-256-XTS). The key is drawn for this manager and is nowhere
+    /// but in its memory: when the process ends, what is left of the file becomes unreadable. Encryption takes 3 µs
+    /// for 4 KiB each way. `millpond_store`'s `file/cipher.rs` says what it promises and what not. Compressed RAM is
+    /// not encrypted.
     ///
     /// ```
     /// # use millpond::{Manager, StoreKind};
@@ -263,7 +270,8 @@ impl ManagerBuilder {
         self
     }
 
-    /// Whether the store's RAM is outside the budget, as zram's is outside the memory cgroup of those who swap to it.
+    /// Whether the store's RAM is outside the budget, as zram's is outside the memory cgroup of the processes that
+    /// swap to it.
     pub fn store_outside_budget(mut self, outside: bool) -> Self {
         self.charge = if outside {
             Charge::Frames
@@ -279,47 +287,51 @@ impl ManagerBuilder {
         self
     }
 
-    /// Whether a thread reclaims ahead of need. Without it every faulting thread reclaims for itself.
+    /// Whether a thread reclaims ahead of need. Without that thread every faulting thread reclaims for itself.
     ///
-    /// A second thread means that each call that moves pages interrupts the other's processor. One thread over 512 MiB
-    /// in 256 MiB took, without and with it, 1.5 and 2.3 µs a page in order by folios of 64 KiB, 5.5 and 9.0 µs an
-    /// access at random by folios of 4 KiB, and 1.57 and 1.22 µs a page to fill an adaptive region, by folios of 2 MiB.
-    /// So it is on by default while folios of 256 KiB and more come in for such that have to be written, and with a
-    /// handler thread also while that thread does not share a processor with the only one that faults.
+    /// A second thread means that each call that moves pages interrupts the other thread's processor. One thread over
+    /// 512 MiB in 256 MiB took 1.5 µs a page in order by folios of 64 KiB without the reclaim thread, and 2.3 µs with
+    /// it. It took 5.5 µs an access at random by folios of 4 KiB without, and 9.0 µs with it. To fill an adaptive
+    /// region by folios of 2 MiB it took 1.57 µs a page without, and 1.22 µs with it. So by default the thread
+    /// reclaims ahead while folios of 256 KiB and more come in for others of that size that leave and have to be
+    /// written. With a handler thread it also reclaims ahead while the handler thread does not share a processor with
+    /// the only thread that faults.
     pub fn background_reclaim(mut self, on: bool) -> Self {
         self.background = Some(on);
         self
     }
 
-    /// Most bytes that stay in RAM after they were lazily freed; beyond it the oldest are given back to the system. The
-    /// default is no cap of its own: the budget is one.
+    /// Most bytes that stay in RAM after they were lazily freed; beyond that the oldest are given back to the system.
+    /// By default the only cap is the budget.
     pub fn lazyfree_max(mut self, bytes: u64) -> Self {
         self.lazyfree_max = Some(bytes);
         self
     }
 
-    /// Limbo's least share of the budget, in 1/1024 (32 unless said otherwise, and 16 with compressed RAM); it grows
-    /// where that is worth its faults. How long a folio that was taken out waits in RAM for a second touch.
+    /// Limbo's least share of the budget, in 1/1024 (32 unless said otherwise, and 16 with compressed RAM). Limbo
+    /// grows where that is worth its faults. The share decides how long a folio that was taken out waits in RAM for a
+    /// second touch.
     pub fn limbo_share(mut self, share: u16) -> Self {
         self.limbo_share = Some(share);
         self
     }
 
-    /// Whether what comes back decides what stays (on unless said otherwise). Without, memory is given by last use, as
-    /// far as it is seen, and no figures tell what more of it would spare. `millpond bench workingset --only overhead`
-    /// measures the difference by this.
+    /// Whether refaults decide which pages stay (on unless said otherwise). Without this, memory is given by last use,
+    /// as far as that is seen, and no figures tell what more memory would spare.
+    /// `millpond bench workingset --only overhead` measures the difference by this setting.
     pub fn workingset(mut self, on: bool) -> Self {
         self.workingset = on;
         self
     }
 
-    /// As if the machine had `nodes` memory nodes (NUMA), up to 16: for tests on a machine with one.
+    /// Makes the manager act as if the machine had `nodes` memory nodes (NUMA), up to 16: for tests on a machine with
+    /// one.
     ///
-    /// Without this a manager looks which nodes there are. Where there are several, regions go to them in turn; each
-    /// node has lists and frames of its own, and the memory of its regions is taken from it as long as it has any
-    /// (`mbind`). Where that is not allowed, as in some containers, memory comes from where the kernel likes. A
-    /// [`Space`](crate::space::Space) is one region for the whole program, and has one node. Fake nodes are put on the
-    /// real ones in turn.
+    /// Without this setting a manager asks the system which nodes there are. Where there are several, regions go to
+    /// them in turn. Each node has lists and frames of its own, and the memory of its regions is taken from that node
+    /// as long as it has any (`mbind`). Where `mbind` is not allowed, as in some containers, the kernel chooses the
+    /// node. A [`Space`](crate::space::Space) is one region for the whole program, and has one node. Fake nodes are
+    /// put on the real ones in turn.
     ///
     /// ```
     /// let manager = millpond::Manager::builder().ram(16 << 20).fake_nodes(2).build()?;
@@ -332,7 +344,7 @@ impl ManagerBuilder {
         self
     }
 
-    /// The kernel's number of each memory node; none where memory is not placed.
+    /// The kernel's number of each memory node. The list is empty where memory is not placed.
     fn nodes(&self) -> Result<Vec<u32>, BuildError> {
         let real = online_nodes();
         match self.fake_nodes {
@@ -348,9 +360,9 @@ impl ManagerBuilder {
         }
     }
 
-    /// Lets `millpond stat` see the manager's counters while it lives, under `name`. The manager's own thread writes
-    /// them down ten times a second, in memory that this user's other processes and root can look into; faults do not
-    /// pay for it. It takes one descriptor of the process for all its managers.
+    /// Lets `millpond stat` see the manager's counters under `name` while the manager lives. The manager's own thread
+    /// writes them ten times a second to memory that this user's other processes and root can read; faults do not pay
+    /// for it. It takes one descriptor of the process for all its managers.
     ///
     /// ```
     /// let builder = millpond::Manager::builder().ram(16 << 20).publish("index");
@@ -376,7 +388,7 @@ impl ManagerBuilder {
     /// Reserves the address space, opens the store and starts the threads.
     ///
     /// # Errors
-    /// What is wrong with the settings, or what the system refused.
+    /// The setting that is wrong, or what the system refused.
     pub fn build(self) -> Result<Manager, BuildError> {
         millpond_mmu::panics::hook();
         let (driver, order) = self.driver()?;
@@ -427,7 +439,7 @@ impl ManagerBuilder {
         let on = self.delivery == Delivery::InThread;
         core.handle(Event::TakeLeaves { on }, &mut Commands::new());
         for (part, &node) in nodes.iter().enumerate() {
-            // Where it is refused memory is used as it comes.
+            // If the kernel refuses to place the pool, memory is used as it comes.
             let _ = mmu.place_pool(part as u8, config.nodes, node);
         }
         let parts = Parts {
@@ -457,7 +469,8 @@ impl ManagerBuilder {
         Ok((Arc::new(Driver::new(core, parts)), self.order))
     }
 
-    /// A machine without a disk to write to is no reason not to start, unless a file was asked for.
+    /// Opens the store. A machine without a disk to write to is no reason to fail, unless the program asked for a
+    /// file.
     fn open_store(&self, kind: &StoreKind, ram: u64) -> Result<Box<dyn Store>, StoreError> {
         #[cfg(test)]
         if let Some(make) = self.test_store {
@@ -481,7 +494,8 @@ fn whole_leaves(bytes: u64) -> Option<PageCount> {
     PageCount::from_bytes_ceil(bytes.div_ceil(leaf).checked_mul(leaf)?)
 }
 
-/// Folios that can be in memory at once: all the RAM there is, in single pages, when the budget has to be exceeded.
+/// Folio records for all folios that can be in memory at once: the machine's RAM in single pages, as the budget may
+/// have to be exceeded.
 fn records(arena: PageCount, limit: PageCount) -> u32 {
     let pages = PageCount::from_bytes_ceil(machine_ram()).map_or(u32::MAX, |pages| pages.0);
     pages.min(arena.0).max(limit.0)
@@ -492,8 +506,8 @@ fn machine_ram() -> u64 {
     machine.totalram as u64 * u64::from(machine.mem_unit)
 }
 
-/// The kernel gives address space for tables on credit, but no more than there is RAM; an allocation that it refuses
-/// would end the program.
+/// Refuses tables that are larger than the machine's RAM. The kernel gives address space for tables on credit, but no
+/// more than there is RAM; an allocation that it refuses would end the program.
 fn check_tables(config: &Config, bytes: u64) -> Result<(), BuildError> {
     let (tables, machine) = (config.table_bytes(), machine_ram());
     if tables > machine {

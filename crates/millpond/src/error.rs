@@ -1,4 +1,4 @@
-//! Errors, one type an operation. Each message names the value and the way out.
+//! Errors, one type for each operation. Each message names the value and the way out.
 
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_driver::error::{MoveError, PopulateError};
@@ -17,13 +17,13 @@ pub enum BuildError {
     /// The budget is too small to work with.
     #[error("a budget of {ram} bytes is below the minimum of {MIN_RAM} bytes (16 MiB): give more")]
     BudgetTooSmall {
-        /// What was asked for, in bytes.
+        /// Bytes that were asked for.
         ram: u64,
     },
     /// The budget is larger than page numbers reach.
     #[error("a budget of {ram} bytes is above the maximum of 16 TiB: give less")]
     BudgetTooLarge {
-        /// What was asked for, in bytes.
+        /// Bytes that were asked for.
         ram: u64,
     },
     /// The address space asked for cannot be used.
@@ -31,7 +31,7 @@ pub enum BuildError {
         "an address space of {bytes} bytes cannot be used: it must be between 2 MiB and just below 16 TiB"
     )]
     BadAddressSpace {
-        /// What was asked for, in bytes.
+        /// Bytes that were asked for.
         bytes: u64,
     },
     /// The tables for this much address space are larger than the machine.
@@ -40,9 +40,9 @@ pub enum BuildError {
          ask for a smaller .address_space(bytes)"
     )]
     TablesTooLarge {
-        /// What was asked for, in bytes.
+        /// Bytes that were asked for.
         bytes: u64,
-        /// Address space that the tables would take; memory only as far as they are used.
+        /// Bytes of address space that the tables would take. They take memory only as far as they are used.
         tables: u64,
         /// RAM of the machine.
         machine: u64,
@@ -50,7 +50,7 @@ pub enum BuildError {
     /// More memory nodes than there can be, or none.
     #[error("{nodes} memory nodes cannot be had: ask for 1 to {most}", most = millpond_core::limits::MAX_NODES)]
     BadNodes {
-        /// What was asked for.
+        /// Number of nodes that was asked for.
         nodes: u8,
     },
     /// Real memory could not be set up.
@@ -79,7 +79,7 @@ pub enum RegionError {
     /// A region of no bytes.
     #[error("a region of 0 bytes was asked for: give at least one byte")]
     Empty,
-    /// More than page numbers can name, or a length in elements that overflows.
+    /// More bytes than page numbers can name, or a length in elements that overflows.
     #[error(
         "a region of {count} elements of {size} bytes is beyond the 16 TiB that a manager can name"
     )]
@@ -95,20 +95,20 @@ pub enum RegionError {
          drop regions, or build the manager with a larger .address_space(bytes)"
     )]
     NoAddressSpace {
-        /// What was asked for, in bytes.
+        /// Bytes that were asked for.
         bytes: u64,
-        /// All there is, in bytes.
+        /// Length of the whole address space, in bytes.
         space: u64,
     },
-    /// The group that it was to belong to.
+    /// The group that the region was to belong to does not take it.
     #[error("the region cannot be the group's: {0}")]
     Group(#[from] MoveError),
     /// The system refused to make the range accessible.
     #[error("cannot open {bytes} bytes for access: {reason}")]
     Memory {
-        /// What was asked for, in bytes.
+        /// Bytes that were asked for.
         bytes: u64,
-        /// What the system said.
+        /// The text of the system's error.
         reason: String,
     },
 }
@@ -120,31 +120,31 @@ pub enum DiscardError {
     /// The range is empty, reversed, or leaves the region.
     #[error("the range {start}..{end} is empty or not within the region's {len} bytes")]
     BadRange {
-        /// First byte.
+        /// Offset of the first byte.
         start: usize,
-        /// Byte after the last.
+        /// Offset behind the last byte.
         end: usize,
-        /// The region's length.
+        /// Length of the region in bytes.
         len: usize,
     },
     /// The range does not begin and end at pages.
     #[error("the range {start}..{end} does not begin and end at multiples of 4096")]
     Unaligned {
-        /// First byte.
+        /// Offset of the first byte.
         start: usize,
-        /// Byte after the last.
+        /// Offset behind the last byte.
         end: usize,
     },
     /// A page is pinned.
     #[error("the page at offset {offset} is pinned: drop its guard first")]
     Pinned {
-        /// Where, in the region.
+        /// Offset of the page in the region, in bytes.
         offset: usize,
     },
     /// A page that shares a folio with an end of the range is lost; a part of the range may have been discarded.
     #[error("the page at offset {offset} is lost: discard it first")]
     Lost {
-        /// Where, in the region.
+        /// Offset of the page in the region, in bytes.
         offset: usize,
     },
     /// No folio record was left to split a folio with; a part of the range may have been discarded.
@@ -159,31 +159,31 @@ pub enum LazyFreeError {
     /// A range is empty, reversed, or leaves the region.
     #[error("the range {start}..{end} is empty or not within the region's {len} bytes")]
     BadRange {
-        /// First byte.
+        /// Offset of the first byte.
         start: usize,
-        /// Byte after the last.
+        /// Offset behind the last byte.
         end: usize,
-        /// The region's length.
+        /// Length of the region in bytes.
         len: usize,
     },
     /// A range does not begin and end at pages.
     #[error("the range {start}..{end} does not begin and end at multiples of 4096")]
     Unaligned {
-        /// First byte.
+        /// Offset of the first byte.
         start: usize,
-        /// Byte after the last.
+        /// Offset behind the last byte.
         end: usize,
     },
     /// A page is pinned.
     #[error("the page at offset {offset} is pinned: drop its guard first")]
     Pinned {
-        /// Where, in the region.
+        /// Offset of the page in the region, in bytes.
         offset: usize,
     },
     /// A page that shares a folio with an end of a range is lost; a part may have been freed.
     #[error("the page at offset {offset} is lost: discard it first")]
     Lost {
-        /// Where, in the region.
+        /// Offset of the page in the region, in bytes.
         offset: usize,
     },
     /// No folio record was left to split a folio with; a part may have been freed.
@@ -198,57 +198,57 @@ pub enum VolatileError {
     /// The range is empty, reversed, or leaves the region.
     #[error("the range {start}..{end} is empty or not within the region's {len} bytes")]
     BadRange {
-        /// First byte.
+        /// Offset of the first byte.
         start: usize,
-        /// Byte after the last.
+        /// Offset behind the last byte.
         end: usize,
-        /// The region's length.
+        /// Length of the region in bytes.
         len: usize,
     },
     /// The range does not begin and end at pages.
     #[error("the range {start}..{end} does not begin and end at multiples of 4096")]
     Unaligned {
-        /// First byte.
+        /// Offset of the first byte.
         start: usize,
-        /// Byte after the last.
+        /// Offset behind the last byte.
         end: usize,
     },
-    /// A part of it is volatile already.
+    /// A part of the range is volatile already.
     #[error("the range is volatile already at offset {offset}: mark it nonvolatile first")]
     Overlaps {
-        /// Where, in the region.
+        /// Offset of the page in the region, in bytes.
         offset: usize,
     },
-    /// It was not marked as one range.
+    /// The range was not marked as one range.
     #[error(
         "the range {start}..{end} was not marked as volatile: unmark the same range that was marked"
     )]
     NotVolatile {
-        /// First byte.
+        /// Offset of the first byte.
         start: usize,
-        /// Byte after the last.
+        /// Offset behind the last byte.
         end: usize,
     },
     /// A page is pinned.
     #[error("the page at offset {offset} is pinned: drop its guard first")]
     Pinned {
-        /// Where, in the region.
+        /// Offset of the page in the region, in bytes.
         offset: usize,
     },
 }
 
-/// Why nothing was moved, or a region has not another length. All is as it was.
+/// Why nothing was moved, or why a region kept its length. All is as it was.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RemapError {
     /// A range is empty, reversed, or leaves its region.
     #[error("the range {start}..{end} is empty or not within the region's {len} bytes")]
     BadRange {
-        /// First byte.
+        /// Offset of the first byte.
         start: usize,
-        /// Byte after the last.
+        /// Offset behind the last byte.
         end: usize,
-        /// The region's length.
+        /// Length of the region in bytes.
         len: usize,
     },
     /// A range does not begin and end at pages, or source and destination do not lie alike in their 2 MiB.
@@ -268,7 +268,7 @@ pub enum RemapError {
     /// A page is pinned.
     #[error("the page at offset {offset} is pinned: drop its guard first")]
     Pinned {
-        /// Where, in the region.
+        /// Offset of the page in the region, in bytes.
         offset: usize,
     },
     /// A volatile range is only partly in the source.
@@ -276,33 +276,33 @@ pub enum RemapError {
         "the volatile range at offset {offset} is only partly in the source: mark it nonvolatile first"
     )]
     Volatile {
-        /// Where, in the region.
+        /// Offset of the page in the region, in bytes.
         offset: usize,
     },
-    /// A page has to be brought in for this, and is lost.
+    /// A page that has to be brought in for the move is lost.
     #[error(
         "the page at offset {offset} is lost: the store could not give it back; discard it to use it again"
     )]
     Lost {
-        /// Where, in the region.
+        /// Offset of the page in the region, in bytes.
         offset: usize,
     },
-    /// Too long, or no free run of addresses.
+    /// The length is too large, or there is no free run of addresses.
     #[error(
         "the manager's address space has no free run of {bytes} bytes: \
          drop regions, or build the manager with a larger .address_space(bytes)"
     )]
     NoAddressSpace {
-        /// What was asked for, in bytes.
+        /// Bytes that were asked for.
         bytes: u64,
     },
     /// No folio record was left.
     #[error("no folio records left: build the manager with a larger .address_space(bytes)")]
     OutOfRecords,
-    /// The system refused.
+    /// The system refused the call.
     #[error("the pages cannot be moved: {reason}")]
     Memory {
-        /// What the system said.
+        /// The text of the system's error.
         reason: String,
     },
 }
@@ -313,11 +313,11 @@ pub enum RemapError {
     "a budget of {bytes} bytes is not within {least} and the {most} that the manager was built with"
 )]
 pub struct SetRamError {
-    /// What was asked for.
+    /// The budget that was asked for, in bytes.
     pub bytes: u64,
-    /// The smallest budget.
+    /// The smallest budget, in bytes.
     pub least: u64,
-    /// The largest: build the manager with more to have more.
+    /// The largest budget, in bytes: build the manager with more to have more.
     pub most: u64,
 }
 
@@ -328,7 +328,7 @@ pub enum SnapshotError {
     /// A page is pinned.
     #[error("the page at offset {offset} is pinned: drop its guard first")]
     Pinned {
-        /// Where, in the region.
+        /// Offset of the page in the region, in bytes.
         offset: usize,
     },
     /// Two free runs of the region's length are needed: for what is shared, and for the snapshot.
@@ -340,10 +340,10 @@ pub enum SnapshotError {
         /// The region's length in bytes.
         bytes: u64,
     },
-    /// The system refused.
+    /// The system refused the call.
     #[error("the region's pages cannot be shared: {reason}")]
     Memory {
-        /// What the system said.
+        /// The text of the system's error.
         reason: String,
     },
 }
@@ -355,11 +355,11 @@ pub enum AdviseError {
     /// The range is empty, reversed, or leaves the region.
     #[error("the range {start}..{end} is empty or not within the region's {len} bytes")]
     BadRange {
-        /// First byte.
+        /// Offset of the first byte.
         start: usize,
-        /// Byte after the last.
+        /// Offset behind the last byte.
         end: usize,
-        /// The region's length.
+        /// Length of the region in bytes.
         len: usize,
     },
     /// A page could not be brought in.
@@ -368,7 +368,7 @@ pub enum AdviseError {
     /// The thread that prefetches could not be started.
     #[error("cannot start the thread that prefetches: {reason}")]
     Thread {
-        /// What the system said.
+        /// The text of the system's error.
         reason: String,
     },
 }
@@ -380,11 +380,11 @@ pub enum PinError {
     /// The range is empty, reversed, or leaves the region.
     #[error("the range {start}..{end} is empty or not within the region's {len} bytes")]
     BadRange {
-        /// First byte.
+        /// Offset of the first byte.
         start: usize,
-        /// Byte after the last.
+        /// Offset behind the last byte.
         end: usize,
-        /// The region's length.
+        /// Length of the region in bytes.
         len: usize,
     },
     /// More would be pinned than the budget allows.
@@ -393,7 +393,7 @@ pub enum PinError {
          pin less, or raise the budget"
     )]
     OverBudget {
-        /// What was asked for, in bytes.
+        /// Bytes that were asked for.
         bytes: u64,
         /// The budget, in bytes.
         ram: u64,
@@ -401,7 +401,7 @@ pub enum PinError {
     /// A page is pinned 255 times already.
     #[error("the page at offset {offset} is pinned 255 times already: drop some guards")]
     TooOften {
-        /// Where, in the region.
+        /// Offset of the page in the region, in bytes.
         offset: usize,
     },
     /// A page could not be brought in.

@@ -23,13 +23,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupLimits {
-    /// Not taken by others as long as anything else can be.
+    /// Bytes that other groups do not take as long as any other memory can be taken.
     pub min: u64,
-    /// Not taken by others as long as anybody has more than this.
+    /// Bytes that other groups do not take as long as any group has more than its own `low`.
     pub low: u64,
-    /// Beyond it the group's own faults reclaim in the group first.
+    /// Bytes beyond which the group's own faults reclaim in the group first.
     pub high: Option<u64>,
-    /// Never exceeded, but by what is moved there, and while the store takes nothing. 4 MiB at least.
+    /// Bytes that are never exceeded, but by regions that are moved into the group, and while the store takes nothing.
+    /// 4 MiB at least.
     pub max: Option<u64>,
     /// Most bytes that stay in RAM after they were lazily freed.
     pub lazyfree_max: Option<u64>,
@@ -107,10 +108,10 @@ impl GroupLimits {
     }
 }
 
-/// What a group has, with all groups below it.
+/// Figures of a group with all groups below it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupStats {
-    /// Bytes charged: mapped, and in limbo.
+    /// Bytes charged to the group: mapped, and in limbo.
     pub usage: u64,
     /// Bytes that are mapped and in use: without what was lazily freed.
     pub resident: u64,
@@ -118,15 +119,15 @@ pub struct GroupStats {
     pub lazyfree: u64,
     /// Bytes in the store, before compression.
     pub stored: u64,
-    /// Bytes that are safe from others now, by min and by low, as the groups above allow.
+    /// Bytes that other groups may not take now, by min and by low, as far as the groups above allow.
     pub protected: (u64, u64),
-    /// How often something happened because of a limit.
+    /// Counts of events that a limit caused.
     pub events: GroupEvents,
     /// Counters and gauges under Linux's names, as far as they belong to a group; the others are zero.
     pub vm: VmStat,
 }
 
-/// The names that are taken, by group.
+/// Names of the groups that exist, with the group above each.
 #[derive(Debug, Default)]
 pub(crate) struct Names(Mutex<BTreeMap<GroupId, (GroupId, String)>>);
 
@@ -149,7 +150,7 @@ pub struct Group {
 }
 
 impl Manager {
-    /// The group that all others lie below. Its budget is the manager's.
+    /// The group that all other groups lie below. Its budget is the manager's.
     #[must_use]
     pub fn root(&self) -> Group {
         Group {
@@ -158,7 +159,7 @@ impl Manager {
         }
     }
 
-    /// A new group below `parent`, under a name that no other there has.
+    /// Makes a group below `parent`, under a name that no other group there has.
     ///
     /// # Errors
     /// The name is taken or empty, the limits contradict each other, there are too many groups or too many above each
@@ -201,7 +202,7 @@ impl Names {
     }
 }
 
-/// What a refusal means to whoever asked.
+/// Turns the core's refusal into an error for the caller.
 fn refused(reply: Reply) -> GroupError {
     match reply {
         Reply::Refused(Refusal::UnknownGroup) => GroupError::Removed,
@@ -219,7 +220,7 @@ impl Group {
         self.id
     }
 
-    /// Tells managers apart.
+    /// The address of the group's manager, which tells managers apart.
     pub(crate) fn manager_address(&self) -> usize {
         Arc::as_ptr(&self.pond) as usize
     }
@@ -228,7 +229,8 @@ impl Group {
         Arc::ptr_eq(&self.pond, pond)
     }
 
-    /// The name under which it was made, with those above it: `a/b`. Empty for the root and after it was removed.
+    /// The group's name, with those of the groups above it: `a/b`. Empty for the root, and after the group was
+    /// removed.
     #[must_use]
     pub fn path(&self) -> String {
         let names = self.pond.names.lock();
@@ -241,7 +243,8 @@ impl Group {
         path.join("/")
     }
 
-    /// Gives it other limits. When this returns it has no more than its max, as far as that can be had.
+    /// Gives the group other limits. When this returns the group has no more than its max, as far as that can be
+    /// reached.
     ///
     /// # Errors
     /// The limits contradict each other, or the group was removed or is the root.
@@ -262,7 +265,7 @@ impl Group {
         Ok(())
     }
 
-    /// What it has. Looks at lazily freed memory as [`Manager::stats`] does.
+    /// Figures of the group. Looks at lazily freed memory as [`Manager::stats`] does.
     ///
     /// # Errors
     /// The group was removed.
@@ -293,7 +296,7 @@ impl Group {
         Pressure::new(self.pond.driver().pressure(self.id))
     }
 
-    /// Removes it: its regions, with all they have, are the group's above it from now on.
+    /// Removes the group. Its regions, with all they have, belong to the group above from now on.
     ///
     /// # Errors
     /// There are groups below it, it is the root, or it was removed before.
@@ -316,8 +319,8 @@ impl Group {
 }
 
 impl Region {
-    /// Makes the region another group's, with all that it has in RAM and in the store; snapshots of it stay where they
-    /// are. When this returns, that group has no more than its max, as far as that can be had.
+    /// Moves the region into another group, with all that it has in RAM and in the store; snapshots of it stay where
+    /// they are. When this returns, that group has no more than its max, as far as that can be reached.
     ///
     /// # Errors
     /// The group was removed, is another manager's, or another thread moves the region.

@@ -14,10 +14,11 @@ use millpond_driver::Contents;
 use std::ops::Range;
 
 impl Region {
-    /// The contents of `range` (byte offsets, multiples of 4,096; the region's own end is allowed) are not wanted any
-    /// more. Each page reads as it did or as zeros, once zeros always zeros, until it is written to, which keeps it
-    /// (`MADV_FREE`). The memory goes before any other when memory is short, without being written to the store; until
-    /// then using it again costs nothing. What the store held of it is released at once.
+    /// Tells the manager that the contents of `range` (byte offsets, multiples of 4,096; the region's own end is
+    /// allowed) are not wanted any more. Each page reads as it did or as zeros, once zeros always zeros, until it is
+    /// written to: a write keeps the page (`MADV_FREE`). When memory is short, this memory goes before any other and
+    /// is not written to the store. Until then using it again costs nothing. What the store held of it is released at
+    /// once.
     ///
     /// # Errors
     /// A bad or unaligned range, or a pinned page in it.
@@ -33,7 +34,7 @@ impl Region {
     /// ```
     pub fn lazy_free(&mut self, range: Range<usize>) -> Result<(), LazyFreeError> {
         let range = self.lazy_range(&range)?;
-        // SAFETY: inside the region, which is borrowed mutably, and not pinned.
+        // SAFETY: the range is inside the region, which is borrowed mutably, and not pinned.
         if self.first_pinned(range).is_none() && unsafe { self.driver().free_in_place(range) } {
             return Ok(());
         }
@@ -43,13 +44,14 @@ impl Region {
     /// [`Region::lazy_free`] of many ranges by one call.
     ///
     /// # Errors
-    /// As there; a bad range or a pinned page anywhere refuses the whole call.
+    /// As for [`Region::lazy_free`]; a bad range or a pinned page anywhere refuses the whole call.
     pub fn lazy_free_vectored(&mut self, ranges: &[Range<usize>]) -> Result<(), LazyFreeError> {
         self.free_vector(ranges, FreeMode::Exclusive)
     }
 
-    /// [`Region::lazy_free`] for programs that share the region by its address: whatever other threads write at the
-    /// same time is kept, or was written before. The pages are taken out of sight, and using one again costs a fault.
+    /// [`Region::lazy_free`] for programs that share the region by its address: anything that other threads write at
+    /// the same time is kept, or counts as written before. The pages are taken out of sight, and using one again costs
+    /// a fault.
     ///
     /// # Safety
     /// No reference to bytes of the range may be in use: they may change.
@@ -64,7 +66,7 @@ impl Region {
     /// [`Region::lazy_free_shared`] of many ranges by one call.
     ///
     /// # Safety
-    /// As there.
+    /// As for [`Region::lazy_free_shared`].
     ///
     /// # Errors
     /// As [`Region::lazy_free_vectored`].
@@ -75,9 +77,9 @@ impl Region {
         self.free_vector(ranges, FreeMode::Shared)
     }
 
-    /// The contents of `range` may be dropped at any time, all or nothing, until
-    /// [`mark_nonvolatile`](Region::mark_nonvolatile) of the same range. Costs no system call, whatever the length. Not
-    /// to be called from a signal handler.
+    /// Allows the manager to drop the contents of `range` at any time, all or nothing, until
+    /// [`mark_nonvolatile`](Region::mark_nonvolatile) of the same range. The mark costs no system call, whatever the
+    /// length. Do not call this from a signal handler.
     ///
     /// # Safety
     /// Until the mark is taken back, bytes of the range may change: no reference to them may be in use, and what is
@@ -111,7 +113,7 @@ impl Region {
             .map_err(|refusal| self.volatile_error(refusal, &range))
     }
 
-    /// The contents of `range` are wanted again, if they are still there. Purged ones read as zeros.
+    /// Asks for the contents of `range` again, if they are still there. Purged contents read as zeros.
     ///
     /// # Errors
     /// A bad or unaligned range, or one that was not marked as a whole.

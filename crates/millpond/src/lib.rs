@@ -1,7 +1,7 @@
 //! Linux memory management for one process: plain pointers over more data than RAM, under one hard budget.
 //!
-//! A [`Manager`] has a RAM budget and a store. Its [`Region`]s are ordinary memory to the program; what does not
-//! fit in the budget flows to the store and comes back when it is touched.
+//! A [`Manager`] has a RAM budget and a store. Its [`Region`]s are ordinary memory to the program. Pages that do not
+//! fit in the budget flow to the store and come back when they are touched.
 //!
 //! ```
 //! use millpond::{Manager, StoreKind};
@@ -16,8 +16,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The decisions are made by [`millpond_core`]; this crate carries them out ([`millpond_driver`]) on real
-//! memory ([`millpond_mmu`]) and a store ([`millpond_store`]).
+//! [`millpond_core`] makes the decisions. This crate carries them out ([`millpond_driver`]) on real memory
+//! ([`millpond_mmu`]) and a store ([`millpond_store`]).
 
 #![warn(missing_docs)]
 

@@ -31,19 +31,20 @@ pub struct Manager {
     order: OrderPolicy,
 }
 
-/// A driver with its threads running; they end with it.
+/// A driver with its threads running. The threads end with it.
 pub(crate) struct Pond {
-    /// Dropped with the rest, but for a forked child, whose it is not.
+    /// The driver. It is dropped with the pond, but not in a forked child, to which it does not belong.
     driver: ManuallyDrop<Arc<Driver>>,
     pub(crate) names: Names,
-    /// Whose it is; `None` where children are served.
+    /// The process that owns the pond; `None` where forked children are served too.
     process: Option<Process>,
-    /// Those that keep house, and that watch.
+    /// The threads that keep house and that watch.
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Pond {
-    /// For the process that builds it, or, where it is said to be, for the `children` of that as well.
+    /// Starts the threads for the process that builds the pond, and for its forked children as well if `children` is
+    /// true.
     pub(crate) fn start(driver: Arc<Driver>, children: bool) -> Result<Self, BuildError> {
         driver.adjust_limit();
         driver.mmu.attach(Arc::clone(&driver) as _)?;
@@ -60,7 +61,7 @@ impl Pond {
         })
     }
 
-    /// Whether it is this process's, and not only inherited from a parent (`child.rs`).
+    /// Whether the pond belongs to this process, and was not only inherited from a parent (`child.rs`).
     #[inline]
     pub(crate) fn is_ours(&self) -> bool {
         self.process.is_none_or(Process::is_this)
@@ -77,7 +78,7 @@ impl Pond {
         &self.driver
     }
 
-    /// For what a forked child may ask as well: where things are.
+    /// The driver for calls that a forked child may make as well: those that ask for addresses.
     #[inline]
     pub(crate) fn inherited_driver(&self) -> &Arc<Driver> {
         &self.driver
@@ -87,7 +88,7 @@ impl Pond {
 impl Drop for Pond {
     fn drop(&mut self) {
         if !self.is_ours() {
-            // The threads are not here, and their handles may not be given up.
+            // The threads do not exist in this process, and their handles may not be given up.
             std::mem::forget(std::mem::take(&mut self.threads));
             return;
         }
@@ -97,7 +98,7 @@ impl Drop for Pond {
         self.driver.stop_housekeeping();
         self.driver.stop_watching();
         for thread in self.threads.drain(..) {
-            // A panic there has been reported by the thread itself.
+            // A thread that panicked has reported the panic itself.
             let _ = thread.join();
         }
         #[cfg(debug_assertions)]
@@ -105,25 +106,25 @@ impl Drop for Pond {
             self.driver.expect_sound();
         }
         self.driver.mmu.detach();
-        // SAFETY: nobody uses it after this.
+        // SAFETY: the driver is not used after this.
         unsafe { ManuallyDrop::drop(&mut self.driver) };
     }
 }
 
-/// What the system does for a manager. See [`Manager::capabilities`]; `millpond doctor` says more, and what grants the
-/// rest.
+/// Features of the system that a manager can use. See [`Manager::capabilities`]. `millpond doctor` says more, and what
+/// grants the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
     /// Pages are taken out by moving them (Linux 6.8), not by copying.
     pub moves_pages: bool,
-    /// [`Region::remap`], [`Region::grow`] and [`Region::snapshot`] take a pointer for each 2 MiB. Otherwise the kernel
-    /// moves what is mapped page by page.
+    /// [`Region::remap`], [`Region::grow`] and [`Region::snapshot`] move memory by one pointer for each 2 MiB.
+    /// Otherwise the kernel moves mapped pages one by one.
     pub fast_remap: bool,
 }
 
 impl Manager {
-    /// The way to make one.
+    /// A builder for a manager.
     pub fn builder() -> ManagerBuilder {
         ManagerBuilder::default()
     }
@@ -144,8 +145,8 @@ impl Manager {
         self.region_with(len, self.order)
     }
 
-    /// A region whose folios have orders by `order`: fixed large ones for what is read in order, fixed small ones for
-    /// what is not, or adaptive.
+    /// A region whose folios have orders by `order`: fixed large ones for memory that is read in order, fixed small
+    /// ones for memory that is not, or adaptive ones.
     ///
     /// # Errors
     /// As [`Manager::region`].
@@ -217,8 +218,8 @@ impl Manager {
         Ok(vec)
     }
 
-    /// Changes the budget, up to what the manager was built with. A lower one is kept when this returns: what is beyond
-    /// it has gone to the store, and its memory to the kernel.
+    /// Changes the budget, up to the budget that the manager was built with. A lower budget holds when this returns:
+    /// what is beyond it has gone to the store, and its memory to the kernel.
     ///
     /// # Errors
     /// Below 16 MiB, or more than the manager was built with.
@@ -245,14 +246,14 @@ impl Manager {
         Ok(())
     }
 
-    /// Whether a parent of this process built it. Then it can only be dropped, here: its memory is the parent's, and
-    /// calls of it and of its regions and groups panic.
+    /// Whether a parent of this process built the manager. Such a manager can only be dropped here: its memory is the
+    /// parent's, and calls of it and of its regions and groups panic.
     #[must_use]
     pub fn is_inherited(&self) -> bool {
         !self.pond.is_ours()
     }
 
-    /// What the system does for this manager.
+    /// Features of the system that this manager can use.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         let mmu = &self.pond.driver().mmu;
@@ -262,18 +263,18 @@ impl Manager {
         }
     }
 
-    /// Waits until everything that is being freed has been given back.
+    /// Waits until all memory that is being freed has been given back.
     pub fn quiesce(&self) {
         self.pond.driver().quiesce();
     }
 
-    /// Changes how memory is given back, from now on. Workers that are not wanted any more stay idle.
+    /// Changes how memory is given back, from now on. Workers beyond the new number stay idle.
     pub fn set_free_tuning(&self, tuning: FreeTuning) {
         self.pond.driver().freer.set_tuning(tuning);
     }
 
-    /// Counters and gauges, as of now. Looks at memory that was lazily freed and is still mapped, whether it was
-    /// written to since: about 25 ms a GiB of it.
+    /// Counters and gauges, as of now. The call checks whether memory that was lazily freed and is still mapped was
+    /// written to since: about 25 ms for each GiB of it.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.pond.driver().recount_lazyfree();

@@ -1,9 +1,9 @@
-//! For threads that must not wait: what is there, and nothing else.
+//! Calls for threads that must not wait: they use the pages that are in memory, and no others.
 //!
 //! A touch of memory that went to the store takes as long as the store does. A thread with a deadline would rather do
-//! something else meanwhile, or answer with what it has, and have somebody else bring the rest in. To ask whether a
-//! page is there would not help, as it may be gone a moment later. So these calls do what is wanted if it can be done
-//! at once, and say if not:
+//! something else meanwhile, or answer with the data that it has, and have another thread bring the rest in. To ask
+//! whether a page is in memory would not help, as it may be gone a moment later. So these calls do the work if it can
+//! be done at once, and say if not:
 //!
 //! | call | what it costs where all is there | delivery |
 //! | --- | --- | --- |
@@ -18,10 +18,10 @@ use std::ops::Range;
 
 impl Region {
     /// Copies the bytes from `offset` on into `out`, if all of them are mapped now. If not (a page is in the store, in
-    /// limbo, or was never touched), or with handler delivery, where that cannot be found out without waiting, it
-    /// answers false, and `out` may hold a part.
+    /// limbo, or was never touched), the call answers false, and `out` may hold a part. With handler delivery the call
+    /// answers false where it cannot find out without waiting.
     ///
-    /// Such a read is not seen as a use of the page: what only such reads touch leaves memory as what is not used.
+    /// Such a read is not seen as a use of the page: a page that only such reads touch leaves memory as an unused one.
     ///
     /// # Panics
     /// When the range leaves the region.
@@ -39,8 +39,8 @@ impl Region {
     #[must_use = "the bytes are there only if it says so"]
     pub fn try_read(&self, offset: usize, out: &mut [u8]) -> bool {
         let at = self.checked(offset, out.len());
-        // SAFETY: the range is inside the region, which is readable where it is mapped; `out` is no part of it, as
-        // nobody has a mutable slice of a region that is borrowed.
+        // SAFETY: the range is inside the region, which is readable where it is mapped. `out` is no part of the region,
+        // as a region that is borrowed has no mutable slice.
         unsafe {
             self.driver()
                 .mmu
@@ -48,9 +48,9 @@ impl Region {
         }
     }
 
-    /// Copies `data` to the bytes from `offset` on, if all of them can be written at once. If not (as for
-    /// [`Region::try_read`]; also where a page is shared with a snapshot, or was lazily freed), it answers false, and a
-    /// part may have been written.
+    /// Copies `data` to the bytes from `offset` on, if all of them can be written at once. If not, the call answers
+    /// false, and a part may have been written. It answers false where [`Region::try_read`] does, and also where a page
+    /// is shared with a snapshot or was lazily freed.
     ///
     /// # Panics
     /// When the range leaves the region.
@@ -89,12 +89,12 @@ impl Region {
         }
     }
 
-    /// [`Region::pin`] of what is in memory already: `None` where it would have to wait. Between this and the end of
-    /// the guard no touch of the range faults, but that a page which is shared with a snapshot is copied by the first
-    /// write to it.
+    /// [`Region::pin`] of pages that are in memory already: `None` where it would have to wait. Between this call and
+    /// the end of the guard no touch of the range faults, with one exception: a page that is shared with a snapshot is
+    /// copied by the first write to it.
     ///
-    /// A pin is exact to the page, so a large folio at an end of the range is split there: ask for what lies at
-    /// multiples of the folios' length where that matters.
+    /// A pin is exact to the page, so a large folio at an end of the range is split there. Where that matters, ask for
+    /// a range that begins and ends at multiples of the folios' length.
     ///
     /// # Errors
     /// As [`Region::pin`].
@@ -116,9 +116,9 @@ impl Region {
         Ok(pinned.then(|| self.pinned(pages)))
     }
 
-    /// Asks that the pages that `range` touches be brought in, and returns: a thread of the manager's does it, one
-    /// range after the other. Of what is asked for faster than it can be had, the oldest is forgotten; a page that the
-    /// store lost is passed over.
+    /// Asks that the pages that `range` touches be brought in, and returns at once. A thread of the manager's brings
+    /// them in, one range after the other. If ranges are asked for faster than they can be brought in, the oldest are
+    /// forgotten. A page that the store lost is passed over.
     ///
     /// # Errors
     /// A bad range, or the thread could not be started.
@@ -143,7 +143,7 @@ impl Region {
         asked.map_err(|PrefetchError(reason)| AdviseError::Thread { reason })
     }
 
-    /// The address of `offset`, from which `len` bytes are the region's.
+    /// The address of `offset`, from which `len` bytes belong to the region.
     fn checked(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(
             offset <= self.len() && len <= self.len() - offset,

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// A run of managed bytes with a stable address. Zero until written.
+/// A run of managed bytes with a stable address. The bytes are zero until written.
 ///
 /// The bytes may be read and written by plain loads and stores from any thread, as far as Rust's rules on sharing
 /// allow. With in-thread delivery (the default) they must not be passed to a system call unless they are
@@ -23,21 +23,22 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// back, a touch of it raises SIGBUS; [`Region::populate`] finds out without.
 pub struct Region {
     pond: Arc<Pond>,
-    /// Never given twice in a process: pages and ids are numbered by each manager, and used again.
+    /// Serial number that is never given twice in a process. Page numbers and ids do not do, as each manager counts its
+    /// own and uses them again.
     serial: u64,
     id: RegionId,
-    /// The pages that it has of the manager's addresses.
+    /// The region's pages in the manager's addresses.
     range: PageRange,
-    /// How many of them come before the first byte: what was moved here lies as it lay in its 2 MiB.
+    /// Pages that come before the first byte: memory that was moved here has the same place in its 2 MiB as before.
     front: u32,
     len: usize,
-    /// Guards that live, so that whoever asks for pins asks for nothing when there are none.
+    /// Number of guards that live: when there are none, the driver need not be asked for pinned pages.
     guards: AtomicUsize,
 }
 
 static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);
 
-/// What is wrong with a range of bytes.
+/// An error in a range of bytes.
 pub(crate) enum Wrong {
     Range,
     Alignment,
@@ -47,33 +48,34 @@ pub(crate) enum Wrong {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Advice {
-    /// Not needed soon: first in line when memory is short.
+    /// The range is not needed soon: it leaves first when memory is short.
     Cold,
-    /// Not needed for long: out of the program's memory now.
+    /// The range is not needed for long: it leaves the program's memory now.
     PageOut,
-    /// Needed soon: bring it in now.
+    /// The range is needed soon: it is brought in now.
     WillNeed,
-    /// To be touched in order: an adaptive region brings in large folios from the first fault on. For whole 2 MiB.
+    /// The range will be touched in order: an adaptive region brings in large folios from the first fault on. For whole
+    /// 2 MiB.
     Sequential,
-    /// To be touched in no order: an adaptive region brings in single pages. For whole 2 MiB.
+    /// The range will be touched in no order: an adaptive region brings in single pages. For whole 2 MiB.
     Random,
-    /// Nothing is known about the order any more. For whole 2 MiB.
+    /// The order of touches is not known any more. For whole 2 MiB.
     Normal,
 }
 
-/// How much of a region is where.
+/// Bytes of a region by the place where they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegionStats {
     /// Bytes that are mapped.
     pub resident: u64,
     /// Bytes in RAM but taken out of the program, waiting for a second touch.
     pub limbo: u64,
-    /// Bytes in RAM that were lazily freed, mapped or not; as far as is known, not used since.
+    /// Bytes in RAM that were lazily freed, mapped or not, and, as far as is known, not used since.
     pub lazyfree: u64,
     /// Bytes in the store.
     pub swapped: u64,
-    /// Bytes shared with a [snapshot](Region::snapshot) or its source: in RAM or in the store, but in neither's own
-    /// memory.
+    /// Bytes shared with a [snapshot](Region::snapshot) or its source. They are in RAM or in the store, but in the own
+    /// memory of neither.
     pub inherited: u64,
     /// Bytes lost to a failed load.
     pub lost: u64,
@@ -90,13 +92,14 @@ pub struct PinGuard<'a> {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the range is pinned until this is given to Region::unpin"]
 pub struct Pinned {
-    /// The serial number of its region. Ranges alone do not tell: two managers number their pages alike.
+    /// The serial number of the pinned region. Ranges alone do not tell regions apart: two managers number their pages
+    /// alike.
     region: u64,
     pages: PageRange,
 }
 
 impl PinGuard<'_> {
-    /// Leaves the range pinned until [`Region::unpin`], for whoever cannot hold a borrow of the region meanwhile.
+    /// Leaves the range pinned until [`Region::unpin`], for callers that cannot hold a borrow of the region meanwhile.
     ///
     /// ```
     /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
@@ -129,7 +132,7 @@ impl Region {
         }
     }
 
-    /// The way to make one whose folios have orders of their own.
+    /// A builder for a region whose folios have orders of their own.
     pub fn builder() -> RegionBuilder {
         RegionBuilder::default()
     }
@@ -141,7 +144,7 @@ impl Region {
         self.pond.driver().node_of(self.id)
     }
 
-    /// Length in bytes, as asked for.
+    /// Length in bytes, as the caller asked for it.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -160,7 +163,7 @@ impl Region {
         self.pond.inherited_driver().mmu.addr_of(self.start())
     }
 
-    /// The bytes.
+    /// The region's bytes.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: the range is mapped readable and stays so until `drop`; the manager changes where its pages are,
@@ -168,14 +171,14 @@ impl Region {
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) }
     }
 
-    /// The bytes, to be written.
+    /// The region's bytes, for writing.
     #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as in `as_slice`; `&mut self` makes this the only slice.
         unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), self.len) }
     }
 
-    /// Forgets the pages of `range` (byte offsets, multiples of 4,096; the region's own end is allowed): they read as
+    /// Forgets the pages of `range` (byte offsets, multiples of 4,096; the region's own end is allowed). They read as
     /// zeros, and neither RAM nor store holds them any more.
     ///
     /// # Errors
@@ -191,17 +194,17 @@ impl Region {
     /// ```
     pub fn discard(&mut self, range: Range<usize>) -> Result<(), DiscardError> {
         let pages = self.discard_range(&range)?;
-        // SAFETY: `&mut self`: nobody else looks at the bytes.
+        // SAFETY: `&mut self`: no other thread looks at the bytes.
         match unsafe { self.driver().discard_in_place(self.id, pages) } {
             Ok(true) => Ok(()),
-            // SAFETY: as above. A refusal there is one here.
+            // SAFETY: `&mut self` again. A refusal of the first call is found by this call too.
             _ => unsafe { self.discard_shared(range) },
         }
     }
 
-    /// The same, and nothing of it stays where it is.
+    /// Forgets the pages of `range` as [`Region::discard`] does, but keeps no memory mapped in place.
     pub(crate) fn empty(&mut self, range: Range<usize>) -> Result<(), DiscardError> {
-        // SAFETY: `&mut self`: nobody else looks at the bytes.
+        // SAFETY: `&mut self`: no other thread looks at the bytes.
         unsafe { self.discard_shared(range) }
     }
 
@@ -229,8 +232,9 @@ impl Region {
             })
     }
 
-    /// All of `range` (byte offsets, multiples of 4,096; the region's own end is allowed) is about to be written: what
-    /// the store holds of it is forgotten instead of read back. Until it is written it reads as it did, or as zeros.
+    /// Says that all of `range` (byte offsets, multiples of 4,096; the region's own end is allowed) is about to be
+    /// written: the store's copy of it is forgotten instead of read back. Until the range is written it reads as it
+    /// did, or as zeros.
     ///
     /// # Errors
     /// A bad or unaligned range.
@@ -243,7 +247,7 @@ impl Region {
         Ok(())
     }
 
-    /// A hint about the pages that `range` touches.
+    /// Gives a hint about the pages that `range` touches.
     ///
     /// # Errors
     /// A bad range, or, for [`Advice::WillNeed`], a page that cannot be brought in.
@@ -289,9 +293,9 @@ impl Region {
     /// system calls and for threads that must not wait.
     ///
     /// Some calls let the kernel refer to the pages after they have returned: `vmsplice` into a pipe, `send` with
-    /// `MSG_ZEROCOPY`, `SEND_ZC` of io_uring, direct I/O on NFS and Ceph. For these the guard must live until the far
-    /// end has read, or the kernel has said that it is done, with either delivery: a page that is not pinned may leave,
-    /// and the far end gets whatever its frame holds by then.
+    /// `MSG_ZEROCOPY`, `SEND_ZC` of io_uring, direct I/O on NFS and Ceph. For these calls the guard must live until the
+    /// far end has read, or the kernel has said that it is done. That holds with either delivery: a page that is not
+    /// pinned may leave, and the far end gets the bytes that its frame holds by then.
     ///
     /// # Errors
     /// A bad range, more than the budget can hold beside everything else, or a page that cannot be brought in.
@@ -315,7 +319,7 @@ impl Region {
         Ok(self.pinned(pages))
     }
 
-    /// The pages that `range` touches.
+    /// Turns the range of a pin into pages. It must not be empty or leave the region.
     pub(crate) fn pages_to_pin(&self, range: Range<usize>) -> Result<PageRange, PinError> {
         let (start, end, len) = (range.start, range.end, self.len);
         match start < end && end <= len {
@@ -324,7 +328,7 @@ impl Region {
         }
     }
 
-    /// What a refusal to pin `pages` means.
+    /// Turns a refusal to pin `pages` into an error.
     pub(crate) fn not_pinned(&self, pages: PageRange, refusal: PinRefusal) -> PinError {
         match refusal {
             PinRefusal::NoRoom(ram) => PinError::OverBudget {
@@ -343,7 +347,7 @@ impl Region {
         }
     }
 
-    /// The guard of pages that are pinned.
+    /// Makes the guard of pages that are pinned.
     pub(crate) fn pinned(&self, pages: PageRange) -> PinGuard<'_> {
         self.guards.fetch_add(1, Ordering::Relaxed);
         PinGuard {
@@ -352,10 +356,10 @@ impl Region {
         }
     }
 
-    /// Lets go of what was pinned by a guard of this region that was [leaked](PinGuard::leak).
+    /// Unpins the range of a guard of this region that was [leaked](PinGuard::leak).
     ///
     /// # Panics
-    /// When it was another region's, of this manager or another; nothing has changed then.
+    /// When the range was pinned in another region, of this manager or another; nothing has changed then.
     pub fn unpin(&self, pinned: Pinned) {
         let Pinned { region, pages } = pinned;
         assert!(
@@ -369,8 +373,8 @@ impl Region {
         });
     }
 
-    /// How much of the region is where. Takes time in proportion to its length, and looks at lazily freed memory as
-    /// [`Manager::stats`](crate::Manager::stats) does.
+    /// Bytes of the region by the place where they are. The call takes time in proportion to the region's length, and
+    /// looks at lazily freed memory as [`Manager::stats`](crate::Manager::stats) does.
     #[must_use]
     pub fn stats(&self) -> RegionStats {
         self.pond.driver().recount_lazyfree();
@@ -390,10 +394,9 @@ impl Region {
         stats
     }
 
-    /// Ends the region at once, and gives what it holds back in the background: the addresses are free when this
-    /// returns, the memory soon after ([`Manager::quiesce`](crate::Manager::quiesce) waits for that,
-    /// [`Stats`](crate::Stats) counts it as in use until then). Takes a pointer for each gigabyte, however much is in
-    /// memory.
+    /// Ends the region at once, and gives its memory back in the background. The addresses are free when this returns,
+    /// the memory soon after: [`Manager::quiesce`](crate::Manager::quiesce) waits for that, and [`Stats`](crate::Stats)
+    /// counts it as in use until then. The call moves one pointer for each gigabyte, however much is in memory.
     ///
     /// ```
     /// # let manager = millpond::Manager::builder().ram(64 << 20).build()?;
@@ -426,21 +429,22 @@ impl Region {
         self.range.start.plus(self.front)
     }
 
-    /// How many pages come before its first byte.
+    /// Number of pages before the region's first byte.
     pub(crate) fn front(&self) -> u32 {
         self.front
     }
 
-    /// A snapshot's region: its core region exists.
+    /// Makes the handle of a snapshot's region, whose core region exists.
     pub(crate) fn sibling(&self, (id, range): (RegionId, PageRange)) -> Self {
         let mut sibling = Self::new(Arc::clone(&self.pond), id, range, self.len);
         sibling.front = self.front;
         sibling
     }
 
-    /// A region of zeros with folios of the same orders, `len` bytes from its page `front` on. One of a gigabyte or
-    /// more has what is left of its last gigabyte, too, where there are addresses, so that it can move on by whole
-    /// ones; but not what shares with a snapshot, which moves whole or not at all. `None` without addresses.
+    /// Makes a region of zeros with folios of the same orders, `len` bytes from its page `front` on. A region of a
+    /// gigabyte or more also has the rest of its last gigabyte where there are addresses, so that it can move on by
+    /// whole gigabytes. A region that shares with a snapshot has not, as it moves whole or not at all. `None` without
+    /// addresses.
     pub(crate) fn another(&self, front: u32, len: usize) -> Option<Self> {
         let pages = PageCount::from_bytes_ceil(len as u64 + u64::from(front) * PAGE_SIZE as u64)?;
         let driver = self.driver();
@@ -451,7 +455,7 @@ impl Region {
         let named = whole
             .and_then(|pages| driver.new_region(PageCount(pages), order))
             .or_else(|| driver.new_region(pages, order))?;
-        // Between two looks the region's group may have been removed; then this one is the root's.
+        // Between the two calls the region's group may have been removed; then this region is the root's.
         let _ = driver.move_region(named, driver.group_of(self.named()));
         if driver.mmu.open(named.1).is_err() {
             driver.forget_region(named);
@@ -466,7 +470,7 @@ impl Region {
         (self.id, self.range)
     }
 
-    /// The region goes on under another name, or with another length.
+    /// Gives the region another id and range, or another length.
     pub(crate) fn rename(&mut self, (id, range): (RegionId, PageRange), len: usize) {
         (self.id, self.range, self.len) = (id, range, len);
     }
@@ -475,7 +479,7 @@ impl Region {
         Arc::ptr_eq(&self.pond, &other.pond)
     }
 
-    /// The first pinned page. A leaked guard counts.
+    /// The first pinned page of the range. A leaked guard counts.
     pub(crate) fn first_pinned(&self, range: PageRange) -> Option<PageIndex> {
         match self.guards.load(Ordering::Relaxed) {
             0 => None,

@@ -7,7 +7,7 @@ use crate::region::Region;
 use millpond_core::{GroupId, OrderPolicy};
 use millpond_driver::error::MoveError;
 
-/// Collects what a [`Region`] is made from. See [`Region::builder`].
+/// A builder that collects the settings of a [`Region`]. See [`Region::builder`].
 ///
 /// ```
 /// use millpond::{Manager, Order, OrderPolicy, Region};
@@ -28,19 +28,19 @@ use millpond_driver::error::MoveError;
 #[must_use = "call .build(manager, len) for a region"]
 pub struct RegionBuilder {
     order: Option<OrderPolicy>,
-    /// By number, with the manager that it is of.
+    /// The number of the group, with the address of its manager.
     group: Option<(GroupId, usize)>,
 }
 
 impl RegionBuilder {
     /// Orders of the region's folios: 2^order pages are brought in and taken out together. An [`Order`](crate::Order)
-    /// is a fixed one. The manager's own unless told otherwise.
+    /// makes them fixed. The orders are the manager's own unless told otherwise.
     pub fn order(mut self, order: impl Into<OrderPolicy>) -> Self {
         self.order = Some(order.into());
         self
     }
 
-    /// Whose its memory is. The [root group](Manager::root)'s unless told otherwise.
+    /// The group that the memory belongs to: the [root group](Manager::root) unless told otherwise.
     pub fn group(mut self, group: &Group) -> Self {
         self.group = Some((group.id(), group.manager_address()));
         self

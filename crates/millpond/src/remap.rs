@@ -9,12 +9,12 @@ use millpond_driver::remap::{Beside, RemapRefusal};
 use std::ops::Range;
 
 impl Region {
-    /// Makes the region `len` bytes long; what is new reads as zeros. Nothing is copied: if the addresses behind it are
-    /// taken, the region moves as a whole by its tables, a pointer for each 2 MiB, and [`Region::as_ptr`] changes.
+    /// Makes the region `len` bytes long; the new bytes read as zeros. Nothing is copied: if the addresses behind the
+    /// region are taken, it moves as a whole by its tables, a pointer for each 2 MiB, and [`Region::as_ptr`] changes.
     ///
     /// # Errors
-    /// `len` is shorter than the region, or there are no addresses; a pinned page where it has to move. All is as it
-    /// was.
+    /// `len` is shorter than the region, or there are no addresses, or the region has to move and a page is pinned. All
+    /// is as it was.
     ///
     /// ```
     /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
@@ -38,7 +38,7 @@ impl Region {
         let pages = PageCount(pages.0 + self.front());
         let mut named = self.named();
         if pages > named.1.len {
-            // It may move.
+            // The region may move.
             self.driver().forget_prefetches(named.1);
             self.driver().settle_kept(named.0);
             // SAFETY: `&mut self`: no other thread uses the bytes.
@@ -49,7 +49,7 @@ impl Region {
         Ok(())
     }
 
-    /// Makes the region `len` bytes long. What is beyond is forgotten, and its addresses are given back where the
+    /// Makes the region `len` bytes long. The bytes beyond are forgotten, and their addresses are given back where the
     /// region shares nothing with a snapshot.
     ///
     /// # Errors
@@ -87,19 +87,19 @@ impl Region {
                 named.1 = PageRange::new(range.start, pages);
             }
         }
-        // What is left of the last page is zeros if it is ever seen again.
+        // The rest of the last page must be zeros if it is ever seen again.
         let tail = len..len.next_multiple_of(PAGE_SIZE).min(end);
         self.as_mut_slice()[tail].fill(0);
         self.rename(named, len);
         Ok(())
     }
 
-    /// Moves the bytes of `range` to `target`, from `offset` on. `range` reads as zeros afterwards, and what was at the
-    /// destination is forgotten.
+    /// Moves the bytes of `range` to `target`, from `offset` on. `range` reads as zeros afterwards, and the old
+    /// contents of the destination are forgotten.
     ///
-    /// Where both places lie alike in their 2 MiB (as a region begins at 2 MiB unless [`Region::remap_anywhere`] made
-    /// it, offsets that leave the same rest do), whole leaves go by a pointer each, whatever they hold (in memory, in
-    /// the store, lazily freed), and what is before and behind them by entry. Otherwise pages are copied.
+    /// Where both places lie alike in their 2 MiB, whole leaves go by a pointer each, whatever they hold (in memory, in
+    /// the store, lazily freed), and the pages before and behind them by entry. A region begins at 2 MiB unless
+    /// [`Region::remap_anywhere`] made it, so offsets that leave the same rest lie alike. Otherwise pages are copied.
     ///
     /// # Errors
     /// A range outside its region or not at multiples of 4096 (the source's end may be the region's), another manager's
@@ -123,7 +123,7 @@ impl Region {
         self.move_with(range, target, offset, Beside::default())
     }
 
-    /// The same; what is beside both places may be moved along and back.
+    /// Moves as [`Region::remap`] does. The pages `beside` both places may be moved along and back.
     fn move_with(
         &mut self,
         range: Range<usize>,
@@ -134,7 +134,7 @@ impl Region {
         if !self.is_of_the_same_manager(target) {
             return Err(RemapError::OtherManager);
         }
-        // What is kept in place is known by its old one.
+        // Pages that are kept in place are known by their old place, so they are settled first.
         self.driver().settle_kept(self.named().0);
         let len = range.len();
         let inside = |region: &Self, start: usize| {
@@ -172,17 +172,17 @@ impl Region {
         self.driver().forget_prefetches(from);
         self.driver().forget_prefetches(to);
         target.forget(to, &into)?;
-        // SAFETY: `&mut self`: no other thread uses the bytes, nor those beside them; these are asked for with a new
-        // target.
+        // SAFETY: `&mut self`: no other thread uses the bytes, nor those beside them, which only a new target asks for.
         match unsafe { self.driver().remap(from, to, beside) } {
             Ok(()) => Ok(()),
-            // What is shared with a snapshot is held by its offset in the region.
+            // Pages that are shared with a snapshot are held by their offset in the region.
             Err(RemapRefusal::InUse) => self.move_by_copy(range, target, offset),
             Err(refusal) => Err(self.refused(refusal, len)),
         }
     }
 
-    /// Moves the bytes of `range` to a region of their own, `len` bytes long, by the tables whatever their offset.
+    /// Moves the bytes of `range` to a region of their own, `len` bytes long, by the tables, whatever the offset of the
+    /// range.
     ///
     /// # Errors
     /// As [`Region::remap`]; `len` is shorter than the range, or there are no addresses.
@@ -195,7 +195,7 @@ impl Region {
                 len: self.len(),
             });
         }
-        // Wherever the source begins in its leaf, or in its gigabyte, the destination can begin alike.
+        // The destination can begin at the same place in its leaf, or in its gigabyte, as the source.
         let pages = self.pages(&range);
         let no_space = RemapError::NoAddressSpace { bytes: len as u64 };
         if pages.len.0 < GIGABYTE_PAGES {
@@ -204,8 +204,8 @@ impl Region {
             self.move_with(range, &mut target, 0, Beside::default())?;
             return Ok(target);
         }
-        // The gigabytes that it begins and ends in go by one pointer each with what is beside it there, as far as both
-        // regions reach.
+        // The gigabytes in which the range begins and ends go by one pointer each, with the pages beside the range
+        // there, as far as both regions reach.
         let front = pages.start.0 % GIGABYTE_PAGES;
         let mut target = self.another(front, len).ok_or(no_space)?;
         let lead = PageCount(front);
@@ -227,7 +227,8 @@ impl Region {
         Ok(target)
     }
 
-    /// Takes the addresses behind the region, up to page `end`, where they are free: its length is what it was.
+    /// Takes the addresses behind the region, up to page `end`, where they are free. The region's length does not
+    /// change.
     fn extend_to(&mut self, end: PageIndex) {
         let (id, range) = self.named();
         if range.end() < end && !self.driver().inherits(id) {
@@ -255,7 +256,7 @@ impl Region {
         self.empty(rounded).map_err(not_forgotten)
     }
 
-    /// Makes room for what is moved here.
+    /// Makes room for pages that are moved here.
     fn forget(&mut self, pages: PageRange, bytes: &Range<usize>) -> Result<(), RemapError> {
         if let Some(page) = self.first_pinned(pages) {
             return Err(RemapError::Pinned {
@@ -263,13 +264,13 @@ impl Region {
             });
         }
         self.is_volatile_in_part(pages)?;
-        // Marks go with what they were about: what moves here may bring its own.
+        // Marks go with the contents that they were about: the pages that move here may bring marks of their own.
         self.driver().forget_volatile(pages);
         let whole = bytes.start..bytes.end.next_multiple_of(PAGE_SIZE).min(self.len());
         self.empty(whole).map_err(not_forgotten)
     }
 
-    /// A range that would be volatile only in part is its owner's to take back first.
+    /// Refuses a range that would be volatile only in part: its owner has to take the mark back first.
     fn is_volatile_in_part(&self, pages: PageRange) -> Result<(), RemapError> {
         match self.driver().volatile().straddler(pages) {
             None => Ok(()),
@@ -300,7 +301,7 @@ impl Region {
     }
 }
 
-/// Why what was at a destination, or is left of a source, could not be forgotten.
+/// Turns a refusal to forget pages, at a destination or in the rest of a source, into an error.
 fn not_forgotten(error: DiscardError) -> RemapError {
     match error {
         DiscardError::Pinned { offset } => RemapError::Pinned { offset },

@@ -1,5 +1,4 @@
-//! Caches of the program that give way when memory is short; the driver has the rest of it
-//! ([`millpond_driver::shrink`]).
+//! Caches of the program that give way when memory is short. The driver does the rest ([`millpond_driver::shrink`]).
 
 use crate::group::Group;
 use crate::manager::{Manager, Pond};
@@ -16,7 +15,7 @@ pub struct ShrinkerGuard {
 
 impl Manager {
     /// Lets a cache of the program shrink when memory of `group` is short. `count` says how many objects could be given
-    /// up; `scan` is asked to look at a number of them, gives up those that it can, and says how many that were.
+    /// up. `scan` is asked to look at a number of them, gives up those that it can, and says how many it gave up.
     ///
     /// Both are called by a thread of their own and never by one that faults, so they may take locks that threads hold
     /// while they touch managed memory. They must not wait for the guard's drop, which waits for them.
@@ -64,7 +63,7 @@ impl Manager {
 }
 
 impl ShrinkerGuard {
-    /// What it was asked for so far.
+    /// Figures of the requests to the shrinker so far.
     #[must_use]
     pub fn stats(&self) -> ShrinkerStats {
         self.registered.stats()

@@ -1,4 +1,4 @@
-//! Snapshots: an image of a region that goes its own way.
+//! Snapshots: an image of a region that changes on its own from then on.
 
 use crate::error::SnapshotError;
 use crate::region::Region;
@@ -7,14 +7,15 @@ use std::fmt;
 use std::ops::Deref;
 
 impl Region {
-    /// A region that holds what this one holds now. Neither sees what is written to the other from here on.
+    /// Makes a region that holds what this one holds now. Neither sees what is written to the other from here on.
     ///
-    /// Taking it costs a pointer for each 2 MiB (1 GiB: 0.3 ms), whatever is in memory or in the store; every other
-    /// thread that faults waits as long. Afterwards both share what they hold, and each page is copied when one of them
-    /// touches it for the first time: by reading, too. What is in the store is not copied there. Dropping the one or
-    /// the other, in any order, gives the rest back to the one that is left; a snapshot may have snapshots.
+    /// Taking a snapshot costs a pointer for each 2 MiB (1 GiB: 0.3 ms), whether the pages are in memory or in the
+    /// store; every other thread that faults waits as long. Afterwards both regions share what they hold, and each page
+    /// is copied when one of them touches it for the first time: by reading, too. Pages in the store are not copied in
+    /// the store. Either region may be dropped first: the region that is left gets the rest back. A snapshot may have
+    /// snapshots.
     ///
-    /// Ranges that are [volatile](Region::mark_volatile) here are not so in the snapshot.
+    /// Ranges that are [volatile](Region::mark_volatile) in the region are not volatile in the snapshot.
     ///
     /// # Errors
     /// No address space (a snapshot takes twice the region's length of it), a pinned page, or a kernel that cannot move
@@ -47,7 +48,7 @@ impl Region {
         Ok(self.sibling(copy))
     }
 
-    /// [`Region::snapshot`] for readers only: nothing writes to it, so that what it reads stays what the region was.
+    /// [`Region::snapshot`] for readers only: nothing writes to it, so that it stays as the region was.
     ///
     /// # Errors
     /// As [`Region::snapshot`].
@@ -60,7 +61,7 @@ impl Region {
 pub struct ReadOnlyRegion(Region);
 
 impl ReadOnlyRegion {
-    /// Makes it an ordinary region.
+    /// Makes the snapshot an ordinary region.
     #[must_use]
     pub fn into_writable(self) -> Region {
         self.0

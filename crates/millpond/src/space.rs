@@ -1,9 +1,10 @@
-//! A sparse address space for allocators: addresses are opened and closed at page granularity, faults go to a
-//! handler thread, and fork is served. This is what the preloaded library puts under a program that knows nothing.
+//! A sparse address space for allocators: addresses are opened and closed at page granularity, faults go to a handler
+//! thread, and fork is served. The preloaded library puts such a space under a program that knows nothing of it.
 //!
-//! Behind the space, in the same arena, lie addresses that nobody is ever given. What the program gives up by the GiB
-//! is moved there by its tables and freed in the background; its own addresses are closed, and free for anything, at
-//! once. What is to be copied while threads may touch it is moved there first ([`Space::lend_aside`]).
+//! Behind the space, in the same arena, lie addresses that are never given to the program. Memory that the program
+//! gives up by the GiB is moved there by its tables and freed in the background; the program's own addresses are
+//! closed, and free for anything, at once. Memory that has to be copied while threads may touch it is moved there first
+//! ([`Space::lend_aside`]).
 
 use crate::builder::StoreKind;
 use crate::error::BuildError;
@@ -30,12 +31,12 @@ use std::sync::Arc;
 /// Bytes under one leaf.
 const LEAF: usize = LEAF_PAGES as usize * PAGE_SIZE;
 
-/// This part of a space's length is added for what is being freed, …
+/// This part of a space's length is added for memory that is being freed.
 const ROOM_ASIDE: u64 = 4;
-/// … up to so many bytes.
+/// Most bytes that [`ROOM_ASIDE`] adds.
 const ROOM_ASIDE_MOST: u64 = 64 << 30;
 
-/// Addresses behind a space, lent by [`Space::lend_aside`]. They stay lent if it is forgotten.
+/// Addresses behind a space, lent by [`Space::lend_aside`]. They stay lent if the `Aside` is forgotten.
 #[derive(Clone, Debug)]
 #[must_use = "it stays lent"]
 pub struct Aside {
@@ -46,39 +47,39 @@ pub struct Aside {
     pub len: usize,
 }
 
-/// What a space is made from.
+/// Settings of a [`Space`].
 #[derive(Clone, Debug)]
 pub struct SpaceOptions {
     /// The budget for the whole process, in bytes.
     pub ram: u64,
-    /// Where what does not fit goes.
+    /// The store: where pages go that do not fit.
     pub store: StoreKind,
     /// What happens when the store takes nothing more.
     pub on_store_full: OnStoreFull,
-    /// Whether what goes to a file is encrypted. See [`ManagerBuilder::encrypt`](crate::ManagerBuilder::encrypt).
+    /// Whether data that goes to a file is encrypted. See [`ManagerBuilder::encrypt`](crate::ManagerBuilder::encrypt).
     pub encrypt: bool,
-    /// Orders of its folios.
+    /// Orders of the space's folios.
     pub order: OrderPolicy,
-    /// Addresses to reserve, in bytes. A quarter of it, 64 GiB at most, is reserved behind them, for what is being
-    /// freed.
+    /// Addresses to reserve, in bytes. A quarter of this length, 64 GiB at most, is reserved behind them, for memory
+    /// that is being freed.
     pub address_space: u64,
-    /// Where they should begin (multiples of 1 GiB), in order of preference. Where none of these places is free, and
-    /// all that is reserved fits behind it, the kernel chooses.
+    /// Addresses at which the space should begin (multiples of 1 GiB), in order of preference. If none of these places
+    /// is free with room for all that is reserved, the kernel chooses.
     pub bases: &'static [usize],
     /// Called by the reclaim thread every tenth of a second. It must not touch managed memory.
     pub on_tick: Option<fn()>,
-    /// Tells of each page that comes in by a touch, and sees to it that they come in again and again. For orders fixed
-    /// at 0.
+    /// Record of each page that comes in by a touch; recording also makes pages come in again and again. For orders
+    /// fixed at 0.
     pub recording: Option<Recording>,
 }
 
 /// The address space of a process. It lasts until the process ends.
 pub struct Space {
     pond: Pond,
-    /// Its addresses in the arena, from the first.
+    /// The space's pages in the arena, counted from the first.
     pages: PageCount,
     order: OrderPolicy,
-    /// Held from before a fork until after it, by the forking thread.
+    /// The hold of a fork, which the forking thread has from before the fork until after it.
     hold: UnsafeCell<Option<fork::Hold<'static>>>,
 }
 
@@ -87,8 +88,8 @@ pub struct Space {
 unsafe impl Sync for Space {}
 
 impl Space {
-    /// From this length on memory is freed in the background, in bytes. Moving it away takes 0.1 ms, in which nobody's
-    /// fault is served; closing 4 MiB takes 0.2, 8 MiB the kernel 0.7.
+    /// Length from which on memory is freed in the background, in bytes. Moving it away takes 0.1 ms, during which no
+    /// fault is served. Closing 4 MiB takes 0.2 ms, and closing 8 MiB takes the kernel 0.7 ms.
     pub const ASIDE: usize = 8 << 20;
 
     /// Reserves the addresses and starts the fault handler and the reclaim thread.
@@ -127,20 +128,20 @@ impl Space {
         })))
     }
 
-    /// First address.
+    /// First address of the space.
     #[must_use]
     pub fn base(&self) -> usize {
         self.driver().mmu.base() as usize
     }
 
-    /// Length in bytes.
+    /// Length of the space in bytes.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a space has at least one leaf")]
     pub fn len(&self) -> usize {
         self.pages.bytes() as usize
     }
 
-    /// Whether the address is one of its own.
+    /// Whether the address is one of the space's own.
     #[must_use]
     pub fn contains(&self, addr: usize) -> bool {
         addr.wrapping_sub(self.base()) < self.len()
@@ -157,7 +158,7 @@ impl Space {
             .map_err(|_| Errno::NOMEM)
     }
 
-    /// Forgets what the pages hold: they read as zeros.
+    /// Forgets the contents of the pages: they read as zeros.
     ///
     /// # Errors
     /// `EINVAL` for an unaligned or foreign range or a page that is pinned, `ENOMEM` when records run out.
@@ -166,8 +167,8 @@ impl Space {
         self.driver().discard(range).map_err(errno)
     }
 
-    /// The pages may be forgotten when memory is short, and read as they did or as zeros. Nobody uses them during the
-    /// call, and they are writable.
+    /// Allows the pages to be forgotten when memory is short: they read as they did or as zeros. No thread may use them
+    /// during the call, and they must be writable.
     ///
     /// # Errors
     /// As [`Space::discard`].
@@ -183,7 +184,7 @@ impl Space {
         self.free_lazily(addr, len, FreeMode::Zeroed)
     }
 
-    /// [`Space::lazy_free`] of pages that others may use meanwhile: what is written is kept.
+    /// [`Space::lazy_free`] of pages that other threads may use meanwhile: what they write is kept.
     ///
     /// # Errors
     /// As [`Space::discard`].
@@ -196,13 +197,13 @@ impl Space {
         self.driver().lazy_free(&[range], mode).map_err(errno)
     }
 
-    /// Takes the mark from lazily freed memory that was written to since, so that [`Space::snapshot`] counts right.
-    /// Takes time in proportion to that memory.
+    /// Takes the mark from lazily freed memory that was written to since, so that [`Space::snapshot`] counts right. The
+    /// call takes time in proportion to that memory.
     pub fn recount_lazyfree(&self) {
         self.driver().recount_lazyfree();
     }
 
-    /// Forgets what the pages hold and takes all access away.
+    /// Forgets the contents of the pages and takes all access away.
     ///
     /// # Errors
     /// As [`Space::discard`].
@@ -214,10 +215,10 @@ impl Space {
             .map_err(|_| Errno::NOMEM)
     }
 
-    /// [`Space::close`] for memory that threads may touch until then, without waiting until its frames are given back:
-    /// that is done in the background. As with `close`, what was there is gone when this returns, and the addresses are
-    /// free. Of `len` bytes as many as lie in whole leaves are done so; the rest, or all if it is not long enough to be
-    /// worth it, is closed.
+    /// [`Space::close`] for memory that threads may touch until then. The call does not wait until its frames are given
+    /// back: that is done in the background. As with `close`, the contents are gone when this returns, and the
+    /// addresses are free. The part of the `len` bytes that lies in whole leaves is freed in the background; the rest
+    /// is closed. If that part is not long enough to be worth it, all is closed.
     ///
     /// # Errors
     /// As [`Space::discard`].
@@ -230,7 +231,8 @@ impl Space {
             return self.close(addr, len);
         }
         let middle = self.pages(start, end - start)?;
-        // Pinned pages, no addresses left, too many mappings: then it takes its time.
+        // Pages are pinned, no addresses are left, or there are too many mappings: then the memory is closed the slow
+        // way.
         if driver.free_part(middle).is_err() {
             return self.close(addr, len);
         }
@@ -246,9 +248,9 @@ impl Space {
         close(range.tail(middle.end()))
     }
 
-    /// `len` bytes of addresses behind the space, which nobody knows: without access, and to be used by
-    /// [`Space::open`], [`Space::remap`], [`Space::discard`] and [`Space::protection_changed`]. They lie in their 2 MiB
-    /// as `like` does. `None` when there are none.
+    /// Lends `len` bytes of addresses behind the space, which nothing else knows. They are without access, and are to
+    /// be used by [`Space::open`], [`Space::remap`], [`Space::discard`] and [`Space::protection_changed`]. They lie in
+    /// their 2 MiB as `like` does. `None` when there are no such addresses.
     ///
     /// # Panics
     /// When `len` or `like` is not a multiple of 4 KiB, or `len` is 0.
@@ -264,23 +266,25 @@ impl Space {
         Some(Aside { region, start, len })
     }
 
-    /// Ends a loan. What is there is forgotten.
+    /// Ends a loan. The contents of the addresses are forgotten.
     pub fn return_aside(&self, aside: Aside) {
         self.driver().end_region(aside.region, Freed::ByOwner);
     }
 
-    /// Nothing is managed in the range, which is closed, and nothing comes in there any more, so that a foreign mapping
-    /// can be put over it. [`Space::restore`] undoes it, with or without that.
+    /// Stops managing the range, which is closed, so that a foreign mapping can be put over it: nothing is managed
+    /// there, and no page comes in there any more. [`Space::restore`] undoes this, whether or not a foreign mapping was
+    /// put there.
     ///
-    /// A fault beside the range that began while it was open brings in what is around it. Zeros that had come in so
-    /// were taken for what the foreign mapping held when memory was short, and moved out as the program's.
+    /// A fault beside the range that began while the range was open brings in the pages around it. Zeros that had come
+    /// in this way were once taken for the contents of the foreign mapping when memory was short, and moved out as the
+    /// program's.
     ///
     /// # Errors
     /// As [`Space::discard`].
     pub fn cede(&self, addr: usize, len: usize) -> Result<(), Errno> {
         let range = self.inside(addr, len)?;
-        // A capture that was under way watches its pages again when it is done, and the discard waits for that one: in
-        // the second round there is none.
+        // A capture that was under way watches its pages again when it is done, and the discard waits for that capture:
+        // in the second round there is none.
         for _ in 0..2 {
             let unwatched = self.driver().mmu.unwatch(range);
             unwatched.map_err(|_| Errno::NOMEM)?;
@@ -300,14 +304,15 @@ impl Space {
             .map_err(|_| Errno::NOMEM)
     }
 
-    /// Moves what `len` bytes at `old` hold, with their protection, to `new`, where nothing is mapped. Both lie alike
-    /// in their 2 MiB and do not overlap. `old` is closed afterwards, or as before and empty when it is to be kept. The
-    /// program may touch both meanwhile: nothing that it writes is lost, and nothing reads as zeros that is not.
+    /// Moves the contents of `len` bytes at `old`, with their protection, to `new`, where nothing is mapped. Both
+    /// ranges lie alike in their 2 MiB and do not overlap. Afterwards `old` is closed, or, with `keep`, open as before
+    /// and empty. The program may touch both meanwhile: nothing that it writes is lost, and no page reads as zeros that
+    /// is not zeros.
     ///
     /// # Errors
     /// `EINVAL` for an unaligned or foreign range or ranges that do not lie alike, `EBUSY` for pages that are pinned,
     /// `EIO` when the store cannot give a page back, `ENOMEM` when the kernel has no more mappings for the process,
-    /// `ENOSYS` when it cannot do this at all. All is where it was.
+    /// `ENOSYS` when the kernel cannot do this at all. After an error all is where it was.
     pub fn remap(&self, old: usize, len: usize, new: usize, keep: bool) -> Result<(), Errno> {
         let (from, to) = (self.pages(old, len)?, self.pages(new, len)?);
         let alike = old % LEAF == new % LEAF;
@@ -320,7 +325,7 @@ impl Space {
         loop {
             match self.driver().remap_watched(from, to, keep) {
                 Ok(()) => return Ok(()),
-                // A stray touch has come to something in the new place just before.
+                // A stray touch has just brought in a page at the new place.
                 Err(RemapRefusal::InUse) => self.discard(new, len)?,
                 Err(RemapRefusal::Pinned(_) | RemapRefusal::Volatile(_)) => {
                     return Err(Errno::BUSY);
@@ -335,27 +340,28 @@ impl Space {
         }
     }
 
-    /// The program is about to change the protection of a range, or has: folios end at its ends from now on. Call it
-    /// before and after.
+    /// Says that the program is about to change the protection of a range, or has changed it: folios end at the range's
+    /// ends from now on. Call it before and after the change.
     pub fn protection_changed(&self, addr: usize, len: usize) {
         if let Ok(range) = self.pages(addr, len) {
-            // Refused only for what is lost or has no record: it does not move, which is all that this is about.
+            // The core refuses only a folio that is lost or has no record. Such a folio does not move, and this call is
+            // only about moves.
             let _ = self
                 .driver()
                 .operate(range, |range| Event::Protected { range });
         }
     }
 
-    /// The program may use the pages of a range that is open, or may not: then they come in only when they are asked
-    /// for, and not with others.
+    /// Says whether the program may use the pages of a range that is open. Pages that it may not use come in only when
+    /// they are asked for, and not with others.
     pub fn access_changed(&self, addr: usize, len: usize, usable: bool) {
         if let Ok(range) = self.pages(addr, len) {
-            // Refused for what lies outside, which no range of pages does.
+            // The call is refused only for a range outside the space, and `range` is inside.
             let _ = self.driver().mmu.note_access(range, usable);
         }
     }
 
-    /// Brings the pages in and keeps them, for good.
+    /// Brings the pages in and keeps them in memory for good.
     ///
     /// # Errors
     /// `EINVAL` for an unaligned or foreign range, `EIO` when the store cannot give a page back.
@@ -366,7 +372,7 @@ impl Space {
             .map_err(errno)
     }
 
-    /// Brings the pages in and keeps them until [`Space::unpin`].
+    /// Brings the pages in and keeps them in memory until [`Space::unpin`].
     ///
     /// # Errors
     /// As [`Space::pin_forever`], and `ENOMEM` when less than a quarter of the budget would be left for the rest.
@@ -385,17 +391,17 @@ impl Space {
         }
     }
 
-    /// The pages leave memory now.
+    /// Makes the pages leave memory now.
     pub fn advise_pageout(&self, addr: usize, len: usize) {
         self.advise(addr, len, millpond_core::Advice::PageOut);
     }
 
-    /// The pages are the first to leave memory.
+    /// Makes the pages the first to leave memory.
     pub fn advise_cold(&self, addr: usize, len: usize) {
         self.advise(addr, len, millpond_core::Advice::Cold);
     }
 
-    /// The pages will be needed: what is brought in next is kept as what comes from a stream is not.
+    /// Says that the pages will be needed: pages that are brought in next are kept, as pages from a stream are not.
     pub fn advise_willneed(&self, addr: usize, len: usize) {
         self.advise(addr, len, millpond_core::Advice::WillNeed);
     }
@@ -408,8 +414,8 @@ impl Space {
         }
     }
 
-    /// Makes everything quiet for a fork. The ranges (address, length; any alignment) are resident across it. Signals
-    /// are blocked and locks held from here until [`Space::after_fork_in_parent`] or [`Space::after_fork_in_child`].
+    /// Prepares everything for a fork. The ranges (address, length; any alignment) are resident across it. Signals are
+    /// blocked and locks held from here until [`Space::after_fork_in_parent`] or [`Space::after_fork_in_child`].
     pub fn before_fork(&'static self, resident: &[(usize, usize)]) {
         let ranges: Vec<PageRange> = resident
             .iter()
@@ -420,18 +426,18 @@ impl Space {
         unsafe { *self.hold.get() = Some(hold) };
     }
 
-    /// Goes on in the parent.
+    /// Releases the locks in the parent after a fork.
     pub fn after_fork_in_parent(&'static self) {
         if let Some(hold) = self.take_hold() {
             hold.parent();
         }
     }
 
-    /// Goes on in the child, with service threads of its own. `foreign` (address, length; in order and apart) is what
-    /// lies under other mappings.
+    /// Sets the space up in the child after a fork, with service threads of its own. `foreign` (address, length; in
+    /// order and apart) lists the ranges that lie under other mappings.
     ///
     /// # Errors
-    /// The child must not touch managed memory any more: it would read zeros.
+    /// An error means that the child must not touch managed memory any more: it would read zeros.
     pub fn after_fork_in_child(&'static self, foreign: &[(usize, usize)]) -> Result<(), ForkError> {
         let pages = |&(addr, len): &(usize, usize)| self.touched(addr, len);
         let foreign: Vec<PageRange> = foreign.iter().filter_map(pages).collect();
@@ -439,13 +445,13 @@ impl Space {
         hold.map_or(Ok(()), |hold| hold.child(&foreign))
     }
 
-    /// The descriptors that it works with, in the program's table: for whoever keeps the program from closing them.
+    /// Descriptors in the program's table that the space works with: the caller keeps the program from closing them.
     #[must_use]
     pub fn descriptors(&self) -> Vec<i32> {
         self.driver().service_descriptors()
     }
 
-    /// Counters and gauges.
+    /// Counters and gauges of the space.
     #[must_use]
     pub fn snapshot(&self) -> Stats {
         self.driver().stats()
@@ -458,7 +464,7 @@ impl Space {
     }
 
     fn take_hold(&self) -> Option<fork::Hold<'static>> {
-        // SAFETY: called by the thread that forked, which holds the core lock by what is taken here.
+        // SAFETY: this is called by the thread that forked, which holds the core lock by the hold that is taken here.
         unsafe { (*self.hold.get()).take() }
     }
 
@@ -466,7 +472,7 @@ impl Space {
         self.pond.driver()
     }
 
-    /// Pages of the space itself.
+    /// The pages of an aligned range inside the space itself.
     fn inside(&self, addr: usize, len: usize) -> Result<PageRange, Errno> {
         let end = addr.checked_add(len).ok_or(Errno::INVAL)?;
         match end <= self.base() + self.len() {
@@ -475,7 +481,7 @@ impl Space {
         }
     }
 
-    /// The pages of an aligned range.
+    /// The pages of an aligned range inside the space or the addresses aside.
     fn pages(&self, addr: usize, len: usize) -> Result<PageRange, Errno> {
         if !addr.is_multiple_of(PAGE_SIZE) || !len.is_multiple_of(PAGE_SIZE) || len == 0 {
             return Err(Errno::INVAL);
@@ -492,7 +498,7 @@ impl Space {
         self.base() + self.driver().mmu.len()
     }
 
-    /// The pages that any range touches, as far as they are its own.
+    /// The pages that any range touches, as far as they belong to the space or lie aside.
     fn touched(&self, addr: usize, len: usize) -> Option<PageRange> {
         let start = addr.max(self.base());
         let end = addr.checked_add(len)?.min(self.end());

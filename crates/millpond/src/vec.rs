@@ -1,4 +1,4 @@
-//! A typed region.
+//! A typed region: a vector in managed memory.
 
 use crate::error::RemapError;
 use crate::region::Region;
@@ -7,10 +7,10 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// 2 MiB: lengths by which a vector grows are multiples of it.
+/// 2 MiB: the lengths by which a vector grows are multiples of this.
 const LEAF: usize = LEAF_PAGES as usize * PAGE_SIZE;
 
-/// Types that any bytes are a value of, so that memory of zeros is full of them.
+/// Types for which any bytes are a value, so that memory of zeros holds valid values.
 ///
 /// # Safety
 /// Every bit pattern of the type's size must be a valid value, the type has no padding and no drop glue, and it is
@@ -34,11 +34,11 @@ plain!(
 // `Manager::vec` refuses that as an empty region.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
-/// A vector in managed memory. Made by [`Manager::vec`](crate::Manager::vec) or
-/// [`Manager::vec_with_capacity`](crate::Manager::vec_with_capacity).
+/// A vector in managed memory. [`Manager::vec`](crate::Manager::vec) and
+/// [`Manager::vec_with_capacity`](crate::Manager::vec_with_capacity) make one.
 ///
-/// It grows by moving page tables, never by copying, and only its addresses are taken ahead: room that was not written
-/// to takes no memory. So a push costs the same whatever the length.
+/// A vector grows by moving page tables, never by copying, and takes only its addresses ahead: room that was not
+/// written to takes no memory. So a push costs the same whatever the length.
 ///
 /// ```
 /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
@@ -77,19 +77,19 @@ impl<T: Plain> PondVec<T> {
         vec
     }
 
-    /// Where the region is and how much fits, after it has changed.
+    /// Reads the region's address and capacity after it has changed.
     fn look(&mut self) {
         self.data = NonNull::new(self.region.as_ptr().cast()).expect("no region is at address 0");
         self.capacity = self.region.len() / size_of::<T>();
     }
 
-    /// The region under it.
+    /// The region that holds the elements.
     #[must_use]
     pub fn region(&self) -> &Region {
         &self.region
     }
 
-    /// How many elements fit before it grows.
+    /// Number of elements that fit before the vector grows.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity
@@ -115,7 +115,7 @@ impl<T: Plain> PondVec<T> {
     /// As [`PondVec::reserve`]; nothing was added then.
     pub fn extend_from_slice(&mut self, values: &[T]) -> Result<(), RemapError> {
         self.reserve(values.len())?;
-        // SAFETY: there is room for them behind the last element, and a slice of somebody else's is not there.
+        // SAFETY: there is room for the values behind the last element, and a borrowed slice cannot lie there.
         unsafe {
             self.data
                 .add(self.len)
@@ -125,10 +125,11 @@ impl<T: Plain> PondVec<T> {
         Ok(())
     }
 
-    /// Makes room for `more` elements, and for half as many again as there are if it has to grow.
+    /// Makes room for `more` elements. If the vector has to grow, it makes room for at least half as many again as
+    /// there are.
     ///
     /// # Errors
-    /// Too many, or no addresses; nothing has changed then.
+    /// Too many elements, or no addresses; nothing has changed then.
     pub fn reserve(&mut self, more: usize) -> Result<(), RemapError> {
         let size = size_of::<T>();
         let too_long = RemapError::NoAddressSpace { bytes: u64::MAX };
@@ -150,7 +151,7 @@ impl<T: Plain> PondVec<T> {
         Ok(())
     }
 
-    /// Keeps the first `len` elements. The memory of the others is forgotten; its addresses stay for new ones.
+    /// Keeps the first `len` elements. The memory of the others is forgotten; their addresses stay for new elements.
     pub fn truncate(&mut self, len: usize) {
         if len >= self.len {
             return;
@@ -161,7 +162,7 @@ impl<T: Plain> PondVec<T> {
             .min(self.region.len());
         self.len = len;
         if first_free < end {
-            // A pinned page keeps what it holds, which nobody can see.
+            // A pinned page keeps its contents, which no call can show.
             let _ = self.region.discard(first_free..end);
         }
     }
@@ -183,8 +184,8 @@ impl<T: Plain> Deref for PondVec<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the region has room for `len` elements, is aligned beyond any type's need, and `Plain` says that
-        // whatever bytes it has are values. Borrowing `self` borrows the region.
+        // SAFETY: the region has room for `len` elements and is aligned beyond any type's need, and `Plain` says that
+        // any bytes are values. Borrowing `self` borrows the region.
         unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len) }
     }
 }

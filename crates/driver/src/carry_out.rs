@@ -1,10 +1,10 @@
-//! Carrying commands out, and telling the core how they went.
+//! Carries out commands, and tells the core how they went.
 //!
-//! In four phases a round, until the core asks for no more:
+//! Each round has four phases, until the core asks for no more:
 //!
-//! 1. frames go back to the kernel first, because what follows may need the room;
-//! 2. what the MMU does better together is put together: take-outs, zaps, the zeros of a window;
-//! 3. the rest one by one: loads, rescues, saves;
+//! 1. frames go back to the kernel first, because the other commands may need the room;
+//! 2. commands that the MMU does better together are put together: take-outs, zaps, the zeros of a window;
+//! 3. the rest is done one by one: loads, rescues, saves;
 //! 4. all results go to the core under one lock, as far as its answers fit in the list.
 
 use crate::driver::Driver;
@@ -37,19 +37,19 @@ impl Results {
     }
 }
 
-/// A bounded list of what the commands of one kind are about.
+/// A bounded list of the subjects of all commands of one kind.
 type Batch<T> = ArrayVec<T, MAX_COMMANDS>;
 
-/// What became of the install among the commands, if there was one.
+/// Outcome of the install among the commands, if there was one.
 pub type Installed = Option<Outcome>;
 
 impl Driver {
-    /// Carries out `commands` and whatever the core asks for next; the list is empty afterwards.
+    /// Carries out `commands` and all further commands that the core answers with; the list is empty afterwards.
     pub fn carry_out(&self, commands: &mut Commands) -> Installed {
         let mut installed = None;
         while !commands.is_empty() {
             let mut results = Results::new();
-            // A fault has one command or two: it need not pay for the lists of the others.
+            // A fault has one command or two: it need not pay for the lists of other kinds.
             let any = |kind: fn(&Command) -> bool| commands.iter().any(|command| kind(&command));
             if any(|command| matches!(command, Command::FreeFrame { .. })) {
                 self.free_frames(commands, &mut results);
@@ -78,7 +78,7 @@ impl Driver {
                     Command::Zero { .. } if together => zeroed.take(),
                     _ => self.carry_out_one(command, commands, &mut results),
                 };
-                // The folio that is wanted comes first; what follows is the rest of its window.
+                // The folio that is wanted comes first; the others are the rest of its window.
                 installed = installed.or(outcome);
             }
             commands.clear();
@@ -87,7 +87,7 @@ impl Driver {
         installed
     }
 
-    /// Tells the core; carries out what cannot wait because the list is full.
+    /// Reports the results to the core. Commands that cannot wait because the list is full are carried out meanwhile.
     fn report(&self, results: &Results, commands: &mut Commands) {
         let mut core = self.lock();
         for event in &results.0 {
@@ -157,7 +157,7 @@ impl Driver {
         }
     }
 
-    /// A leaf by its table.
+    /// Takes out a leaf by its table.
     fn take_out_leaf(&self, commands: &Commands, results: &mut Results) {
         for command in commands.iter() {
             let Command::TakeOutLeaf { at, frame } = command else {
@@ -170,7 +170,7 @@ impl Driver {
         }
     }
 
-    /// Maps zeros for several folios. Answers how it went for the first.
+    /// Maps zeros for several folios. Answers how the first one went.
     fn zero(&self, commands: &Commands, results: &mut Results) -> Installed {
         let mut work = Batch::new();
         let mut folios = Batch::new();
@@ -217,7 +217,7 @@ impl Driver {
         }
     }
 
-    /// Everything that is done alone. Answers how an install went.
+    /// Carries out a command that is done alone. Answers how an install went.
     fn carry_out_one(&self, command: Command, all: &Commands, results: &mut Results) -> Installed {
         let (folio, outcome) = match command {
             Command::Zero { folio, at, frame } => (
@@ -258,7 +258,7 @@ impl Driver {
                 let load = &mut |bytes: &mut [u8]| self.load_parts(parts, bytes);
                 let brought = self.mmu.bring(frame, fresh, at, load);
                 let outcome = match brought_outcome(brought) {
-                    // Page by page, only what cannot be read is lost.
+                    // The folio is then read page by page, and only the pages that cannot be read are lost.
                     Outcome::LoadFailed { frame_kept } => Outcome::InstallSplit { frame_kept },
                     outcome => outcome,
                 };
@@ -310,7 +310,7 @@ impl Driver {
                 results.completed(folio, Outcome::Poisoned);
                 return None;
             }
-            // No region that a driver makes is a file's.
+            // No region that a driver makes belongs to a file.
             Command::Read { .. } | Command::WriteBack { .. } => {
                 unreachable!("{command:?} without a file")
             }
@@ -326,7 +326,8 @@ impl Driver {
         Some(outcome)
     }
 
-    /// Media have bad moments: an I/O error is tried again before a page is given up. Damage is not.
+    /// Loads a slot's part. Media have bad moments: an I/O error is tried again before a page is given up. Damage is
+    /// not.
     fn load(&self, part: SlotPart, bytes: &mut [u8]) -> Result<(), LoadError> {
         const ATTEMPTS: usize = 3;
         let bytes = &mut bytes[..part.order.bytes()];
@@ -374,7 +375,7 @@ impl Driver {
         }
     }
 
-    /// The first refusal is told; more of the same are counted.
+    /// Writes a line about the store's first refusal; later refusals are only counted.
     fn store_refused(&self, error: SaveError) {
         let first = self.store_failures.fetch_add(1, Ordering::Relaxed) == 0;
         let what = match error {

@@ -1,9 +1,9 @@
-//! Closing the gate, and the faults that come meanwhile.
+//! Closing the gate, and the faults that come while it is closed.
 //!
-//! The thread that reads faults (handler delivery) must never wait at the gate: whoever closed it may be moving
-//! mappings, which the kernel ends only when that thread has read of it. So it leaves a fault that comes to a closed
-//! gate to itself: the thread that faulted sleeps in the kernel, and whoever opens the gate again wakes all sleepers,
-//! who fault once more.
+//! The thread that reads faults (handler delivery) must never wait at the gate: the thread that closed it may be moving
+//! mappings, and the kernel ends such a move only when the reading thread has read of it. So the reader leaves a fault
+//! that comes to a closed gate: the thread that faulted sleeps in the kernel. The thread that opens the gate again
+//! wakes all sleepers, and they fault once more.
 //!
 //! No fault is forgotten between the two. The reader notes that it leaves one (`deferred`) and then tries the gate a
 //! second time; the opener opens the gate and then looks at the note. If the second try fails, the opening is still to
@@ -23,7 +23,7 @@ pub struct Closed<'a> {
 }
 
 impl Driver {
-    /// Waits until all who work on memory have left, and lets nobody in.
+    /// Waits until all threads that work on memory have left, and lets none in.
     pub fn close_gate(&self) -> Closed<'_> {
         Closed {
             driver: self,
@@ -31,7 +31,8 @@ impl Driver {
         }
     }
 
-    /// Goes inside for a fault. `None` when it is left to be woken by whoever opens the gate.
+    /// Goes inside for a fault. `None` when the fault is left to the thread that opens the gate, which wakes the
+    /// faulting thread.
     pub fn enter_for_fault(&self, page: PageIndex) -> Option<Passage<RwLockReadGuard<'_, ()>>> {
         if self.delivery == Delivery::InThread {
             return self.gate.try_enter().or_else(|| {
@@ -45,7 +46,7 @@ impl Driver {
         })
     }
 
-    /// In the child of a fork: nobody sleeps there.
+    /// Forgets deferred faults in the child of a fork: no thread sleeps there.
     pub fn forget_deferred(&self) {
         self.deferred.store(false, SeqCst);
     }

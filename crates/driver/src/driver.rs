@@ -1,4 +1,4 @@
-//! The driver itself: its state, and what it counts.
+//! The driver itself: its state and its counters.
 
 use crate::publish::Publisher;
 use crate::recent::Witnessed;
@@ -17,54 +17,54 @@ use std::time::Duration;
 
 /// Hands events to the core and carries out its commands; see the [crate](crate).
 pub struct Driver {
-    /// Entered by everyone who works on memory; see [`fork`].
+    /// The gate, which every thread that works on memory enters; see [`fork`].
     pub(crate) gate: Gate,
-    /// A fault was left to whoever opens the gate; see [`closed`].
+    /// Whether a fault was left to the thread that opens the gate; see [`closed`].
     pub(crate) deferred: AtomicBool,
-    /// Faults at mapped pages, and the page of the last; see [`vanished`].
+    /// Number of faults at mapped pages, and the page of the last one; see [`vanished`].
     pub(crate) spurious: AtomicU32,
     pub(crate) spurious_page: AtomicU32,
     pub(crate) core: Ranked<Witnessed>,
-    /// The memory.
+    /// The memory that is managed.
     pub mmu: Uffd,
     pub(crate) nodes: Vec<u32>,
     pub(crate) store: Box<dyn Store>,
     pub(crate) delivery: Delivery,
     pub(crate) on_store_full: OnStoreFull,
     pub(crate) governor: Governor,
-    /// What is freed in the background.
+    /// Work that is freed in the background.
     pub freer: crate::state::queue::Freer,
-    /// What was given up and stays where it is for the next user.
+    /// Memory that was given up and stays in place for its next user.
     pub(crate) kept: crate::state::kept::Kept,
     pub(crate) latency: Latency,
-    /// What was freed in place and is not marked yet. Whoever reclaims only tries its lock.
+    /// Ranges that were freed in place and are not marked yet. A thread that reclaims only tries its lock.
     pub(crate) freed: crate::state::freed::Freed,
-    /// Volatile ranges. Whoever reclaims only tries this lock; see [`lazy_free`].
+    /// Volatile ranges. A thread that reclaims only tries this lock; see [`lazy_free`].
     pub(crate) volatile: Mutex<VolatileBook>,
-    /// Purges of volatile ranges under way.
+    /// Number of purges of volatile ranges under way.
     pub(crate) purging: AtomicU32,
-    /// Volatile ranges purged so far.
+    /// Number of volatile ranges purged so far.
     pub(crate) purges: AtomicU64,
-    /// Notified when something that was waited for has completed.
+    /// Notified when something that threads wait for has completed.
     pub(crate) settled: Condvar,
-    /// Threads that wait on `settled`.
+    /// Number of threads that wait on `settled`.
     pub(crate) waiters: AtomicU32,
-    /// Held by the reclaim thread while it works; see [`fork`].
+    /// Lock that the reclaim thread holds while it works; see [`fork`].
     pub(crate) housekeeping: Ranked<()>,
-    /// Futex word: changes when the reclaim thread is wanted.
+    /// Futex word that changes when the reclaim thread is wanted.
     pub(crate) kicks: AtomicU32,
     /// Whether the reclaim thread sleeps, so that kicking it costs nothing while it works.
     pub(crate) resting: AtomicBool,
-    /// How often it still looks for a stream by itself; see [`ahead`].
+    /// How often the reclaim thread still looks for a stream by itself; see [`ahead`].
     pub(crate) looks_ahead: AtomicU32,
     pub(crate) stop: AtomicBool,
     pub(crate) background: Background,
     pub(crate) traces: crate::state::place::Traces,
-    /// The handler thread is where faults come from.
+    /// Whether the handler thread shares a processor with the only thread that faults.
     pub(crate) handler_stays: AtomicBool,
-    /// One thread alone has faults that the handler serves.
+    /// Whether all the faults that the handler serves are one thread's.
     pub(crate) handler_serves_one: AtomicBool,
-    /// The store is waited for, as a file is.
+    /// Whether loads from the store are waited for, as loads from a file are.
     pub(crate) store_waits: AtomicBool,
     pub(crate) on_tick: Option<fn()>,
     pub(crate) publisher: Option<Publisher>,
@@ -72,22 +72,22 @@ pub struct Driver {
     pub(crate) reclaim_ns: AtomicU64,
     pub(crate) direct_ns: AtomicU64,
     pub(crate) store_failures: AtomicU64,
-    /// It was said that memory is above the budget; see [`excess`].
+    /// Whether the line was written that says that memory is above the budget; see [`excess`].
     pub(crate) excess_said: AtomicBool,
     /// The faults that wait.
     pub watchdog: crate::state::watchdog::Watchdog,
     pub(crate) children: crate::state::children::Children,
     pub(crate) stalls: crate::state::stall::Stalls,
-    /// What is to be prefetched.
+    /// The ranges that are to be prefetched.
     pub prefetcher: crate::state::prefetch::Prefetcher,
-    /// The caches that give way.
+    /// The caches that give way when memory is short.
     pub shrinkers: crate::state::shrink::Shrinkers,
-    /// Counters at the time that this process was forked, so that its own figures begin at zero.
+    /// Counters at the time when this process was forked, so that its own figures begin at zero.
     pub(crate) inherited: Ranked<VmStat>,
 }
 
 impl Driver {
-    /// A driver for `core`. It serves nothing before the memory of `parts` hands it faults.
+    /// Makes a driver for `core`. It serves no fault before the memory of `parts` hands it one.
     pub fn new(core: Core, parts: Parts) -> Self {
         Self {
             gate: Gate::new(),
@@ -136,7 +136,7 @@ impl Driver {
         }
     }
 
-    /// The largest budget that its tables are made for, in bytes.
+    /// The largest budget that the driver's tables are made for, in bytes.
     pub fn most_ram(&self) -> u64 {
         self.governor.most()
     }
@@ -146,7 +146,7 @@ impl Driver {
         self.core.lock()
     }
 
-    /// In builds that check themselves: ends the process when the core's state makes no sense.
+    /// Ends the process when the core's state makes no sense. Only in builds that check themselves.
     #[cfg(debug_assertions)]
     pub fn expect_sound(&self) {
         let _quiet = SignalsBlocked::new();
@@ -155,7 +155,7 @@ impl Driver {
         core.judge(core.check());
     }
 
-    /// Everything that is counted.
+    /// All counters and gauges.
     pub fn stats(&self) -> Stats {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();

@@ -1,4 +1,4 @@
-//! What the driver refuses, and why.
+//! Errors: the calls that the driver refuses, and why.
 
 use millpond_core::limits::MIN_GROUP_MAX;
 use rustix::io::Errno;
@@ -11,12 +11,12 @@ pub const MIN_GROUP_MAX_BYTES: u64 = MIN_GROUP_MAX as u64 * 4096;
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PopulateError {
-    /// The store could not give it back: it is damaged, or the medium failed. Discard the page to use it again.
+    /// The store could not give the page back: it is damaged, or the medium failed. Discard the page to use it again.
     #[error(
         "the page at offset {offset} is lost: the store could not give it back; discard it to use it again"
     )]
     Lost {
-        /// Where, in the region.
+        /// Offset of the page in the region, in bytes.
         offset: usize,
     },
     /// No folio record was left.
@@ -24,14 +24,14 @@ pub enum PopulateError {
     OutOfRecords,
 }
 
-/// Why a region is still its group's.
+/// Why a region did not change its group.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MoveError {
     /// The group was removed.
     #[error("the group was removed: what it had is its parent's")]
     Removed,
-    /// It belongs to another manager.
+    /// The group belongs to another manager.
     #[error("the group belongs to another manager: use one of the region's manager")]
     OtherManager,
     /// Another thread moves the region.
@@ -49,7 +49,7 @@ pub enum GroupError {
         /// The name.
         name: String,
     },
-    /// A name without letters, or one that looks like a path.
+    /// The name is empty, or looks like a path.
     #[error("{name:?} is no name for a group: it must not be empty or hold a slash")]
     BadName {
         /// The name.
@@ -61,53 +61,53 @@ pub enum GroupError {
          lower the former or raise the latter"
     )]
     Limits {
-        /// What was asked for.
+        /// The min that was asked for, in bytes.
         min: u64,
-        /// What was asked for.
+        /// The low that was asked for, in bytes.
         low: u64,
-        /// What was asked for.
+        /// The high that was asked for, in bytes.
         high: Option<u64>,
-        /// What was asked for.
+        /// The max that was asked for, in bytes.
         max: Option<u64>,
     },
-    /// Too little to work in.
+    /// The max is too small to work in.
     #[error(
         "a max of {max} bytes is below the minimum of {MIN_GROUP_MAX_BYTES} bytes (4 MiB): give more"
     )]
     MaxTooSmall {
-        /// What was asked for, in bytes.
+        /// The max that was asked for, in bytes.
         max: u64,
     },
-    /// It would lie below too many others.
+    /// The group would lie below too many others.
     #[error(
         "groups are at most {most} above each other, the root among them: make it below a higher one"
     )]
     TooDeep {
-        /// How many there can be.
+        /// The largest depth that there can be.
         most: usize,
     },
-    /// There are as many as there can be.
+    /// There are as many groups as there can be.
     #[error("there are {most} groups, the root among them, and cannot be more: remove some")]
     TooMany {
-        /// How many there can be.
+        /// The largest number of groups that there can be.
         most: usize,
     },
-    /// There are groups below it.
+    /// There are groups below this one.
     #[error("there are groups below it: remove them first")]
     InUse,
-    /// It is the root.
+    /// The group is the root.
     #[error("the root group has the manager's budget and lives as long: use Manager::set_ram")]
     Root,
-    /// It was removed.
+    /// The group was removed.
     #[error("the group was removed: what it had is its parent's")]
     Removed,
-    /// It belongs to another manager.
+    /// The group belongs to another manager.
     #[error("the group belongs to another manager: use one of this manager's")]
     OtherManager,
     /// The thread that calls shrinkers could not be started.
     #[error("cannot start the thread that calls shrinkers: {reason}")]
     Thread {
-        /// What the system said.
+        /// The text of the system's error.
         reason: String,
     },
 }
@@ -122,12 +122,12 @@ pub enum ForkError {
     /// The store could not be set up in the child.
     #[error("cannot open a store for the child process ({}){}", Errno::from_raw_os_error(*.0), child_way_out(*.0))]
     Store(i32),
-    /// A page was touched between fork and set-up that was not in memory: it would read as zeros.
+    /// The child touched a page between fork and set-up that was not in memory: it would have read zeros.
     #[error(
         "the child process touched absent memory at {address:#x} before it could be served: its contents would be wrong"
     )]
     Torn {
-        /// Where.
+        /// Address of the page.
         address: usize,
     },
     /// A thread could not be started.
@@ -135,7 +135,7 @@ pub enum ForkError {
     Thread(std::io::Error),
 }
 
-/// What to do when the child of a fork gets no store, by the number of the error.
+/// What the user can do when the child of a fork gets no store, by the number of the error.
 fn child_way_out(error: i32) -> &'static str {
     match Errno::from_raw_os_error(error) {
         Errno::MFILE | Errno::NFILE => {

@@ -1,8 +1,8 @@
-//! Above the budget, said once.
+//! Says once that memory is above the budget.
 //!
 //! Memory of which nothing can leave is served above the limit (`core/src/ops/stuck.rs`), as the alternatives are to
-//! hang and to lose data. Whoever set the budget should know it, and what held the memory: the thread that keeps house
-//! says so at its next tick, in one line. A store that takes nothing has a line of its own.
+//! hang and to lose data. The user who set the budget should know it, and what held the memory: the thread that keeps
+//! house says so at its next tick, in one line. A store that takes nothing has a line of its own.
 
 use crate::driver::Driver;
 use millpond_core::{Excess, PageCount};
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 const MIB: u64 = 1 << 20;
 
 impl Driver {
-    /// Looks whether faults were served above the limit though the store takes what it is given.
+    /// Checks whether faults were served above the limit though the store takes what it is given, and says so.
     pub fn say_excess(&self) {
         if self.excess_said.load(Relaxed) {
             return;

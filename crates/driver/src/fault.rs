@@ -14,21 +14,21 @@ use millpond_mmu::{Delivery, FaultSink, Faulters, Resolution};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Batches that a fault in a group above its high pays for. One saves fewer folios than a stream's fault brings in.
+/// Batches that a fault in a group above its high pays for. One batch saves fewer folios than a stream's fault brings
+/// in.
 const HIGH_BATCHES: u32 = 2;
 
 /// Why a page could not be brought in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FaultError {
-    /// Its contents are lost.
+    /// The page's contents are lost.
     Lost,
-    /// It is in no region.
+    /// The page is in no region.
     Outside,
     /// No folio record was left.
     OutOfRecords,
 }
 
-/// Whether a command brings in a large folio.
 /// The public error for a page at `offset` that could not be brought in.
 pub fn fault_error(error: FaultError, offset: usize) -> PopulateError {
     match error {
@@ -37,6 +37,7 @@ pub fn fault_error(error: FaultError, offset: usize) -> PopulateError {
     }
 }
 
+/// Whether a command brings in a large folio.
 fn is_large(command: Command) -> bool {
     match command {
         Command::Zero { at, .. } | Command::Load { at, .. } | Command::Fold { at, .. } => {
@@ -46,7 +47,7 @@ fn is_large(command: Command) -> bool {
     }
 }
 
-/// The way of a fault that is resolved by this command.
+/// The path of a fault that this command resolves.
 fn path_of(command: Command) -> Option<FaultPath> {
     match command {
         Command::Zero { .. } => Some(FaultPath::FirstTouch),
@@ -61,11 +62,12 @@ fn path_of(command: Command) -> Option<FaultPath> {
 pub enum Patience {
     /// Waits until it has landed.
     Wait,
-    /// Leaves: the faulting thread sleeps in the kernel and is woken by whoever completes.
+    /// Leaves: the faulting thread sleeps in the kernel, and the thread that completes the page wakes it.
     Leave,
 }
 
-/// Called after each fault, and by one thread alone: nothing is written that others have in their caches.
+/// Sets `what` to `is`, and writes only if that is a change: so nothing is written that others have in their caches.
+/// Called after each fault, by one thread alone.
 fn note(what: &AtomicBool, is: bool) {
     if what.load(Ordering::Relaxed) != is {
         what.store(is, Ordering::Relaxed);
@@ -123,7 +125,7 @@ impl Driver {
         self.bring_in_by(page, access, patience, &mut FaultPath::Spurious, &mut None)
     }
 
-    /// The same, and tells what it went through, and for whom.
+    /// Does the work of [`Driver::bring_in`], and tells which path the fault took and for which groups.
     fn bring_in_by(
         &self,
         page: PageIndex,
@@ -147,8 +149,8 @@ impl Driver {
             }
             rounds += 1;
             let mut core = self.lock();
-            // Above its high a group pays before it gets more, not after: that could take away what was just brought
-            // in.
+            // A group above its high pays before it gets more, not after: reclaim afterwards could take away the page
+            // that was just brought in.
             if throttled < HIGH_BATCHES
                 && let Some((group, over)) = core.beyond_high(page)
             {
@@ -163,7 +165,8 @@ impl Driver {
                 self.batch_in(group, over);
                 continue;
             }
-            // A store that takes nothing lets faults exceed the limit. What its owner can do without goes before that.
+            // A store that takes nothing lets faults exceed the limit. Before that, memory goes that its owner can do
+            // without.
             let exceeds = core.store_blocked() && core.available().0 < LEAF_PAGES;
             if exceeds && core.lazyfree_pages() == PageCount::ZERO {
                 drop(core);
@@ -173,7 +176,7 @@ impl Driver {
                 }
                 core = self.lock();
             }
-            // What it will read is in no cache, and is fetched while memory is found.
+            // The stored data will be in no cache, so it is fetched while memory is found.
             if let Some(stored) = core.stored(page) {
                 self.store.expect(stored);
             }
@@ -249,11 +252,12 @@ impl Driver {
                     self.watchdog.sleeps(page);
                     return Ok(Resolution::Asleep);
                 }
-                // Nobody wakes who sleeps at this page because of another one, so the handler waits as well.
+                // No completion at another page wakes a thread that sleeps at this one, so the handler waits as well.
                 Reply::Wait { .. } | Reply::WaitForBase { .. } => {
                     went(FaultPath::Waited);
                     drop(self.wait_settled(core));
-                    // What is there next may be mapped whole; in limbo, while the store takes nothing, it must be.
+                    // After the wait the page may be mapped as a part of a large folio; in limbo, while the store takes
+                    // nothing, it must be.
                     max_order = most;
                 }
                 Reply::Scattered { pages } => {
@@ -265,13 +269,14 @@ impl Driver {
                 }
                 Reply::Reclaim { pages } => {
                     went(FaultPath::Reclaimed);
-                    // What is missing, and what is there but too little by itself: a large folio needs both at once.
+                    // The pages that are missing, and those that are there but too few by themselves: a large folio
+                    // needs both at once.
                     let want = core.wanted(pages);
                     let path = Self::path_of(&core, page);
                     drop(core);
                     stalled.get_or_insert_with(|| self.stall(path));
                     self.carry_out(&mut commands);
-                    // What cannot be had in one piece may be had in a smaller one.
+                    // Memory that cannot be had in one piece may be had in a smaller one.
                     if !self.reclaim_for(want, Reclaimer::Direct) {
                         max_order = max_order.smaller().unwrap_or(max_order);
                     }
@@ -302,7 +307,7 @@ impl Driver {
         }
     }
 
-    /// What may come along with a page. A library's regions are open from end to end.
+    /// The pages that may come along with `page`. A library's regions are open from end to end.
     fn usable_around(&self, page: PageIndex) -> PageRange {
         match self.delivery {
             Delivery::Handler => self.mmu.usable_around(page),
@@ -310,8 +315,8 @@ impl Driver {
         }
     }
 
-    /// Waits until something that was waited for completes. The time limit is for wake-ups that a completion on
-    /// its way gives before this thread sleeps; it costs nothing when all goes well.
+    /// Waits until something that threads wait for completes. The time limit is for a completion whose wake-up comes
+    /// before this thread sleeps; it costs nothing when all goes well.
     pub fn wait_settled<'a>(
         &'a self,
         core: crate::state::lock::Held<'a, crate::recent::Witnessed>,

@@ -3,18 +3,18 @@
 //! The kernel copies managed memory, the frame pool, our tables and the compressed store by copy-on-write, but not the
 //! registration with userfaultfd: a page that is not in memory would read as zeros in the child, silently. So:
 //!
-//! 1. *before*: nothing may be half done. The forking thread takes the housekeeping lock, waits until all who work on
-//!    memory have left the gate and closes it, and takes the core lock; then no command is out and no lock is held
-//!    by anybody else. The pages that the child touches before it is set up are resident.
-//! 2. *in the parent*: the locks are let go. Pages that are now shared with the child cannot be moved until they are
+//! 1. *before*: nothing may be half done. The forking thread takes the housekeeping lock, waits until all threads that
+//!    work on memory have left the gate and closes it, and takes the core lock. Then no command is out, and no other
+//!    thread holds a lock. The pages that the child touches before it is set up are resident.
+//! 2. *in the parent*: the locks are released. Pages that are now shared with the child cannot be moved until they are
 //!    written; the backend unshares them when it takes them out.
-//! 3. *in the child*: a new descriptor, the ranges registered with it, new service threads, a store that does not write
-//!    where the parent does. Then the page tables are compared with our own: a page that is present but should not
-//!    be was touched too early and reads as zeros. That is said, and the child does not go on.
+//! 3. *in the child*: it gets a new descriptor, the ranges registered with it, new service threads, and a store that
+//!    does not write where the parent does. Then the page tables are compared with our own: a page that is present but
+//!    should not be was touched too early and reads as zeros. Then the child says so, and does not go on.
 //!
-//! What the parent's store keeps for the child ends when the last holder of a pipe's write end is gone: the child has
-//! it in its service threads' descriptor table, where the program cannot close it, until it exits or runs another
-//! program.
+//! The slots that the parent's store keeps for the child are released when the last holder of a pipe's write end is
+//! gone. The child has that end in its service threads' descriptor table, where the program cannot close it, until it
+//! exits or runs another program.
 
 use crate::closed::Closed;
 use crate::driver::Driver;
@@ -30,7 +30,7 @@ use rustix::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What the forking thread holds from before the fork until after it, in parent and child.
+/// The locks and values that the forking thread holds from before the fork until after it, in parent and child.
 pub struct Hold<'a> {
     driver: &'a Arc<Driver>,
     core: Held<'a, Witnessed>,
@@ -62,7 +62,7 @@ impl Driver {
         fds
     }
 
-    /// Waits until nothing is under way and everything in `resident` is in memory, and holds it so.
+    /// Waits until nothing is under way and all pages in `resident` are in memory, and holds that state.
     pub fn before_fork<'a>(self: &'a Arc<Self>, resident: &[PageRange]) -> Hold<'a> {
         let quiet = SignalsBlocked::new();
         {
@@ -72,8 +72,8 @@ impl Driver {
         let expected = self.children.expect();
         self.wait_for_jobs();
         let housekeeping = self.housekeeping.lock();
-        // What cannot be brought in is not in a region, or lost: touching it in the child fails as it would here. It
-        // keeps nothing else from being brought in.
+        // A page that cannot be brought in is not in a region, or lost: touching it in the child fails as it would
+        // here. It does not keep other pages from being brought in.
         let mut hopeless = Vec::new();
         let (gate, core, frees) = loop {
             let (gate, core, frees) = self.close_at_rest();
@@ -127,20 +127,21 @@ impl Driver {
 }
 
 impl Hold<'_> {
-    /// Goes on in the parent.
+    /// Releases the locks in the parent.
     pub fn parent(self) {
         self.driver.mmu.after_fork_in_parent();
     }
 
-    /// Goes on in the child. The reclaim thread and the fault handler are new.
+    /// Sets the child up and releases the locks. The reclaim thread and the fault handler are new.
     ///
-    /// Everything is let go once the account is found right, before the reclaim thread is made: from then on the
-    /// handler serves faults, and whatever the C library touches when it makes a thread must not wait for this one.
+    /// All locks are released once the account is found right, before the reclaim thread is made: from then on the
+    /// handler serves faults, and memory that the C library touches when it makes a thread must not wait for this
+    /// thread.
     ///
-    /// What is `foreign` is not managed, whatever is mapped there.
+    /// The ranges in `foreign` are not managed, whatever is mapped there.
     ///
     /// # Errors
-    /// The child must not touch managed memory.
+    /// An error means that the child must not touch managed memory.
     pub fn child(mut self, foreign: &[PageRange]) -> Result<(), ForkError> {
         let driver = self.driver;
         self.locks.inherit();
@@ -181,7 +182,7 @@ impl Hold<'_> {
 }
 
 impl Driver {
-    /// Every page that is mapped must be one that we know to be mapped.
+    /// Checks that every page that is mapped is one that we know to be mapped.
     fn check_untorn(&self, core: &Core, foreign: &[PageRange]) -> Result<(), ForkError> {
         let mut torn = None;
         let arena = PageRange::new(PageIndex(0), core.arena());
@@ -199,7 +200,7 @@ impl Driver {
         }
     }
 
-    /// The child's figures begin at zero.
+    /// Lets the child's figures begin at zero.
     fn inherit(&self, core: &Core) {
         *self.inherited.lock() = core.stats();
         self.freer.begin_anew();

@@ -1,20 +1,21 @@
-//! Freeing what nobody can touch any more: unhooked under the core's lock, given back outside of it.
+//! Freeing memory that no thread can touch any more: it is unhooked under the core's lock and given back outside of it.
 //!
-//! What the pool has room for goes there. The rest goes in chunks (8 MiB, 32 at most), each a [`Gather`]: one lock for
-//! the tables, then one call for its pages, the store's releases and the pool's frames. Up to a threshold (256 Ki
-//! pages) the thread that frees gives back what it has gathered; from there on full batches go to the workers while it
-//! goes on unhooking, and it waits for them at the end: a free is done when it says so. What is freed in the background
-//! is done by the workers alone.
+//! Memory that the pool has room for goes there. The rest goes in chunks (8 MiB, 32 at most), each a [`Gather`]: one
+//! lock for the tables, then one call for its pages, the store's releases and the pool's frames. Up to a threshold (256
+//! Ki pages) the thread that frees gives back what it has gathered. From there on full batches go to the workers while
+//! the thread goes on unhooking, and it waits for them at the end: when a free returns, it is done. A free in the
+//! background is done by the workers alone.
 //!
-//! On two processors a second thread gains nothing here (the kernel's part is one lock's), so there is one worker, for
-//! the background. All three figures can be changed while it runs.
+//! On two processors a second thread gains nothing here (one lock holds for the kernel's part), so there is one worker,
+//! for the background. All three figures can be changed while the driver runs.
 //!
 //! The queue has a lock of its own, which is held for an insertion or a removal; the first in is the first given back.
-//! Workers are started by jobs, the first of them before that by the tick that finds much memory, and end with the
-//! manager. Those of a space are started with it, as a program's thread that knows nothing of us cannot start any.
+//! Workers are started by jobs, and end with the manager; the tick that finds much memory starts the first worker
+//! before any job. The workers of a space are started with it, as a program's thread that knows nothing of us cannot
+//! start any.
 //!
 //! *A part of a space* is moved to addresses behind the space and freed there as a region of its own. Its own addresses
-//! are closed when the call returns. A fork waits for all of this: a child has no worker that has begun something.
+//! are closed when the call returns. A fork waits for all of this: a child has no worker that could end what was begun.
 
 use crate::driver::Driver;
 use crate::remap::{Beside, RemapRefusal};
@@ -31,15 +32,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 
-/// Mapped pages from which on a worker is started ahead: 64 MiB.
+/// Number of mapped pages from which on a worker is started ahead: 64 MiB.
 const WORTH_A_WORKER: u64 = 1 << 14;
 
 impl Driver {
-    /// Gives back all that `range` holds. Nobody can touch it any more. A worker does all of it by itself, as it must
-    /// not wait for itself.
+    /// Gives back all that `range` holds. No thread can touch it any more. A worker does all of it by itself, as it
+    /// must not wait for itself.
     ///
     /// # Errors
-    /// A pinned page; what came before it is gone.
+    /// A pinned page; the part of the range before it is freed.
     pub fn free_range(self: &Arc<Self>, range: PageRange, by: Freed) -> Result<(), Refusal> {
         let _quiet = SignalsBlocked::new();
         let handed_over = Arc::new(AtomicUsize::new(0));
@@ -80,7 +81,7 @@ impl Driver {
                 reply => unreachable!("{reply:?} is no answer to a gather"),
             }
             drop(core);
-            // A fork waits until what was unhooked is given back; whoever else closes the gate need not.
+            // A fork waits until memory that was unhooked is given back; other threads that close the gate need not.
             drop(inside);
             if gather.is_empty() {
                 continue;
@@ -99,7 +100,7 @@ impl Driver {
         Ok(())
     }
 
-    /// As long as demand asks for more frames than are spare, what is freed goes to the pool. Whether it did.
+    /// Frees `here` into the pool while demand asks for more frames than are spare. Answers whether it did.
     fn recycle(&self, here: PageRange, by: Freed) -> Result<bool, Refusal> {
         let wanted = {
             let _inside = self.gate.enter();
@@ -112,12 +113,13 @@ impl Driver {
         Ok(wanted)
     }
 
-    /// Frees a region in the background. Its addresses are free at once, if there are as many others for the meantime.
+    /// Frees a region in the background. Its addresses are free at once, if as many other addresses are free for the
+    /// meantime.
     pub fn free_async(self: &Arc<Self>, region: Named) {
         let (id, range) = region;
         self.forget_volatile(range);
         self.forget_kept(id);
-        // The next one begins in no group of its own.
+        // The next region in these addresses begins in no group of its own.
         let order = self
             .order_of(id)
             .filter(|_| self.group_of(region) == GroupId::ROOT);
@@ -127,7 +129,7 @@ impl Driver {
             return self.end_bases(ended, Freed::ByOwner);
         }
         let grave = self.addresses(range.len).and_then(|grave| {
-            // SAFETY: the region has ended, so nobody touches it.
+            // SAFETY: the region has ended, so no thread touches it.
             match unsafe { self.remap(range, grave.1, Beside::default()) } {
                 Ok(()) if self.reset(range) => {
                     self.forget_region(region);
@@ -152,7 +154,7 @@ impl Driver {
         }
     }
 
-    /// Waits until nothing is being freed, and nothing that was is kept whole.
+    /// Waits until nothing is being freed, and no freed region is kept whole.
     pub fn quiesce(self: &Arc<Self>) {
         let _quiet = SignalsBlocked::new();
         self.wait_for_jobs();
@@ -171,7 +173,7 @@ impl Driver {
     /// afterwards.
     ///
     /// # Errors
-    /// Nothing has changed.
+    /// After an error nothing has changed.
     pub fn free_part(self: &Arc<Self>, range: PageRange) -> Result<(), RemapRefusal> {
         if self.freer.workers.load(Ordering::Relaxed) == 0 {
             return Err(RemapRefusal::NoAddressSpace);
@@ -197,7 +199,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Returns when all that was queued is given back.
+    /// Waits until all queued jobs are done.
     pub fn wait_for_jobs(&self) {
         let mut queue = self.freer.lock();
         while !queue.jobs.is_empty() || queue.taken > 0 {
@@ -221,7 +223,7 @@ impl Driver {
     }
 
     /// Starts a worker before it is wanted, as soon as there is so much memory that giving it back takes longer than
-    /// making a thread, 100 to 160 µs: half of what a `free_async` took its caller.
+    /// making a thread. Making one takes 100 to 160 µs, which was half of what a `free_async` took its caller.
     pub fn start_worker_ahead(self: &Arc<Self>) {
         if self.lock().stats().nr_mapped < WORTH_A_WORKER {
             return;
@@ -236,7 +238,8 @@ impl Driver {
     fn start_another(self: &Arc<Self>, queue: &mut Queue) {
         let most = self.freer.workers.load(Ordering::Relaxed);
         if queue.idle == 0 && queue.threads.len() < most && !queue.stop && !queue.complete {
-            // Without a thread somebody does it all the same: who waits for it, or the end of the manager.
+            // If no thread can be made, a job is done all the same: by the thread that waits for it, or at the end of
+            // the manager.
             queue
                 .threads
                 .extend(self.start_worker(|driver| driver.work()));
@@ -255,7 +258,7 @@ impl Driver {
         })
     }
 
-    /// Starts the workers of a space, the only ones that it will have, and waits until they need nothing of the
+    /// Starts the workers of a space, the only ones that the space will have, and waits until they need nothing of the
     /// program's any more.
     pub fn start_freeing(self: &Arc<Self>) -> std::io::Result<()> {
         let workers = self.freer.workers.load(Ordering::Relaxed);
@@ -277,7 +280,7 @@ impl Driver {
         Ok(())
     }
 
-    /// A worker's life.
+    /// The loop of a worker thread.
     fn work(self: &Arc<Self>) {
         let _quiet = SignalsBlocked::new();
         let mut turns = Turns::new();
@@ -301,7 +304,7 @@ impl Driver {
             };
             queue.taken += 1;
             drop(queue);
-            // What is cleared or merged is not given back.
+            // Clearing and merging give nothing back.
             let gives_back = !matches!(job, Job::Whole(_) | Job::Merge(_));
             let busy = usize::from(gives_back);
             self.freer.busy.fetch_add(busy, Ordering::Relaxed);
@@ -311,7 +314,8 @@ impl Driver {
         }
     }
 
-    /// `by` is who gives a batch back. A whole region is always ended as a worker does it, without waiting for others.
+    /// Does a job. `by` names the thread that gives a batch back. A whole region is always ended as a worker does it,
+    /// without waiting for others.
     fn do_job(self: &Arc<Self>, job: Job, by: Freed) {
         let mut waits = None;
         match job {
@@ -332,7 +336,7 @@ impl Driver {
         }
         let mut queue = self.freer.lock();
         queue.taken -= 1;
-        // Under the lock: once the owner goes on, nothing of his is queued or taken any more.
+        // The count changes under the lock: once the owner goes on, none of its batches is queued or taken any more.
         if let Some(batches) = waits {
             batches.fetch_sub(1, Ordering::SeqCst);
         }
@@ -340,7 +344,7 @@ impl Driver {
         self.freer.changed.notify_all();
     }
 
-    /// The manager ends: what is queued is done first.
+    /// Does all jobs that are queued and ends the workers, as the manager ends.
     pub fn stop_freeing(&self) {
         if self.freer.ended.swap(true, Ordering::SeqCst) {
             return;
@@ -352,7 +356,7 @@ impl Driver {
         };
         self.freer.changed.notify_all();
         for thread in threads {
-            // A panic there has been reported by the thread itself.
+            // A thread that panicked has reported the panic itself.
             let _ = thread.join();
         }
     }

@@ -1,10 +1,10 @@
 //! The batch of ranges that were zeroed by their owner and have not been marked yet.
 //!
 //! The kernel collects folios on each processor before it takes the lock of the lists (`lru_lazyfree`), because the
-//! lock costs more than the work. Here it is the signal mask around the lock, two system calls. A mark may come late
-//! ([`FreeMode::Cleared`]): until then the memory counts as used, nothing else. So whoever wants the truth, and whoever
-//! needs memory, marks the batch first. A thread that reclaims only tries the lock: the holder may be the thread that
-//! it interrupted.
+//! lock costs more than the work. Here the signal mask around the lock costs more: two system calls. A mark may come
+//! late ([`FreeMode::Cleared`]): until then the memory counts as used, nothing else. So a thread that wants exact
+//! figures, and a thread that needs memory, marks the batch first. A thread that reclaims only tries the lock: the
+//! holder may be the thread that it interrupted.
 
 use crate::driver::Driver;
 use crate::signals::SignalsBlocked;
@@ -29,13 +29,14 @@ impl Driver {
             return false;
         }
         let full = {
-            // Taken by a thread that marks, or by this one, in which a signal handler frees memory.
+            // The lock may be held by a thread that marks, or by this thread, when a signal handler interrupted it and
+            // frees memory.
             let Ok(mut batch) = self.freed.batch.try_lock() else {
                 return false;
             };
             let len = batch.len;
             let Some(place) = batch.ranges.get_mut(len) else {
-                // Whoever filled it has not come to mark it yet.
+                // The batch is full, and the thread that filled it has not marked it yet.
                 return false;
             };
             *place = range;
@@ -49,7 +50,7 @@ impl Driver {
         true
     }
 
-    /// Marks what was freed in place, and drops what is beyond the cap.
+    /// Marks the ranges that were freed in place, and drops lazily freed memory beyond the cap.
     fn mark_freed(&self) {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
@@ -58,7 +59,8 @@ impl Driver {
         }
     }
 
-    /// The same for threads inside the gate, without the cap. False when there was nothing to mark.
+    /// Marks the ranges that were freed in place, for threads inside the gate and without the cap. False when there was
+    /// nothing to mark.
     pub fn mark_freed_inside(&self) -> bool {
         let Some(batch) = self.freed.take() else {
             return false;
@@ -73,7 +75,7 @@ impl Driver {
                 self.carry_out(&mut commands);
                 match reply {
                     Reply::More { from } => range = range.tail(from),
-                    // Refused when the region is gone meanwhile: there is nothing to mark.
+                    // The core refuses when the region is gone meanwhile: then there is nothing to mark.
                     _ => break,
                 }
             }

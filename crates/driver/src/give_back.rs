@@ -1,12 +1,13 @@
-//! Giving a batch back: what [`Core`](millpond_core::Core) unhooked goes to kernel and store outside of its lock.
+//! Gives batches back: memory that [`Core`](millpond_core::Core) unhooked goes to kernel and store outside of the
+//! core's lock.
 //!
-//! A batch comes from a free (`free.rs`), and from three others. *What is spare in the pool* beyond the mark, beyond a
-//! budget that was lowered, or beyond the cap on lazily freed memory is gathered and given back by whoever finds it:
-//! the tick, the call that lowers the budget, the one that frees lazily. *What copies leave behind* is given back by
-//! the reclaim thread, ahead of the faults that would have to. *What is discarded while threads may touch it* is given
-//! back by who discards, inside the gate. One large batch is kept for that; who finds it in use has an inline one, and
-//! asks for the core's lock more often. So does a fault that gives back *what is spare in pieces* because it needs a
-//! large one.
+//! A batch comes from a free (`free.rs`), and from three other sources. *Spare frames in the pool* beyond the mark,
+//! beyond a budget that was lowered, or beyond the cap on lazily freed memory are gathered and given back by the code
+//! that finds them: the tick, the call that lowers the budget, the call that frees lazily. *Frames that copies leave
+//! behind* are given back by the reclaim thread, ahead of the faults that would have to. *Memory that is discarded
+//! while threads may touch it* is given back by the discarding thread, inside the gate. One large batch is kept for
+//! that. A thread that finds it in use has an inline batch, and asks for the core's lock more often. So does a fault
+//! that gives back *spare frames in pieces* because it needs a large one.
 
 use crate::driver::Driver;
 use crate::state::queue::Freed;
@@ -16,11 +17,11 @@ use millpond_core::{Commands, Core, Frame, Mmu, PageCount, PageRange};
 use std::sync::PoisonError;
 use std::time::Instant;
 
-/// Frames, or runs, that are given back by one call.
+/// Frames, or runs of frames, that are given back by one call.
 const AT_ONCE: usize = 64;
 
 impl Driver {
-    /// Lends `f` the large batch for discards, if nobody is using it, in place of the inline one.
+    /// Lends `f` the large batch for discards, if no thread is using it, in place of the inline one.
     pub fn with_large_batch<T>(
         &self,
         commands: &mut Commands,
@@ -35,7 +36,7 @@ impl Driver {
         result
     }
 
-    /// Gives a batch back, and tells the core and who waits.
+    /// Gives a batch back, and tells the core and the threads that wait.
     pub fn give_back(&self, gather: &mut Gather, by: Freed) {
         let begun = Instant::now();
         if let Some(range) = gather.zap() {
@@ -76,21 +77,21 @@ impl Driver {
         self.wake_waiters();
     }
 
-    /// What copies have left behind goes to the kernel, so that faults need not see to it. For threads inside the gate.
+    /// Gives the frames that copies left behind to the kernel, so that faults need not. For threads inside the gate.
     pub fn give_copied_back(&self) {
         self.give_back_while(Core::gather_copied);
     }
 
-    /// What is spare in the pool and not asked for goes to the kernel. For threads inside the gate.
+    /// Gives the pool's spare frames that demand does not ask for to the kernel. For threads inside the gate.
     pub fn give_spare_frames_back(&self) {
         let most = self.freer.chunk();
         self.give_back_while(|core, gather| core.gather_spare(most, gather));
     }
 
-    /// What is spare in small pieces goes to the kernel, `missing` pages of it, so that a fault can have a large one.
-    /// For threads inside the gate. Whether there was any.
+    /// Gives `missing` pages of the pool's small spare pieces to the kernel, so that a fault can have a large one. For
+    /// threads inside the gate. Answers whether there were any.
     pub fn give_scattered_back(&self, missing: PageCount) -> bool {
-        // Who holds it may be the thread that this fault has interrupted.
+        // The lock may be held by the thread that this fault has interrupted.
         let mut large = self.freer.spare.try_lock();
         let mut inline = Gather::new();
         let gather = large.as_deref_mut().unwrap_or(&mut inline);
@@ -102,7 +103,7 @@ impl Driver {
         found
     }
 
-    /// Gives back what `collect` finds, batch by batch, until it finds nothing.
+    /// Gives back all that `collect` finds, batch by batch, until it finds nothing.
     fn give_back_while(&self, collect: impl Fn(&mut Core, &mut Gather)) {
         let mut gather = (self.freer.spare.lock()).unwrap_or_else(PoisonError::into_inner);
         loop {

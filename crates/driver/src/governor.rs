@@ -1,22 +1,23 @@
-//! The governor: how much of the budget is left for frames.
+//! The governor: decides how much of the budget is left for frames.
 //!
-//! The budget is a promise about memory as the system counts it, but the core counts frames only. What else is there
-//! has to come off: the core's tables, the compressed store, and, when the budget covers the whole process,
-//! everything the program has that Millpond does not manage (its code, its libraries, thread stacks). The last is
-//! not knowable from inside; it is the difference between what the kernel says is resident and the frames that
-//! we know of. So the limit follows it: whenever reclaim has run, at every tick, and whenever faults have taken another
-//! MiB. The last is for programs that fill their memory before the first tick: python3 had loaded 10 MiB of libraries
-//! by then, filled what it believed to be left of 29 MiB in 20 ms, and stood at 38 MiB when reclaim first looked.
+//! The budget is a promise about memory as the system counts it, but the core counts frames only. All other memory has
+//! to come off: the core's tables, the compressed store, and, when the budget covers the whole process, everything the
+//! program has that Millpond does not manage (its code, its libraries, thread stacks). That last part cannot be known
+//! from inside; it is the difference between the memory that the kernel says is resident and the frames that we know
+//! of. So the limit follows it: whenever reclaim has run, at every tick, and whenever faults have taken another MiB.
+//! The look after each MiB is for programs that fill their memory before the first tick: python3 had loaded 10 MiB of
+//! libraries by then, filled what it believed to be left of 29 MiB in 20 ms, and stood at 38 MiB when reclaim first
+//! looked.
 //!
-//! What is left after that is shared with the store, where the store has another place than RAM: a third of it may hold
-//! compressed folios at first, and what the program gains by more or less is weighed while it runs (`store_share.rs`).
-//! A share of the whole budget would not do: python3 has 11 MiB of code in a budget of 22, its store filled its quarter
-//! of them, and with the least that frames need the program stood at 24.
+//! The rest of the budget is shared with the store, where the store has another place than RAM: a third of the rest may
+//! hold compressed folios at first, and what the program gains by more or less is weighed while it runs
+//! (`store_share.rs`). A share of the whole budget would not do: python3 has 11 MiB of code in a budget of 22 MiB, its
+//! store filled its quarter of them, and with the least that frames need the program stood at 24 MiB.
 //!
-//! While memory is given back, nobody knows how much of it the kernel still counts, so that the rest of the program is
-//! known within bounds only: it is taken to be what it was, as far as that is possible. Taken for as small as it could
-//! be, a program that unmapped 7 MB stood 7 MB above its budget: its other threads filled what the limit seemed to
-//! leave.
+//! While memory is given back, it is not known how much of it the kernel still counts, so the size of the rest of the
+//! program is known within bounds only. It is taken to be what it was, as far as that is possible. When it was taken to
+//! be as small as it could be, a program that unmapped 7 MB stood 7 MB above its budget: its other threads filled what
+//! the limit seemed to leave.
 //!
 //! A floor keeps the frames workable when the rest of the process alone is larger than the budget. Then the budget is
 //! exceeded, which the peak shows.
@@ -30,23 +31,23 @@ use millpond_core::{Commands, Event, PAGE_SIZE, PageCount, Reclaimer, VmStat};
 use std::sync::atomic::Ordering;
 
 impl Driver {
-    /// Changes the budget, and makes the rest of it free when it is lower than before. `bytes` is within what the
-    /// manager was made for.
+    /// Changes the budget, and makes the rest of it free when it is lower than before. `bytes` is within the budget
+    /// that the manager was made for.
     pub fn set_ram(&self, bytes: u64) {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
         self.governor.ram.store(bytes, Ordering::Relaxed);
         self.adjust_limit();
-        // What cannot be had now (pinned, or the store is full) is had as soon as it can be.
+        // Memory that cannot leave now (pinned, or the store is full) leaves as soon as it can.
         while self.lock().available() == PageCount::ZERO
             && self.reclaim_for(PageCount(1), Reclaimer::Direct)
         {}
         self.give_spare_frames_back();
     }
 
-    /// Sets the core's limit to what the budget leaves. Spare frames beyond it go back to the kernel at once: a fault
-    /// that reclaimed 2 MiB stood at twice that, compressed and spare, until the next one looked. For threads inside
-    /// the gate.
+    /// Sets the core's limit to what the budget leaves. Spare frames beyond the limit go back to the kernel at once: a
+    /// fault that reclaimed 2 MiB stood at twice that, compressed and spare, until the next fault looked. For threads
+    /// inside the gate.
     pub fn adjust_limit(&self) {
         let ram = self.governor.ram() / PAGE_SIZE as u64;
         let frames_of =
@@ -57,7 +58,7 @@ impl Driver {
                 Some((before, self.governor.resident()?))
             })
             .flatten();
-        // Asked before the core's lock is taken.
+        // The store is asked before the core's lock is taken.
         let store = match self.governor.charge {
             Charge::Frames => 0,
             _ => self.store.usage().ram_bytes / PAGE_SIZE as u64,
@@ -66,8 +67,8 @@ impl Driver {
         let now = core.stats();
         let frames = frames_of(&now);
         let others = match seen {
-            // Faults go on while the kernel is asked: what they add must not hide what the program has. The store is in
-            // it.
+            // Faults go on while the kernel is asked: the frames that they add must not hide what the program has. The
+            // store is included in the resident pages.
             Some((before, resident)) => {
                 let unhooked = before.nr_unhooked.max(now.nr_unhooked);
                 let least = frames.min(frames_of(&before));

@@ -1,4 +1,4 @@
-//! Groups, as the facade asks for them.
+//! Groups, by the calls that the facade needs.
 
 use crate::driver::Driver;
 use crate::error::MoveError;
@@ -7,14 +7,14 @@ use crate::state::named::Named;
 use millpond_core::{Event, GroupId, GroupStat, PageCount, Refusal, Reply};
 
 impl Driver {
-    /// What a group has and had; nothing if there is no such group.
+    /// Figures of a group; `None` if there is no such group.
     pub fn group_stat(&self, group: GroupId) -> Option<GroupStat> {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
         self.lock().group_stat(group)
     }
 
-    /// Whose a region is.
+    /// The group that a region belongs to.
     pub fn group_of(&self, (_, range): Named) -> GroupId {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
@@ -34,7 +34,7 @@ impl Driver {
         }
     }
 
-    /// Makes a region, with what it holds, another group's.
+    /// Moves a region, with all that it holds, into another group.
     pub fn move_region(&self, (region, range): Named, group: GroupId) -> Result<(), MoveError> {
         let mut from = range.start;
         loop {

@@ -1,7 +1,7 @@
-//! The background thread: reclaim ahead of need, and what has to be looked at now and then.
+//! The background thread: it reclaims ahead of need, and does the checks that come at every tick.
 //!
-//! It sleeps on a futex word until a fault finds less than the low mark available, or a tick has passed. It holds
-//! the housekeeping lock while it works, so that a fork finds it between two pieces of work.
+//! The thread sleeps on a futex word until a fault finds less than the low mark available, or a tick has passed. It
+//! holds the housekeeping lock while it works, so that a fork finds it between two pieces of work.
 
 use crate::ahead;
 use crate::driver::Driver;
@@ -18,32 +18,33 @@ use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often it looks around when nobody calls.
+/// Time between two ticks when no fault wakes the thread.
 const TICK: Duration = Duration::from_millis(100);
-/// Sixteenths of a rescue that a major fault takes where the store is waited for: with compressed RAM it takes 16 to
-/// 30, with a file 100 and more.
+/// Cost of a major fault, in sixteenths of a rescue, from which on the store counts as one that is waited for. With
+/// compressed RAM a major fault costs 16 to 30, with a file 100 and more.
 const WAITED_FOR: u32 = 64;
-/// How long it moves at once what the store has too much of in RAM.
+/// Longest time in which the thread moves data at once that the store has too much of in RAM.
 const TRIM: Duration = Duration::from_millis(20);
-/// How long a store that was full or failing is left alone.
+/// Time for which a store that was full or failing is left alone.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
-/// Who makes the threads that watch for long waits and that free.
+/// The maker of the threads that watch for long waits and that free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Others {
-    /// Whoever makes the background thread.
+    /// The thread that makes the background thread.
     ByMaker,
-    /// The background thread.
+    /// The background thread, at its first tick.
     AtFirstTick,
 }
 
 impl Driver {
-    /// Starts the thread, with all signals blocked, and waits until it needs nothing of the program's any more. It
-    /// takes no ranked lock before that. A child of a fork holds none any more when it starts its own: the C library
-    /// may touch absent memory meanwhile. What the core takes a refault to cost, the caller knows.
+    /// Starts the thread, with all signals blocked, and waits until it needs nothing of the program's any more. The
+    /// thread takes no ranked lock before that. A child of a fork holds none any more when it starts its own thread:
+    /// the C library may touch absent memory meanwhile. The caller knows the refault cost that the core assumes.
     ///
-    /// In the child of a fork the thread makes the others that a process has, at its first tick: most children become
-    /// another program or end before that, and making a thread and waiting for it is most of what a fork takes.
+    /// In the child of a fork this thread makes the other threads that a process has, at its first tick: most children
+    /// become another program or end before that, and making a thread and waiting for it is most of the time that a
+    /// fork takes.
     pub fn start_housekeeping(
         self: &Arc<Self>,
         refault_cost: u32,
@@ -53,7 +54,7 @@ impl Driver {
         let ready = Arc::new(Barrier::new(2));
         let thread_ready = Arc::clone(&ready);
         self.note_store_cost(refault_cost);
-        // Made here, so that what a manager takes it has when it is built.
+        // The table is made here, so that a manager has taken all its memory when it is built.
         let refault_cost = RefaultCost::new(refault_cost, self.delivery);
         let _quiet = crate::signals::SignalsBlocked::new();
         let thread = std::thread::Builder::new()
@@ -68,7 +69,7 @@ impl Driver {
         Ok(thread)
     }
 
-    /// Asks the thread to end; joining it is the caller's.
+    /// Asks the thread to end. The caller joins it.
     pub fn stop_housekeeping(&self) {
         self.stop.store(true, Ordering::SeqCst);
         self.resting.store(true, Ordering::SeqCst);
@@ -96,12 +97,13 @@ impl Driver {
             self.rest(seen, fruitless);
             self.resting.store(false, Ordering::SeqCst);
             let _working = self.housekeeping.lock();
-            // A stream asks; of its own accord the thread would go on when something else has followed the stream.
+            // A stream wakes the thread by a kick; by itself the thread would go on when something else has followed
+            // the stream.
             let asked = self.kicks.load(Ordering::SeqCst) != seen;
             if self.is_always_on() || asked {
                 fruitless = true;
                 while !self.stop.load(Ordering::Relaxed) && self.reclaim_batch() {
-                    // A stop must not wait for the high mark.
+                    // A stop must not wait for the high mark, so each batch is followed by a check.
                     fruitless = false;
                     place.settle(&self.traces);
                 }
@@ -127,7 +129,8 @@ impl Driver {
         }
     }
 
-    /// The process goes on without them: the thread that frees gives back itself, and long waits are not named.
+    /// Starts the threads that watch and that free. If they cannot be made, the process goes on without them: the
+    /// thread that frees gives memory back itself, and long waits are not named.
     fn start_others(self: &Arc<Self>) {
         if let Err(error) = self.start_watching().and_then(|_| self.start_freeing()) {
             report::line(format_args!(
@@ -136,16 +139,16 @@ impl Driver {
         }
     }
 
-    /// Service threads of a handler-delivered manager keep a descriptor table of their own: the program may close every
-    /// descriptor that it finds, and memory must go on.
+    /// Gives the service threads of a handler-delivered manager a descriptor table of their own: the program may close
+    /// every descriptor that it finds, and memory must go on.
     pub fn isolate(&self) {
         if self.delivery == Delivery::Handler {
             millpond_mmu::isolate_descriptors(&mut self.service_descriptors());
         }
     }
 
-    /// What compressed RAM and the program have of the budget may be shared out anew, and what the former has too much
-    /// of moves on.
+    /// Shares the budget out anew between compressed RAM and the program, if that is due, and moves on what compressed
+    /// RAM has too much of.
     fn share_with_store(&self, share: &mut StoreShare) {
         let shared = self.governor.covers_store();
         let Some(tiers) = self.store.tiers().filter(|_| shared) else {
@@ -167,7 +170,7 @@ impl Driver {
         while trim() && since.elapsed() < TRIM {}
     }
 
-    /// A store that takes so many sixteenths of a rescue to load from is waited for, not worked for.
+    /// Notes whether the store is one that is waited for: one from which a load takes so many sixteenths of a rescue.
     fn note_store_cost(&self, sixteenths: u32) {
         self.store_waits
             .store(sixteenths >= WAITED_FOR, Ordering::Relaxed);
@@ -181,12 +184,12 @@ impl Driver {
         }
     }
 
-    /// Whether the thread goes on of its own accord.
+    /// Whether the thread goes on without being woken.
     fn is_always_on(&self) -> bool {
         matches!(self.background(), Background::Apart | Background::Always)
     }
 
-    /// Sleeps until it is wanted. After a round that could do nothing there is no hurry to try again.
+    /// Sleeps until the thread is wanted. After a round that could do nothing there is no hurry to try again.
     fn rest(&self, seen: u32, fruitless: bool) {
         if self.is_always_on() && !fruitless && self.lock().below_low_mark() {
             return;

@@ -1,27 +1,28 @@
-//! Kept in place: what is given up and will be wanted again soon does not leave.
+//! Memory that is kept in place: it was given up, will be wanted again soon, and so does not leave.
 //!
 //! A program that frees a buffer and makes another one wants, each time, as much memory as it has just given back. The
 //! kernel takes the pages, and gives others that it has to clear: 1.7 µs a page. The pool spares the kernel, but not
 //! two moves and a fault for each folio. So, as far as demand goes (the core's mark, `core/src/ops/free.rs`), memory
 //! that its owner gives up is zeroed where it is, as a lazy free does, and touching it again is a plain access.
 //!
-//! - *A discarded range* stays with its region. It may be used again unseen, so what is given back later is looked at
-//!   first.
+//! - *A discarded range* stays with its region. It may be used again unseen, so it is checked before it is given back
+//!   later.
 //! - *A region that is freed in the background* stays whole at the addresses that it was moved to, and the next region
-//!   of the same length and order is that one. Who asks for one while it is being cleared waits for that: bringing as
-//!   much in anew would take seven times as long.
+//!   of the same length and order is that one. A thread that asks for one while it is being cleared waits for that:
+//!   bringing as much in anew would take seven times as long.
 //!
-//! All of it is lazily freed for the core, so it is the first to go when memory is short. The book here knows the
-//! ranges, an upper bound of what is in them. The wrong guess costs clearing once, and a look at the bytes when the
-//! tick gives them back.
+//! For the core all of this memory is lazily freed, so it is the first to go when memory is short. The book here knows
+//! the ranges, and so an upper bound of the pages in them. A wrong guess costs clearing once, and a look at the bytes
+//! when the tick gives them back.
 //!
-//! *The core's count* of what is in the book comes after the book has changed, as nothing is held while the core is
-//! asked. So two who tell it may come in the wrong order, and one who asks for room may hear of room that another has
-//! just taken. A number that goes up with each change decides: the core never hears of an older book than it knows. And
-//! room is counted from the book itself, under its lock, against what it may hold altogether. A count that stayed too
-//! high would let nothing be kept any more, one too low would keep more than demand asks for.
+//! *The core's count* of the pages in the book is set after the book has changed, as no lock is held while the core is
+//! asked. So two threads that tell the core may come in the wrong order, and a thread that asks for room may hear of
+//! room that another has just taken. An edition number that goes up with each change decides: the core never hears of
+//! an older book than it knows. And room is counted from the book itself, under its lock, against the pages that it may
+//! hold altogether. A count that stayed too high would let nothing be kept any more, and a count that stayed too low
+//! would keep more than demand asks for.
 //!
-//! The book's lock has no rank: nothing is taken under it, and it is not held while memory is touched or the core
+//! The book's lock has no rank: no other lock is taken under it, and it is not held while memory is touched or the core
 //! asked.
 
 use crate::driver::Driver;
@@ -33,14 +34,14 @@ use millpond_core::{Event, FreeMode, OrderPolicy, PageCount, PageRange, Refusal,
 use std::sync::{Arc, PoisonError};
 
 impl Driver {
-    /// Discards a range by zeroing it where it is, if demand asks for as much. False when it has to be discarded
-    /// otherwise.
+    /// Discards a range by zeroing it where it is, if demand asks for as much. False when it has to be discarded in
+    /// another way.
     ///
     /// # Safety
     /// No reference to bytes of the range is in use.
     ///
     /// # Errors
-    /// As for a discard; only a part may be done then.
+    /// As for a discard; in that case only a part may be done.
     pub unsafe fn discard_in_place(
         &self,
         region: RegionId,
@@ -51,7 +52,7 @@ impl Driver {
             let _inside = self.gate.enter();
             let core = self.lock();
             match core.order_of(region) {
-                // A discard refuses before it changes anything.
+                // A discard refuses a pinned page before it changes anything.
                 _ if core.first_pinned(range).is_some() => return Ok(false),
                 Some(order) if is_cleared_in_place(order) => self.kept.most(&core),
                 _ => return Ok(false),
@@ -65,7 +66,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// Frees lazily, with zeros promised.
+    /// Frees the range lazily, in pieces, so that it reads as zeros.
     fn clear_in_place(&self, mut rest: PageRange) -> Result<(), Refusal> {
         while !rest.is_empty() {
             let piece = PageRange::new(rest.start, rest.len.min(PIECE));
@@ -75,7 +76,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The core hears how much is in the book, and how much of it was used again.
+    /// Tells the core how much is in the book, and how much of it was used again.
     fn tell_kept(&self, used_again: PageCount) {
         let newer = self.kept.lock().told();
         let _inside = self.gate.enter();
@@ -88,7 +89,8 @@ impl Driver {
         core.keep(told.pages, used_again);
     }
 
-    /// The region ends, or its pages get other names: what is kept in it is not given back by its range any more.
+    /// Removes the ranges of a region that ends, or whose pages get other names: memory that is kept in it is not given
+    /// back by its range any more.
     pub fn forget_kept(&self, region: RegionId) {
         let forgotten = {
             let mut book = self.kept.lock();
@@ -105,7 +107,7 @@ impl Driver {
         }
     }
 
-    /// Gives back what is kept in a region, which is about to move.
+    /// Gives back memory that is kept in a region which is about to move.
     pub fn settle_kept(&self, region: RegionId) {
         loop {
             let range = {
@@ -134,7 +136,7 @@ impl Driver {
         }
     }
 
-    /// At a tick: gives back what demand does not ask for, the oldest first.
+    /// At a tick: gives back the memory that demand does not ask for, the oldest first.
     pub fn give_kept_back(self: &Arc<Self>) {
         loop {
             let too_much = {
@@ -157,7 +159,7 @@ impl Driver {
         }
     }
 
-    /// Gives the oldest region back that waits for an owner. False when there is none.
+    /// Gives back the oldest region that waits for an owner. False when there is none.
     pub fn end_oldest_whole(self: &Arc<Self>) -> bool {
         let region = {
             let mut book = self.kept.lock();
@@ -189,7 +191,7 @@ impl Driver {
         fits
     }
 
-    /// Clears a region that is kept, unless somebody has taken it meanwhile.
+    /// Clears a region that is kept, unless another thread has taken it meanwhile.
     pub fn clear_whole(self: &Arc<Self>, region: Named) {
         let is_this = |whole: &Whole| whole.region == region;
         {
@@ -214,13 +216,13 @@ impl Driver {
         }
         self.kept.changed.notify_all();
         if !cleared {
-            // A leaked guard has pinned a page.
+            // The region was not cleared because a leaked guard has pinned a page.
             self.tell_kept(PageCount::ZERO);
             self.end_region(region, crate::state::queue::Freed::ByWorker);
         }
     }
 
-    /// A region of zeros that was kept, of that length and order.
+    /// A region of zeros that was kept, of this length and order.
     pub fn take_whole(&self, pages: PageCount, order: OrderPolicy) -> Option<Named> {
         let _quiet = SignalsBlocked::new();
         let mut book = self.kept.lock();

@@ -1,8 +1,8 @@
-//! Lazily freed memory and volatile ranges: what the core and the book decide, carried out.
+//! Lazily freed memory and volatile ranges: carries out the decisions of the core and the book.
 //!
 //! Marking a volatile range takes the book's lock and nothing else: no system call, no signal mask, no gate. That is
-//! sound because nobody who reclaims waits for that lock: a signal handler of the program may interrupt the marking
-//! thread, touch managed memory and have to reclaim, and then it finds the lock taken and goes on without.
+//! sound because no thread that reclaims waits for that lock. A signal handler of the program may interrupt the marking
+//! thread, touch managed memory and have to reclaim: then it finds the lock taken and goes on without it.
 
 use crate::driver::Driver;
 use crate::signals::SignalsBlocked;
@@ -10,21 +10,21 @@ use millpond_core::tables::volatile::VolatileRefusal;
 use millpond_core::{Commands, Event, FreeMode, PageCount, PageRange, Refusal, Reply};
 use std::sync::atomic::Ordering;
 
-/// What became of the contents of a volatile range.
+/// Fate of the contents of a volatile range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "purged contents are gone"]
 pub enum Contents {
-    /// They are as they were.
+    /// The contents are as they were.
     Survived,
-    /// They were dropped: the range reads as zeros.
+    /// The contents were dropped: the range reads as zeros.
     Purged,
 }
 
-/// Times that a thread which reclaims looks whether the book of volatile ranges is free: some microseconds.
+/// Times that a thread which reclaims tries the book of volatile ranges: some microseconds.
 const BOOK_TRIES: u32 = 200;
 
 impl Driver {
-    /// Lazily frees all of `ranges`: one round of the lock, as far as the commands fit in one list.
+    /// Lazily frees all of `ranges`, in one round of the lock as far as the commands fit in one list.
     pub fn lazy_free(&self, ranges: &[PageRange], mode: FreeMode) -> Result<(), Refusal> {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
@@ -72,7 +72,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Drops what is lazily freed beyond the cap.
+    /// Drops lazily freed memory beyond the cap.
     pub fn trim_lazyfree(&self) {
         let mut commands = Commands::new();
         let mut trimmed = false;
@@ -84,7 +84,7 @@ impl Driver {
                     break;
                 }
                 core.handle(Event::TrimLazyFree, &mut commands);
-                // What was captured is dropped without a command. The rest is on its way on other threads.
+                // Captured folios are dropped without a command. The other folios are on their way on other threads.
                 if commands.is_empty() && core.lazyfree_over() == over {
                     break;
                 }
@@ -97,7 +97,8 @@ impl Driver {
         }
     }
 
-    /// Looks at all lazily freed memory that could have been written to unseen. Takes time in proportion to it.
+    /// Checks all lazily freed memory that could have been written to unseen. The call takes time in proportion to that
+    /// memory.
     pub fn recount_lazyfree(&self) {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
@@ -130,7 +131,7 @@ impl Driver {
         self.volatile().mark(range)
     }
 
-    /// Ends the mark. What was purged reads as zeros afterwards, pinned pages excepted.
+    /// Ends the mark. Purged contents read as zeros afterwards, pinned pages excepted.
     pub fn mark_nonvolatile(&self, range: PageRange) -> Result<Contents, VolatileRefusal> {
         if !self.volatile().unmark(range)? {
             return Ok(Contents::Survived);
@@ -140,13 +141,13 @@ impl Driver {
         Ok(Contents::Purged)
     }
 
-    /// Discards what a purge passed over, because it would have had to wait for it. A pinned page refuses a discard:
-    /// what is before and behind it goes by itself.
+    /// Discards the pages that a purge passed over because it would have had to wait for them. A pinned page refuses a
+    /// discard: the pages before and behind it are discarded on their own.
     fn discard_around_pins(&self, mut rest: PageRange) {
         while let Err(Refusal::Pinned { page }) = self.discard(rest) {
             let before = PageRange::new(rest.start, PageCount(page.0 - rest.start.0));
             if !before.is_empty() {
-                // A pin that came meanwhile keeps its page, as the one at the end does.
+                // A pin that came meanwhile keeps its page, as the pin at the end does.
                 let _ = self.discard(before);
             }
             rest = PageRange::new(page.plus(1), PageCount(rest.end().0 - page.0 - 1));
@@ -156,7 +157,7 @@ impl Driver {
         }
     }
 
-    /// The region is dropped: nobody will ask for its volatile ranges.
+    /// Forgets the volatile ranges of a region that is dropped: no call will ask for them.
     pub fn forget_volatile(&self, range: PageRange) {
         let purged = self.volatile().forget(range);
         if purged {
@@ -164,7 +165,8 @@ impl Driver {
         }
     }
 
-    /// A purge that took a range from the book before now must not drop what is written there from now on.
+    /// Waits for purges under way: a purge that took a range from the book before now must not drop data that is
+    /// written there from now on.
     fn wait_for_purges(&self) {
         let _quiet = SignalsBlocked::new();
         while self.purging.load(Ordering::SeqCst) > 0 {
@@ -172,9 +174,9 @@ impl Driver {
         }
     }
 
-    /// Purges the oldest volatile range, or waits a moment for what other threads are purging: what they free is about
-    /// to come, and nobody's contents should be written out for it. False when there is none of either, or the book is
-    /// in use. For threads inside the gate.
+    /// Purges the oldest volatile range. If there is none, waits a moment for ranges that other threads are purging:
+    /// the memory that they free is about to come, and no contents should be written out for it. False when there is
+    /// none of either, or the book is in use. For threads inside the gate.
     pub fn purge_oldest_volatile(&self) -> bool {
         let Some(mut range) = self.oldest_volatile() else {
             if self.purging.load(Ordering::SeqCst) == 0 {
@@ -200,8 +202,8 @@ impl Driver {
         true
     }
 
-    /// Takes the oldest range from the book, to be purged. Another thread that reclaims has the book for a moment; who
-    /// marks ranges may fault with it in hand, and is not waited for.
+    /// Takes the oldest range from the book, to be purged. Another thread that reclaims has the book for a moment only.
+    /// A thread that marks ranges may fault while it holds the book, and is not waited for.
     fn oldest_volatile(&self) -> Option<PageRange> {
         for _ in 0..BOOK_TRIES {
             if let Ok(mut book) = self.volatile.try_lock() {

@@ -1,7 +1,8 @@
-//! What a program asks for beside touching memory: discard, pin, advise, populate.
+//! Calls of a program beside touching memory: discard, pin, advise, populate.
 //!
-//! Each is the core's event, repeated until it says done, with a wait or a fault in between where it says so. What a
-//! discard gathers is given back as what is freed is (`free.rs`), inside the gate, as threads may wait for it.
+//! Each call is the core's event, repeated until the core says done, with a wait or a fault in between where the core
+//! says so. Memory that a discard gathers is given back as freed memory is (`free.rs`), inside the gate, as threads may
+//! wait for it.
 
 use crate::driver::Driver;
 use crate::fault::{FaultError, Patience};
@@ -15,9 +16,9 @@ use millpond_core::{
 
 /// Why a range is not pinned.
 pub enum PinRefusal {
-    /// So many bytes are too few for it beside everything else.
+    /// The budget, or the max, of so many bytes is too small for the pin beside everything else.
     NoRoom(u64),
-    /// The core refuses it.
+    /// The core refuses the pin.
     Core(Refusal),
 }
 
@@ -28,7 +29,7 @@ impl From<Refusal> for PinRefusal {
 }
 
 impl Driver {
-    /// Sends `event` of `range`, again for the rest, until it is done.
+    /// Sends `event` of `range`, and again for the rest, until it is done.
     ///
     /// # Errors
     /// The core's refusal, or the page that could not be brought in.
@@ -41,7 +42,7 @@ impl Driver {
         self.operate_with(&mut Commands::new(), range, Freed::ByOwner, event)
     }
 
-    /// Forgets what `range` holds, a chunk at a time ([`FreeTuning`](crate::state::queue::FreeTuning)).
+    /// Forgets the contents of `range`, a chunk at a time ([`FreeTuning`](crate::state::queue::FreeTuning)).
     ///
     /// # Errors
     /// The core's refusal. A pinned page refuses before anything is changed, unless the pin came meanwhile.
@@ -59,7 +60,7 @@ impl Driver {
             let mut turns = Turns::new();
             while let Some(start) = self.first_in_use(rest) {
                 rest = rest.tail(start);
-                // Chunks end where leaves do, so that no folio is split between two.
+                // Chunks end at the ends of leaves, so that no folio is split between two chunks.
                 let end = PageIndex((rest.start.0 + chunk.0) / LEAF_PAGES * LEAF_PAGES);
                 let len = PageCount(end.0 - rest.start.0).min(rest.len);
                 let here = PageRange::new(rest.start, len);
@@ -71,7 +72,7 @@ impl Driver {
         })
     }
 
-    /// The same of one chunk, with signals blocked. `by` is who gives back what was gathered.
+    /// Discards one chunk, with signals blocked. `by` names the thread that gives the gathered memory back.
     pub fn discard_chunk(
         &self,
         commands: &mut Commands,
@@ -131,7 +132,7 @@ impl Driver {
 
     /// Brings every page of `range` in, one folio after the other.
     pub fn populate(&self, range: PageRange) -> Result<(), (PageIndex, FaultError)> {
-        // Refused where there is no region, which is found out below.
+        // The advice is refused where there is no region, which is found out below.
         let advice = Advice::WillNeed;
         let _ = self.operate(range, |range| Event::Advise { range, advice });
         let _quiet = SignalsBlocked::new();
@@ -143,7 +144,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Pins `range`, bringing in what is not there.
+    /// Pins `range`, bringing in the pages that are absent.
     pub fn pin(&self, range: PageRange) -> Result<(), PinRefusal> {
         let _quiet = SignalsBlocked::new();
         {
@@ -154,10 +155,10 @@ impl Driver {
         Ok(self.operate_with(&mut Commands::new(), range, Freed::ByOwner, pin)?)
     }
 
-    /// Pins `range` if nothing of it has to be waited for; whether it did.
+    /// Pins `range` if no page of it has to be waited for. Answers whether it did.
     pub fn try_pin(&self, range: PageRange) -> Result<bool, PinRefusal> {
         let _quiet = SignalsBlocked::new();
-        // Whoever closed it may have it for milliseconds.
+        // A thread that closed the gate may hold it for milliseconds.
         let Some(_inside) = self.gate.try_enter() else {
             return Ok(false);
         };
@@ -169,7 +170,7 @@ impl Driver {
             self.carry_out(&mut commands);
             match reply {
                 Reply::Done => return Ok(true),
-                // Our own work, at the ends of the range, is no waiting.
+                // Commands of our own, at the ends of the range, are no waiting.
                 Reply::Wait { .. } if has_work => {}
                 Reply::Wait { .. } | Reply::NeedsResident { .. } => return Ok(false),
                 Reply::Refused(refusal) => return Err(refusal.into()),
@@ -178,8 +179,8 @@ impl Driver {
         }
     }
 
-    /// Whether pinning these pages leaves a quarter of the budget, and of each max of their groups, to everything else;
-    /// what is too small if not. For threads inside the gate.
+    /// Checks whether pinning these pages leaves a quarter of the budget, and of each max of their groups, to
+    /// everything else. The error names the budget or max that is too small. For threads inside the gate.
     fn room_to_pin(&self, pages: PageRange) -> Result<(), PinRefusal> {
         let stuck = self.lock().stats().nr_unevictable * PAGE_SIZE as u64;
         let ram = self.governor.ram();
@@ -212,7 +213,7 @@ impl Driver {
         self.lock().first_pinned(range)
     }
 
-    /// Calls `see` with the state of each page, letting the lock go now and then.
+    /// Calls `see` with the state of each page. The lock is released now and then.
     pub fn each_state(&self, range: PageRange, mut see: impl FnMut(PageState)) {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
@@ -228,7 +229,7 @@ impl Driver {
     /// Brings `page` in.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// The reason why the page cannot be brought in.
     pub fn make_resident(&self, page: PageIndex) -> Result<(), Refusal> {
         match self.bring_in(page, Access::Read, Patience::Wait) {
             Ok(_) => Ok(()),
@@ -238,7 +239,7 @@ impl Driver {
         }
     }
 
-    /// An event that needs no range and gives no commands.
+    /// Sends an event that needs no range and gives no commands.
     pub fn tell(&self, event: Event) -> Reply {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();

@@ -1,12 +1,13 @@
-//! Bringing in what somebody will want, by a thread of our own.
+//! Prefetching: a thread of our own brings in memory that will be wanted.
 //!
-//! Whoever asks puts a range into a queue and goes on. The thread is outside of the gate between two pieces of a range,
-//! so that a snapshot or a move of memory waits for 2 MiB of it at most. The queue is short: who asks faster than
-//! memory comes in wants the latest. Faults never take its lock.
+//! The asking thread puts a range into a queue and goes on. The prefetching thread is outside of the gate between two
+//! pieces of a range, so that a snapshot or a move of memory waits for 2 MiB of it at most. The queue is short: a
+//! program that asks faster than memory comes in wants the latest ranges. Faults never take the queue's lock.
 //!
-//! *A region that ends* must not have its addresses touched afterwards: pages that came in then would belong to nobody,
-//! or to the region that is made there next. So whoever ends one, or moves it, takes its ranges out of the queue, calls
-//! off the one that is being brought in, and waits until the thread has let go of it: one page at most.
+//! *A region that ends* must not have its addresses touched afterwards: pages that came in then would belong to no
+//! region, or to the region that is made there next. So a thread that ends or moves a region takes its ranges out of
+//! the queue, calls off the range that is being brought in, and waits until the prefetching thread has let go of it:
+//! one page at most.
 
 use crate::driver::Driver;
 use crate::fault::Patience;
@@ -17,11 +18,11 @@ use millpond_mmu::panics::Ours;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Why there is no thread: what the system said.
+/// The text of the system's error when the prefetching thread could not be started.
 #[derive(Debug)]
 pub struct PrefetchError(pub String);
 
-/// Has `range` brought in by `driver`'s thread, which is started with the first.
+/// Has `range` brought in by `driver`'s thread, which the first call starts.
 pub fn ask(driver: &Arc<Driver>, range: PageRange) -> Result<(), PrefetchError> {
     let _quiet = SignalsBlocked::new();
     let mut state = driver.prefetcher.lock();
@@ -49,7 +50,7 @@ pub fn ask(driver: &Arc<Driver>, range: PageRange) -> Result<(), PrefetchError> 
 }
 
 impl Driver {
-    /// Brings in what is there of `range`, until it is called off.
+    /// Brings in the pages of `range`, until the range is called off.
     fn fetch(&self, range: PageRange) {
         let advice = Advice::WillNeed;
         let _ = self.operate(range, |range| Event::Advise { range, advice });
@@ -63,21 +64,21 @@ impl Driver {
                 if self.prefetcher.is_called_off() {
                     return;
                 }
-                // A page that cannot be had is told to who touches it.
+                // A page that cannot be had is reported to the thread that touches it.
                 let _ = self.bring_in(page, Access::Read, Patience::Wait);
             }
             rest = rest.tail(here.end());
         }
     }
 
-    /// What was asked for of `range` is not wanted any more: another region may lie there next. When this returns,
-    /// nothing of it is brought in any more.
+    /// Forgets what was asked for in `range`, as another region may lie there next. When this returns, no page of it is
+    /// brought in any more.
     pub fn forget_prefetches(&self, range: PageRange) {
         let _quiet = SignalsBlocked::new();
         self.prefetcher.forget(range);
     }
 
-    /// Ends the thread, when it has brought in the piece that it is at.
+    /// Ends the thread, when it has brought in its current piece.
     pub fn stop_prefetching(&self) {
         let thread = {
             let mut state = self.prefetcher.lock();
@@ -88,7 +89,7 @@ impl Driver {
             state.thread.take()
         };
         if let Some(thread) = thread {
-            // A panic there has ended the process.
+            // A panic of that thread has ended the process.
             let _ = thread.join();
         }
     }

@@ -1,34 +1,34 @@
-//! Panics on a thread of ours, for tests: each kind of thread looks here once a round.
+//! Panics on a thread of ours, for tests: each kind of thread checks here once a round whether it is to panic.
 
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 
-/// Which thread.
+/// The thread that is to panic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// The one that frees.
+    /// The thread that frees.
     Freer = 1,
-    /// The one that prefetches.
+    /// The thread that prefetches.
     Prefetcher,
-    /// The one that calls shrinkers.
+    /// The thread that calls shrinkers.
     Shrinker,
-    /// The one that looks for faults that wait.
+    /// The thread that looks for faults that wait.
     Watchdog,
-    /// None: the core is told what does not fit.
+    /// No thread: the core is sent an event that does not fit.
     #[cfg(debug_assertions)]
     Core,
-    /// None: the core is said to make no sense.
+    /// No thread: the core's check is said to have failed.
     #[cfg(debug_assertions)]
     Check,
 }
 
 static WANTED: AtomicU8 = AtomicU8::new(0);
 
-/// The next round of a thread of this kind panics.
+/// Makes the next round of a thread of this kind panic.
 pub fn want(kind: Kind) {
     WANTED.store(kind as u8, SeqCst);
 }
 
-/// Panics when a test wants this thread to.
+/// Panics if a test wants this kind of thread to.
 pub(crate) fn here(kind: Kind) {
     let count = WANTED.load(SeqCst);
     assert!(count != kind as u8, "lost count of {count}");

@@ -1,12 +1,12 @@
 //! A manager's counters on a board, for `millpond stat`.
 //!
-//! A *board* is memory of this process that others of the same user (and root) can look into; [`millpond_board`] has
-//! its form. The manager's own thread writes there ten times a second, whatever the program does. A fault neither
+//! A *board* is memory of this process that other processes of the same user (and root) can read; [`millpond_board`]
+//! has its form. The manager's own thread writes there ten times a second, whatever the program does. A fault neither
 //! writes there nor waits for it.
 //!
-//! All managers of a process share a board, each with a slot of its own. It is made with the first that asks for it,
-//! and its descriptor stays open from then on: it is how others find the board. A program that closes descriptors that
-//! it does not know closes this one too; nothing else happens then than that nobody finds the board any more.
+//! All managers of a process share a board, each with a slot of its own. The board is made with the first manager that
+//! asks for it, and its descriptor stays open from then on: other processes find the board by it. A program that closes
+//! descriptors that it does not know closes this one too; the only effect is that the board is not found any more.
 
 use crate::pressure::Pressure;
 use crate::stats::Stats;
@@ -19,13 +19,13 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 
-/// The board of this process, and the descriptor that others open.
+/// The board of this process, and the descriptor that other processes open.
 static OWN: Mutex<Option<(Board, OwnedFd)>> = Mutex::new(None);
 
 /// A manager's slot.
 pub struct Publisher {
     slot: SlotWriter,
-    /// A forked child has the mapping, but the slot is its parent's.
+    /// The process that claimed the slot: a forked child has the mapping, but the slot is its parent's.
     pid: u32,
     since_ns: u64,
     peaks: StorePeaks,
@@ -35,7 +35,7 @@ impl Publisher {
     /// Claims a slot of the board of this process under `name`.
     ///
     /// # Errors
-    /// There can be no board, or no further slot.
+    /// There can be no board, or no further slot on it.
     pub fn new(name: &str) -> Result<Self, BoardError> {
         let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
         let board = match &*own {
@@ -80,7 +80,7 @@ pub struct StorePeaks {
 }
 
 impl StorePeaks {
-    /// Before the first look.
+    /// Peaks of a store that was not looked at yet.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -234,7 +234,7 @@ pub fn fields(stats: &Stats, peaks: &StorePeaks) -> Fields {
     fields
 }
 
-/// The averages of a manager's whole memory, which its figures do not have.
+/// Writes the averages of a manager's whole memory, which its figures do not have.
 pub fn set_pressure(fields: &mut Fields, pressure: &Pressure) {
     let lines = [
         (
@@ -264,18 +264,18 @@ pub fn set_pressure(fields: &mut Fields, pressure: &Pressure) {
 /// Resident bytes of the process, as the kernel counts them; zeros where `/proc` is missing.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Resident {
-    /// Now.
+    /// Bytes that are resident now.
     pub now: u64,
-    /// At most.
+    /// Most bytes that were resident so far.
     pub peak: u64,
-    /// Of what is there now, files' pages: code, libraries, mapped files.
+    /// Bytes of files' pages among those that are resident now: code, libraries, mapped files.
     pub files: u64,
-    /// … and shared memory.
+    /// Bytes of shared memory among those that are resident now.
     pub shared: u64,
 }
 
 impl Resident {
-    /// Puts them where a board has them.
+    /// Writes the figures to a board's fields.
     pub fn write_to(&self, fields: &mut Fields) {
         fields.set(Field::Rss, self.now);
         fields.set(Field::PeakRss, self.peak);
@@ -284,7 +284,7 @@ impl Resident {
     }
 }
 
-/// What is resident of the process. Allocates nothing.
+/// Resident bytes of the process. Allocates nothing.
 #[must_use]
 pub fn resident() -> Resident {
     const STATUS: &CStr = c"/proc/self/status";

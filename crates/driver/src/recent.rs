@@ -1,17 +1,18 @@
-//! What happened last, in builds that check themselves.
+//! The last events and commands, in builds that check themselves.
 //!
-//! A core that finds itself inconsistent says what does not fit, and not how it came to that: the event that it could
+//! A core that finds itself inconsistent says what does not fit, but not how it came to that: the event that it could
 //! not take is only the last of a history. So debug builds keep the last events and commands in a ring, of all managers
 //! together, and write them before the line that says what is wrong.
 //!
-//! The ring is static: the panic comes with the core's lock held, so nothing that this guards could be read then. Its
-//! own lock is only ever tried, and never held while the core works or memory is touched: whoever finds it taken goes
-//! on, and its entry is missing. In the child of a fork it may stay taken, and then nothing is kept there.
+//! The ring is static: the panic comes with the core's lock held, so nothing that this lock guards could be read then.
+//! The ring's own lock is only ever tried, and never held while the core works or memory is touched: a thread that
+//! finds it taken goes on, and its entry is missing. In the child of a fork the lock may stay taken, and then the ring
+//! keeps nothing there.
 
 use millpond_core::{Commands, Core, Event, Reply};
 use std::ops::{Deref, DerefMut};
 
-/// The core, and a witness of what it is told.
+/// The core, and a witness of the events that it is sent.
 #[derive(Debug)]
 pub struct Witnessed {
     core: Core,
@@ -91,7 +92,7 @@ mod ring {
 
     struct Ring {
         entries: [Option<(u32, What)>; RECENT],
-        /// Where the next one goes, and the oldest is.
+        /// Place of the next entry, which is also that of the oldest.
         next: usize,
     }
 
@@ -101,7 +102,7 @@ mod ring {
     });
     static CORES: AtomicU32 = AtomicU32::new(0);
 
-    /// The number of one more core.
+    /// Gives a new core its number.
     pub fn new_core() -> u32 {
         panics::tell_before(tell);
         CORES.fetch_add(1, Ordering::Relaxed)
@@ -123,7 +124,7 @@ mod ring {
         }
     }
 
-    /// Writes them, the oldest first.
+    /// Writes the entries, the oldest first.
     pub fn tell() {
         let Some(ring) = take() else { return };
         let (later, earlier) = ring.entries.split_at(ring.next);

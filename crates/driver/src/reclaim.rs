@@ -1,16 +1,18 @@
 //! Reclaim: batches of the core's choosing until enough memory is available.
 //!
-//! What its owners can do without goes first: lazily freed memory (by the core), then volatile ranges (by the book).
-//! While workers give memory back, whoever needs some waits for one batch of theirs, a millisecond at most: the pages
-//! on the lists may be the very ones that are being freed, and writing these out is work for nothing.
+//! Memory that its owners can do without goes first: lazily freed memory (chosen by the core), then volatile ranges
+//! (chosen by the book). While workers give memory back, a thread that needs some waits for one batch of theirs, a
+//! millisecond at most: the pages on the lists may be the very ones that are being freed, and writing these out is work
+//! for nothing.
 //!
-//! The background thread also gives spare frames back that copies leave behind; otherwise faults would, one in 24 of
-//! them, and be the slowest hundredth ([`Core::gather_copied`](millpond_core::Core::gather_copied)).
+//! The background thread also gives back spare frames that copies leave behind. Otherwise faults would, one in 24 of
+//! them, and these would be the slowest hundredth ([`Core::gather_copied`](millpond_core::Core::gather_copied)).
 //!
 //! A second thread makes each call that moves pages interrupt the first one's processor, so it works for streams of
-//! large folios, and for all where faults are not served on the processor that they come from anyway ([`Background`]).
+//! large folios, and for all memory where faults are not served on the processor that they come from anyway
+//! ([`Background`]).
 //!
-//! A faulting thread that finds none reclaims by itself (direct); the background thread keeps that rare. Both run
+//! A faulting thread that finds no memory reclaims by itself (direct); the background thread keeps that rare. Both run
 //! the same batches; the first to see enough available stops.
 
 use crate::driver::Driver;
@@ -19,14 +21,15 @@ use millpond_core::{Commands, Event, GroupId, PageCount, Reclaimer, Reply};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Least work for a thread that stops to reclaim: this part of the limit, in pages, within [`DIRECT_BATCH`].
+/// Least batch of a thread that stops to reclaim: this part of the limit, in pages, within [`DIRECT_BATCH`].
 const DIRECT_SHARE: u32 = 128;
-/// Folios that lie side by side go out by one system call and one TLB shootdown, so 128 pages do as well for the
-/// throughput as more. But then 0.8 % of all faults at 4 KiB wait for a batch, and the 99th percentile of their latency
-/// is what the others take and a little: 5 to 9 times the median, 1.5 to 2.4 with 512 or 256 pages.
+/// Bounds of a direct batch, in pages. Folios that lie side by side go out by one system call and one TLB shootdown, so
+/// 128 pages do as well for the throughput as more. But with 128 pages 0.8 % of all faults at 4 KiB wait for a batch,
+/// and the 99th percentile of their latency lies just beyond the other faults: it is 5 to 9 times the median, and 1.5
+/// to 2.4 times with 512 or 256 pages.
 const DIRECT_BATCH: std::ops::RangeInclusive<u32> = 64..=512;
 
-/// What a thread that misses `pages` pages of at most `most` reclaims.
+/// Pages that a thread reclaims which misses `pages` pages of at most `most`.
 fn direct_batch(most: PageCount, pages: PageCount) -> PageCount {
     let share = most.0 / DIRECT_SHARE;
     let batch = share.clamp(*DIRECT_BATCH.start(), *DIRECT_BATCH.end());
@@ -34,8 +37,8 @@ fn direct_batch(most: PageCount, pages: PageCount) -> PageCount {
 }
 
 impl Driver {
-    /// Reclaims until `pages` are available, or nothing can be reclaimed now; in that case waits a moment for what
-    /// other threads have in flight. Whether something was done here.
+    /// Reclaims until `pages` are available, or nothing can be reclaimed now; in that case waits a moment for folios
+    /// that other threads have in flight. Answers whether this thread did something.
     pub fn reclaim_for(&self, pages: PageCount, by: Reclaimer) -> bool {
         let started = Instant::now();
         let want = direct_batch(self.lock().limit(), pages);
@@ -64,7 +67,7 @@ impl Driver {
                 continue;
             }
             if commands.is_empty() {
-                // Nothing was done here, so what is missing is in flight elsewhere.
+                // This thread did nothing, so the missing pages are in flight on other threads.
                 let core = self.lock();
                 if !progress && !core.is_quiet() {
                     drop(self.wait_settled(core));
@@ -74,7 +77,7 @@ impl Driver {
             progress = true;
             self.carry_out(&mut commands);
             self.wake_waiters();
-            // What went into compressed RAM is still memory: only now is known how much came free.
+            // Data that went into compressed RAM is still memory: only now is it known how much came free.
             self.adjust_limit();
         }
         self.count_reclaim(started, by);
@@ -82,8 +85,9 @@ impl Driver {
         progress
     }
 
-    /// Reclaims in a group, and what is below it, until its max leaves room for `pages`, or nothing can be reclaimed
-    /// there now; in that case waits a moment for what others have in flight. Whether something was done here.
+    /// Reclaims in a group and the groups below it, until its max leaves room for `pages`, or nothing can be reclaimed
+    /// there now; in that case waits a moment for folios that other threads have in flight. Answers whether this thread
+    /// did something.
     pub fn reclaim_in(&self, group: GroupId, pages: PageCount) -> bool {
         let want = direct_batch(self.lock().most_in(group), pages);
         let mut progress = false;
@@ -97,7 +101,7 @@ impl Driver {
         progress
     }
 
-    /// One batch of reclaim in a group. Whether something was done.
+    /// Reclaims one batch in a group. Answers whether something was done.
     pub fn batch_in(&self, group: GroupId, pages: PageCount) -> bool {
         let started = Instant::now();
         let mut commands = Commands::new();
@@ -114,7 +118,7 @@ impl Driver {
         progress
     }
 
-    /// When the background thread reclaims now. A handler that waited for a file would keep everybody waiting.
+    /// When the background thread reclaims now. A handler that waited for a file would keep all faults waiting.
     pub fn background(&self) -> Background {
         let apart =
             !self.handler_stays.load(Ordering::Relaxed) || self.store_waits.load(Ordering::Relaxed);
@@ -124,7 +128,7 @@ impl Driver {
         }
     }
 
-    /// One batch towards the high mark. False when there is nothing to do, or nothing can be done.
+    /// Reclaims one batch towards the high mark. False when there is nothing to do, or nothing can be done.
     pub fn reclaim_batch(&self) -> bool {
         let _inside = self.gate.enter();
         let started = Instant::now();
@@ -163,15 +167,15 @@ impl Driver {
         progress
     }
 
-    /// Sends one event of reclaim, as often as it asks to be sent; the last commands are still to be carried out.
-    /// Whether something came free, or was done, without a command.
+    /// Sends one event of reclaim as often as the core asks for it; the last commands are still to be carried out.
+    /// Answers whether something came free, or was done, without a command.
     fn batch(&self, event: Event, commands: &mut Commands) -> bool {
         let mut progress = false;
         loop {
             let mut core = self.lock();
             let before = core.available();
             let reply = core.handle(event, commands);
-            // What was lazily freed and captured is dropped without a command.
+            // Lazily freed folios that were captured are dropped without a command.
             progress |= core.available() > before;
             drop(core);
             let Reply::More { .. } = reply else {
@@ -192,8 +196,8 @@ impl Driver {
     }
 }
 
-/// Half a microsecond in which a fault that waits for the core can have it: who lets go of a lock and takes it again is
-/// always the first.
+/// Pauses for half a microsecond, in which a fault that waits for the core can take its lock: a thread that releases a
+/// lock and takes it again at once is always the first.
 pub fn give_way() {
     for _ in 0..16 {
         std::hint::spin_loop();

@@ -1,24 +1,24 @@
-//! Recording: which pages the program touches, seen from the fault handler.
+//! Recording: the pages that the program touches, as the fault handler sees them.
 //!
-//! A mapped page is used without anybody's knowledge, so a page is seen when it enters the mapped set and not again
-//! until it has left it. Under a large budget that is its first touch and nothing more. So a recorder keeps the mapped
-//! set small: the *window*, the pages that came in last, in that order. What falls out of it is taken out to limbo,
-//! where it stays in RAM (the budget is what it was), and its next touch is a rescue, which is seen. The trace is what
-//! a filter of so many pages lets through:
+//! The use of a mapped page is not seen, so a page is seen when it enters the mapped set and not again until it has
+//! left it. Under a large budget the handler sees the first touch and nothing more. So a recorder keeps the mapped set
+//! small: the *window*, the pages that came in last, in that order. A page that falls out of the window is taken out to
+//! limbo, where it stays in RAM (the budget is unchanged), and its next touch is a rescue, which is seen. The trace is
+//! what a filter of so many pages lets through:
 //!
-//! - a page that is used all the time enters again each time that a window's worth of others has entered, so it is
-//!   never missing for longer;
-//! - the order of two uses is kept when a window's worth of others lies between them, so the misses of a cache that is
-//!   many windows large are those of the full trace; about caches of a few windows it says little;
-//! - hits within the window are not in it: miss ratios are of entries and not of accesses.
+//! - A page that is used all the time enters again each time that a window's worth of others has entered, so it is
+//!   never missing for longer.
+//! - The order of two uses is kept when a window's worth of others lies between them. So the misses of a cache that is
+//!   many windows large are those of the full trace; about caches of a few windows the trace says little.
+//! - Hits within the window are not in the trace: miss ratios are of entries and not of accesses.
 //!
 //! Writes are not told from reads, since a page that is mapped for a read is writable.
 //!
-//! The price is a fault for each entry and a take-out for each page that leaves. These go in batches, so that
-//! neighbours share a call, and after the fault was answered, while the program goes on. Nothing here allocates. What
-//! is taken out is the oldest of the window whether or not it is in use; when it is pinned, lazily freed or gone, it is
-//! left alone. Pages that were brought in for a fork or a pin were not touched, and are not in the window: their use is
-//! not seen until reclaim takes them out.
+//! The price is a fault for each entry and a take-out for each page that leaves. Take-outs go in batches, so that
+//! neighbours share a call, and after the fault was answered, while the program goes on. Nothing here allocates. The
+//! oldest pages of the window are taken out whether or not they are in use. A page that is pinned, lazily freed or gone
+//! is left alone. Pages that were brought in for a fork or a pin were not touched, and are not in the window: their use
+//! is not seen until reclaim takes them out.
 
 use crate::driver::Driver;
 use millpond_core::limits::ANSWER_COMMANDS;
@@ -30,8 +30,8 @@ impl Driver {
         self.recorder.is_some()
     }
 
-    /// The most that a fault brings in: what comes beside the page that was touched would not be seen when it is
-    /// touched.
+    /// The largest order that a fault brings in: the first touch of a page that came in beside another would not be
+    /// seen.
     pub fn most_order(&self) -> Order {
         match self.recorder {
             Some(_) => Order::ZERO,
@@ -39,7 +39,7 @@ impl Driver {
         }
     }
 
-    /// A touch has brought `page` in.
+    /// Records that a touch has brought `page` in.
     pub fn record(&self, page: PageIndex) {
         let Some(recorder) = &self.recorder else {
             return;
@@ -65,7 +65,7 @@ impl Driver {
                 range: PageRange::new(page, PageCount(1)),
                 advice: Advice::PageOut,
             };
-            // What is in flight or gone is left alone, and there is nothing to wait for.
+            // A page that is in flight or gone is left alone, and there is nothing to wait for.
             self.lock().handle(event, &mut commands);
         }
         self.carry_out(&mut commands);

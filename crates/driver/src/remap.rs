@@ -1,8 +1,8 @@
-//! Remap: pages change their addresses while nobody works on memory.
+//! Remap: pages change their addresses while no thread works on memory.
 //!
 //! The gate is closed, as for a snapshot: no command is out, so the core's tables and the kernel's can be moved one
-//! after the other. What has to be brought back first (a folio in limbo at an end of the range) is, and the gate closed
-//! again.
+//! after the other. A folio that has to be brought back first (one in limbo at an end of the range) is brought back,
+//! and the gate is closed again.
 
 use crate::driver::Driver;
 use crate::signals::SignalsBlocked;
@@ -12,15 +12,15 @@ use millpond_core::{
 };
 use millpond_mmu::MmuError;
 
-/// Leaves whose pointers take as long as the call that brings what was moved along back.
+/// Number of leaves whose pointers take as long to move as the call that brings back what was moved along.
 const CALL: u32 = 64;
 
-/// What may be moved along and back: the pages before a range, and those behind it.
+/// Pages that may be moved along and back: those before a range, and those behind it.
 #[derive(Clone, Copy, Default)]
 pub struct Beside {
     /// Pages before the range.
     pub lead: PageCount,
-    /// Pages behind it.
+    /// Pages behind the range.
     pub trail: PageCount,
 }
 
@@ -31,7 +31,7 @@ pub enum RemapRefusal {
     Pinned(PageIndex),
     /// A range that begins at this page is volatile and only partly in the source.
     Volatile(PageIndex),
-    /// The destination holds something, or a part of what a snapshot shares was to be moved.
+    /// The destination is not empty, or only a part of what a snapshot shares was to be moved.
     InUse,
     /// There are no addresses left.
     NoAddressSpace,
@@ -39,17 +39,18 @@ pub enum RemapRefusal {
     Lost(PageIndex),
     /// No folio record is left.
     OutOfRecords,
-    /// The kernel refuses it.
+    /// The kernel refuses the move.
     Memory(MmuError),
 }
 
 impl Driver {
-    /// Moves what is in `from` to `to`; the core says what these may be ([`Event::Remap`]). What lies beside `from` in
-    /// its first and its last gigabyte is moved along and back where that is less work: both ends go by a pointer then,
-    /// and come back by one for each leaf that holds something. See [`Uffd::hand_over`](millpond_mmu::Uffd::hand_over).
+    /// Moves the contents of `from` to `to`; the core says which ranges these may be ([`Event::Remap`]). Pages beside
+    /// `from` in its first and its last gigabyte are moved along and back where that is less work: then both ends go by
+    /// one pointer, and the pages beside come back by one pointer for each leaf that holds something. See
+    /// [`Uffd::hand_over`](millpond_mmu::Uffd::hand_over).
     ///
     /// # Safety
-    /// No thread touches `from` meanwhile, nor what is `beside` it; beside `to` is nothing.
+    /// No thread touches `from` meanwhile, nor the pages `beside` it; there is nothing beside `to`.
     pub unsafe fn remap(
         &self,
         from: PageRange,
@@ -58,7 +59,7 @@ impl Driver {
     ) -> Result<(), RemapRefusal> {
         self.remap_by(from, to, &|| {
             let core = self.lock();
-            // What the core had in `from` is in `to` by now.
+            // The core's pages of `from` are in `to` by now.
             let along = |outside: PageRange, inside: PageRange| {
                 let cheaper = core.leaves_in_use(outside) + CALL < core.leaves_in_use(inside);
                 match cheaper && core.first_pinned(outside).is_none() {
@@ -80,8 +81,8 @@ impl Driver {
         })
     }
 
-    /// The same while threads may touch both: a touch finds the page before, or is a fault afterwards, which is SIGSEGV
-    /// at `from` unless that is to be kept. For an MMU that can
+    /// Moves the contents of `from` to `to` while threads may touch both. A touch finds the page before the move. After
+    /// the move it is a fault, which is SIGSEGV at `from` unless that is to be kept. For an MMU that can do this
     /// ([`Uffd::can_hand_over_watched`](millpond_mmu::Uffd::can_hand_over_watched)).
     pub fn remap_watched(
         &self,
@@ -89,7 +90,8 @@ impl Driver {
         to: PageRange,
         keep: bool,
     ) -> Result<(), RemapRefusal> {
-        // SAFETY: as above. The thread that reads faults does not wait at the gate (`closed.rs`).
+        // SAFETY: the gate is closed when this is called. The thread that reads faults does not wait at the gate
+        // (`closed.rs`).
         self.remap_by(from, to, &|| unsafe {
             self.mmu.hand_over_watched(from, to, keep)
         })
@@ -102,8 +104,8 @@ impl Driver {
         hand_over: &dyn Fn() -> Result<(), MmuError>,
     ) -> Result<(), RemapRefusal> {
         let _quiet = SignalsBlocked::new();
-        // Held to the end, so that no purge takes a range by its old name. Changing the book may allocate, and so
-        // fault: not while the gate is closed.
+        // The book is held to the end, so that no purge takes a range by its old name. Changing the book may allocate,
+        // and so fault: it is not changed while the gate is closed.
         let mut book = self.volatile();
         if let Some(page) = book.straddler(from) {
             return Err(RemapRefusal::Volatile(page));
@@ -140,7 +142,7 @@ impl Driver {
         }
     }
 
-    /// The core has moved its own; the kernel's tables follow.
+    /// Moves the kernel's tables after the core has moved its own.
     fn move_pages(
         &self,
         from: PageRange,
@@ -156,8 +158,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Makes a region longer: where it is, if the addresses behind it are free, or somewhere else. Answers what it is
-    /// called then.
+    /// Makes a region longer: in place, if the addresses behind it are free, or somewhere else. Answers its name and
+    /// place afterwards.
     ///
     /// # Safety
     /// No thread touches the region meanwhile.
@@ -169,7 +171,7 @@ impl Driver {
         let new = self.addresses(pages).ok_or(RemapRefusal::NoAddressSpace)?;
         let opened = self.mmu.open(new.1).map_err(RemapRefusal::Memory);
         let front = PageRange::new(new.1.start, old.len);
-        // SAFETY: the caller's promise; the new region is nobody's yet.
+        // SAFETY: the caller's promise; no thread uses the new region yet.
         let moved = opened.and_then(|()| unsafe { self.remap(old, front, Beside::default()) });
         let gone = if moved.is_ok() { region } else { new };
         if self.reset(gone.1) {
@@ -178,8 +180,8 @@ impl Driver {
         moved.map(|()| new)
     }
 
-    /// The same where it is; `None`, and nothing has changed, when the addresses behind it are taken. Threads may go on
-    /// using it.
+    /// Makes a region longer in place. `None`, and nothing has changed, when the addresses behind it are taken. Threads
+    /// may go on using the region.
     pub fn grow_in_place(
         &self,
         (id, old): Named,
@@ -197,7 +199,8 @@ impl Driver {
         Ok(Some((region, range)))
     }
 
-    /// Gives back what a region has from `pages` on, which must be discarded. False when the addresses are kept.
+    /// Gives back the region's addresses from `pages` on, which must be discarded. False when the region keeps the
+    /// addresses.
     pub fn shrink(&self, region: Named, pages: PageCount) -> bool {
         let (region, old) = region;
         let rest = old.tail(old.start.plus(pages.0));
@@ -205,7 +208,7 @@ impl Driver {
             && match self.tell(Event::Resize { region, pages }) {
                 Reply::Region { .. } => true,
                 _ => {
-                    // Still the region's: readable as before.
+                    // The addresses are still the region's: they become readable again.
                     let _ = self.mmu.open(rest);
                     false
                 }

@@ -1,15 +1,15 @@
 //! Shrinkers: caches of the host program that give way under the same pressure as managed memory.
 //!
-//! # Who calls them
-//! One thread of our own, and nobody else. Whoever reclaims, a faulting thread or the background, only changes a word
-//! and wakes that thread; it neither waits for it nor takes a lock that it holds while it calls. The thread is outside
-//! of the gate and holds no lock of the driver's meanwhile. So a callback may take any lock of the program: whoever
-//! holds it and faults is served without the callback, goes on, and lets it go. It may touch managed memory, too, as
-//! any thread may.
+//! # The thread that calls them
+//! One thread of our own calls shrinkers, and no other thread does. A thread that reclaims, a faulting thread or the
+//! background thread, only changes a word and wakes that thread; it neither waits for it nor takes a lock that it holds
+//! while it calls. The calling thread is outside of the gate and holds no lock of the driver's meanwhile. So a callback
+//! may take any lock of the program: a thread that holds that lock and faults is served without the callback, goes on,
+//! and releases the lock. A callback may touch managed memory, too, as any thread may.
 //!
-//! # How much
-//! Each round looks at what reclaim has scanned in the shrinker's group since the last one, over what is charged there:
-//! [`millpond_core::policy::shrink`] has the arithmetic.
+//! # How much is asked for
+//! Each round looks at the pages that reclaim has scanned in the shrinker's group since the last round, over the pages
+//! that are charged there: [`millpond_core::policy::shrink`] has the arithmetic.
 
 use crate::driver::Driver;
 use crate::error::GroupError;
@@ -23,11 +23,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Pressure is gathered for this long before the caches are asked again.
+/// Time for which pressure is gathered before the caches are asked again.
 const PAUSE: Duration = Duration::from_millis(5);
 
 impl Driver {
-    /// Has a cache shrink when memory of `group` is short, until [`Driver::forget_shrinker`].
+    /// Makes a cache shrink when memory of `group` is short, until [`Driver::forget_shrinker`].
     ///
     /// # Errors
     /// The group was removed, or no thread could be started.
@@ -57,11 +57,12 @@ impl Driver {
         Ok(registered)
     }
 
-    /// Its callbacks are not called again once this has returned, but for the one that calls it.
+    /// Removes a shrinker. Its callbacks are not called again once this has returned. A callback that calls this itself
+    /// runs to its end.
     pub fn forget_shrinker(&self, registered: &Arc<Registered>) {
         registered.gone.store(true, Ordering::SeqCst);
         lock(&self.shrinkers.all).retain(|other| !Arc::ptr_eq(other, registered));
-        // Its own callback drops it: it is not called again, and ends when the call does.
+        // A callback may drop its own shrinker: it is not called again, and its callbacks end when the call does.
         if !self.shrinkers.is_own_thread(std::thread::current().id()) {
             drop(lock(&registered.callbacks).take());
         }
@@ -82,7 +83,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Somebody has reclaimed. For threads in the middle of a fault: nothing is waited for.
+    /// Tells the thread that memory was reclaimed. For threads in the middle of a fault: nothing is waited for.
     pub fn poke_shrinkers(&self) {
         if self.shrinkers.resting.swap(false, Ordering::SeqCst) {
             self.shrinkers.pokes.fetch_add(1, Ordering::SeqCst);
@@ -90,16 +91,16 @@ impl Driver {
         }
     }
 
-    /// Ends the thread, when it has ended the call that it is in.
+    /// Ends the thread, when it has ended its current call.
     pub fn stop_shrinking(&self) {
         self.shrinkers.stop.store(true, Ordering::SeqCst);
         self.shrinkers.resting.store(true, Ordering::SeqCst);
         self.poke_shrinkers();
-        // The last manager may be dropped by a callback.
+        // A callback may drop the last manager: then this is the thread itself, which cannot be joined.
         if !self.shrinkers.is_own_thread(std::thread::current().id())
             && let Some(thread) = lock(&self.shrinkers.thread).take()
         {
-            // Panics of callbacks were caught and told.
+            // Panics of callbacks were caught and reported.
             let _ = thread.join();
         }
     }

@@ -1,18 +1,18 @@
 //! Keeping signal handlers away from the core lock.
 //!
-//! A signal handler of the program may touch managed memory. If it ran on a thread that holds the core lock, the
-//! fault would need that same lock and never be resolved. So every thread of the program blocks its signals before
-//! it takes a lock of ours, and restores them afterwards. (In the handler threads and in the SIGBUS handler
-//! they are blocked anyway.)
+//! A signal handler of the program may touch managed memory. If it ran on a thread that holds the core lock, the fault
+//! would need that same lock and never be resolved. So every thread of the program blocks its signals before it takes a
+//! lock of ours, and restores them afterwards. (In the handler threads and in the SIGBUS handler signals are blocked
+//! anyway.)
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
-/// All signals are blocked in this thread while the value lives.
+/// Keeps all signals blocked in this thread while the value lives.
 #[derive(Debug)]
 pub struct SignalsBlocked {
     before: libc::sigset_t,
-    /// A mask belongs to its thread.
+    /// Keeps the value on its thread: a signal mask belongs to its thread.
     not_send: PhantomData<*const ()>,
 }
 

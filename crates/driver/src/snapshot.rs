@@ -1,7 +1,7 @@
-//! Snapshots: the pages change hands while nobody works on memory, and bases end with their last heirs.
+//! Snapshots: the pages change hands while no thread works on memory, and bases end with their last heirs.
 //!
-//! Taking one closes the gate, as a fork does: when all have left, no command is out, so that every page is where the
-//! core says. Then the kernel's tables move and the core's follow. Both are a pointer for each 2 MiB.
+//! Taking a snapshot closes the gate, as a fork does: when all threads have left, no command is out, so that every page
+//! is where the core says. Then the kernel's tables move and the core's follow. Both take a pointer for each 2 MiB.
 
 use crate::driver::Driver;
 use crate::signals::SignalsBlocked;
@@ -14,11 +14,11 @@ use millpond_core::{
 use millpond_mmu::MmuError;
 use std::sync::Arc;
 
-/// Take-outs that the kernel may refuse while a base is merged. A base that is left beside its heir is right, only
+/// Take-outs that the kernel may refuse while a base is merged. A base that is left beside its heir is correct, only
 /// slower.
 const MERGE_PATIENCE: u64 = 64;
 
-/// From this length on (32 MiB) a region that ends is taken out of userfaultfd first.
+/// Length from which on (32 MiB) a region that ends is taken out of userfaultfd first.
 const ALONE: PageCount = PageCount(8 << 10);
 
 /// Why there is no snapshot. All is as before.
@@ -28,12 +28,12 @@ pub enum SnapshotRefusal {
     Pinned(PageIndex),
     /// There are no addresses left.
     NoAddressSpace,
-    /// The kernel refuses it.
+    /// The kernel refuses the move.
     Memory(MmuError),
 }
 
 impl Driver {
-    /// A region that reads as `source` does now, and goes its own way from there.
+    /// Makes a region that reads as `source` does now, and changes on its own from there.
     ///
     /// # Safety
     /// No thread touches the source meanwhile.
@@ -51,7 +51,7 @@ impl Driver {
                 .inspect_err(|_| self.forget_region(copy))
         });
         let copy = copy.inspect_err(|_| self.forget_region(base))?;
-        // SAFETY: the caller's promise; the base was made a moment ago and is nobody's.
+        // SAFETY: the caller's promise; the base was made a moment ago, and no thread uses it.
         match unsafe { self.take_snapshot(source, base, copy) } {
             Ok(()) => Ok(copy),
             Err(refusal) => {
@@ -77,7 +77,7 @@ impl Driver {
         if let Some(page) = self.lock().first_pinned(source.1) {
             return Err(SnapshotRefusal::Pinned(page));
         }
-        // SAFETY: the gate is closed, so nothing is under way; the caller's promise for the rest.
+        // SAFETY: the gate is closed, so nothing is under way; the caller promises the rest.
         unsafe {
             self.mmu
                 .hand_over(source.1, base.1, (PageCount::ZERO, PageCount::ZERO))
@@ -93,7 +93,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Addresses for a region, which nobody can touch yet. `None` when there is no free run that long.
+    /// Takes addresses for a region, which no thread can touch yet. `None` when there is no free run that long.
     pub fn new_region(&self, pages: PageCount, order: OrderPolicy) -> Option<Named> {
         let kind = Kind::Anonymous;
         match self.tell(Event::CreateRegion { pages, order, kind }) {
@@ -106,14 +106,15 @@ impl Driver {
         }
     }
 
-    /// The memory of a region comes from its node from now on. Where that is refused it is used as it comes.
+    /// Makes the memory of a region come from its node from now on. Where the kernel refuses that, memory is used as it
+    /// comes.
     fn place(&self, region: RegionId, range: PageRange) {
         if let Some(&node) = self.nodes.get(self.node_of(region)) {
             let _ = self.mmu.place(range, node);
         }
     }
 
-    /// The number of a region's memory node, from 0 on.
+    /// The number of a region's memory node, counted from 0.
     pub fn node_of(&self, region: RegionId) -> usize {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
@@ -121,7 +122,7 @@ impl Driver {
         node.map_or(0, |node| usize::from(node.0))
     }
 
-    /// The same for a region that gets its orders from another one.
+    /// Takes addresses for a region that gets its orders from another one.
     pub fn addresses(&self, pages: PageCount) -> Option<Named> {
         self.new_region(pages, Order::ZERO.into())
     }
@@ -140,12 +141,12 @@ impl Driver {
         self.lock().inherits(region)
     }
 
-    /// Tells the core that a region is no more. Nothing of it is in memory or in the store.
+    /// Tells the core that a region is no more. None of it is in memory or in the store.
     pub fn forget_region(&self, (region, _): Named) {
         self.tell(Event::DropRegion { region });
     }
 
-    /// A region's end, and that of the bases that nobody inherits from any more.
+    /// Ends a region, and the bases from which no region inherits any more.
     pub fn drop_region(self: &Arc<Self>, region: Named) {
         self.forget_volatile(region.1);
         self.forget_kept(region.0);
@@ -154,19 +155,19 @@ impl Driver {
         self.end_bases(ended, Freed::ByOwner);
     }
 
-    /// Gives back what a detached region holds, and its addresses.
+    /// Gives back all that a detached region holds, and its addresses.
     pub fn end_region(self: &Arc<Self>, region: Named, by: Freed) {
         if region.1.len >= ALONE {
-            // It only makes others wait less.
+            // Leaving userfaultfd only makes other threads wait less, so a refusal does not matter.
             let _ = self.mmu.unwatch(region.1);
         }
-        // A leaked guard leaves its pages pinned; the addresses are then kept rather than given to somebody else.
+        // A leaked guard leaves its pages pinned: then the addresses are kept rather than given to another region.
         if self.free_range(region.1, by).is_ok() && self.reset(region.1) {
             self.forget_region(region);
         }
     }
 
-    /// Ends bases without heirs, one after the other, and gives the first that has one heir left to him.
+    /// Ends bases without heirs, one after the other, and merges the first that has one heir left into that heir.
     pub fn end_bases(self: &Arc<Self>, mut ended: Ended, by: Freed) {
         while let Some(base) = ended.orphan {
             ended = self.detach(base.0);
@@ -177,7 +178,7 @@ impl Driver {
         }
     }
 
-    /// Takes a region from what it shares with others.
+    /// Detaches a region from the bases that it shares with others.
     pub fn detach(&self, region: RegionId) -> Ended {
         match self.tell(Event::Detach { region }) {
             Reply::Detached { orphan, single } => Ended { orphan, single },
@@ -191,7 +192,8 @@ impl Driver {
         self.mmu.remap_reserved(range).is_ok()
     }
 
-    /// Hands a base over to its only heir. Others may end that by dropping the heir, or by taking a snapshot of it.
+    /// Hands a base over to its only heir. Other threads may end that by dropping the heir, or by taking a snapshot of
+    /// it.
     pub fn merge(&self, (base, range): Named) {
         let _quiet = SignalsBlocked::new();
         let refused = |core: &millpond_core::Core| {

@@ -1,14 +1,15 @@
-//! Stalls: who waits for memory, as pressure figures want to know it.
+//! Stalls: the threads that wait for memory, as pressure figures count them.
 //!
-//! A thread *stalls* while its fault reclaims, or brings back what had to leave. Time in which at least one thread of a
-//! group stalls is *some*; time in which all of its threads do is *full*. A group has no threads of its own but those
-//! that touch its memory, so these are counted: each fault sets a bit of its thread's in its group's set, and twice a
-//! second the oldest bits are forgotten. (Two threads may share a bit, which makes full longer; with handler delivery
-//! all faults are the handler's, and full is some.) A stall counts for the group of the page and for all above it.
+//! A thread *stalls* while its fault reclaims, or brings back a page that had to leave. Time in which at least one
+//! thread of a group stalls is *some*; time in which all of its threads do is *full*. A group has no threads of its own
+//! but those that touch its memory, so these are counted: each fault sets a bit of its thread's in its group's set, and
+//! twice a second the oldest bits are forgotten. (Two threads may share a bit, which makes full longer; with handler
+//! delivery all faults are the handler's, and full is some.) A stall counts for the group of the page and for all above
+//! it.
 //!
 //! One lock is held for a few instructions when a stall because of reclaim begins or ends. Loads are shorter and far
-//! more: each adds at its end what no other that ended before it has covered, without a lock, and is full time where
-//! one thread uses the group. A fault that does not stall looks at one word.
+//! more numerous. Each adds, at its end and without a lock, the time that no load which ended before it has covered.
+//! That time counts as full where one thread uses the group. A fault that does not stall looks at one word.
 
 use crate::driver::Driver;
 use crate::pressure::{Averages, Pressure};
@@ -40,13 +41,13 @@ pub struct Stall<'a> {
 
 /// This thread's bit.
 fn own_bit() -> u64 {
-    // SAFETY: it only reads the thread's own register.
+    // SAFETY: the call only reads the thread's own register.
     let name = unsafe { libc::pthread_self() } as u64;
     1 << (name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58)
 }
 
 impl Driver {
-    /// The thread has faulted at a page of this path.
+    /// Notes that the thread has faulted at a page of this path.
     pub fn uses(&self, path: &Path) {
         let bit = own_bit();
         let nearest = path.iter().next();
@@ -62,7 +63,7 @@ impl Driver {
         }
     }
 
-    /// The groups above `page`.
+    /// The group of `page` and the groups above it.
     pub fn path_of(core: &Core, page: PageIndex) -> Path {
         let mut path = Path {
             groups: [GroupId::ROOT; MAX_GROUP_DEPTH],
@@ -75,7 +76,7 @@ impl Driver {
         path
     }
 
-    /// The thread has waited for a load, until now.
+    /// Notes that the thread has waited for a load, from `began` until now.
     pub fn loaded(&self, path: &Path, began: Instant, ns: u64) {
         let began = began
             .saturating_duration_since(self.stalls.start)
@@ -88,7 +89,7 @@ impl Driver {
         }
     }
 
-    /// The thread waits for memory until the value is dropped.
+    /// Counts the thread as one that waits for memory until the value is dropped.
     pub fn stall(&self, path: Path) -> Stall<'_> {
         self.change(&path, |threads| threads + 1);
         Stall { driver: self, path }
@@ -105,7 +106,7 @@ impl Driver {
         }
     }
 
-    /// Takes what was lost since the last time into the averages.
+    /// Takes the time that was lost since the last tick into the averages.
     pub fn tick_stalls(&self) {
         let mut all = self.stalls.waiting.lock();
         let now = Instant::now();
@@ -128,19 +129,19 @@ impl Driver {
         }
     }
 
-    /// A group's number is somebody else's from now on.
+    /// Clears the averages of a group whose number goes to another group from now on.
     pub fn forget_stalls(&self, group: GroupId) {
         let waiting = &mut self.stalls.waiting.lock().0[usize::from(group.0)];
         waiting.meters = Default::default();
     }
 
-    /// Of all its memory.
+    /// Pressure on all of the driver's memory.
     pub fn root_pressure(&self) -> Pressure {
         let _quiet = SignalsBlocked::new();
         Pressure::new(self.pressure(GroupId::ROOT))
     }
 
-    /// How much waiting there was in `group`.
+    /// The averages of waiting in `group`.
     pub fn pressure(&self, group: GroupId) -> Averages {
         let mut all = self.stalls.waiting.lock();
         let place = usize::from(group.0);

@@ -1,25 +1,25 @@
-//! What a manager has to say about itself.
+//! Statistics of a manager.
 
 use crate::state::queue::FreeStats;
 use millpond_core::{PAGE_SIZE, PageCount, StoreUsage, VmStat};
 use serde::Serialize;
 use std::time::Duration;
 
-/// Latency of faults, from the moment the manager hears of one to the moment that it is resolved.
+/// Latency of faults, from the moment when the manager hears of a fault to the moment when it is resolved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LatencySummary {
     /// Faults measured.
     pub count: u64,
     /// Median, in nanoseconds, rounded up by a 64th at most.
     pub p50_ns: u64,
-    /// 99th percentile, likewise.
+    /// 99th percentile, in nanoseconds, rounded up by a 64th at most.
     pub p99_ns: u64,
-    /// Longest, in nanoseconds.
+    /// Longest time, in nanoseconds.
     pub max_ns: u64,
 }
 
-/// Latency of faults by the way they went. A fault is counted once, under the costliest thing that happened in it,
-/// which is the one further down here.
+/// Latency of faults by the path that they took. A fault is counted once, under the costliest thing that happened in
+/// it, which is the one further down here.
 ///
 /// ```
 /// let manager = millpond::Manager::builder().ram(16 << 20).build()?;
@@ -33,18 +33,19 @@ pub struct LatencySummary {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FaultLatencies {
-    /// Nothing had to be done: another thread had been faster. With a handler thread also faults on what another thread
-    /// has under way: the faulter sleeps until that is done, which nobody measures.
+    /// Faults with nothing to do, as another thread had been faster. With a handler thread also faults on pages that
+    /// another thread has under way: the faulting thread sleeps until the page is there, and that sleep is not
+    /// measured.
     pub spurious: LatencySummary,
-    /// Zeros were mapped: memory that was never written, or given back since.
+    /// Faults that mapped zeros: memory that was never written, or given back since.
     pub first_touch: LatencySummary,
-    /// Memory that had been taken out and was still in RAM was mapped again.
+    /// Faults that mapped memory again that had been taken out and was still in RAM.
     pub rescue: LatencySummary,
-    /// Contents came from the store.
+    /// Faults whose contents came from the store.
     pub load: LatencySummary,
-    /// The fault waited for what another thread had under way.
+    /// Faults that waited for work that another thread had under way.
     pub waited: LatencySummary,
-    /// There was no memory, and the faulting thread reclaimed by itself.
+    /// Faults that found no memory, so that the faulting thread reclaimed by itself.
     pub reclaimed: LatencySummary,
 }
 
@@ -53,7 +54,7 @@ pub struct FaultLatencies {
 pub struct Stats {
     /// Counters under Linux's vmstat names.
     pub vm: VmStat,
-    /// What the store holds.
+    /// Figures of the store's contents.
     pub store: StoreUsageStats,
     /// The budget, in bytes.
     pub ram: u64,
@@ -67,31 +68,31 @@ pub struct Stats {
     pub peak_bytes: u64,
     /// Latency of all faults.
     pub latency: LatencySummary,
-    /// Latency of faults by the way they went.
+    /// Latency of faults by the path that they took.
     pub faults: FaultLatencies,
-    /// How many times as much as a rescue a load from the store is taken to cost: what the kind of store suggests, then
-    /// what was measured of late. How long memory waits in limbo follows from it.
+    /// Assumed cost of a load from the store, as a multiple of the cost of a rescue: first what the kind of store
+    /// suggests, then what was measured of late. It decides how long memory waits in limbo.
     pub refault_cost: f64,
-    /// Time spent reclaiming: in the background and in faulting threads.
+    /// Time spent reclaiming, in the background and in faulting threads.
     pub reclaim: Duration,
-    /// Of that, in faulting threads.
+    /// Time spent reclaiming in faulting threads; a part of `reclaim`.
     pub reclaim_direct: Duration,
     /// Volatile ranges that were purged because memory was short.
     pub volatile_purges: u64,
-    /// Times the store was found full or failing.
+    /// Times that the store was found full or failing.
     pub store_failures: u64,
 }
 
-/// What a store holds; see [`millpond_core::StoreUsage`].
+/// Figures of a store's contents; see [`millpond_core::StoreUsage`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StoreUsageStats {
     /// Slots that hold something.
     pub slots: u64,
-    /// Bytes that were saved, before compression.
+    /// Bytes of the saved data, before compression.
     pub logical_bytes: u64,
-    /// Bytes that these take, in RAM and on a device together.
+    /// Bytes that the saved data takes, in RAM and on a device together.
     pub stored_bytes: u64,
-    /// RAM the store has from the system.
+    /// Bytes of RAM that the store has from the system.
     pub ram_bytes: u64,
     /// Slots that take no space because every word of them is the same.
     pub same_filled: u64,
@@ -119,7 +120,7 @@ impl Stats {
         (self.vm.nr_mapped - self.vm.nr_lazyfree_mapped) * PAGE_SIZE as u64
     }
 
-    /// Bytes in RAM that were lazily freed and not used since: there for the taking.
+    /// Bytes in RAM that were lazily freed and not used since, and so may be taken.
     #[must_use]
     pub fn lazyfree_bytes(&self) -> u64 {
         self.vm.nr_lazyfree * PAGE_SIZE as u64
@@ -132,7 +133,7 @@ impl Stats {
     }
 
     /// The share of major faults so far, 0 to 1, that would not have happened with `more` bytes of budget; `None` while
-    /// too few have happened to say. Where it comes from: [`millpond_core::policy::curve`].
+    /// too few have happened to say. [`millpond_core::policy::curve`] says where the share comes from.
     ///
     /// ```
     /// let manager = millpond::Manager::builder().ram(16 << 20).build()?;
@@ -153,7 +154,7 @@ impl Stats {
             .avoided(PageCount(u32::try_from(pages).unwrap_or(u32::MAX)))
     }
 
-    /// Bytes saved for each byte that the store takes; `None` while it holds nothing.
+    /// Bytes saved for each byte that the store takes; `None` while the store holds nothing.
     #[must_use]
     pub fn compression_ratio(&self) -> Option<f64> {
         (self.store.stored_bytes > 0)

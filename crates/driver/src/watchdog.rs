@@ -1,18 +1,20 @@
-//! Who waits too long is named.
+//! The watchdog: names faults that wait too long.
 //!
-//! A fault that is not served is a program that hangs without a word, and whoever looks at it sees a thread in the
-//! kernel. So each fault that has to wait writes its page into a small table, and a thread of its own looks at the
-//! table once a second. Where one has waited for ten seconds it says so, with what it waits for, and again each time
-//! the wait has doubled. It changes nothing: a file on a slow network may answer after a minute.
+//! A fault that is not served is a program that hangs without a word, and its user sees a thread in the kernel. So each
+//! fault that has to wait writes its page into a small table, and a thread of its own looks at the table once a second.
+//! When a fault has waited for ten seconds the thread says so, with what the fault waits for, and again each time the
+//! wait has doubled. It changes nothing: a file on a slow network may answer after a minute.
 //!
-//! *Apart from everything.* The thread takes no lock that a fault needs. It tries the core's, and if that is held each
-//! time it looks, this is what it says. It is not the thread that reclaims, which may be what hangs.
+//! *Apart from everything.* The thread takes no lock that a fault needs. It tries the core's lock, and if that is held
+//! at every try, the line says so. It is not the thread that reclaims, which may be the one that hangs.
 //!
-//! *What it costs.* A fault that is served at once writes nothing; one that loads, reclaims or waits writes two words.
-//! The table is of fixed size. Where it is full the fault is not watched, and the others in it tell the same story.
+//! *What it costs.* A fault that is served at once writes nothing; a fault that loads, reclaims or waits writes two
+//! words. The table is of fixed size. Where the table is full a fault is not watched, and the others in it tell the
+//! same story.
 //!
 //! *Sleepers.* With a handler a thread that finds its page in flight sleeps in the kernel and holds nothing here. Its
-//! page stays in the table until a look finds it in flight no more, so such a wait is known to the second only.
+//! page stays in the table until a look finds it in flight no more, so the length of such a wait is known to the second
+//! only.
 
 use crate::driver::Driver;
 use crate::state::watchdog::Slot;
@@ -27,11 +29,11 @@ use std::time::Duration;
 
 /// How often the thread looks.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a fault may wait unnamed.
+/// How long a fault may wait before it is named.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Tries for the core's lock at one look.
 const TRIES: u32 = 1000;
-/// Its stack: it formats a line.
+/// The watchdog's stack: the thread formats a line.
 const STACK: usize = 128 << 10;
 
 impl Driver {
@@ -48,7 +50,7 @@ impl Driver {
         })
     }
 
-    /// Asks the thread to end; joining it is the caller's.
+    /// Asks the thread to end. The caller joins it.
     pub fn stop_watching(&self) {
         self.watchdog.stop.store(1, SeqCst);
         let _ = futex::wake(&self.watchdog.stop, futex::Flags::PRIVATE, 1);
@@ -89,7 +91,8 @@ impl Driver {
         self.name_wait(page, waited / 1000);
     }
 
-    /// Whether the page that somebody slept at is in flight no more. Not known while the core is held.
+    /// Whether the page that a thread slept at is in flight no more. False while the core is held, as it is not known
+    /// then.
     fn has_landed(&self, page: PageIndex) -> bool {
         let in_flight = |core: &millpond_core::Core| {
             core.page_state(page) == PageState::InFlight || core.is_leaving(page)

@@ -1,4 +1,4 @@
-//! The children that this process has forked, as far as they still need something of it (`fork.rs`).
+//! The children that this process has forked, as long as they still need something of it (`fork.rs`).
 
 use crate::state::lock::{Rank, Ranked};
 use millpond_core::Store;
@@ -6,16 +6,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Children that may still read what this process saved; more are not waited for, their slots stay.
+/// Most children that may still read data that this process saved. The slots of further children are never released.
 pub(crate) const MAX_CHILDREN: usize = 64;
 
 /// One child's pipe.
 #[derive(Debug)]
 pub(crate) struct Child {
     pub(crate) number: u64,
-    /// Read end in the program's descriptor table; closed by a program thread once adopted.
+    /// Read end in the program's descriptor table. A program thread closes it once the service thread has its own copy.
     pub(crate) ours: Option<OwnedFd>,
-    /// The same in the service thread's table.
+    /// Read end in the service thread's table.
     pub(crate) service: Option<OwnedFd>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Child {
 pub struct Children {
     pub(crate) next: AtomicU64,
     pub(crate) alive: Ranked<[Option<Child>; MAX_CHILDREN]>,
-    /// In a child: the write end of its own pipe.
+    /// In a child, the write end of its own pipe.
     pub(crate) lifeline: Ranked<Option<OwnedFd>>,
 }
 
@@ -37,8 +37,8 @@ impl Children {
         }
     }
 
-    /// Tells the store of children that are gone and of whom the service thread knows nothing yet, so that a program
-    /// that forks one after the other finds a seat for the next.
+    /// Tells the store of children that are gone and that the service thread does not know yet, so that a program that
+    /// forks one child after the other finds a seat for the next.
     pub(crate) fn collect_young(&self, store: &dyn Store) {
         self.tell_gone(store, |seat| {
             let is_gone = |child: &&mut Child| {
@@ -50,8 +50,8 @@ impl Children {
         });
     }
 
-    /// Tells the store of the children that `gone` names, in whichever seats it finds them, once the seats are let go.
-    /// Zero is a child that was told of before.
+    /// Tells the store of the children that `gone` names, in any of the seats, once the lock of the seats is released.
+    /// The number zero stands for a child that the store was told of before.
     pub(crate) fn tell_gone(
         &self,
         store: &dyn Store,
@@ -66,12 +66,12 @@ impl Children {
         }
     }
 
-    /// Notes a child to come. Answers its number and the end of the pipe that it is to hold.
+    /// Notes a child to come. Answers its number and the end of the pipe that the child is to hold.
     pub(crate) fn expect(&self) -> Option<(u64, OwnedFd)> {
         let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).ok()?;
         let (read, write) = (out_of_the_way(read), out_of_the_way(write));
         let mut alive = self.alive.lock();
-        // Read ends that the service thread has by now are not needed twice.
+        // Read ends that the service thread has its own copy of are not needed twice.
         for child in alive
             .iter_mut()
             .flatten()
@@ -100,7 +100,7 @@ impl Children {
                 return None;
             }
             let number = child.number;
-            // The program's copy cannot be closed from here; keep it for a program thread to close.
+            // The program's copy cannot be closed from here; it is kept for a program thread to close.
             if child.ours.is_none() {
                 *seat = None;
             } else {
@@ -110,7 +110,7 @@ impl Children {
         });
     }
 
-    /// In a child: its siblings are not its children.
+    /// Empties the seats in a child: its siblings are not its children.
     pub(crate) fn orphaned(&self, lifeline: Option<OwnedFd>) {
         for seat in self.alive.lock().iter_mut() {
             if let Some(child) = seat {
@@ -129,7 +129,7 @@ impl Children {
     }
 }
 
-/// High descriptor numbers stay clear of programs that count or close low ones.
+/// Moves a descriptor to a high number, out of the way of programs that count or close low ones.
 pub fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
     const HIGH: RawFd = 512;
     rustix::io::fcntl_dupfd_cloexec(&fd, HIGH).unwrap_or(fd)

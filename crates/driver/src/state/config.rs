@@ -1,4 +1,4 @@
-//! What a driver is made of, and how it is to behave.
+//! The parts and the settings of a driver.
 
 use crate::publish::Publisher;
 use millpond_core::{PageCount, Store};
@@ -7,26 +7,26 @@ use millpond_mmu::{Delivery, Uffd};
 /// What happens when the store is full or fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnStoreFull {
-    /// Nothing is lost; the budget is exceeded, and one line says so on standard error.
+    /// The budget is exceeded, so nothing is lost, and one line says so on standard error.
     #[default]
     Exceed,
     /// The process aborts.
     Abort,
 }
 
-/// What a driver is made of, besides the core.
+/// The parts that a driver is made of, besides the core.
 pub struct Parts {
-    /// The memory.
+    /// The memory that is managed.
     pub mmu: Uffd,
-    /// The kernel's number of each memory node; none where memory is not placed.
+    /// The kernel's number of each memory node. The list is empty where memory is not placed.
     pub nodes: Vec<u32>,
-    /// Where what does not fit goes.
+    /// The store: where pages go that do not fit.
     pub store: Box<dyn Store>,
-    /// Who serves a fault.
+    /// The thread that serves a fault.
     pub delivery: Delivery,
     /// The budget, in bytes.
     pub ram: u64,
-    /// What it counts.
+    /// The kinds of memory that the budget counts.
     pub charge: Charge,
     /// What happens when the store takes nothing.
     pub on_store_full: OnStoreFull,
@@ -38,11 +38,11 @@ pub struct Parts {
     pub on_tick: Option<fn()>,
     /// The slot of the board, if the counters are published.
     pub publisher: Option<Publisher>,
-    /// Where each touch is told, if it is.
+    /// Settings of a recording of touches, if there is one.
     pub recording: Option<crate::state::record::Recording>,
 }
 
-/// What the budget counts besides the frames.
+/// The kinds of memory that the budget counts besides the frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Charge {
     /// Frames and the core's tables; the store's RAM is outside.
@@ -56,13 +56,13 @@ pub enum Charge {
 /// When a second thread reclaims ahead of need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Background {
-    /// There is none.
+    /// No second thread reclaims.
     Never,
-    /// While large folios come in for large ones that have to be written: a stream that fills.
+    /// A second thread reclaims while large folios come in for large ones that have to be written: a stream that fills.
     Large,
-    /// Always, unless a handler thread shares a processor with the only thread that faults, and has a store that works
-    /// at once: then while [`Large`](Self::Large) ones come in.
+    /// A second thread always reclaims, with one exception: where a handler thread shares a processor with the only
+    /// thread that faults, and has a store that works at once, it reclaims as with [`Large`](Self::Large).
     Apart,
-    /// It always does.
+    /// A second thread always reclaims.
     Always,
 }

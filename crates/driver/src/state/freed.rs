@@ -1,24 +1,24 @@
-//! What was freed in place and is not marked yet (`freed.rs`).
+//! Memory that was freed in place and is not marked yet (`freed.rs`).
 
 use millpond_core::limits::CLEAR_PAGES;
 use millpond_core::{PageCount, PageIndex, PageRange};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Ranges in a batch. Half of them again would save a hundredth of a microsecond each.
+/// Ranges in a batch. Half as many again would save a hundredth of a microsecond for each range.
 pub(crate) const BATCH: usize = 32;
 
-/// After a page was found missing, this many calls at most go the long way before the short one is tried again.
+/// Most calls that go the long way after a page was found missing, before the short way is tried again.
 pub(crate) const PATIENCE: u32 = 64;
 
-/// See the [module](self).
+/// The batch of ranges that were freed in place. See the [module](self).
 pub struct Freed {
-    /// Whether a whole batch fits under the cap for lazily freed memory, which must hold without anybody looking.
+    /// Whether a whole batch fits under the cap for lazily freed memory, which must hold without a check.
     pub(crate) fits: bool,
     pub(crate) batch: Mutex<Batch>,
     /// Calls that go the long way before the short one is tried again.
     pub(crate) skip: AtomicU32,
-    /// How many that will be after the next miss.
+    /// Number of such calls after the next miss.
     pub(crate) misses: AtomicU32,
 }
 
@@ -37,7 +37,7 @@ pub(crate) const EMPTY: Batch = Batch {
 };
 
 impl Freed {
-    /// For a manager that keeps at most `cap` pages lazily freed.
+    /// Makes the batch of a manager that keeps at most `cap` pages lazily freed.
     pub const fn new(cap: PageCount) -> Self {
         Self {
             fits: cap.0 >= BATCH as u32 * CLEAR_PAGES,
@@ -47,7 +47,7 @@ impl Freed {
         }
     }
 
-    /// Whether the short way is worth trying: not soon after it was found closed, as each attempt is a signal.
+    /// Whether the short way is worth trying. It is not soon after it was found closed, as each attempt is a signal.
     pub(crate) fn is_promising(&self) -> bool {
         let skip = self.skip.load(Ordering::Relaxed);
         if skip > 0 {
@@ -62,7 +62,7 @@ impl Freed {
         self.skip.store(misses, Ordering::Relaxed);
     }
 
-    /// Takes what has been collected, if nobody is collecting at the moment.
+    /// Takes the ranges that have been collected, if no thread is collecting at the moment.
     pub(crate) fn take(&self) -> Option<Batch> {
         let mut batch = self.batch.try_lock().ok()?;
         (batch.len > 0).then(|| {

@@ -9,36 +9,36 @@ use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::fs::{Mode, OFlags};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Share of a budget for the whole process that is kept for what is in flight, as a divisor: copies on their way in,
-/// a batch on its way out, and what the program adds between two looks at its size. Without it the kernel's own high
-/// mark was 1.7 MiB above a budget of 64 MiB in a program that faults 8,000 folios a second.
+/// Divisor of a budget for the whole process: this share is kept for memory in flight. That is copies on their way in,
+/// a batch on its way out, and memory that the program adds between two looks at its size. Without it the kernel's own
+/// high mark was 1.7 MiB above a budget of 64 MiB in a program that faults 8,000 folios a second.
 pub(crate) const HEADROOM: u64 = 32;
 
-/// The least of it, in pages: a batch on its way is as large under a small budget as under a large one.
+/// Least headroom, in pages: a batch on its way is as large under a small budget as under a large one.
 pub(crate) const LEAST_HEADROOM: u64 = 256;
 
-/// The limit never goes below this many pages (2 MiB): with less, reclaim and fault would take turns on single folios.
+/// Least limit, in pages (2 MiB): with less, reclaim and fault would take turns on single folios.
 pub(crate) const FLOOR: u64 = 512;
 
-/// Pages that faults may take between two looks at the process's size, …
+/// Pages that faults may take between two looks at the process's size.
 pub(crate) const LOOK_EVERY: u32 = 256;
 
-/// … and where only tables have to come off, which grow by 56 bytes for a page of 4 KiB. A fill of 256 MiB that was
-/// through before the first tick once stood 3.6 MiB above its budget.
+/// Pages that faults may take between two looks where only tables have to come off, which grow by 56 bytes for a page
+/// of 4 KiB. A fill of 256 MiB that ended before the first tick once stood 3.6 MiB above its budget.
 pub(crate) const LOOK_AT_TABLES: u32 = 4096;
 
 #[derive(Debug)]
 pub struct Governor {
     pub(crate) ram: AtomicU64,
-    /// What tables and pool were made for.
+    /// The budget that tables and pool were made for.
     pub(crate) most: u64,
     pub(crate) charge: Charge,
     pub(crate) peak: AtomicU64,
-    /// Pages of the process that are not managed, when last looked at.
+    /// Pages of the process that are not managed, as of the last look.
     pub(crate) others: AtomicU64,
     /// Available pages below which the next fault looks at the process's size.
     pub(crate) look_below: AtomicU32,
-    /// The store's share of what the rest of the program leaves, in 1/[`store_share::WHOLE`].
+    /// The store's share of the budget that the rest of the program leaves, in 1/[`store_share::WHOLE`].
     pub(crate) store_share: AtomicU32,
     /// `/proc/self/statm`, opened once: reading it again costs about a microsecond.
     pub(crate) statm: Ranked<Option<OwnedFd>>,
@@ -84,7 +84,7 @@ impl Governor {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Whether a fault that left `available` pages has to look at what the limit should be.
+    /// Whether a fault that left `available` pages has to check what the limit should be.
     pub fn is_look_due(&self, available: PageCount) -> bool {
         available.0 < self.look_below.load(Ordering::Relaxed)
     }
@@ -93,7 +93,7 @@ impl Governor {
         self.statm.lock().as_ref().map(AsRawFd::as_raw_fd)
     }
 
-    /// In a child: what was inherited tells of the parent.
+    /// Opens the process's figures anew in a child: the inherited descriptor tells of the parent.
     pub fn reopen(&self) {
         let mut statm = self.statm.lock();
         if statm.is_some() {
@@ -103,7 +103,7 @@ impl Governor {
         self.others.store(0, Ordering::Relaxed);
     }
 
-    /// Pages of the process that are not managed. `unhooked` of its frames may have left already.
+    /// Pages of the process that are not managed. Of its frames, `unhooked` may have left already.
     pub(crate) fn others(&self, resident: u64, frames: u64, unhooked: u64) -> u64 {
         let least = resident.saturating_sub(frames);
         let others = self.others.load(Ordering::Relaxed);
@@ -136,19 +136,19 @@ pub(crate) fn headroom(ram: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// What is given back has left the process, and is counted as a frame until its batch ends.
+    /// Memory that is being given back may have left the process, and is counted as a frame until its batch ends.
     #[test]
     fn what_is_being_given_back_does_not_hide_the_rest_of_the_program() {
         let governor = Governor::new(64 << 20, Charge::Frames);
         assert_eq!(governor.others(5000, 3000, 0), 2000);
-        // 1800 pages go, and are still counted: none, some, all of them have left.
+        // 1800 pages are being given back and are still counted as frames: none, some, all of them have left.
         assert_eq!(governor.others(5000, 3000, 1800), 2000);
         assert_eq!(governor.others(4000, 3000, 1800), 2000);
         assert_eq!(governor.others(3200, 3000, 1800), 2000);
-        // The program grows, and shrinks, meanwhile, by more than can be explained so.
+        // Meanwhile the program grows, and shrinks, by more than these pages can explain.
         assert_eq!(governor.others(5500, 3000, 1800), 2500);
         assert_eq!(governor.others(3100, 3000, 1800), 1900);
-        // All is known again.
+        // Nothing is being given back any more, so all is known again.
         assert_eq!(governor.others(3100, 1200, 0), 1900);
         assert_eq!(governor.others(2700, 1200, 0), 1500);
     }

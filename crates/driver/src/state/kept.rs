@@ -1,17 +1,17 @@
-//! The book of what was given up and stays where it is for its next user (`kept.rs`).
+//! The book of memory that was given up and stays in place for its next user (`kept.rs`).
 
 use crate::state::named::Named;
 use millpond_core::limits::CLEAR_PAGES;
 use millpond_core::{Core, LEAF_PAGES, OrderPolicy, PageCount, PageRange, RegionId};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Ranges in the book; what comes when it is full goes through the pool.
+/// Most ranges in the book. When it is full, further memory goes through the pool.
 pub(crate) const RANGES: usize = 64;
 
-/// Regions in the book.
+/// Most regions in the book.
 pub(crate) const WHOLE: usize = 8;
 
-/// What is looked at and given back in one piece, between two of which a fork can come.
+/// Pages that are checked and given back in one piece. A fork can come between two pieces.
 pub(crate) const PIECE: PageCount = PageCount(4 * LEAF_PAGES);
 
 /// How far a region is on its way to its next owner.
@@ -29,16 +29,16 @@ pub(crate) struct Whole {
 }
 
 pub(crate) struct Book {
-    /// Oldest first; apart from each other.
+    /// Ranges of regions, apart from each other, the oldest first.
     pub(crate) ranges: Vec<(RegionId, PageRange)>,
-    /// Oldest first.
+    /// Regions that are kept whole, the oldest first.
     pub(crate) whole: Vec<Whole>,
-    /// Goes up with each change.
+    /// Number that goes up with each change.
     pub(crate) edition: u64,
 }
 
 impl Book {
-    /// To be called by whoever changes it.
+    /// Counts a change. Every function that changes the book calls this.
     pub(crate) fn changed(&mut self) {
         self.edition += 1;
     }
@@ -49,8 +49,9 @@ impl Book {
         PageCount(ranges.chain(whole).sum())
     }
 
-    /// Notes a range, joined with what it touches, if the book may hold as much, `most` altogether. How much of it was
-    /// there; `None`, and nothing changes, when there is no line left in the book either.
+    /// Notes a range, joined with the ranges that it touches, if the book may hold as much, `most` altogether. Answers
+    /// how much of the range was there. `None`, and nothing changes, when it does not fit or there is no line left in
+    /// the book.
     pub(crate) fn add(
         &mut self,
         region: RegionId,
@@ -111,7 +112,7 @@ impl Book {
     }
 }
 
-/// What the core knows of the book, and of which edition. Changed under the core lock.
+/// The core's knowledge of the book, and the edition that it is of. Changed under the core lock.
 #[derive(Clone, Copy)]
 pub(crate) struct Told {
     pub(crate) edition: u64,
@@ -119,7 +120,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// The core hears of `newer`, unless it knows one that is newer still.
+    /// Replaces the knowledge by `newer`, unless it is of a newer edition still.
     pub(crate) fn hear(&mut self, newer: Self) {
         if newer.edition > self.edition {
             *self = newer;
@@ -127,19 +128,19 @@ impl Told {
     }
 }
 
-/// See the [module](self).
+/// The book and what the core knows of it. See the [module](self).
 pub struct Kept {
     pub(crate) book: Mutex<Book>,
-    /// Held for a copy, under the core lock.
+    /// The core's knowledge of the book; its lock is held for a copy, under the core lock.
     pub(crate) told: Mutex<Told>,
-    /// A region is ready, or will not be.
+    /// Notified when a region is ready, or will not be.
     pub(crate) changed: Condvar,
 }
 
 impl Kept {
     pub fn new() -> Self {
         Self {
-            // A discard allocates nothing.
+            // A discard allocates nothing, so all room is made here.
             book: Mutex::new(Book {
                 ranges: Vec::with_capacity(RANGES),
                 whole: Vec::with_capacity(WHOLE),
@@ -157,22 +158,22 @@ impl Kept {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// By whoever holds the core lock.
+    /// The core's knowledge of the book. The caller holds the core lock.
     pub(crate) fn told(&self) -> MutexGuard<'_, Told> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Pages that the book may hold: the core's room is beside what it knows of.
+    /// Pages that the book may hold: the core's room comes on top of the pages that the core knows of.
     pub(crate) fn most(&self, core: &Core) -> PageCount {
         match core.room_to_keep() {
-            // There may be too much already.
+            // There may be too much in the book already.
             PageCount::ZERO => PageCount::ZERO,
             room => PageCount(room.0 + self.told().pages.0),
         }
     }
 }
 
-/// Whether folios of such a region are zeroed where they are.
+/// Whether folios of a region with such orders are zeroed in place.
 pub(crate) fn is_cleared_in_place(order: OrderPolicy) -> bool {
     matches!(order, OrderPolicy::Fixed(order) if order.pages().0 <= CLEAR_PAGES)
 }
@@ -227,8 +228,9 @@ mod tests {
         assert_eq!(book.ranges.len(), RANGES - 1);
     }
 
-    /// Who told the core read the book, let go of it, and told; a second one that came between was undone by the first.
-    /// The core counted pages in a book that was empty, or none in one that was full, until somebody changed it again.
+    /// A thread that told the core once read the book, let go of it, and told. A second thread that came between was
+    /// undone by the first. Then the core counted pages in a book that was empty, or none in one that was full, until
+    /// the book changed again.
     #[test]
     fn the_core_never_hears_of_an_older_book_than_it_knows() {
         let kept = Kept::new();
@@ -250,7 +252,8 @@ mod tests {
         }
     }
 
-    /// Two that asked for room before either had told the core of what it took had the same room twice.
+    /// Two threads that asked for room before either had told the core of the room that it took once had the same room
+    /// twice.
     #[test]
     fn the_same_room_is_not_had_twice() {
         let mut book = Kept::new().book.into_inner().unwrap();

@@ -1,22 +1,23 @@
-//! How long faults take, a histogram for each way that a fault can go.
+//! How long faults take: a histogram for each path that a fault can take.
 //!
-//! One figure for all of them hides what matters: a first touch of 4 µs, a load of 12 and a fault that had to reclaim
+//! One figure for all faults hides what matters: a first touch of 4 µs, a load of 12 and a fault that had to reclaim
 //! for 300 make a median that belongs to none. So each fault is counted under the costliest thing that it went through.
 //!
-//! Recording is two atomic operations and no lock: a fault may come from anywhere, and a child of a fork finds nothing
-//! taken. The buckets are those of HdrHistogram: as many for each doubling of the time, so that the error is relative.
-//! 64 of them for each doubling are 1.6 %, and 16 KiB of counters a way. A reader adds up what it finds; a fault that
-//! is recorded meanwhile is in the figures or not.
+//! Recording takes two atomic operations and no lock: a fault may come from anywhere, and a child of a fork finds no
+//! lock taken. The buckets are those of HdrHistogram: as many for each doubling of the time, so that the error is
+//! relative. With 64 of them for each doubling the error is 1.6 %, and each path takes 16 KiB of counters. A reader
+//! adds up the counts that it finds; a fault that is recorded meanwhile is in the figures or not.
 
 use crate::stats::{FaultLatencies, LatencySummary};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Which way a fault went.
+/// The path that a fault took.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(usize)]
 pub enum FaultPath {
-    /// Nothing had to be done: the page had come already, or comes by somebody else's work while the faulter sleeps.
+    /// Nothing had to be done: the page had come already, or comes by another thread's work while the faulting thread
+    /// sleeps.
     Spurious,
     /// Zeros were mapped.
     FirstTouch,
@@ -24,9 +25,9 @@ pub enum FaultPath {
     Rescue,
     /// Contents came from the store.
     Load,
-    /// It waited for what another thread had under way.
+    /// The fault waited for work that another thread had under way.
     Waited,
-    /// It reclaimed.
+    /// The fault reclaimed.
     Reclaimed,
 }
 
@@ -43,11 +44,11 @@ const ALL: [FaultPath; PATHS] = [
 /// Buckets for each doubling.
 const STEPS: usize = 64;
 const STEP_BITS: u32 = STEPS.ilog2();
-/// Longer times (17 s) are counted in the last bucket; the longest is kept as it is.
+/// Number of doublings. Longer times (17 s) are counted in the last bucket; the longest time is kept as it is.
 const DOUBLINGS: usize = 29;
 const BUCKETS: usize = STEPS * DOUBLINGS;
 
-/// See the [module](self).
+/// The histograms of all paths. See the [module](self).
 #[derive(Debug)]
 pub struct Latency {
     paths: [Histogram; PATHS],
@@ -60,7 +61,7 @@ struct Histogram {
 }
 
 impl Latency {
-    /// Nothing was measured yet.
+    /// Makes empty histograms.
     pub(crate) fn new() -> Self {
         let empty = |_| Histogram {
             buckets: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(),
@@ -71,7 +72,7 @@ impl Latency {
         }
     }
 
-    /// A fault that went this way took `ns` nanoseconds.
+    /// Records a fault of this path that took `ns` nanoseconds.
     pub fn record(&self, path: FaultPath, ns: u64) {
         let one = &self.paths[path as usize];
         one.buckets[bucket(ns)].fetch_add(1, Relaxed);
@@ -80,7 +81,7 @@ impl Latency {
         }
     }
 
-    /// Forgets all.
+    /// Forgets all faults.
     pub fn clear(&self) {
         for one in &self.paths {
             one.max.store(0, Relaxed);
@@ -90,12 +91,12 @@ impl Latency {
         }
     }
 
-    /// All faults together.
+    /// The figures of all faults together.
     pub fn summary(&self) -> LatencySummary {
         summary(&self.paths)
     }
 
-    /// The figures of each way.
+    /// The figures of each path.
     pub fn by_path(&self) -> FaultLatencies {
         let of = |path| summary(std::slice::from_ref(&self.paths[path as usize]));
         FaultLatencies {
@@ -109,28 +110,29 @@ impl Latency {
     }
 }
 
-/// What has been counted of one way since somebody looked.
+/// The counts of one path since the last look.
 #[derive(Debug)]
 pub struct Recent {
     path: FaultPath,
     looked: Box<[u64]>,
-    /// Room for what is counted now: whoever looks may not allocate.
+    /// Room for the present counts: the looking thread may not allocate.
     now: Box<[u64]>,
 }
 
 impl Recent {
-    /// Of all that was ever counted.
+    /// Counts from the first fault on.
     pub fn new(path: FaultPath) -> Self {
         let [looked, now] = [(); 2].map(|()| {
             let mut counts: Box<[u64]> = vec![0; BUCKETS].into();
-            // Written now: memory that only the first look, a tick later, would take is nobody's plan.
+            // The counts are written now, so that their memory is taken now. Otherwise the first look, a tick later,
+            // would take memory that nothing planned for.
             std::hint::black_box(&mut counts).fill(0);
             counts
         });
         Self { path, looked, now }
     }
 
-    /// The median of what came since the last one that was told, in nanoseconds, once that is `least` faults.
+    /// The median of the faults since the last median that was told, in nanoseconds, once these are `least` faults.
     pub fn median(&mut self, latency: &Latency, least: u64) -> Option<u64> {
         let buckets = &latency.paths[self.path as usize].buckets;
         for (now, bucket) in self.now.iter_mut().zip(buckets) {
@@ -153,7 +155,7 @@ fn summary(paths: &[Histogram]) -> LatencySummary {
     let count = (0..BUCKETS).map(in_bucket).sum::<u64>();
     let max_ns = paths.iter().map(|one| one.max.load(Relaxed)).max();
     let max_ns = max_ns.unwrap_or(0);
-    // What came in between counting and looking may have moved the rank beyond the last bucket.
+    // Faults that came between counting and looking may have moved the rank beyond the last bucket.
     let quantile =
         |percent: u64| quantile(count, percent, in_bucket).map_or(max_ns, |ns| ns.min(max_ns));
     LatencySummary {
@@ -246,7 +248,7 @@ mod tests {
         let near = |found: Option<u64>, ns: u64| found.is_some_and(|it| it.abs_diff(ns) <= ns / 64);
         assert_eq!(after(1000, 9), None);
         assert!(near(after(1000, 1), 1000));
-        // Fewer than in the past, and slower.
+        // These faults are fewer than in the past, and slower.
         assert_eq!(after(9000, 4), None);
         assert!(near(after(9000, 6), 9000));
         assert_eq!(after(1, 0), None);

@@ -1,15 +1,16 @@
 //! Locks with ranks. docs/LOCKS.md has the matrix; this file checks it in debug builds.
 //!
-//! A thread may take a lock only while every lock it holds has a lower rank. What each thread holds is kept in a small
-//! static table and not in thread-local storage: in a preloaded library, thread-local storage is found by way of memory
-//! that the program's allocator gave out, which is managed memory, which must not be touched under these locks.
+//! A thread may take a lock only while every lock it holds has a lower rank. The ranks that each thread holds are kept
+//! in a small static table and not in thread-local storage. In a preloaded library, thread-local storage is found by
+//! way of memory that the program's allocator gave out. That is managed memory, which must not be touched under these
+//! locks.
 //!
-//! Who finds a lock taken tries for a while before it sleeps. The core is held for a microsecond, and for ten or twenty
-//! while the results of a batch go in; a sleep takes longer, and whoever lets go has to wake the sleeper, which on a
-//! virtual machine costs another 30 to 50 µs when the sleeper's processor has halted. It is as often a fault that pays
-//! this for the reclaim thread as the other way round: of the faults beside that thread that took more than 30 µs, half
-//! waited for the core or woke it; with patience (fifty microseconds, then) one in thirty. Twenty cover nearly every
-//! batch; ten did not.
+//! A thread that finds a lock taken tries for a while before it sleeps. The core is held for a microsecond, and for ten
+//! or twenty while the results of a batch go in. A sleep takes longer, and the thread that releases the lock has to
+//! wake the sleeper, which on a virtual machine costs another 30 to 50 µs when the sleeper's processor has halted. A
+//! fault pays this for the reclaim thread as often as the other way round. Of the faults beside that thread that took
+//! more than 30 µs, half waited for the core or woke the other thread; with patience (fifty microseconds, then) one in
+//! thirty did. Twenty microseconds cover nearly every batch; ten did not.
 
 use std::sync::{
     Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
@@ -26,9 +27,9 @@ const TRIES: u32 = 8;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Rank {
-    /// Background work: held by the reclaim thread while it works, and across a fork.
+    /// Background work: the reclaim thread holds this lock while it works, and the forking thread across a fork.
     Housekeeping = 1,
-    /// The gate: entered by everyone who works on memory, closed across a fork.
+    /// The gate: every thread that works on memory enters it; it is closed across a fork.
     Gate = 2,
     /// The core.
     Core = 3,
@@ -36,15 +37,15 @@ pub enum Rank {
     Figures = 4,
 }
 
-/// A mutex with a place in the order of locks. A panic while it is held ends the process: what it guards is half
-/// changed, and whoever came next would wait for what never happens.
+/// A mutex with a place in the order of locks. A panic while it is held ends the process: the guarded state is half
+/// changed, and the next thread would wait for something that never happens.
 #[derive(Debug)]
 pub struct Ranked<T> {
     rank: Rank,
     mutex: Mutex<T>,
 }
 
-/// The lock is held while the value lives.
+/// A guard: the lock is held while the value lives.
 #[derive(Debug)]
 pub struct Held<'a, T> {
     guard: Option<MutexGuard<'a, T>>,
@@ -52,7 +53,7 @@ pub struct Held<'a, T> {
 }
 
 impl<T> Ranked<T> {
-    /// A lock of this rank around `value`.
+    /// Makes a lock of this rank around `value`.
     pub const fn new(rank: Rank, value: T) -> Self {
         Self {
             rank,
@@ -60,7 +61,7 @@ impl<T> Ranked<T> {
         }
     }
 
-    /// Takes it.
+    /// Takes the lock.
     pub fn lock(&self) -> Held<'_, T> {
         witness::before(self.rank);
         let guard = self
@@ -73,7 +74,7 @@ impl<T> Ranked<T> {
         }
     }
 
-    /// Takes the lock if nobody has it.
+    /// Takes the lock if no thread has it.
     pub fn try_lock(&self) -> Option<Held<'_, T>> {
         let guard = match self.mutex.try_lock() {
             Ok(guard) => guard,
@@ -88,7 +89,7 @@ impl<T> Ranked<T> {
         })
     }
 
-    /// Tries until it is taken or [`SPIN`] has passed.
+    /// Tries until the lock is taken or [`SPIN`] has passed.
     fn try_for_a_while(&self) -> Option<MutexGuard<'_, T>> {
         let mut begun = None;
         loop {
@@ -145,20 +146,22 @@ impl<T> Drop for Held<'_, T> {
     }
 }
 
-/// Keeps a fork apart from all work on memory. Whoever works is inside from the first lock to the last; a fork closes
-/// the gate when all have left, so that no lock of ours, of the store's or of the backend's is held by a thread that
-/// the child will not have.
+/// Keeps a fork apart from all work on memory. A thread that works is inside from the first lock to the last. A fork
+/// closes the gate when all threads have left, so that no lock of ours, of the store's or of the backend's is held by a
+/// thread that the child will not have.
 ///
-/// Nobody enters twice: a second entry behind a fork that waits would wait for itself.
+/// No thread enters twice: a second entry behind a fork that waits would wait for itself.
 #[derive(Debug)]
 pub struct Gate(RwLock<()>);
 
-/// The thread is inside, or the gate is closed, while the value lives. A panic meanwhile ends the process, also with no
-/// lock held: between two of them a folio is in flight, and whoever touched it next would wait for ever.
+/// A guard of the gate: the thread is inside, or the gate is closed, while the value lives. A panic meanwhile ends the
+/// process, also when no lock is held: between two locks a folio is in flight, and the next thread that touched it
+/// would wait for ever.
 #[derive(Debug)]
 pub struct Passage<G> {
     guard: Option<G>,
-    /// A destructor that works on memory while the program's own panic unwinds is no panic of ours.
+    /// Whether the thread was panicking before: a destructor that works on memory while the program's own panic unwinds
+    /// is no panic of ours.
     unwinding_before: bool,
 }
 
@@ -176,7 +179,7 @@ impl Gate {
         Passage::new(guard)
     }
 
-    /// Goes inside unless the gate is closed or somebody waits to close it.
+    /// Goes inside unless the gate is closed or a thread waits to close it.
     pub fn try_enter(&self) -> Option<Passage<RwLockReadGuard<'_, ()>>> {
         let guard = match self.0.try_read() {
             Ok(guard) => guard,
@@ -188,7 +191,7 @@ impl Gate {
         Some(Passage::new(guard))
     }
 
-    /// Waits until all have left, and lets nobody in.
+    /// Waits until all threads have left, and lets none in.
     pub fn close(&self) -> Passage<RwLockWriteGuard<'_, ()>> {
         witness::before(Rank::Gate);
         let guard = self.0.write().unwrap_or_else(PoisonError::into_inner);
@@ -216,17 +219,19 @@ impl<G> Drop for Passage<G> {
     }
 }
 
-/// Whose locks they are, across a fork: the child has another thread number and holds what the thread held that forked.
+/// The owner of locks across a fork: the child has another thread number, and holds the locks of the thread that
+/// forked.
 #[derive(Debug)]
 pub struct LocksOf(u64);
 
 impl LocksOf {
-    /// The ranks that this thread holds.
+    /// The locks that this thread holds.
     pub fn this_thread() -> Self {
         Self(witness::me())
     }
 
-    /// In the child, whose only thread this is: what that thread held is held here, and nobody else holds anything.
+    /// Takes over the forking thread's locks in the child, which has only this thread: no other thread holds a lock
+    /// there.
     pub fn inherit(&self) {
         witness::inherit(self.0);
     }
@@ -237,8 +242,8 @@ mod witness {
     use super::Rank;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// Thread number and a bit for each rank that the thread holds. Managers share it; a thread that holds locks of two
-    /// managers at once would be out of order anyway.
+    /// Thread number and a bit for each rank that the thread holds. All managers share the table; a thread that holds
+    /// locks of two managers at once would be out of order anyway.
     static HELD: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
     const RANKS: u64 = 0xff;
 
@@ -266,7 +271,7 @@ mod witness {
             seat.fetch_or(bit, Ordering::Relaxed);
             return;
         }
-        // More threads than seats: the check goes without the ones that find none.
+        // If there are more threads than seats, the check leaves out the threads that find none.
         let _ = HELD.iter().find(|seat| {
             seat.compare_exchange(0, me() | bit, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
@@ -314,7 +319,7 @@ mod tests {
 
     const INSIDE: &str = "MILLPOND_TEST_PANIC_INSIDE";
 
-    /// Enters the gate when it goes, as a region does that ends.
+    /// Enters the gate when it is dropped, as a region does that ends.
     struct Entering<'a>(&'a Gate);
 
     impl Drop for Entering<'_> {
@@ -324,8 +329,8 @@ mod tests {
     }
 
     /// A panic on the program's own thread, inside the gate and with no lock held, once unwound and left a folio in
-    /// flight: the next who touched it waited for ever. The test runs itself once more as the child that panics. A
-    /// panic of the program's own, whose unwinding goes through the gate, goes on as ever.
+    /// flight: the next thread that touched it waited for ever. The test runs itself once more as the child that
+    /// panics. A panic of the program's own, whose unwinding goes through the gate, goes on as ever.
     #[test]
     fn a_panic_inside_the_gate_ends_the_process() {
         let gate = Gate::new();
@@ -346,7 +351,7 @@ mod tests {
         assert!(text.contains("lost count inside"), "{text}");
     }
 
-    /// What a test of this file says that runs once more as a child, which must end by SIGABRT.
+    /// The output of a test of this file that runs once more as a child, which must end by SIGABRT.
     fn last_words(test: &str) -> String {
         use std::os::unix::process::ExitStatusExt;
         let name = format!("state::lock::tests::{test}");
@@ -373,16 +378,16 @@ mod tests {
         if pid == 0 {
             locks.inherit();
             let again = std::panic::catch_unwind(|| witness::before(Rank::Core));
-            // SAFETY: nothing of the parent is to be run at exit.
+            // SAFETY: the child leaves by _exit, so that nothing of the parent runs at exit.
             unsafe { libc::_exit(i32::from(again.is_ok())) };
         }
         let mut status = 0;
-        // SAFETY: the status has a place.
+        // SAFETY: the status is written to a variable of this function.
         assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
         assert_eq!(status, 0);
     }
 
-    /// The thread that takes a lock out of order holds one, and a panic under a lock ends the process.
+    /// A thread that takes a lock out of order holds another lock, and a panic under a lock ends the process.
     #[test]
     #[cfg(debug_assertions)]
     fn locks_out_of_order_are_caught() {

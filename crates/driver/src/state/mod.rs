@@ -1,4 +1,4 @@
-//! What the driver knows: tables, queues and counts, each with the lock that guards it. Nothing here knows the driver.
+//! The driver's state: tables, queues and counts, each with the lock that guards it. Nothing here knows the driver.
 
 pub(crate) mod children;
 pub mod config;

@@ -1,14 +1,14 @@
-//! Regions by their names and where they are.
+//! Regions by their ids and their places.
 
 use millpond_core::{PageRange, RegionId};
 
-/// A region in the core.
+/// A region in the core: its id and its pages.
 pub type Named = (RegionId, PageRange);
 
-/// Bases that somebody has left; see [`Reply::Detached`](millpond_core::Reply::Detached).
+/// Bases that an heir has left; see [`Reply::Detached`](millpond_core::Reply::Detached).
 pub struct Ended {
-    /// It has no heir any more.
+    /// A base that has no heir any more.
     pub orphan: Option<Named>,
-    /// It has one heir, with which it can be merged.
+    /// A base that has one heir, with which it can be merged.
     pub single: Option<Named>,
 }

@@ -1,24 +1,24 @@
-//! Where the background thread runs: beside the program, or in turn with it on one processor.
+//! The processor that the background thread runs on: another than the program's, or the program's own in turn with it.
 //!
 //! Every processor that runs the program has to forget a page-table entry that is taken away. So a call that takes
-//! pages out on another processor interrupts the program's and waits for it: 5 to 8 µs there, 10 here, where the work
-//! itself takes one. On the program's own processor nobody is interrupted, but one of the two waits.
+//! pages out on another processor interrupts the program's processor and waits for it: 5 to 8 µs there, 10 here, where
+//! the work itself takes one. On the program's own processor nothing is interrupted, but one of the two threads waits.
 //!
-//! *What is better* depends on how much leaves by one call. A folio of 2 MiB is compressed for a millisecond, which
-//! another processor does meanwhile, and its interruption is nothing. Of single pages each costs an interruption: at
-//! random by folios of 4 KiB, with leaves that leave as a whole and the rest one by one, one fault in twenty met one,
-//! and the slowest hundredth took 4.5 times the median, with adaptive orders 7.9 times. In turn it takes 2.0 and 2.7
-//! times, one processor instead of two, and a fifth more time for all. So the thread goes where faults come from unless
-//! whole leaves leave by a call: that is what a region is filled by. (With a bound of 128 or 256 pages, 3.0 and 5.0
-//! times.)
+//! *Which place is better* depends on how much leaves by one call. A folio of 2 MiB is compressed for a millisecond,
+//! which another processor does meanwhile, and its interruption is nothing. Single pages cost an interruption each. At
+//! random by folios of 4 KiB, where some leaves leave as a whole and the rest one by one, one fault in twenty met an
+//! interruption, and the slowest hundredth took 4.5 times the median, and 7.9 times with adaptive orders. In turn on
+//! one processor it takes 2.0 and 2.7 times the median, one processor instead of two, and a fifth more time for all. So
+//! the thread goes where faults come from unless whole leaves leave by a call: a region that is filled leaves like
+//! that. (With a bound of 128 or 256 pages, the slowest hundredth took 3.0 and 5.0 times the median.)
 //!
 //! *When that is wrong.* Threads that fault on several processors are interrupted from anywhere: then the thread goes
-//! where the scheduler wants it. Neither is it worth it where the program's other threads run on other processors: that
-//! shows in what a call takes, and the thread stays away for a while. What was allowed when the thread began is allowed
-//! again when it leaves.
+//! where the scheduler wants it. The program's processor is not worth it either where the program's other threads run
+//! on other processors: that shows in the time that a call takes, and the thread stays away for a while. The processors
+//! that were allowed when the thread began are allowed again when it leaves.
 //!
-//! With a handler's thread this is not done: that thread shares the faulter's processor already, and a third one there
-//! makes the faulter move away (`mmu/src/delivery/follow.rs`).
+//! With a handler's thread this is not done: that thread shares the faulting thread's processor already, and a third
+//! one there makes the faulting thread move away (`mmu/src/delivery/follow.rs`).
 
 use millpond_core::PageRange;
 use millpond_mmu::{Affinity, Delivery, processor_time};
@@ -26,32 +26,32 @@ use rustix::thread::sched_getcpu;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-/// Pages that leave by one call: with fewer the thread goes to the program's processor, …
+/// Pages by one call below which the thread goes to the program's processor.
 const FEW: u64 = 400;
-/// … with more it leaves.
+/// Pages by one call above which the thread leaves the program's processor.
 const MANY: u64 = 480;
-/// Calls that are enough to tell.
+/// Number of calls that are enough to judge by.
 const TELLING: u64 = 16;
-/// A call that takes longer interrupts somebody, in nanoseconds.
+/// Time of a call, in nanoseconds, above which it interrupts another processor.
 const INTERRUPTS: u64 = 5000;
-/// So many looks in a row with such calls, and the thread does not belong there: one is what it takes to follow a
-/// thread that was moved.
+/// Looks in a row with such calls after which the thread does not belong there: following a thread that was moved takes
+/// one.
 const DEAR: u32 = 4;
-/// Looks for which the thread stays away from where calls interrupt.
+/// Looks for which the thread stays away from a place where calls interrupt.
 const AWAY: u32 = 1024;
-/// Faults from another processor than the one before, in a batch: one thread that was moved.
+/// Faults in a batch, from another processor than the fault before, that one thread causes which was moved.
 const MOVED: u32 = 2;
 
-/// What faults and calls say about it.
+/// Traces that faults and calls leave for the choice of a processor.
 #[derive(Debug)]
 pub struct Traces {
-    /// Where the last fault came from.
+    /// The processor that the last fault came from.
     cpu: AtomicU32,
-    /// Faults that came from another processor than the one before.
+    /// Number of faults that came from another processor than the fault before.
     moves: AtomicU32,
     calls: AtomicU64,
     pages: AtomicU64,
-    /// Calls that moved entries while the thread was near, and its own time in them.
+    /// Calls that moved entries while the thread was near, and the thread's own time in them.
     near_calls: AtomicU64,
     ns: AtomicU64,
     near: AtomicBool,
@@ -70,7 +70,7 @@ impl Traces {
         }
     }
 
-    /// A fault comes from the processor that this thread runs on.
+    /// Notes a fault from the processor that this thread runs on.
     pub fn fault(&self) {
         let cpu = sched_getcpu() as u32;
         if self.cpu.load(Relaxed) != cpu {
@@ -79,13 +79,13 @@ impl Traces {
         }
     }
 
-    /// A leaf left by its table, which is not timed.
+    /// Notes that a leaf left by its table, which is not timed.
     pub fn leaf(&self, at: PageRange) {
         self.calls.fetch_add(1, Relaxed);
         self.pages.fetch_add(at.len.0.into(), Relaxed);
     }
 
-    /// Runs `take_out`, which takes out these ranges.
+    /// Runs `take_out`, which takes out these ranges, and notes the call.
     pub fn call<T>(
         &self,
         ranges: impl IntoIterator<Item = PageRange>,
@@ -116,18 +116,18 @@ impl Traces {
 /// The background thread's place. See the [module](self).
 pub struct Place {
     affinity: Option<Affinity>,
-    /// Little leaves by one call.
+    /// Whether little leaves by one call, so that the thread should be near.
     near: bool,
     moves: u32,
-    /// Looks in a row at which calls interrupted somebody all the same.
+    /// Looks in a row at which calls interrupted another processor all the same.
     dear: u32,
     away: u32,
 }
 
 impl Place {
-    /// For the thread that calls.
+    /// Makes the place of the calling thread.
     pub fn new(delivery: Delivery) -> Self {
-        // A handler's thread shares the faulter's processor already.
+        // A handler's thread shares the faulting thread's processor already.
         let moves = delivery == Delivery::InThread;
         Self {
             affinity: moves
@@ -140,7 +140,7 @@ impl Place {
         }
     }
 
-    /// Goes where it should be after a batch of reclaim.
+    /// Moves the thread where it should be after a batch of reclaim.
     pub fn settle(&mut self, traces: &Traces) {
         let Some(affinity) = &mut self.affinity else {
             return;
@@ -170,7 +170,8 @@ impl Place {
         }
     }
 
-    /// Goes where the scheduler wants it: a thread that is started now has what this one is allowed.
+    /// Moves the thread where the scheduler wants it: a thread that is started now may then run on the same processors
+    /// as this one.
     pub fn leave(&mut self, traces: &Traces) {
         if let Some(affinity) = &mut self.affinity
             && affinity.pinned().is_some()
@@ -224,7 +225,7 @@ mod tests {
             place.leave(&traces);
             assert_eq!(sched_getaffinity(None).unwrap().count(), allowed.count());
             place.settle(&traces);
-            // Too few to tell, and then somewhat larger ones.
+            // First the calls are too few to judge by, and then they are somewhat larger.
             calls(&traces, 2, 512);
             place.settle(&traces);
             assert!(place.pinned().is_some());

@@ -1,4 +1,4 @@
-//! What is to be prefetched (`prefetch.rs`).
+//! The ranges that are to be prefetched (`prefetch.rs`).
 
 use millpond_core::PageRange;
 use std::collections::VecDeque;
@@ -6,26 +6,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Ranges that wait.
+/// Most ranges that wait.
 pub(crate) const QUEUE: usize = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) queue: VecDeque<PageRange>,
-    /// What the thread is at.
+    /// The range that the thread is bringing in.
     pub(crate) current: Option<PageRange>,
     pub(crate) thread: Option<JoinHandle<()>>,
     pub(crate) stop: bool,
 }
 
-/// See the [module](self).
+/// The queue of ranges to prefetch. See the [module](self).
 #[derive(Debug, Default)]
 pub struct Prefetcher {
     pub(crate) state: Mutex<State>,
     pub(crate) asked: Condvar,
-    /// The thread is to let go of what it is at.
+    /// Whether the thread is to let go of its range.
     pub(crate) called_off: AtomicBool,
-    /// It has.
+    /// Notified when the thread has let go of its range.
     pub(crate) let_go: Condvar,
 }
 
@@ -51,7 +51,7 @@ impl Prefetcher {
         }
     }
 
-    /// The thread touches nothing of its range from here on.
+    /// Notes that the thread touches nothing of its range from here on.
     pub(crate) fn let_go(&self) {
         self.lock().current = None;
         self.let_go.notify_all();
@@ -61,13 +61,13 @@ impl Prefetcher {
         self.called_off.load(Ordering::Relaxed)
     }
 
-    /// Takes what overlaps `range` out of the queue, and waits until the thread is at none of it.
+    /// Takes ranges that overlap `range` out of the queue, and waits until the thread brings in none of it.
     pub(crate) fn forget(&self, range: PageRange) {
         let apart = |other: PageRange| other.end() <= range.start || range.end() <= other.start;
         let mut state = self.lock();
         state.queue.retain(|&asked| apart(asked));
         while state.current.is_some_and(|current| !apart(current)) {
-            // Cleared under the lock, with the next range.
+            // The flag is cleared under the lock, with the next range.
             self.called_off.store(true, Ordering::Relaxed);
             let waited = self.let_go.wait(state);
             state = waited.unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! What is freed in the background: how that is tuned, the queue, and the counts (`free.rs`).
+//! Freeing in the background: its tuning, the queue, and the counts (`free.rs`).
 
 use crate::state::named::Named;
 use millpond_core::gather::{GATHER_PAGE, Gather};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Pages of a batch: the slots of 32 MiB in single pages, and a frame for each.
 pub(crate) const PAGES: usize = 2 * DISCARD_WALK as usize / GATHER_PAGE + 1;
 
-/// The same for 8 MiB.
+/// Pages of a batch for discards: those of 8 MiB.
 pub(crate) const DISCARD_PAGES: usize = PAGES / 4;
 
 /// How freeing is done; see `Manager::set_free_tuning`.
@@ -23,8 +23,8 @@ pub struct FreeTuning {
     pub workers: usize,
     /// Pages that a free unhooks before it hands full batches to the workers.
     pub batch_pages: u32,
-    /// Most bytes that go to the kernel by one call, rounded to 2 MiB, 32 MiB at most: nobody else's fault or mmap
-    /// waits for longer than that takes.
+    /// Most bytes that go to the kernel by one call, rounded to 2 MiB, 32 MiB at most: no fault or mmap of another
+    /// thread waits for longer than that takes.
     pub chunk_bytes: usize,
 }
 
@@ -38,40 +38,40 @@ impl Default for FreeTuning {
     }
 }
 
-/// What freeing has come to.
+/// Figures of freeing so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FreeStats {
-    /// As it is set now.
+    /// The present tuning.
     pub tuning: FreeTuning,
     /// Jobs that wait for a worker, or are with one.
     pub queued: usize,
     /// Batches that were given back.
     pub batches: u64,
-    /// Of these, the ones that a worker gave back.
+    /// Batches that a worker gave back; a part of `batches`.
     pub by_workers: u64,
-    /// Bytes of mapped pages and of frames that went to the kernel with these batches. What the pool took for the next
-    /// faults is not in it.
+    /// Bytes of mapped pages and of frames that went to the kernel with these batches. Frames that the pool took for
+    /// the next faults are not included.
     pub bytes: u64,
-    /// Slots that the store released with them.
+    /// Slots that the store released with these batches.
     pub slots: u64,
     /// Time that giving back took, in all threads together.
     pub time: Duration,
 }
 
-/// Who frees.
+/// The thread that frees.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Freed {
-    /// By the thread that gave it up.
+    /// The thread that gave the memory up.
     ByOwner,
-    /// By a worker.
+    /// A worker.
     ByWorker,
 }
 
-/// Something to be given back.
+/// A job: something to be given back.
 pub enum Job {
-    /// A full batch of somebody who frees, and waits for his batches.
+    /// A full batch of a thread that frees, and the count of its batches for which that thread waits.
     Batch(Box<Gather>, Arc<AtomicUsize>),
-    /// A region that is nobody's any more.
+    /// A region that has no owner any more.
     Region(Named),
     /// A region that is kept for the next one of its length.
     Whole(Named),
@@ -90,22 +90,22 @@ pub(crate) struct Queue {
     /// Workers that wait for a job.
     pub(crate) idle: usize,
     pub(crate) stop: bool,
-    /// No more workers than there are.
+    /// Whether the queue has all workers that it will ever have.
     pub(crate) complete: bool,
 }
 
-/// Nothing is being freed, and nobody begins to, while the value lives.
+/// A guard: nothing is being freed, and no thread begins to free, while the value lives.
 pub struct AtRest<'a>(pub(crate) MutexGuard<'a, Queue>);
 
 impl AtRest<'_> {
-    /// In the child of a fork: the workers are the parent's.
+    /// Forgets the workers in the child of a fork: they are the parent's.
     pub fn forget_workers(mut self) {
         std::mem::forget(std::mem::take(&mut self.0.threads));
         self.0.idle = 0;
     }
 }
 
-/// What was given back so far; see [`FreeStats`].
+/// Counts of memory that was given back so far; see [`FreeStats`].
 #[derive(Default)]
 pub struct Counts {
     pub(crate) batches: AtomicU64,
@@ -116,7 +116,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// A batch of `pages` and `slots` was given back, in the time since `begun`.
+    /// Counts a batch of `pages` and `slots` that was given back, in the time since `begun`.
     pub fn add(&self, by: Freed, pages: PageCount, slots: u64, begun: Instant) {
         let add = |count: &AtomicU64, more| count.fetch_add(more, Ordering::Relaxed);
         add(&self.batches, 1);
@@ -127,27 +127,27 @@ impl Counts {
     }
 }
 
-/// The queue and what it is tuned by.
+/// The queue and its tuning.
 pub struct Freer {
     pub(crate) queue: Mutex<Queue>,
-    /// A job has come, or is done.
+    /// Notified when a job has come or is done.
     pub(crate) changed: Condvar,
     pub(crate) workers: AtomicUsize,
     pub(crate) batch_pages: AtomicU32,
     pub(crate) chunk_pages: AtomicU32,
-    /// What was given back so far.
+    /// Counts of memory that was given back so far.
     pub counts: Counts,
     /// Workers that give memory back; read without the queue's lock.
     pub(crate) busy: AtomicUsize,
-    /// The batch for spare frames, as nobody may allocate where these are given back.
+    /// The batch for spare frames, as the code that gives these back may not allocate.
     pub spare: Mutex<Gather>,
-    /// The same for large discards. Everybody only tries it: who holds it enters the gate.
+    /// The batch for large discards. Threads only try its lock, as its holder enters the gate.
     pub discards: Mutex<Gather>,
     pub(crate) ended: AtomicBool,
 }
 
 impl Freer {
-    /// Nothing is queued.
+    /// Makes an empty queue.
     pub(crate) fn new() -> Self {
         let freer = Self {
             queue: Mutex::default(),
@@ -165,7 +165,7 @@ impl Freer {
         freer
     }
 
-    /// Has what comes from now on be done in another way.
+    /// Changes how later jobs are done.
     pub fn set_tuning(&self, tuning: FreeTuning) {
         let chunk = (tuning.chunk_bytes / PAGE_SIZE).min(DISCARD_WALK as usize) as u32;
         let chunk = chunk.next_multiple_of(LEAF_PAGES).max(LEAF_PAGES);
@@ -180,7 +180,7 @@ impl Freer {
         PageCount(self.chunk_pages.load(Ordering::Relaxed))
     }
 
-    /// The tuning, and what was given back so far.
+    /// The tuning, and the counts of memory that was given back so far.
     pub fn stats(&self) -> FreeStats {
         let queue = self.lock();
         FreeStats {
@@ -198,7 +198,7 @@ impl Freer {
         }
     }
 
-    /// In the child of a fork, whose figures begin at zero.
+    /// Clears the figures in the child of a fork, so that they begin at zero.
     pub fn begin_anew(&self) {
         self.busy.store(0, Ordering::Relaxed);
         let counts = &self.counts;
@@ -218,7 +218,7 @@ impl Freer {
         self.busy.load(Ordering::Relaxed) > 0
     }
 
-    /// Keeps everybody from freeing in the background, if nothing is being freed now.
+    /// Keeps all threads from freeing in the background, if nothing is being freed now.
     pub fn at_rest(&self) -> Option<AtRest<'_>> {
         let queue = self.lock();
         (queue.jobs.is_empty() && queue.taken == 0).then_some(AtRest(queue))

@@ -1,4 +1,4 @@
-//! What a recording needs to know (`record.rs`).
+//! The state of a recording (`record.rs`).
 
 use crate::state::lock::{Rank, Ranked};
 use millpond_core::PageIndex;
@@ -6,14 +6,14 @@ use millpond_core::PageIndex;
 /// Pages that leave the window together.
 pub(crate) const BATCH: usize = 16;
 
-/// How a recording is made.
+/// Settings of a recording.
 #[derive(Clone, Copy, Debug)]
 pub struct Recording {
-    /// Pages that stay mapped, at least [`Recording::MIN_WINDOW`]: with fewer an instruction and what it works on might
-    /// drive each other out.
+    /// Pages that stay mapped, at least [`Recording::MIN_WINDOW`]: with fewer an instruction and the data that it works
+    /// on might drive each other out.
     pub window: u32,
-    /// Is told the number of each page that enters the window: its address over 4,096. Called by whoever resolves the
-    /// fault, one thread at a time: it must not allocate, touch managed memory or take long.
+    /// Function that is told the number of each page that enters the window: its address over 4,096. The thread that
+    /// resolves the fault calls it, one thread at a time: it must not allocate, touch managed memory or take long.
     pub enters: fn(u64),
 }
 
@@ -22,7 +22,7 @@ impl Recording {
     pub const MIN_WINDOW: u32 = 64;
 }
 
-/// See the [module](self).
+/// A recording under way. See the [module](self).
 pub struct Recorder {
     pub(crate) recording: Recording,
     pub(crate) window: Ranked<Window>,
@@ -45,7 +45,7 @@ impl Window {
         if self.len < room {
             return None;
         }
-        // Full: the next place is the oldest page's.
+        // The ring is full: the next place is the oldest page's.
         let oldest = std::array::from_fn(|n| self.ring[(self.next + n) % room]);
         self.len -= BATCH;
         Some(oldest)
@@ -53,7 +53,7 @@ impl Window {
 }
 
 impl Recorder {
-    /// Nothing was touched yet.
+    /// Makes a recorder of which no page was touched yet.
     pub fn new(recording: Recording) -> Self {
         let window = recording.window.max(Recording::MIN_WINDOW) as usize;
         let ring = vec![PageIndex(0); window + BATCH].into_boxed_slice();

@@ -1,4 +1,4 @@
-//! The caches that give way, and what they were asked for (`shrink.rs`).
+//! The caches that give way, and the figures of the requests to them (`shrink.rs`).
 
 use millpond_core::GroupId;
 use millpond_core::policy::shrink::Owed;
@@ -6,17 +6,18 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, ThreadId};
 
-/// How many objects could be given up, and: look at so many, give up what can be, say how many were.
+/// The callbacks of a shrinker. `count` says how many objects could be given up. `scan` looks at so many, gives up
+/// those that it can, and says how many these were.
 pub(crate) struct Callbacks {
     pub(crate) count: Box<dyn Fn() -> usize + Send>,
     pub(crate) scan: Box<dyn Fn(usize) -> usize + Send>,
     pub(crate) owed: Owed,
-    /// Pages of its group that reclaim had scanned at the last round.
+    /// Pages of the shrinker's group that reclaim had scanned at the last round.
     pub(crate) seen: u64,
 }
 
-/// One that is registered. The lock is held while it is called, so that it is not called once its guard is gone.
-/// A cache that gives way.
+/// A cache that is registered. The lock of its callbacks is held while they are called, so that they are not called
+/// once the guard is gone.
 pub struct Registered {
     pub(crate) group: GroupId,
     pub(crate) callbacks: Mutex<Option<Callbacks>>,
@@ -25,12 +26,12 @@ pub struct Registered {
     pub(crate) freed: AtomicU64,
 }
 
-/// What a shrinker was asked for so far.
+/// Figures of the requests to a shrinker so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShrinkerStats {
-    /// Objects that it was asked to look at.
+    /// Objects that the shrinker was asked to look at.
     pub scanned: u64,
-    /// Objects that it gave up.
+    /// Objects that the shrinker gave up.
     pub freed: u64,
 }
 
@@ -38,7 +39,7 @@ pub struct ShrinkerStats {
 pub struct Shrinkers {
     pub(crate) all: Mutex<Vec<Arc<Registered>>>,
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
-    /// Futex word: changes when somebody has reclaimed.
+    /// Futex word that changes when a thread has reclaimed.
     pub(crate) pokes: AtomicU32,
     /// Whether the thread sleeps.
     pub(crate) resting: AtomicBool,
@@ -50,7 +51,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shrinkers {
-    /// There is none.
+    /// Makes an empty list.
     pub(crate) fn new() -> Self {
         Self {
             all: Mutex::default(),
@@ -69,7 +70,7 @@ impl Shrinkers {
 }
 
 impl Registered {
-    /// What it was asked for so far.
+    /// Figures of the requests to the shrinker so far.
     #[must_use]
     pub fn stats(&self) -> ShrinkerStats {
         ShrinkerStats {

@@ -1,4 +1,4 @@
-//! Who waits for memory, and since when (`stall.rs`).
+//! The threads that wait for memory, and since when (`stall.rs`).
 
 use crate::state::lock::{Rank, Ranked};
 use millpond_core::GroupId;
@@ -21,7 +21,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Closes what was open up to now, and opens what is so from now on.
+    /// Adds the time up to now to what was open, and opens what holds from now on.
     pub(crate) fn update(&mut self, now: Instant, users: u32) {
         if let Some(since) = self.since.take() {
             self.some += now - since;
@@ -45,11 +45,12 @@ impl Waiting {
     }
 }
 
-/// What the groups' threads wait for.
+/// The waits of the groups' threads.
 pub struct Stalls {
-    /// Bits of threads that have faulted since the last change of sets, and in the time before.
+    /// Bits of threads that have faulted since the last change of sets, and in the period before.
     pub(crate) users: Box<[[AtomicU64; 2]]>,
-    /// Loads: until when their time was added, in nanoseconds since the start, and how much of it was not taken in yet.
+    /// Loads: the time up to which theirs was added, in nanoseconds since the start, and how much of it was not taken
+    /// in yet.
     pub(crate) loads: Box<[[AtomicU64; 2]]>,
     pub(crate) start: Instant,
     pub(crate) waiting: Ranked<(Box<[Waiting]>, Instant, u32)>,

@@ -1,13 +1,13 @@
-//! How much of the budget compressed RAM may take where a file is behind it.
+//! The share of the budget that compressed RAM may take where a file is behind it.
 //!
 //! # What is weighed
 //! A page of RAM holds one page for the program, or two or three compressed ones that are then loaded in 3 µs and not
-//! from a file in 80. Which is better depends on the program. One that uses all of twice its memory at random misses
-//! half either way, and each page found in compressed RAM is won: python3 with 273 MiB of small objects in 150 takes 26
-//! seconds where a third of what is left is compressed RAM, and 13 where it is six tenths. One whose set is a little
-//! larger than what is left to it would not miss at all if it had the room of the compressed pages for itself: the same
-//! program takes 37 seconds for many uses of 125 MiB of them where compressed RAM has a third, and 7 where it has a
-//! sixty-fourth.
+//! from a file in 80. Which use is better depends on the program. A program that uses all of twice its memory at random
+//! misses half either way, and each page found in compressed RAM is won: python3 with 273 MiB of small objects in 150
+//! MiB takes 26 seconds where a third of what is left is compressed RAM, and 13 where it is six tenths. A program whose
+//! set is a little larger than the memory left to it would not miss at all if it had the room of the compressed pages
+//! for itself: the same program takes 37 seconds for many uses of 125 MiB of them where compressed RAM has a third, and
+//! 7 where it has a sixty-fourth.
 //!
 //! # The inequality
 //! Known are how many loads came from either place of late and how long they took, and how many of them would not have
@@ -19,79 +19,80 @@
 //!     n · (1 − a(z − z')) · (f' · r + (1 − f') · b),    f' = f · z'/z, 1 at most
 //! ```
 //!
-//! What compressed RAM holds is anything that has left memory, so its part of the loads goes with its size. (What
-//! either place *holds* does not tell: much of it are folios of which a page or two are still wanted, and copies of
-//! what is in memory. By that a file of 40 MiB looked like one of 150, of which little would come forward.) For `z'`
-//! above `z` the curve is taken to go on the other way as it begins, for a quarter of memory at most, or one step: its
-//! first point is so far away, and where all misses end there they may begin at once here. Both are guesses, the better
-//! the nearer, so the share that costs least is gone to by single steps, each looked at with what has come of the one
-//! before. It has to cost a twentieth less.
+//! Compressed RAM may hold any page that has left memory, so its part of the loads goes with its size. (The contents of
+//! either place do not tell: much of them are folios of which a page or two are still wanted, and copies of pages in
+//! memory. By the contents a file of 40 MiB looked like one of 150, of which little would come forward.) For `z'` above
+//! `z` the curve is taken to go on the other way as it begins, for a quarter of memory at most, or one step: its first
+//! point is so far away, and where all misses end there they may begin at once here. Both are guesses, the better the
+//! nearer, so the share that costs least is approached by single steps, and each step is judged with the results of the
+//! one before. A step has to cost a twentieth less.
 //!
 //! # When it is wrong
-//! A share that is too small shows by loads from the file that more memory would not avoid; one that is too large by
-//! loads that it would. What is wrong costs the time until then, some ticks. Two looks in a row have to agree: a window
-//! in which a program goes from one phase to the next tells of neither. Where the guesses of two neighbouring sizes
-//! contradict each other it would go to and fro, and each way moves data between RAM and file; so after each turn more
-//! time goes by before the next. Nothing is decided where little is loaded, nor while what is beyond the last decision
-//! is still on its way to the file (`store/src/spill.rs`). A larger share is only tried when the present one is full:
-//! what does not compress is in the file whatever the share is.
+//! A share that is too small shows by loads from the file that more memory would not avoid; a share that is too large
+//! shows by loads that it would avoid. A wrong share costs the time until then, some ticks. Two looks in a row have to
+//! agree: a window in which a program goes from one phase to the next tells of neither. Where the guesses of two
+//! neighbouring sizes contradict each other the share would go to and fro, and each way moves data between RAM and
+//! file; so after each turn more time goes by before the next. Nothing is decided where little is loaded, nor while
+//! data beyond the last decision is still on its way to the file (`store/src/spill.rs`). A larger share is only tried
+//! when the present one is full: data that does not compress is in the file whatever the share is.
 
 use millpond_core::policy::curve::{self, SIZES};
 use millpond_core::{PAGE_SIZE, PageCount, Tier, Tiers};
 use millpond_mmu::Delivery;
 use std::cmp::Ordering;
 
-/// Shares of what the rest of the program leaves, in 1/[`WHOLE`].
+/// The shares that compressed RAM may have of the budget that the rest of the program leaves, in 1/[`WHOLE`].
 const SHARES: [u32; 9] = [16, 32, 64, 128, 205, BEGIN, 440, 540, MOST];
 /// The share to begin with.
 pub const BEGIN: u32 = 341;
-/// The most: what does not fit into compressed RAM of that size hardly fits into memory that is left beside it.
+/// The largest share: data that does not fit into compressed RAM of that size hardly fits into memory that is left
+/// beside it.
 pub const MOST: u32 = 640;
-/// What these are parts of.
+/// The whole that the shares are parts of.
 pub const WHOLE: u64 = 1024;
-/// Loads that say something, …
+/// Least loads between two looks that say something.
 const LOADS: u64 = 1024;
-/// … and misses of the core's sample.
+/// Least misses of the core's sample between two looks that say something.
 const SAMPLED: u64 = 32;
-/// What must be gained, as a part of the cost.
+/// Least gain of a step, as a part of the cost.
 const GAIN: f64 = 0.05;
-/// Compressed RAM is full when it has this part of what it may have.
+/// Part of its share at which compressed RAM counts as full.
 const FULL: f64 = 0.875;
-/// Looks that go by at most until it turns again.
+/// Most looks that go by before the share turns again.
 const PATIENCE_MOST: u32 = 15;
-/// A load from behind, in nanoseconds, while nobody has waited for one.
+/// Assumed time of a load from behind, in nanoseconds, while there was none.
 const BEHIND: f64 = 80_000.0;
-/// What a fault takes besides the load, in nanoseconds.
+/// Time of a fault besides the load, in nanoseconds.
 const BY_SIGNAL: f64 = 5_000.0;
 const BY_HANDLER: f64 = 9_000.0;
 
-/// A way to go.
+/// A direction in which the share can go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     Less,
     More,
 }
 
-/// What was counted until some time.
+/// Counts up to some time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     tiers: Tiers,
     refaults_at: [u64; SIZES],
 }
 
-/// See the [module](self).
+/// The share of compressed RAM, and what it is decided by. See the [module](self).
 #[derive(Debug)]
 pub struct StoreShare {
     level: usize,
-    /// The way that it went last, and where the last look would have gone.
+    /// The direction of the last step. `wanted` is the direction that the last look would have taken.
     way: Way,
     wanted: Option<Way>,
-    /// Looks since then, and how many there must be until it may turn.
+    /// Looks since the last step. `patience` is how many there must be until the share may turn.
     looks: u32,
     patience: u32,
     last: Seen,
     fault: f64,
-    /// What a load from behind took of late.
+    /// Time of a recent load from behind.
     behind: f64,
 }
 
@@ -112,7 +113,7 @@ impl StoreShare {
         }
     }
 
-    /// The share that compressed RAM should have from now on, if it is another one: `tiers` and `refaults_at` count
+    /// The share that compressed RAM should have from now on, if it is another one. `tiers` and `refaults_at` count
     /// since the store and the core were made, and the core has `limit` pages for frames.
     pub fn look(
         &mut self,
@@ -161,11 +162,11 @@ impl StoreShare {
     }
 }
 
-/// What happened between two looks.
+/// The events between two looks.
 struct Lately {
     /// The part of the loads that came from RAM.
     from_ram: f64,
-    /// What a load took, in nanoseconds.
+    /// Time of a load from RAM, in nanoseconds. `behind_took` is that of a load from behind.
     ram_took: f64,
     behind_took: Option<f64>,
     tiers: Tiers,
@@ -174,7 +175,7 @@ struct Lately {
 }
 
 impl Lately {
-    /// `None` if too little happened.
+    /// The difference between two looks; `None` if too little happened.
     fn between(then: &Seen, now: &Seen, limit: PageCount) -> Option<Self> {
         let sampled = std::array::from_fn(|size| {
             now.refaults_at[size].saturating_sub(then.refaults_at[size])
@@ -194,8 +195,8 @@ impl Lately {
         })
     }
 
-    /// What the loads would have cost with compressed RAM that may take so many bytes, in no unit. For much more memory
-    /// that cannot be told, and is only asked of what is `near`.
+    /// The cost, in no unit, that the loads would have had with compressed RAM that may take so many bytes. For much
+    /// more memory that cannot be told, so it is only asked of a size that is `near`.
     fn cost(&self, most: f64, fault: f64, behind: f64, near: bool) -> Option<f64> {
         let held = self.tiers.ram_bytes as f64;
         let stays = most <= self.tiers.ram_most as f64;
@@ -206,8 +207,8 @@ impl Lately {
         Some(misses * (fault + load))
     }
 
-    /// The share of major faults that is left with so many `more` pages, or as many fewer: up to a quarter, or what is
-    /// `near`.
+    /// The share of major faults that is left with so many `more` pages, or as many fewer: up to a quarter, or a size
+    /// that is `near`.
     fn misses(&self, more: f64, near: bool) -> Option<f64> {
         let avoided = |pages: f64| {
             let avoided = curve::avoided(&self.sampled, self.limit, pages as u64);
@@ -221,7 +222,7 @@ impl Lately {
     }
 }
 
-/// What was loaded since `then`.
+/// The loads since `then`.
 fn since(now: Tier, then: Tier) -> Tier {
     Tier {
         loads: now.loads.saturating_sub(then.loads),
@@ -237,26 +238,27 @@ mod tests {
     /// Pages that frames and compressed RAM have together.
     const BUDGET: u64 = 35_000;
 
-    /// A program that uses `set` of its `touched` pages at random. They compress to a third, and both places hold any
-    /// of those that are out.
+    /// A program that uses `set` of its `touched` pages at random. The pages compress to a third, and both places hold
+    /// any of those that are out.
     struct Program {
         touched: u64,
         set: u64,
     }
 
-    /// Its set is a little less than the budget.
+    /// A program whose set is a little less than the budget.
     const NEARLY_FITS: Program = Program {
         touched: 75_000,
         set: 32_000,
     };
-    /// It misses whatever it has.
+    /// A program that misses whatever memory it has.
     const ALL: Program = Program {
         touched: 75_000,
         set: 75_000,
     };
 
     impl Program {
-        /// What is seen after the program has gone on for a while with that share, of which compressed RAM uses `used`.
+        /// The answer to a look after the program has gone on for a while with that share, of which compressed RAM uses
+        /// `used`.
         fn run(&self, share: &mut StoreShare, used: f64) -> Option<u32> {
             let most = BUDGET * u64::from(SHARES[share.level]) / WHOLE;
             let ram = (most as f64 * used) as u64;
@@ -285,7 +287,7 @@ mod tests {
             share.look(tiers, refaults_at, PageCount(frames as u32))
         }
 
-        /// Where the share is when nothing changes any more, and by how many steps.
+        /// The share when nothing changes any more, and the number of steps to it.
         fn settles(&self, share: &mut StoreShare) -> (u32, usize) {
             let steps = (0..200).filter(|_| self.run(share, 1.0).is_some()).count();
             (SHARES[share.level], steps)
@@ -329,8 +331,9 @@ mod tests {
         assert!(NEARLY_FITS.run(&mut share, 1.0).is_some());
     }
 
-    /// redis-server from one pass over everything to the next: a window in between looked as if a little more memory
-    /// would spare three quarters, and what went to the file for it took seven seconds to come back.
+    /// A case of redis-server, between one pass over everything and the next: a window in between looked as if a little
+    /// more memory would spare three quarters, and the data that went to the file for it took seven seconds to come
+    /// back.
     #[test]
     fn one_window_alone_decides_nothing() {
         let mut share = StoreShare::new(Delivery::Handler, BEGIN);
@@ -344,8 +347,8 @@ mod tests {
         }
     }
 
-    /// The same run, stuck at a fifth: where most of what is left is compressed, a step is more than a quarter of the
-    /// frames.
+    /// A case of redis-server that was stuck at a fifth: where most of what is left is compressed, a step is more than
+    /// a quarter of the frames.
     #[test]
     fn a_step_may_be_large_beside_what_is_left() {
         let mut share = StoreShare::new(Delivery::Handler, 205);
@@ -369,7 +372,7 @@ mod tests {
         assert_eq!(told, [None, Some(BEGIN)]);
     }
 
-    /// One program whenever the share is large, another one whenever it is small.
+    /// A program that behaves in one way whenever the share is large, and in another whenever it is small.
     #[test]
     fn to_and_fro_takes_longer_each_time() {
         let mut share = StoreShare::new(Delivery::Handler, BEGIN);

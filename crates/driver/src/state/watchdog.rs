@@ -8,25 +8,25 @@ use std::time::Instant;
 /// Faults that are watched at once.
 pub(crate) const SLOTS: usize = 64;
 
-/// A page that is waited for. A number is one more than the page's, and zero where the slot is free.
+/// A page that is waited for. The number is one more than the page's, and zero where the slot is free.
 pub(crate) struct Slot {
     pub(crate) page: AtomicU32,
     /// When the wait began, in milliseconds of the table's clock.
     pub(crate) since: AtomicU32,
-    /// For how long it has been named, in milliseconds.
+    /// Length of the wait when it was last named, in milliseconds.
     pub(crate) named: AtomicU32,
-    /// Nobody here holds the slot: the thread sleeps in the kernel.
+    /// Whether the thread sleeps in the kernel: then no thread here holds the slot.
     pub(crate) asleep: AtomicU32,
 }
 
-/// The table, and how its thread is stopped.
+/// The table of waits, and the word that stops its thread.
 pub struct Watchdog {
     pub(crate) slots: [Slot; SLOTS],
     pub(crate) start: Instant,
     pub(crate) stop: AtomicU32,
 }
 
-/// A fault waits while the value lives.
+/// A guard: a fault waits while the value lives.
 pub struct Waiting<'a>(pub(crate) Option<&'a Slot>);
 
 impl Drop for Waiting<'_> {
@@ -56,12 +56,12 @@ impl Watchdog {
         self.start.elapsed().as_millis() as u32
     }
 
-    /// A fault at `page` is not served at once.
+    /// Notes that a fault at `page` is not served at once.
     pub fn waits(&self, page: PageIndex) -> Waiting<'_> {
         Waiting(self.take(page, 0))
     }
 
-    /// A thread sleeps at `page`, and whoever lands that wakes it.
+    /// Notes that a thread sleeps at `page`, and that the thread which lands the page wakes it.
     pub fn sleeps(&self, page: PageIndex) {
         let known =
             |slot: &Slot| slot.page.load(SeqCst) == page.0 + 1 && slot.asleep.load(SeqCst) == 1;
@@ -88,7 +88,7 @@ impl Watchdog {
         Some(slot)
     }
 
-    /// In the child of a fork: nobody waits there.
+    /// Forgets all waits in the child of a fork: no thread waits there.
     pub fn forget(&self) {
         for slot in &self.slots {
             slot.page.store(0, SeqCst);

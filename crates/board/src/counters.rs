@@ -1,7 +1,7 @@
 //! The counters by Linux's names, as a board's fields give them.
 //!
-//! Names are those of `/proc/vmstat` where Linux has such a counter. What only Millpond has is named in the same
-//! manner; what each means is said at its field.
+//! Names are those of `/proc/vmstat` where Linux has such a counter. Counters that only Millpond has are named in the
+//! same manner; each field says what its counter means.
 //!
 //! ```
 //! use millpond_board::counters;
@@ -19,25 +19,25 @@ use crate::{Field, Fields};
 /// Bytes in a page.
 const PAGE: u64 = 4096;
 
-/// Something that is counted, or that there is so much of now.
+/// A counter of events, or a gauge of a present amount.
 #[derive(Clone, Copy, Debug)]
 pub struct Counter {
-    /// Its name.
+    /// The counter's name.
     pub name: &'static str,
     from: From,
-    /// What it says, in a line.
+    /// One line that says what the counter means.
     pub about: &'static str,
-    /// It only grows, so that it has a rate.
+    /// Whether the counter only grows, so that it has a rate.
     pub grows: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum From {
-    /// A field as it is.
+    /// The value of a field.
     Field(Field),
-    /// A field in bytes, in pages.
+    /// The value in pages of a field in bytes.
     Pages(Field),
-    /// Two fields together.
+    /// The sum of two fields.
     Sum(Field, Field),
 }
 
@@ -69,7 +69,7 @@ impl Counter {
         }
     }
 
-    /// Its value among `fields`.
+    /// The counter's value among `fields`.
     #[must_use]
     pub fn of(&self, fields: &Fields) -> u64 {
         match self.from {
@@ -79,8 +79,8 @@ impl Counter {
         }
     }
 
-    /// Whether a gauge is the highest of several processes' and no sum: latencies cannot be added, nor settings that
-    /// all have, and peaks of several processes do not fall together.
+    /// Whether a gauge of several processes is their highest value and not their sum: latencies cannot be added, nor
+    /// settings that all processes have, and peaks of several processes do not fall together.
     #[must_use]
     pub fn is_highest(&self) -> bool {
         matches!(
@@ -97,13 +97,13 @@ impl Counter {
     }
 }
 
-/// The one of this name.
+/// The counter of this name.
 #[must_use]
 pub fn named(name: &str) -> Option<&'static Counter> {
     ALL.iter().find(|counter| counter.name == name)
 }
 
-/// All, in the order in which they are printed.
+/// All counters, in the order in which they are printed.
 pub static ALL: [Counter; 80] = [
     Counter::gauge(Field::Budget),
     Counter::gauge(Field::Rss),

@@ -1,14 +1,14 @@
 //! The counters of a slot, by name.
 //!
-//! A slot has room for [`FIELD_ROOM`] words. A new counter takes the next number; numbers are never given to
-//! something else within one version of the board.
+//! A slot has room for [`FIELD_ROOM`] words. A new counter takes the next number. A number never gets another meaning
+//! within one version of the board.
 
-/// Words for counters in a slot.
+/// Number of words for counters in a slot.
 pub(crate) const FIELD_ROOM: usize = 160;
 
 macro_rules! fields {
     ($($(#[doc = $doc:literal])* $name:ident = $key:literal,)*) => {
-        /// A counter. Bytes, nanoseconds or plain numbers, as each says.
+        /// A counter: a number of bytes, of nanoseconds or of things, as each one says.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(usize)]
         pub enum Field { $($(#[doc = $doc])* $name,)* }
@@ -23,7 +23,7 @@ macro_rules! fields {
                 match self { $(Self::$name => $key,)* }
             }
 
-            /// What it says, in a line.
+            /// The counter's meaning, in a line.
             #[must_use]
             pub const fn about(self) -> &'static str {
                 match self { $(Self::$name => concat!($($doc),*).trim_ascii(),)* }
@@ -57,7 +57,7 @@ fields! {
     Rescued = "rescued_bytes",
     /// Bytes in the store now, before compression.
     StoreLogical = "store_logical_bytes",
-    /// What the bytes in the store take there.
+    /// Bytes that the store takes now, after compression.
     StoreStored = "store_stored_bytes",
     /// Highest value of `StoreLogical`.
     StoreLogicalPeak = "store_logical_peak_bytes",
@@ -85,54 +85,54 @@ fields! {
     DirectReclaims = "direct_reclaims",
     /// Wall time since the process's slot was claimed, in nanoseconds.
     Wall = "wall_ns",
-    /// Bytes in RAM that were lazily freed and, as far as is known, not used since: there for the taking. They are in
-    /// `Rss`, which the kernel counts.
+    /// Bytes in RAM that were lazily freed and, as far as is known, not used since, so that they may be taken. They are
+    /// in `Rss`, which the kernel counts.
     LazyFree = "lazyfree_bytes",
     /// Pages lazily freed while they were in memory.
     PgLazyFree = "pglazyfree",
     /// Lazily freed pages that were dropped because memory was wanted.
     PgLazyFreed = "pglazyfreed",
-    /// Lazily freed pages that were used again before that.
+    /// Lazily freed pages that were used again before they were dropped.
     PgLazyFreeReused = "pglazyfree_reused",
     /// Faults that mapped zeros.
     FirstTouchCount = "fault_first_touch_count",
-    /// Half of these were served in this time or less, in nanoseconds.
+    /// Half of the faults that mapped zeros were served in this time or less, in nanoseconds.
     FirstTouchP50 = "fault_first_touch_p50_ns",
-    /// 99 of 100 of these were served in this time or less, in nanoseconds.
+    /// 99 of 100 faults that mapped zeros were served in this time or less, in nanoseconds.
     FirstTouchP99 = "fault_first_touch_p99_ns",
-    /// The longest of these, in nanoseconds.
+    /// The longest fault that mapped zeros, in nanoseconds.
     FirstTouchMax = "fault_first_touch_max_ns",
-    /// Faults that mapped again what was in limbo.
+    /// Faults that mapped a page in limbo again.
     RescueCount = "fault_rescue_count",
-    /// Half of these were served in this time or less, in nanoseconds.
+    /// Half of the faults that mapped a page in limbo again were served in this time or less, in nanoseconds.
     RescueP50 = "fault_rescue_p50_ns",
-    /// 99 of 100 of these were served in this time or less, in nanoseconds.
+    /// 99 of 100 faults that mapped a page in limbo again were served in this time or less, in nanoseconds.
     RescueP99 = "fault_rescue_p99_ns",
-    /// The longest of these, in nanoseconds.
+    /// The longest fault that mapped a page in limbo again, in nanoseconds.
     RescueMax = "fault_rescue_max_ns",
     /// Faults that read from the store.
     LoadCount = "fault_load_count",
-    /// Half of these were served in this time or less, in nanoseconds.
+    /// Half of the faults that read from the store were served in this time or less, in nanoseconds.
     LoadP50 = "fault_load_p50_ns",
-    /// 99 of 100 of these were served in this time or less, in nanoseconds.
+    /// 99 of 100 faults that read from the store were served in this time or less, in nanoseconds.
     LoadP99 = "fault_load_p99_ns",
-    /// The longest of these, in nanoseconds.
+    /// The longest fault that read from the store, in nanoseconds.
     LoadMax = "fault_load_max_ns",
-    /// Faults that waited for another thread's.
+    /// Faults that waited for another thread's work.
     WaitedCount = "fault_waited_count",
-    /// Half of these were served in this time or less, in nanoseconds.
+    /// Half of the faults that waited for another thread's work were served in this time or less, in nanoseconds.
     WaitedP50 = "fault_waited_p50_ns",
-    /// 99 of 100 of these were served in this time or less, in nanoseconds.
+    /// 99 of 100 faults that waited for another thread's work were served in this time or less, in nanoseconds.
     WaitedP99 = "fault_waited_p99_ns",
-    /// The longest of these, in nanoseconds.
+    /// The longest fault that waited for another thread's work, in nanoseconds.
     WaitedMax = "fault_waited_max_ns",
     /// Faults that reclaimed by themselves.
     ReclaimedCount = "fault_reclaimed_count",
-    /// Half of these were served in this time or less, in nanoseconds.
+    /// Half of the faults that reclaimed by themselves were served in this time or less, in nanoseconds.
     ReclaimedP50 = "fault_reclaimed_p50_ns",
-    /// 99 of 100 of these were served in this time or less, in nanoseconds.
+    /// 99 of 100 faults that reclaimed by themselves were served in this time or less, in nanoseconds.
     ReclaimedP99 = "fault_reclaimed_p99_ns",
-    /// The longest of these, in nanoseconds.
+    /// The longest fault that reclaimed by itself, in nanoseconds.
     ReclaimedMax = "fault_reclaimed_max_ns",
     /// Pages looked at by the background reclaimer.
     PgScanKswapd = "pgscan_kswapd",
@@ -154,11 +154,11 @@ fields! {
     PgDeactivate = "pgdeactivate",
     /// Pages given back by discards.
     PgDiscard = "pgdiscard",
-    /// Leaves of which the rest was put out, because a stream wanted them whole.
+    /// Leaves whose remaining pages were put out, because a stream wanted the leaf whole.
     LeafCleared = "leaf_cleared",
     /// Pages taken out with their leaf, by its table.
     TakeOutLeaf = "takeout_leaf",
-    /// Pages that were to go out so and stayed, because one of their leaf had to.
+    /// Pages that were to go out with their leaf and stayed, because one page of the leaf had to stay.
     TakeOutLeafStayed = "takeout_leaf_stayed",
     /// Take-outs that the kernel refused because a page was in use for I/O.
     TakeOutBusy = "takeout_busy",
@@ -190,47 +190,47 @@ fields! {
     NrInactive = "nr_inactive",
     /// Pages that cannot be reclaimed now.
     NrUnevictable = "nr_unevictable",
-    /// The limit on pages in memory now: the budget less what else it covers.
+    /// The limit on pages in memory now: the budget less the other memory that it covers.
     NrLimit = "nr_limit",
     /// Bytes of the manager's own tables.
     Metadata = "metadata_bytes",
     /// Part of the last 10 seconds in which some thread waited for memory, in hundredths of a per cent.
     PressureSome10 = "pressure_some_avg10",
-    /// The same of the last 60 seconds.
+    /// Part of the last 60 seconds in which some thread waited for memory, in hundredths of a per cent.
     PressureSome60 = "pressure_some_avg60",
-    /// The same of the last 300 seconds.
+    /// Part of the last 300 seconds in which some thread waited for memory, in hundredths of a per cent.
     PressureSome300 = "pressure_some_avg300",
     /// Part of the last 10 seconds in which all threads that used memory waited for it, in hundredths of a per cent.
     PressureFull10 = "pressure_full_avg10",
-    /// The same of the last 60 seconds.
+    /// Part of the last 60 seconds in which all threads that used memory waited for it, in hundredths of a per cent.
     PressureFull60 = "pressure_full_avg60",
-    /// The same of the last 300 seconds.
+    /// Part of the last 300 seconds in which all threads that used memory waited for it, in hundredths of a per cent.
     PressureFull300 = "pressure_full_avg300",
-    /// Of the time spent in reclaim, what threads spent that needed memory themselves, in nanoseconds.
+    /// Time that threads which needed memory themselves spent in reclaim, in nanoseconds.
     ReclaimDirect = "reclaim_direct_ns",
-    /// Threads that give freed memory back, as it is set.
+    /// Number of threads that give freed memory back: a setting.
     FreeWorkers = "free_workers",
-    /// Pages that one free unhooks before workers help, as it is set.
+    /// Pages that one free unhooks before workers help: a setting.
     FreeThreshold = "free_threshold_pages",
-    /// Most bytes that go to the kernel by one call, as it is set.
+    /// Most bytes that go to the kernel by one call: a setting.
     FreeChunk = "free_chunk_bytes",
     /// Frees that wait for a worker now, or are with one.
     FreeQueued = "free_queued",
     /// Batches of freed memory that were given back.
     FreeBatches = "free_batches",
-    /// Of the batches of freed memory, those that workers gave back.
+    /// Batches of freed memory that workers gave back.
     FreeByWorkers = "free_batches_by_workers",
     /// Bytes that went to the kernel with batches of freed memory.
     FreeBytes = "free_bytes",
     /// Time that giving freed memory back took, in nanoseconds, in all threads together.
     FreeTime = "free_ns",
-    /// Of the pages looked at by either, the anonymous ones.
+    /// Anonymous pages among the pages looked at by reclaim.
     PgScanAnon = "pgscan_anon",
-    /// Of the pages looked at by either, those of files.
+    /// Pages of files among the pages looked at by reclaim.
     PgScanFile = "pgscan_file",
-    /// Of the pages freed by either, the anonymous ones.
+    /// Anonymous pages among the pages freed by reclaim.
     PgStealAnon = "pgsteal_anon",
-    /// Of the pages freed by either, those of files.
+    /// Pages of files among the pages freed by reclaim.
     PgStealFile = "pgsteal_file",
     /// Pages read from files.
     PgPgIn = "pgpgin",
@@ -240,37 +240,37 @@ fields! {
     WorkingsetRefaultAnon = "workingset_refault_anon",
     /// Pages of files that came back and had left a shadow.
     WorkingsetRefaultFile = "workingset_refault_file",
-    /// Of the anonymous pages that came back, those that became active at once.
+    /// Anonymous pages that came back and became active at once.
     WorkingsetActivateAnon = "workingset_activate_anon",
-    /// Of the pages of files that came back, those that became active at once.
+    /// Pages of files that came back and became active at once.
     WorkingsetActivateFile = "workingset_activate_file",
-    /// Of the anonymous pages that became active at once, those that had been active before they left.
+    /// Anonymous pages that became active at once and had been active before they left.
     WorkingsetRestoreAnon = "workingset_restore_anon",
-    /// Of the pages of files that became active at once, those that had been active before they left.
+    /// Pages of files that became active at once and had been active before they left.
     WorkingsetRestoreFile = "workingset_restore_file",
     /// Tables of entries that held shadows only and were dropped.
     WorkingsetNodereclaim = "workingset_nodereclaim",
-    /// Of the pages on the active list now, those of files.
+    /// Pages of files on the active list now.
     NrActiveFile = "nr_active_file",
-    /// Of the pages on the inactive list now, those of files.
+    /// Pages of files on the inactive list now.
     NrInactiveFile = "nr_inactive_file",
     /// Tables of entries that hold shadows only now.
     WorkingsetNodes = "workingset_nodes",
-    /// Of a sample of the faults on what was in memory before: those that there would have been in memory as it is, …
+    /// Sampled faults on pages that had been in memory, that would have happened in memory as it is.
     RefaultsAt100 = "refaults_at_100_percent",
-    /// … in memory larger by a quarter, …
+    /// Sampled faults on pages that had been in memory, that would have happened in memory larger by a quarter.
     RefaultsAt125 = "refaults_at_125_percent",
-    /// … by a half, …
+    /// Sampled faults on pages that had been in memory, that would have happened in memory larger by a half.
     RefaultsAt150 = "refaults_at_150_percent",
-    /// … in twice as much …
+    /// Sampled faults on pages that had been in memory, that would have happened in twice as much memory.
     RefaultsAt200 = "refaults_at_200_percent",
-    /// … and in three times as much.
+    /// Sampled faults on pages that had been in memory, that would have happened in three times as much memory.
     RefaultsAt300 = "refaults_at_300_percent",
-    /// Of `LazyFree`, what the program still has mapped; the rest is in limbo.
+    /// Bytes of `LazyFree` that the program still has mapped; the rest is in limbo.
     LazyFreeMapped = "lazyfree_mapped_bytes",
-    /// Of the resident set, bytes of files: code, libraries, mapped files (`RssFile`).
+    /// Bytes of files in the resident set: code, libraries, mapped files (`RssFile`).
     RssFiles = "rss_files_bytes",
-    /// Of the resident set, bytes of shared memory (`RssShmem`).
+    /// Bytes of shared memory in the resident set (`RssShmem`).
     RssShared = "rss_shared_bytes",
 }
 

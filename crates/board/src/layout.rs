@@ -9,18 +9,18 @@ use core::sync::atomic::{
     fence,
 };
 
-/// Processes that one board has room for.
+/// Most processes that one board has room for.
 pub const SLOTS: usize = 512;
-/// Bytes of a program's name that are kept.
+/// Most bytes of a program's name that are kept.
 pub const NAME_BYTES: usize = 64;
 
-/// Bytes of last words that are kept.
+/// Most bytes of last words that are kept.
 const LAST_WORDS: usize = 512;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"MillBord");
 pub(crate) const VERSION: u32 = 5;
 
-/// Rounds to wait for a writer. A writer needs a microsecond; one that was killed never ends.
+/// Rounds to wait for a writer. A writer needs a microsecond; a writer that was killed never ends.
 const PATIENCE: u32 = 100_000;
 
 /// The whole file.
@@ -29,22 +29,22 @@ const PATIENCE: u32 = 100_000;
 pub(crate) struct Page {
     pub(crate) magic: AtomicU64,
     pub(crate) version: AtomicU32,
-    /// Who made it.
+    /// The process that made the board.
     pub(crate) owner: AtomicU32,
     name: Name,
-    /// Why the first process stopped that the library could not go on in.
+    /// Why the first process stopped in which the library could not go on.
     last_words: LastWords,
     pub(crate) slots: [Slot; SLOTS],
 }
 
-/// Text of up to [`NAME_BYTES`] bytes, zeros behind it.
+/// Text of up to [`NAME_BYTES`] bytes, with zeros behind it.
 #[derive(Debug)]
 pub(crate) struct Name([AtomicU64; NAME_BYTES / 8]);
 
 /// A line that is written once, and read when its writer is dead.
 #[derive(Debug)]
 struct LastWords {
-    /// Whoever changes this from zero writes the line.
+    /// The process that changes this from zero writes the line.
     writer: AtomicU32,
     /// Zero until the line is complete.
     len: AtomicU32,
@@ -66,7 +66,7 @@ impl LastWords {
     }
 
     fn get(&self) -> Option<(u32, String)> {
-        // Any process of the user's may have written any number there.
+        // Any process of this user's may have written any number there.
         let len = (self.len.load(Acquire) as usize).min(LAST_WORDS);
         let words = self.line.iter();
         let bytes: Vec<u8> = words.flat_map(|w| w.load(Relaxed).to_ne_bytes()).collect();
@@ -117,11 +117,11 @@ impl Page {
     }
 }
 
-/// One process.
+/// The slot of one process.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Slot {
-    /// Whoever changes this from zero has the slot.
+    /// The process that changes this from zero has the slot.
     pub(crate) owner: AtomicU32,
     /// Zero until the slot's description is complete.
     pub(crate) pid: AtomicU32,

@@ -1,22 +1,22 @@
 //! The report board: a small shared file on which every process of a `millpond run` writes its counters.
 //!
 //! A program under `millpond run` may start others, may fork, may be killed at any moment. The report at the end has to
-//! know about all of them, so no process may have to be alive, or even end well, for its numbers to be seen. Hence
-//! memory shared by everybody: `millpond run` creates it, the preloaded library of each process claims a slot and
-//! writes its counters there about ten times a second and once more at exit, and the report reads what is there when
-//! the program has ended. A process killed by SIGKILL loses at most the last tick. A program that uses the library
-//! may have a board of its own.
+//! know about all of them, so no process may have to be alive, or even end well, for its numbers to be seen. Hence the
+//! memory is shared by all processes. `millpond run` creates it. The preloaded library of each process claims a slot
+//! and writes its counters there about ten times a second and once more at exit. The report reads the counters when the
+//! program has ended. A process killed by SIGKILL loses at most the last tick. A program that uses the library may have
+//! a board of its own.
 //!
-//! A board is a memfd and has no name that could be left behind. Whoever wants it opens the descriptor of the process
-//! that made it, `/proc/PID/fd/N`, which the kernel allows its user and root; [`list`](mod@list) finds all that are
-//! open.
+//! A board is a memfd and has no name that could be left behind. A process that wants it opens the descriptor of the
+//! process that made it, `/proc/PID/fd/N`, which the kernel allows its user and root; [`list`](mod@list) finds all that
+//! are open.
 //!
-//! What would go wrong otherwise: counters sent at exit are lost with a kill; a pipe needs a reader and blocks a
-//! program when the reader is slow; a file for each process has to be found and removed.
+//! Other ways would go wrong: counters sent at exit are lost with a kill; a pipe needs a reader and blocks a program
+//! when the reader is slow; a file for each process has to be found and removed.
 //!
 //! Slots have one writing process. Inside it two threads may publish (the ticking thread and the exiting one), so a
-//! slot carries a sequence word: odd while somebody writes. A reader that finds it odd tries again a while and then
-//! takes what is there, as the writer may have been killed half-way; [`SlotSnapshot::torn`] says so.
+//! slot carries a sequence word: it is odd while a thread writes. A reader that finds it odd tries again a while and
+//! then takes the counters as they are, as the writer may have been killed half-way; [`SlotSnapshot::torn`] says so.
 //!
 //! ```
 //! use millpond_board::{Board, Field, Fields, State, View};
@@ -56,13 +56,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum State {
-    /// It runs, or was killed before it could say otherwise.
+    /// The process runs, or was killed before it could say otherwise.
     Running = 1,
-    /// It has ended by itself.
+    /// The process has ended by itself.
     Exited = 2,
-    /// It has become another program; that one has a slot of its own.
+    /// The process has become another program, which has a slot of its own.
     Execed = 3,
-    /// It stopped because the library could not go on.
+    /// The process stopped because the library could not go on.
     Failed = 4,
 }
 
@@ -72,7 +72,7 @@ pub struct Board {
     page: &'static Page,
 }
 
-/// A board to be looked at only, mapped for as long as the process lives.
+/// A board to be read only, mapped for as long as the process lives.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
     page: &'static Page,
@@ -84,26 +84,27 @@ pub struct SlotWriter {
     slot: &'static Slot,
 }
 
-/// What one slot said when it was read.
+/// The contents of one slot when it was read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SlotSnapshot {
     /// The slot's number.
     pub number: usize,
-    /// The process.
+    /// Number of the process.
     pub pid: u32,
-    /// The process that it was forked from, by the slot's number; `None` for one that was not forked under Millpond.
+    /// Number of the slot of the process that this one was forked from; `None` for a process that was not forked under
+    /// Millpond.
     pub parent: Option<usize>,
     /// File name of the program, at most [`NAME_BYTES`] bytes.
     pub name: String,
-    /// How far it has come.
+    /// How far the process has come.
     pub state: State,
     /// When the slot was claimed: nanoseconds of `CLOCK_MONOTONIC`.
     pub claimed_ns: u64,
-    /// When it was last written: nanoseconds of `CLOCK_MONOTONIC`.
+    /// When the slot was last written: nanoseconds of `CLOCK_MONOTONIC`.
     pub published_ns: u64,
     /// The counters.
     pub fields: Fields,
-    /// The writer was stopped while it wrote: counters of two moments may be mixed.
+    /// Whether the writer was stopped while it wrote: then counters of two moments may be mixed.
     pub torn: bool,
 }
 
@@ -112,16 +113,16 @@ pub struct SlotSnapshot {
 pub enum BoardError {
     /// A system call on the file failed.
     System {
-        /// What was tried.
+        /// The action that failed.
         what: &'static str,
-        /// The board's file.
+        /// Path of the board's file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         errno: Errno,
     },
     /// The file is not a board of this version.
     Foreign {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
     /// All slots are taken.
@@ -151,7 +152,7 @@ impl fmt::Display for BoardError {
 impl std::error::Error for BoardError {}
 
 impl BoardError {
-    /// Of the file at `path`.
+    /// Makes the errors of the file at `path`.
     fn failed(path: &Path) -> impl Fn(Failed) -> Self + Copy {
         move |(what, errno)| Self::System {
             what,
@@ -162,8 +163,8 @@ impl BoardError {
 }
 
 impl Board {
-    /// Makes a board, to be opened by this user only, that says it is this process's and about `name`. It lives as long
-    /// as it is mapped or its descriptor is open.
+    /// Makes a board that only this user may open, and that says that it is this process's and about `name`. The board
+    /// lives as long as it is mapped or its descriptor is open.
     ///
     /// # Errors
     /// When the kernel gives no such memory.
@@ -190,8 +191,8 @@ impl Board {
         Ok(Self { page })
     }
 
-    /// Takes a slot for the process `pid` running `name`. A slot that says the same process runs is marked as
-    /// [`State::Execed`], because a process claims a second time only when it has become another program.
+    /// Takes a slot for the process `pid` running `name`. If another slot says that the same process runs, that slot is
+    /// marked as [`State::Execed`], because a process claims a second time only when it has become another program.
     ///
     /// # Errors
     /// [`BoardError::Full`] when no slot is free.
@@ -233,7 +234,8 @@ impl Board {
         Ok(SlotWriter { slot })
     }
 
-    /// Takes a slot for one of several users of the library in the process `pid`, beside those that it has.
+    /// Takes a slot for one of several users of the library in the process `pid`, beside the slots that the process
+    /// has.
     ///
     /// # Errors
     /// [`BoardError::Full`] when no slot is free.
@@ -241,8 +243,8 @@ impl Board {
         self.take(pid, name, 0)
     }
 
-    /// Keeps the line that says why the process `pid` stops, if it is the first to. Calls no allocator and waits for
-    /// nobody, so that it may be called where everything else has failed.
+    /// Keeps the line that says why the process `pid` stops, if no process has set one before. Calls no allocator and
+    /// waits for no thread, so that it may be called where everything else has failed.
     pub fn set_last_words(&self, pid: u32, line: &[u8]) {
         self.page.set_last_words(pid, line);
     }
@@ -258,7 +260,7 @@ impl Board {
         (slot as *const Slot as usize - first) / size_of::<Slot>()
     }
 
-    /// What the claimed slots say now, in the order in which they were claimed.
+    /// The contents of the claimed slots, in the order in which they were claimed.
     pub fn slots(&self) -> impl Iterator<Item = SlotSnapshot> + use<> {
         View { page: self.page }.slots()
     }
@@ -274,19 +276,19 @@ impl View {
         Ok(Self { page })
     }
 
-    /// The process that made it.
+    /// The process that made the board.
     #[must_use]
     pub fn owner(&self) -> u32 {
         self.page.owner.load(Relaxed)
     }
 
-    /// What it says it is about: the program that runs, or that uses the library.
+    /// The program that the board is about: the one that runs, or that uses the library.
     #[must_use]
     pub fn name(&self) -> String {
         self.page.name()
     }
 
-    /// What the claimed slots say now, by their numbers.
+    /// The contents of the claimed slots, by their numbers.
     pub fn slots(&self) -> impl Iterator<Item = SlotSnapshot> + use<> {
         let claimed = |(_, slot): &(usize, &Slot)| slot.pid.load(Acquire) != 0;
         let slots = self.page.slots.iter().enumerate().filter(claimed);
@@ -311,31 +313,31 @@ fn open(path: &Path, flags: OFlags, protection: ProtFlags) -> Result<&'static Pa
 fn map(file: impl AsFd, protection: ProtFlags) -> Result<&'static Page, Failed> {
     let start = shared::map(file, size_of::<Page>(), protection)?;
     // SAFETY: the mapping is as long as a `Page`, aligned to 4 KiB, never unmapped, and `Page` is made of atomics only,
-    // for which any bytes are valid and which other processes may write at any time. Who maps it to look at it (`View`)
-    // does not write.
+    // for which any bytes are valid and which other processes may write at any time. A process that maps it to read it
+    // (`View`) does not write.
     Ok(unsafe { &*start.cast::<Page>() })
 }
 
-/// The path under which this user's processes open a descriptor of this one while it is open.
+/// Path under which this user's processes can open a descriptor of this process while it is open.
 #[must_use]
 pub fn path_of(file: &impl AsRawFd) -> PathBuf {
     format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into()
 }
 
 impl SlotWriter {
-    /// Writes `state` and all counters. Calls no allocator and waits only for another thread of this process that
-    /// publishes at the same moment; answers `false`, with nothing written, when that one does not end.
+    /// Writes `state` and all counters. Calls no allocator, and waits only for another thread of this process that
+    /// publishes at the same moment. Answers `false`, with nothing written, when that thread does not end.
     pub fn publish(&self, state: State, fields: &Fields) -> bool {
         self.slot.write(state, fields, now_ns())
     }
 
-    /// Says that the process stops because the library cannot go on, and leaves its counters as they were: this waits
-    /// for no other writer.
+    /// Says that the process stops because the library cannot go on, and leaves its counters as they were, so as not to
+    /// wait for another writer.
     pub fn fail(&self) {
         self.slot.state.store(State::Failed as u32, Relaxed);
     }
 
-    /// Gives the slot back, for whoever claims the next one.
+    /// Gives the slot back for the next process that claims one.
     pub fn release(self) {
         self.slot.pid.store(0, Relaxed);
         self.slot.write(State::Running, &Fields::default(), 0);
@@ -343,7 +345,7 @@ impl SlotWriter {
     }
 }
 
-/// Nanoseconds of the clock that a board's times are given in.
+/// Present time in nanoseconds, by the clock that a board's times are given in.
 #[must_use]
 pub fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

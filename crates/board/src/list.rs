@@ -1,8 +1,8 @@
 //! Finding the boards of running processes.
 //!
-//! Who made a board keeps its descriptor, and the kernel says of each descriptor in `/proc/PID/fd` what it is. A board
-//! is a memfd called [`MEMFD`]. A process forked without exec has the same descriptor; boards are told apart by their
-//! inodes, and one that is found twice is one.
+//! The maker of a board keeps its descriptor, and the kernel says of each descriptor in `/proc/PID/fd` what it is. A
+//! board is a memfd called [`MEMFD`]. A process forked without exec has the same descriptor. Boards are told apart by
+//! their inodes, and a board that is found twice counts once.
 
 use crate::{BoardError, View};
 use std::collections::HashSet;
@@ -10,21 +10,21 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// What a board's memfd is called.
+/// Name of a board's memfd.
 pub const MEMFD: &str = "millpond-board";
 
 /// A board that was found.
 #[derive(Debug)]
 pub struct Found {
-    /// The path under which it can be opened as long as its owner lives.
+    /// Path under which the board can be opened as long as its owner lives.
     pub path: PathBuf,
-    /// The board; an error for that of another version.
+    /// The board; an error if it is of another version.
     pub view: Result<View, BoardError>,
 }
 
 /// All boards of the processes that this user may look at, by the number of the process.
 ///
-/// A process that ends meanwhile, and one that belongs to somebody else, is passed over.
+/// A process that ends meanwhile, and a process of another user, is passed over.
 #[must_use]
 pub fn list() -> Vec<Found> {
     let open = |(path, _): (PathBuf, Id)| {
@@ -34,10 +34,10 @@ pub fn list() -> Vec<Found> {
     files().into_iter().map(open).collect()
 }
 
-/// What tells boards apart: the device and the inode of the file.
+/// Device and inode of a board's file, which tell boards apart.
 pub(crate) type Id = (u64, u64);
 
-/// The files that are boards, each once.
+/// The files that are boards, each listed once.
 pub(crate) fn files() -> Vec<(PathBuf, Id)> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();

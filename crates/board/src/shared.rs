@@ -1,4 +1,4 @@
-//! Memory that several processes map: a sealed memfd, opened through the descriptor of whoever made it.
+//! Memory that several processes map: a sealed memfd, opened through the descriptor of the process that made it.
 
 use core::ffi::c_void;
 use rustix::fd::{AsFd, OwnedFd};
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::path::Path;
 
-/// What was tried, and what the kernel said.
+/// The action that failed, and the kernel's error.
 pub(crate) type Failed = (&'static str, Errno);
 
 /// Makes `len` bytes of zeros that this user's processes may open.
@@ -17,13 +17,14 @@ pub(crate) fn create(name: &str, len: usize) -> Result<OwnedFd, Failed> {
     let file = rustix::fs::memfd_create(name, flags).map_err(to("make"))?;
     rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(to("protect"))?;
     rustix::fs::ftruncate(&file, len as u64).map_err(to("size"))?;
-    // Whoever can open it could make it shorter, and everybody else's next write would be a SIGBUS.
+    // A process that can open the file could otherwise make it shorter, and the next write of any other process would
+    // be a SIGBUS.
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&file, seals).map_err(to("seal"))?;
     Ok(file)
 }
 
-/// Opens what another process has made. `None` when it is shorter than `len` bytes.
+/// Opens the memory of another process. `None` when it is shorter than `len` bytes.
 pub(crate) fn open(path: &Path, flags: OFlags, len: usize) -> Result<Option<OwnedFd>, Failed> {
     let to = |what| move |errno| (what, errno);
     let flags = flags | OFlags::CLOEXEC;

@@ -1,11 +1,12 @@
-//! Tapes: rings in a shared file through which the processes of a `millpond record` hand over what they touch.
+//! Tapes: rings in a shared file through which the processes of a `millpond record` hand over the pages that they
+//! touch.
 //!
 //! The pages that a program touches are known in its fault handler. That is a thread with a descriptor table of its
 //! own, it may not allocate, and the program may be killed between two instructions. So it stores page numbers into
-//! shared memory, and the recording process, which lives longer than all of them, takes them out and writes the files.
-//! Nothing is lost by a kill but what the dead one had not stored yet.
+//! shared memory. The recording process, which outlives all the others, takes them out and writes the files. A kill
+//! loses only the pages that the dead process had not stored yet.
 //!
-//! Each process has a tape, with one writer (whoever holds the recorder's lock in that process) and one reader.
+//! Each process has a tape, with one writer (the thread that holds the recorder's lock in that process) and one reader.
 //! `written` and `read` only grow; a word is the writer's while `written - read` leaves room for it and the reader's
 //! after `written` has passed it. A writer that finds the tape full waits for the reader, by sleeping; after
 //! [`PATIENCE_MS`] it drops the word and counts it, because a program must not hang for want of a recorder.
@@ -34,11 +35,11 @@ use rustix::thread::{NanosleepRelativeResult, Timespec, nanosleep};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Processes that record at the same time.
+/// Most processes that record at the same time.
 pub const TAPES: usize = 128;
-/// Words that a tape holds: 256 KiB, all of which a process that records has resident.
+/// Words that a tape holds: 256 KiB, all of which are resident in a process that records.
 pub const TAPE_WORDS: usize = 1 << 15;
-/// How long a writer waits for the reader.
+/// Longest time that a writer waits for the reader, in milliseconds.
 pub const PATIENCE_MS: u32 = 1000;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"MillTape");
@@ -49,9 +50,9 @@ const VERSION: u32 = 1;
 struct TapesFile {
     magic: AtomicU64,
     version: AtomicU32,
-    /// Processes that found no tape.
+    /// Number of processes that found no tape.
     refused: AtomicU32,
-    /// How many claims there were.
+    /// Number of claims so far.
     claims: AtomicU64,
     tapes: [Tape; TAPES],
 }
@@ -59,7 +60,7 @@ struct TapesFile {
 #[repr(C, align(4096))]
 #[derive(Debug)]
 struct Tape {
-    /// Whoever changes this from zero has the tape.
+    /// The process that changes this from zero has the tape.
     owner: AtomicU32,
     /// Zero until the description is complete.
     pid: AtomicU32,
@@ -70,7 +71,7 @@ struct Tape {
     name: Name,
     written: AtomicU64,
     lost: AtomicU64,
-    /// Apart from what the writer writes.
+    /// The reader's word, apart from those that the writer writes.
     read: Reader,
     words: [AtomicU64; TAPE_WORDS],
 }
@@ -91,16 +92,16 @@ pub struct TapeWriter {
     tape: &'static Tape,
 }
 
-/// Whose a tape is, as its reader sees it.
+/// The state of a tape, as its reader sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TapeState {
-    /// Which claim of a tape this is, counted from 0 over all tapes.
+    /// Number of this claim, counted from 0 over all tapes.
     pub claim: u64,
-    /// The process.
+    /// Number of the process.
     pub pid: u32,
     /// File name of the program, at most [`NAME_BYTES`](crate::NAME_BYTES) bytes.
     pub name: String,
-    /// It has become another program, and writes no more here.
+    /// Whether the process has become another program, and writes no more here.
     pub ended: bool,
     /// Words that were dropped because the tape was full for too long.
     pub lost: u64,
@@ -111,16 +112,16 @@ pub struct TapeState {
 pub enum TapeError {
     /// A system call failed.
     System {
-        /// What was tried.
+        /// The action that failed.
         what: &'static str,
-        /// The tapes' file.
+        /// Path of the tapes' file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         errno: Errno,
     },
     /// The file holds no tapes of this version.
     Foreign {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
     /// All tapes are taken.
@@ -146,7 +147,7 @@ impl fmt::Display for TapeError {
 impl std::error::Error for TapeError {}
 
 impl TapeError {
-    /// Of the file at `path`.
+    /// Makes the errors of the file at `path`.
     fn failed(path: &Path) -> impl Fn(Failed) -> Self + Copy {
         move |(what, errno)| Self::System {
             what,
@@ -157,7 +158,7 @@ impl TapeError {
 }
 
 impl Tapes {
-    /// Makes tapes, to be opened by this user only. They live as long as they are mapped or their descriptor is open.
+    /// Makes tapes that only this user may open. They live as long as they are mapped or their descriptor is open.
     ///
     /// # Errors
     /// When the kernel gives no such memory.
@@ -189,8 +190,8 @@ impl Tapes {
         }
     }
 
-    /// Takes a tape for the process `pid` running `name`. One that this process has already is marked as ended, because
-    /// a process claims a second time only when it has become another program. Allocates nothing.
+    /// Takes a tape for the process `pid` running `name`. A tape that this process has already is marked as ended,
+    /// because a process claims a second time only when it has become another program. Allocates nothing.
     ///
     /// # Errors
     /// [`TapeError::Full`] when no tape is free.
@@ -218,14 +219,14 @@ impl Tapes {
         Ok(TapeWriter { tape })
     }
 
-    /// Processes that found no tape free and were not recorded.
+    /// Number of processes that found no tape free and were not recorded.
     #[must_use]
     pub fn refused(&self) -> u32 {
         self.file.refused.load(Relaxed)
     }
 
-    /// Takes out what is on the tape with this number, in order, and says whose it is; `None` when nobody has it. For
-    /// the one reader.
+    /// Takes out the words on the tape with this number, in order, and answers the tape's state; `None` when no process
+    /// has the tape. For the one reader.
     ///
     /// # Panics
     /// When the number is not below [`TAPES`].
@@ -268,7 +269,7 @@ impl Tapes {
         (pid != 0).then_some(pid)
     }
 
-    /// Makes the tape with this number free for another process. For the one reader, when its process writes no more.
+    /// Frees the tape with this number for another process. For the one reader, when the tape's process writes no more.
     ///
     /// # Panics
     /// When the number is not below [`TAPES`].
@@ -282,7 +283,7 @@ impl Tapes {
 }
 
 impl TapeWriter {
-    /// Adds a word. Calls no allocator; waits for the reader while the tape is full.
+    /// Adds a word. Calls no allocator. Waits for the reader while the tape is full.
     pub fn push(&self, word: u64) {
         let tape = self.tape;
         let written = tape.written.load(Relaxed);

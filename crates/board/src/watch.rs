@@ -1,15 +1,15 @@
-//! The boards of running processes, looked at again and again.
+//! Watching the boards of running processes again and again.
 //!
-//! [`list`](crate::list::list) maps every board anew and for good, which suits a command that looks once. Somebody who
-//! looks each second for a day would keep every board that there has been: 700 KiB each of memory that nobody else has
-//! any more. So a watch keeps a board mapped from the look that finds it to the look that misses it.
+//! [`list`](crate::list::list) maps every board anew and for good, which suits a command that looks once. A command
+//! that looks each second for a day would keep every board that there has been: 700 KiB each of memory that no other
+//! process has any more. So a watch keeps a board mapped from the look that finds it to the look that misses it.
 
 use crate::layout::Page;
 use crate::list::{Id, files};
 use crate::{BoardError, SlotSnapshot, View};
 use std::collections::HashSet;
 
-/// Boards as they come and go.
+/// A watch: the boards of running processes, as they come and go.
 ///
 /// ```
 /// let (board, _file) = millpond_board::Board::create("index").unwrap();
@@ -48,18 +48,18 @@ impl Watch {
                 Err(BoardError::Foreign { .. }) => {
                     self.foreign.insert(id);
                 }
-                // Its owner ended between the two looks, or it is just being made.
+                // The board's owner ended between the two looks, or the board is just being made.
                 Err(_) => {}
             }
         }
     }
 
-    /// Those that were there at the last look.
+    /// The boards that were there at the last look.
     pub fn boards(&self) -> impl Iterator<Item = &Watched> {
         self.boards.iter()
     }
 
-    /// How many were of another version.
+    /// Number of boards of another version.
     #[must_use]
     pub fn foreign(&self) -> usize {
         self.foreign.len()
@@ -67,26 +67,26 @@ impl Watch {
 }
 
 impl Watched {
-    /// What no other board has that is there at the same time.
+    /// A number that no other board has which is there at the same time.
     #[must_use]
     pub fn id(&self) -> u64 {
         // All memfds are on one device of the kernel's own.
         self.id.1
     }
 
-    /// The process that made it.
+    /// The process that made the board.
     #[must_use]
     pub fn owner(&self) -> u32 {
         self.view.owner()
     }
 
-    /// What it says it is about.
+    /// The program that the board is about.
     #[must_use]
     pub fn name(&self) -> String {
         self.view.name()
     }
 
-    /// What the claimed slots say now, by their numbers.
+    /// The contents of the claimed slots, by their numbers.
     #[must_use]
     pub fn slots(&self) -> Vec<SlotSnapshot> {
         self.view.slots().collect()
@@ -96,8 +96,8 @@ impl Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         let page: *const Page = self.view.page;
-        // SAFETY: the mapping is this board's alone and of a `Page`'s length; the view, which nobody can copy out of
-        // here, was the only one to refer to it, and what was read from it are copies.
+        // SAFETY: the mapping is this board's alone and of a `Page`'s length. The view, which cannot be copied out of
+        // here, was the only reference to it, and all that was read from it are copies.
         let unmapped = unsafe { rustix::mm::munmap(page.cast_mut().cast(), size_of::<Page>()) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use crate::Board;
 
-    /// How often this process has the file of this inode mapped.
+    /// Number of times that this process has the file of this inode mapped.
     fn mappings(id: u64) -> usize {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let inode = format!(" {id} ");

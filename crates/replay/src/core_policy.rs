@@ -2,15 +2,15 @@
 //! succeeds at once.
 //!
 //! # What is simulated
-//! The driver and all that it touches, reduced to what the decisions can see:
+//! The driver and all that it touches are simulated, reduced to what the decisions can see:
 //!
-//! - An access to a mapped page costs nothing, and the core does not hear of it, as on a real machine. Which pages are
-//!   mapped is read off the commands (a bit a page).
+//! - An access to a mapped page costs nothing, and the core does not hear of it, as on a real machine. The commands
+//!   tell which pages are mapped (a bit for each page).
 //! - Any other access is an [`Event::Fault`] with folios of order 0. The commands are carried out at once: each is
 //!   answered by its success before anything else happens. So no page is ever in flight when the next access comes.
-//! - When the core answers [`Reply::Reclaim`], it is told to reclaim just what is missing until that is available, and
-//!   the fault comes again: the loop of the driver, which asks for at least 128 pages, so that they share a TLB
-//!   shootdown. That would leave a small cache empty by a good part. There is no background reclaim, so a cache of *n*
+//! - When the core answers [`Reply::Reclaim`], it is told to reclaim just the missing pages until these are available,
+//!   and the fault comes again. The driver has the same loop, but asks for at least 128 pages, so that they share a TLB
+//!   shootdown. That would leave a good part of a small cache empty. There is no background reclaim, so a cache of *n*
 //!   pages holds *n*.
 //! - Zeros are never found, and the store never fills. A page that was not written since it was loaded is `Unchanged`
 //!   when it is saved; where the trace does not tell writes, that is each page that was stored before.
@@ -37,27 +37,27 @@ pub enum CoreError {
     /// The configuration is refused.
     #[error("no core can be built for {pages} pages in a cache of {cache} ({error:?})")]
     Config {
-        /// Length of the arena.
+        /// Length of the arena, in pages.
         pages: u32,
-        /// Size of the cache.
+        /// Size of the cache, in pages.
         cache: u32,
-        /// What is wrong.
+        /// The setting that is wrong.
         error: ConfigError,
     },
-    /// A cache without room for a page.
+    /// The cache has no room for a page.
     #[error("a cache of 0 pages holds nothing; give it 1 page or more")]
     NoCache,
-    /// The core answered as it may not on a machine where nothing takes time and nothing fails.
+    /// The core gave an answer that it may not give on a machine where nothing takes time and nothing fails.
     #[error("access {access} to page {page} was answered by {reply:?}: this is a bug")]
     Answer {
         /// Number of the access.
         access: u64,
         /// The page of the arena.
         page: u32,
-        /// What the core said.
+        /// The core's answer.
         reply: Reply,
     },
-    /// Memory was wanted, and the core gave none.
+    /// An access needed memory, and reclaim gave none.
     #[error("access {access} to page {page} found no memory, and reclaim gave none: this is a bug")]
     Stuck {
         /// Number of the access.
@@ -67,41 +67,41 @@ pub enum CoreError {
     },
 }
 
-/// How an access went.
+/// Outcome of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Touch {
     /// The page was mapped.
     Hit,
-    /// It was in limbo.
+    /// The page was in limbo.
     Rescue,
-    /// It was never touched before.
+    /// The page was never touched before.
     First,
-    /// It was in the store.
+    /// The page was in the store.
     Refault,
 }
 
-/// What a replay came to.
+/// Counts of a replay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CoreCounts {
-    /// Accesses.
+    /// Number of accesses.
     pub accesses: u64,
-    /// Of these, the ones to pages in limbo.
+    /// Number of accesses to pages in limbo.
     pub rescues: u64,
-    /// The first touches.
+    /// Number of first touches.
     pub first: u64,
-    /// The loads from the store.
+    /// Number of loads from the store.
     pub refaults: u64,
 }
 
 impl CoreCounts {
-    /// Accesses to what was not in memory.
+    /// Number of accesses to pages that were not in memory.
     #[must_use]
     pub fn misses(&self) -> u64 {
         self.first + self.refaults
     }
 }
 
-/// See the [module](self).
+/// Millpond's own policy as a cache that is told of accesses. See the [module](self).
 ///
 /// ```
 /// use millpond_replay::core_policy::{CorePolicy, Touch};
@@ -114,11 +114,11 @@ impl CoreCounts {
 pub struct CorePolicy {
     core: Core,
     region: PageRange,
-    /// A bit for each page of the arena that is mapped …
+    /// A bit for each page of the arena that is mapped.
     mapped: Vec<u64>,
-    /// … and for each that was written since it was stored.
+    /// A bit for each page of the arena that was written since it was stored.
     dirty: Vec<u64>,
-    /// By folio: the page that was taken out last.
+    /// The page that was taken out last, by folio.
     page_of: Vec<u32>,
     out: Commands,
     todo: Vec<Command>,
@@ -126,7 +126,7 @@ pub struct CorePolicy {
 }
 
 impl CorePolicy {
-    /// A core for `arena_pages` pages (a whole number of leaves), of which `cache` fit in memory.
+    /// Makes a core for `arena_pages` pages (a whole number of leaves), of which `cache` fit in memory.
     ///
     /// # Errors
     /// When the core does not take these numbers.
@@ -136,10 +136,10 @@ impl CorePolicy {
         Self::with_config(config, cache)
     }
 
-    /// The same with a configuration of your own, of which the limit is at least `cache`.
+    /// Makes a core with a configuration of the caller's, of which the limit is at least `cache`.
     ///
     /// # Errors
-    /// When the core does not take it.
+    /// When the core does not take the configuration.
     pub fn with_config(config: Config, cache: u32) -> Result<Self, CoreError> {
         if cache == 0 {
             return Err(CoreError::NoCache);
@@ -191,10 +191,10 @@ impl CorePolicy {
         Ok(policy)
     }
 
-    /// Goes through a trace, whose arena this one must hold.
+    /// Replays a trace, whose arena must fit into this one.
     ///
     /// # Errors
-    /// When the core does what it may not.
+    /// When the core gives an answer that it may not give.
     pub fn run(&mut self, trace: &Trace) -> Result<(), CoreError> {
         let has_writes = trace.has_writes();
         for (n, &id) in trace.ids().iter().enumerate() {
@@ -203,10 +203,10 @@ impl CorePolicy {
         Ok(())
     }
 
-    /// An access to a page of the arena.
+    /// Replays an access to a page of the arena.
     ///
     /// # Errors
-    /// When the core does what it may not.
+    /// When the core gives an answer that it may not give.
     ///
     /// # Panics
     /// When the page is outside the arena.
@@ -224,7 +224,7 @@ impl CorePolicy {
         Ok(touch)
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     #[must_use]
     pub fn counts(&self) -> CoreCounts {
         self.counts
@@ -236,13 +236,13 @@ impl CorePolicy {
         self.core.stats()
     }
 
-    /// What more memory would have saved so far, by the core's own counters: what a live run has.
+    /// The curve of what more memory would have saved so far, by the core's own counters, as a live run has it.
     #[must_use]
     pub fn curve(&self) -> Curve {
         Curve::from(&self.core.stats())
     }
 
-    /// The core, to look at.
+    /// The core, for inspection.
     #[must_use]
     pub fn core(&self) -> &Core {
         &self.core
@@ -290,7 +290,7 @@ impl CorePolicy {
 
     /// Reclaims until `want` pages are available.
     fn reclaim(&mut self, want: PageCount, page: u32) -> Result<(), CoreError> {
-        // Batches fill limbo to its share before the first page leaves it: each moves a page at least.
+        // Batches fill limbo to its share before the first page leaves it: each batch moves a page at least.
         let patience = self.core.stats().nr_limit + 64;
         let mut idle = 0;
         while self.core.available() < want {
@@ -316,7 +316,7 @@ impl CorePolicy {
         Ok(())
     }
 
-    /// Carries out what the core asked for, and what it asks for then, until there is no more.
+    /// Carries out the core's commands, and those that their results lead to, until there are no more.
     fn settle(&mut self) {
         let mut next = 0;
         loop {
@@ -333,7 +333,7 @@ impl CorePolicy {
         }
     }
 
-    /// What a machine would answer on which this has succeeded.
+    /// The answer of a machine on which this command has succeeded.
     fn carry_out(&mut self, command: Command) -> Option<Event> {
         let (folio, outcome) = match command {
             Command::Zero { folio, at, .. }
@@ -402,7 +402,7 @@ impl CorePolicy {
     }
 }
 
-/// What kind of access a command of a fault says that it was.
+/// The kind of access that a fault's command stands for.
 fn touch_of(command: Command) -> Option<Touch> {
     match command {
         Command::Zero { .. } => Some(Touch::First),

@@ -1,19 +1,19 @@
 //! The curve of major faults against memory, as a table and a plot: what each further MiB would have saved.
 //!
-//! The numbers are the core's ([`millpond_core::policy::curve`] says where they come from), of a replay or of a process
-//! that runs. It has looked at a few sizes of memory; between two the curve is straight.
+//! The numbers are the core's, of a replay or of a process that runs ([`millpond_core::policy::curve`] says where they
+//! come from). The core has looked at a few sizes of memory; between two of them the curve is straight.
 
 use millpond_core::policy::curve;
 use millpond_core::policy::curve::{MORE, SIZES};
 use millpond_core::{PAGE_SIZE, VmStat};
 use std::fmt;
 
-/// Fewer faults that the core has looked at are a guess.
+/// Number of faults that the core has looked at below which the curve is a guess.
 const FEW: u64 = 100;
-/// Cells of the longest bar.
+/// Number of cells of the longest bar.
 const WIDTH: usize = 40;
 
-/// What more memory would have saved.
+/// The curve of what more memory would have saved.
 ///
 /// ```
 /// use millpond_replay::curve::Curve;
@@ -34,14 +34,14 @@ pub struct Curve {
 /// A point of the curve.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Step {
-    /// This many more pages …
+    /// Number of further pages.
     pub pages: u64,
-    /// … would have saved this share of the major faults.
+    /// Share of the major faults that these pages would have saved.
     pub avoided: f64,
 }
 
 impl Step {
-    /// How much more memory that is, as people read it: `+16 MiB`.
+    /// Size of the further memory, as people read it: `+16 MiB`.
     #[must_use]
     pub fn more(&self) -> String {
         size(self.pages)
@@ -59,14 +59,14 @@ impl Curve {
         }
     }
 
-    /// The share of major faults that would not have happened with `pages` more; 0 when there were none, or nothing is
-    /// known of any.
+    /// The share of major faults that would not have happened with `pages` more; 0 when there were none, or when
+    /// nothing is known of them.
     #[must_use]
     pub fn avoided(&self, pages: u64) -> f64 {
         curve::avoided(&self.counts, self.limit, pages).unwrap_or(0.0)
     }
 
-    /// Major faults that the shares are of.
+    /// Number of major faults that the shares are parts of.
     #[must_use]
     pub fn faults(&self) -> u64 {
         self.faults
@@ -78,7 +78,7 @@ impl Curve {
         self.counts[0] < FEW
     }
 
-    /// The sizes that the core has looked at; none while nothing is known.
+    /// The sizes that the core has looked at; empty while nothing is known.
     #[must_use]
     pub fn steps(&self) -> Vec<Step> {
         if self.counts[0] == 0 {
@@ -170,7 +170,7 @@ mod tests {
         }
         assert_eq!(last, 0.9);
         assert_eq!(curve.avoided(250), 0.25);
-        // Half more would have been worse than a quarter more: nobody has to use it.
+        // Half more memory would have been worse than a quarter more, but a program need not use all of it.
         assert_eq!(curve.avoided(500), 0.25);
     }
 

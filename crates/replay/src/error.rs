@@ -1,17 +1,17 @@
-//! What can be wrong with a trace: each error names the place and the way out.
+//! Errors in traces: each names the place and the way out.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a trace cannot be read, or not further.
+/// Why a trace cannot be read, or cannot be read further.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The operating system could not read.
+    /// The operating system could not read the file.
     #[error("cannot read at byte {offset}: {source}")]
     Io {
         /// Bytes of the file that were read before.
         offset: u64,
-        /// What it said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The file ends where there should be more.
@@ -19,27 +19,28 @@ pub enum TraceError {
         "the file ends in the middle, at byte {offset} ({what}); it was not written to its end, or is only a part: record or copy it again"
     )]
     Truncated {
-        /// Where, in bytes of the file as it is stored.
+        /// Offset of the place, in bytes of the file as it is stored.
         offset: u64,
-        /// What was being read.
+        /// The part that was being read.
         what: &'static str,
     },
     /// The bytes are not what they should be.
     #[error("damaged at byte {offset}: {what}; copy it again, or name what it is with --format")]
     Corrupt {
-        /// Where, in bytes of the file as it is stored; in a compressed one, up to a few KiB after the damage.
+        /// Offset of the place, in bytes of the file as it is stored; in a compressed file, up to a few KiB after the
+        /// damage.
         offset: u64,
-        /// What is wrong.
+        /// What is wrong with the bytes.
         what: String,
     },
-    /// It is written in a way that this version does not know.
+    /// The file is written in a way that this version does not know.
     #[error("{what} {value}, and this version of millpond reads {known}; use a newer one")]
     Unknown {
-        /// Which part of the header.
+        /// The part of the header that is not known.
         what: &'static str,
-        /// What it says.
+        /// The value that it has.
         value: u64,
-        /// What is understood.
+        /// The values that are known.
         known: &'static str,
     },
     /// A line of text is not what it should be.
@@ -47,22 +48,22 @@ pub enum TraceError {
         "line {line} (at byte {offset}) is {text:?}, which is not {wanted}; name what the file is with --format"
     )]
     BadLine {
-        /// Which one, counted from 1.
+        /// Number of the line, counted from 1.
         line: u64,
-        /// Where it begins, in bytes of the text after decompression.
+        /// Offset at which the line begins, in bytes of the text after decompression.
         offset: u64,
-        /// The line, or its beginning.
+        /// Text of the line, or its beginning.
         text: String,
-        /// What a line looks like.
+        /// What a line should look like.
         wanted: &'static str,
     },
-    /// It has more pages than can be replayed.
+    /// The trace has more pages than can be replayed.
     #[error("the trace has more than {most} different pages; replay a part of it")]
     TooManyPages {
-        /// The bound.
+        /// The largest number of pages.
         most: u32,
     },
-    /// It has no access at all.
+    /// The trace has no access at all.
     #[error("the trace has no accesses; was it recorded to its end?")]
     Empty,
 }
@@ -70,29 +71,29 @@ pub enum TraceError {
 /// Why a trace cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// There is no such file, or it may not be read.
+    /// The file does not exist, or may not be read.
     #[error("{}: {source}", path.display())]
     Open {
-        /// Which one.
+        /// Path of the file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// Neither its name nor its first bytes tell what it is.
+    /// Neither the file's name nor its first bytes tell its format.
     #[error(
         "{}: neither name nor contents tell what it is; name it with --format {names}",
         path.display(), names = crate::import::Format::NAMES
     )]
     UnknownFormat {
-        /// Which one.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// It is a trace, but cannot be read.
+    /// The file is a trace, but cannot be read.
     #[error("{}: {source}", path.display())]
     Read {
-        /// Which one.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong with the trace.
         source: TraceError,
     },
 }

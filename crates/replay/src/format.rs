@@ -10,12 +10,12 @@
 //! | 12..16 | the lowest 32 bits of XXH3-128 of the 12 bytes before, little endian |
 //! | 16.. | zstd, with its checksum: for each access the LEB128 bytes of a zigzag delta of 64 bits |
 //!
-//! What the deltas add up to is the number of the page; where accesses say whether they write, it is the number times
-//! two, plus one for a write. An access in a loop or a stream takes one byte before compression.
+//! The sum of the deltas is the number of the page. Where accesses say whether they write, it is the number times two,
+//! plus one for a write. An access in a loop or a stream takes one byte before compression.
 //!
-//! Truncation and damage are found by the header's sum and by zstd's: there is no byte whose change, and no length
-//! whose loss, gives another trace (`tests/format.rs` tries all of them on small ones). Memory is bounded on both sides
-//! by zstd's window and a buffer.
+//! The header's sum and zstd's find truncation and damage: there is no byte whose change, and no length whose loss,
+//! gives another trace (`tests/format.rs` tries all of them on small ones). On both sides zstd's window and a buffer
+//! bound the memory.
 
 use crate::error::TraceError;
 use crate::import::{Access, Input};
@@ -28,10 +28,10 @@ const HAS_WRITES: u8 = 1;
 const HEADER: usize = 16;
 const LEVEL: i32 = 6;
 const BUFFER: usize = 64 << 10;
-/// Pages of 512 bytes to 1 GiB.
+/// Page sizes that can be read, as log2: 512 bytes to 1 GiB.
 const PAGE_SHIFTS: std::ops::RangeInclusive<u8> = 9..=30;
 
-/// What the header of a trace says.
+/// The header of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     /// log2 of the size of a page, in bytes.
@@ -41,7 +41,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Pages of 4 KiB.
+    /// A header for pages of 4 KiB.
     #[must_use]
     pub fn pages_of_4k(has_writes: bool) -> Self {
         Self {
@@ -114,8 +114,8 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Adds an access. Where the header says that accesses do not tell writes, `write` is not kept; where they do, the
-    /// highest bit of the page's number is not.
+    /// Adds an access. Where the header says that accesses do not tell writes, `write` is not kept; where they tell
+    /// writes, the highest bit of the page's number is not kept.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -134,13 +134,13 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// How many accesses were added.
+    /// Number of accesses that were added.
     #[must_use]
     pub fn accesses(&self) -> u64 {
         self.accesses
     }
 
-    /// Ends the trace; without this it counts as truncated. Gives back what was written to.
+    /// Ends the trace; without this call the trace counts as truncated. Gives the output back.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -180,7 +180,7 @@ impl<'a> Reader<'a> {
     /// Reads the header.
     ///
     /// # Errors
-    /// When it is no trace, a damaged one, or one of a newer version.
+    /// When the input is no trace, a damaged one, or one of a newer version.
     pub fn new(mut input: Input<'a>) -> Result<Self, TraceError> {
         let header = input.ahead(HEADER)?;
         if header.len() < HEADER {
@@ -219,7 +219,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// What the header says.
+    /// The trace's header.
     #[must_use]
     pub fn header(&self) -> Header {
         self.header
@@ -246,7 +246,7 @@ impl Iterator for Reader<'_> {
     }
 }
 
-/// The next of a sequence of varints; `None` at its end.
+/// The next value of a sequence of varints; `None` at its end.
 pub(crate) fn next_value(
     input: &mut Input<'_>,
     decoder: &mut Decoder,

@@ -1,4 +1,4 @@
-//! Opening a trace file: what it is, decompressed if need be.
+//! Opening a trace file: finding its format, and decompressing it if need be.
 
 use crate::error::{OpenError, TraceError};
 use crate::import::{Accesses, Format, Input, Reading};
@@ -6,11 +6,11 @@ use crate::trace::Trace;
 use std::fs::File;
 use std::path::Path;
 
-/// Opens a file as a stream of accesses, and says whether they tell writes. `format` is found out where it is not
-/// given.
+/// Opens a file as a stream of accesses, and says whether they tell writes. The format is guessed where `format` does
+/// not name it.
 ///
 /// # Errors
-/// When there is no such file, it is not clear what it is, or its beginning is not as it should be.
+/// When the file does not exist, its format is not clear, or its beginning is not as it should be.
 pub fn open(
     path: &Path,
     format: Option<Format>,
@@ -39,7 +39,7 @@ pub fn open(
 /// Reads a whole file for a replay.
 ///
 /// # Errors
-/// As [`open`], and when it is damaged further on, empty, or has too many pages.
+/// As [`open`], and when the file is damaged further on, empty, or has too many pages.
 pub fn load(path: &Path, format: Option<Format>, reading: Reading) -> Result<Trace, OpenError> {
     let (accesses, has_writes) = open(path, format, reading)?;
     Trace::read(accesses, has_writes).map_err(|source| OpenError::Read {

@@ -1,27 +1,27 @@
 //! LRU for all sizes at once.
 //!
 //! A cache of *n* pages under LRU holds the *n* pages that were used last. So an access hits if and only if fewer than
-//! *n* different other pages were used since the last access to the same page: its *stack distance* is how many pages a
-//! cache needs to hit (Mattson and others, 1970). One pass that counts accesses by distance tells the misses of every
-//! size.
+//! *n* different other pages were used since the last access to the same page. Its *stack distance* is the number of
+//! pages that a cache needs to hit (Mattson and others, 1970). One pass that counts accesses by distance tells the
+//! misses of every size.
 //!
-//! How many pages were used since is counted by a tree over time (Bennett and Kruskal, 1975): a one at the last access
-//! of each page, and a Fenwick tree of their sums. Time only needs to be as long as the pages are many: when it has run
-//! out, the ones are moved together, in order, and the rest of the time begins anew. So memory follows the footprint
-//! and not the trace, and an access costs two logarithms of twice the footprint.
+//! A tree over time counts the pages that were used since (Bennett and Kruskal, 1975): a one at the last access of each
+//! page, and a Fenwick tree of the sums. Time only needs to be as long as the pages are many: when it has run out, the
+//! ones are moved together, in order, and the rest of the time begins anew. So memory follows the footprint and not the
+//! trace, and an access costs two logarithms of twice the footprint.
 
 use crate::trace::Trace;
 
 /// Accesses by stack distance.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StackDistances {
-    /// How many accesses need a cache of one page more than the index.
+    /// Number of accesses that need a cache of one page more than the index.
     hits: Vec<u64>,
     accesses: u64,
 }
 
 impl StackDistances {
-    /// Those of a trace.
+    /// The stack distances of a trace.
     #[must_use]
     pub fn of(trace: &Trace) -> Self {
         let footprint = trace.footprint() as usize;
@@ -38,7 +38,7 @@ impl StackDistances {
         }
     }
 
-    /// Misses of a cache of `pages` pages, first touches included.
+    /// Number of misses of a cache of `pages` pages, first touches included.
     #[must_use]
     pub fn misses(&self, pages: u32) -> u64 {
         let held = self.hits.len().min(pages as usize);
@@ -48,14 +48,14 @@ impl StackDistances {
 
 const NEVER: u32 = 0;
 
-/// Pages in the order in which they were put on it.
+/// A stack of pages in the order in which they were put on it.
 #[derive(Clone, Debug)]
 struct Stack {
-    /// When each page was used last, from 1 on.
+    /// Time of each page's last use, from 1 on.
     last: Vec<u32>,
-    /// Which page was used last at each time; [`NOBODY`] where it was used again since.
+    /// The page that was used last at each time; [`NOBODY`] where it was used again since.
     page_at: Vec<u32>,
-    /// Sums of ones, as Fenwick has them: index 0 is not used.
+    /// Sums of the ones, in Fenwick's order: index 0 is not used.
     sums: Vec<u32>,
     now: u32,
     pages: u32,
@@ -64,7 +64,7 @@ struct Stack {
 const NOBODY: u32 = u32::MAX;
 
 impl Stack {
-    /// An empty one, for pages below `footprint`.
+    /// Makes an empty stack, for pages below `footprint`.
     fn new(footprint: usize) -> Self {
         let times = 2 * footprint + 64;
         Self {
@@ -76,7 +76,7 @@ impl Stack {
         }
     }
 
-    /// Puts a page on top; how many were above it, if it was there.
+    /// Puts a page on top. Answers the number of pages that were above it, if it was there.
     fn use_again(&mut self, page: u32) -> Option<u32> {
         let before = self.last[page as usize];
         if before != NEVER && before == self.now {
@@ -87,7 +87,7 @@ impl Stack {
         above
     }
 
-    /// Takes a page off; how many were above it, if it was there.
+    /// Takes a page off. Answers the number of pages that were above it, if it was there.
     fn remove(&mut self, page: u32) -> Option<u32> {
         let before = std::mem::replace(&mut self.last[page as usize], NEVER);
         if before == NEVER {
@@ -100,7 +100,7 @@ impl Stack {
         Some(above)
     }
 
-    /// Puts a page on top that is not there.
+    /// Puts a page on top that is not on the stack.
     fn push(&mut self, page: u32) {
         debug_assert_eq!(self.last[page as usize], NEVER, "{page} is there");
         if self.now as usize + 1 == self.sums.len() {
@@ -113,7 +113,7 @@ impl Stack {
         self.last[page as usize] = self.now;
     }
 
-    /// Ones at times up to `time`.
+    /// Number of ones at times up to `time`.
     fn up_to(&self, mut time: u32) -> u32 {
         let mut sum = 0;
         while time > 0 {
@@ -143,7 +143,7 @@ impl Stack {
             }
         }
         self.now = to as u32;
-        // Each node holds the ones of as many times as its lowest bit says, up to itself.
+        // Each node holds the number of ones at as many times as its lowest bit says, up to its own.
         for time in 1..self.sums.len() {
             let span = time & time.wrapping_neg();
             let from = time - span;

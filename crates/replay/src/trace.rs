@@ -1,12 +1,12 @@
-//! A trace in memory, ready to be replayed: four bytes an access.
+//! A trace in memory, ready to be replayed: four bytes for each access.
 //!
-//! A replay goes through it many times, and some policies need to know the future. So it is held whole, with pages
-//! renumbered. There are two numberings. *Ids* count the pages by first touch, without a gap: what tables of the
-//! comparison policies are indexed by. *Arena pages* are where the core is told that the pages lie. For it neighbours
-//! matter, so where the numbers of a trace are addresses, what shared a leaf (2 MiB) still does, at the same place in
-//! it, and leaves are numbered by first touch. Where numbers are scattered (hashes, objects), as shown by leaves that
-//! hold less than an eighth of their pages, the ids are the arena pages: a leaf for each object would make the core's
-//! tables 512 times larger and mean nothing.
+//! A replay goes through the trace many times, and some policies need to know the future. So the trace is held whole,
+//! with pages renumbered. There are two numberings. *Ids* count the pages by first touch, without a gap; the tables of
+//! the comparison policies are indexed by them. *Arena pages* are the places that the core is told for the pages. For
+//! the core neighbours matter, so where the numbers of a trace are addresses, pages that shared a leaf (2 MiB) still
+//! do, at the same place in it, and leaves are numbered by first touch. Where numbers are scattered (hashes, objects),
+//! as shown by leaves that hold less than an eighth of their pages, the ids are the arena pages: a leaf for each object
+//! would make the core's tables 512 times larger and mean nothing.
 
 use crate::error::TraceError;
 use crate::import::Access;
@@ -14,10 +14,10 @@ use millpond_core::LEAF_PAGES;
 use millpond_core::limits::MAX_ARENA_PAGES;
 use rustc_hash::FxHashMap;
 
-/// Leaves that hold fewer pages than this share of their room, as a divisor, are no neighbourhoods.
+/// Divisor of a leaf's room: where leaves hold fewer pages than this share of it, they are no neighbourhoods.
 const SPARSE: u64 = 8;
 
-/// See the [module](self).
+/// A trace in memory. See the [module](self).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trace {
     ids: Vec<u32>,
@@ -32,7 +32,7 @@ impl Trace {
     /// Reads all `accesses`.
     ///
     /// # Errors
-    /// What they say, and when there are none or they name too many pages.
+    /// The errors of `accesses`; also when there are none, or they name too many pages.
     pub fn read(
         accesses: impl Iterator<Item = Result<Access, TraceError>>,
         has_writes: bool,
@@ -85,7 +85,7 @@ impl Trace {
     /// A trace of reads, for tests and examples.
     ///
     /// # Panics
-    /// When there are none.
+    /// When there are no pages.
     pub fn of_pages(pages: impl IntoIterator<Item = u64>) -> Self {
         let accesses = pages.into_iter().map(|page| Ok(Access::read(page)));
         Self::read(accesses, false).expect("some accesses, and not too many pages")
@@ -103,7 +103,7 @@ impl Trace {
         self.ids.len()
     }
 
-    /// Never.
+    /// Always false: a trace has at least one access.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
@@ -129,20 +129,20 @@ impl Trace {
         self.arena.len() as u32
     }
 
-    /// Where a page lies in the arena of a replay.
+    /// The place of a page in the arena of a replay.
     #[must_use]
     pub fn arena_page(&self, id: u32) -> u32 {
         self.arena[id as usize]
     }
 
-    /// Length of that arena, a whole number of leaves.
+    /// Length of that arena in pages, a whole number of leaves.
     #[must_use]
     pub fn arena_pages(&self) -> u32 {
         self.arena_pages
     }
 }
 
-/// Gives pages their places in the arena; also its length.
+/// Gives pages their places in the arena. Answers these and the arena's length.
 fn place(pages: &[u64]) -> (Vec<u32>, u32) {
     let leaf_pages = u64::from(LEAF_PAGES);
     let mut leaves: FxHashMap<u64, u32> = FxHashMap::default();
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn neighbours_stay_neighbours() {
         let base = 0x7f00_0000_u64 * 512;
-        // Two leaves far apart, each used backwards.
+        // Two leaves lie far apart, and each is used backwards.
         let pages = (0..512).rev().flat_map(|n| [base + n, base * 2 + n]);
         let trace = Trace::of_pages(pages);
         assert_eq!((trace.footprint(), trace.arena_pages()), (1024, 1024));

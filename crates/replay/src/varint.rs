@@ -1,13 +1,13 @@
-//! LEB128 of zigzag deltas: how a sequence of 64-bit numbers becomes few bytes.
+//! LEB128 of zigzag deltas: turns a sequence of 64-bit numbers into few bytes.
 //!
 //! Neighbours in a trace are mostly close together, in either direction. The difference of two of them (modulo 2^64) is
-//! folded so that small negative numbers are small too (0, -1, 1, -2 … become 0, 1, 2, 3 …), and written seven bits a
+//! folded so that small negative numbers are small too (0, -1, 1, -2 … become 0, 1, 2, 3 …). It is written seven bits a
 //! byte, the lowest first, with the highest bit set in all bytes but the last.
 
 /// The most bytes that one number takes.
 pub(crate) const MAX_BYTES: usize = 10;
 
-/// What decodes a sequence, byte by byte.
+/// A decoder of a sequence, byte by byte.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Decoder {
     last: u64,
@@ -15,12 +15,12 @@ pub(crate) struct Decoder {
     shift: u32,
 }
 
-/// A number has more than 64 bits.
+/// Error: a number has more than 64 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Overlong;
 
 impl Decoder {
-    /// Takes one byte; the value that it completes, if it does.
+    /// Takes one byte. Answers the value that it completes, if it does.
     pub(crate) fn push(&mut self, byte: u8) -> Result<Option<u64>, Overlong> {
         let low = u64::from(byte & 0x7f);
         if self.shift == 63 && low > 1 {
@@ -47,14 +47,14 @@ impl Decoder {
     }
 }
 
-/// What encodes a sequence.
+/// An encoder of a sequence.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Encoder {
     last: u64,
 }
 
 impl Encoder {
-    /// The bytes for `value`, and how many they are.
+    /// The bytes for `value`, and their number.
     pub(crate) fn push(&mut self, value: u64) -> ([u8; MAX_BYTES], usize) {
         let delta = value.wrapping_sub(self.last) as i64;
         self.last = value;

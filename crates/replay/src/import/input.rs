@@ -5,20 +5,20 @@ use std::cell::Cell;
 use std::io::{self, ErrorKind, Read};
 use std::rc::Rc;
 
-/// Bytes that are held at once. Nothing looks further ahead.
+/// Most bytes that are held at once. No reader looks further ahead.
 pub(crate) const BUFFER: usize = 64 << 10;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// A stream of bytes that can be looked at before they are taken.
+/// A stream of bytes that can be seen before they are taken.
 pub struct Input<'a> {
     read: Box<dyn Read + 'a>,
     buffer: Vec<u8>,
     from: usize,
     to: usize,
     ended: bool,
-    /// Bytes taken out of this stream.
+    /// Number of bytes that were taken out of this stream.
     taken: u64,
-    /// Bytes of the file that have been read, whatever lies between it and here.
+    /// Number of bytes of the file that have been read, whether or not this stream decompresses them.
     stored: Rc<Cell<u64>>,
     decompressed: bool,
 }
@@ -37,7 +37,7 @@ impl Read for Counted<'_> {
 }
 
 impl<'a> Input<'a> {
-    /// The bytes of `read`, as they are.
+    /// A stream of the bytes of `read`, as they are.
     pub fn new(read: impl Read + 'a) -> Self {
         let stored = Rc::new(Cell::new(0));
         let read = Counted {
@@ -60,10 +60,10 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// The same, decompressed if it is zstd.
+    /// This stream, decompressed if it is zstd.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the stream cannot be read.
     pub fn decompressed(mut self) -> Result<Self, TraceError> {
         if self.ahead(4)?.starts_with(&ZSTD_MAGIC) {
             self.zstd()
@@ -72,7 +72,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// What the zstd frames hold that the rest of this stream is.
+    /// The contents of the zstd frames that the rest of this stream is made of.
     pub(crate) fn zstd(mut self) -> Result<Self, TraceError> {
         if self.ahead(1)?.is_empty() {
             return Err(self.truncated("the beginning of the compressed part"));
@@ -84,7 +84,7 @@ impl<'a> Input<'a> {
         Ok(Self::over(Box::new(decoder), stored, true))
     }
 
-    /// At least `n` bytes from here on, fewer only at the end. Nothing is taken.
+    /// At least `n` bytes from here on; fewer only at the end. No byte is taken.
     pub(crate) fn ahead(&mut self, n: usize) -> Result<&[u8], TraceError> {
         debug_assert!(n <= BUFFER);
         while self.to - self.from < n && !self.ended {
@@ -102,24 +102,25 @@ impl<'a> Input<'a> {
         Ok(&self.buffer[self.from..self.to])
     }
 
-    /// As many bytes as are there without much ado; none at the end.
+    /// As many bytes as are there without further reading; none at the end.
     pub(crate) fn some(&mut self) -> Result<&[u8], TraceError> {
         self.ahead(1)
     }
 
-    /// Takes `n` bytes that were seen ahead.
+    /// Takes `n` bytes that `ahead` or `some` has shown.
     pub(crate) fn take(&mut self, n: usize) {
         debug_assert!(n <= self.to - self.from);
         self.from += n;
         self.taken += n as u64;
     }
 
-    /// Where we are, in bytes of this stream.
+    /// The present position, in bytes of this stream.
     pub(crate) fn position(&self) -> u64 {
         self.taken
     }
 
-    /// Where we are in the file: exactly where it is not compressed, else where its decompression has come to.
+    /// The present position in the file: exact where the file is not compressed, otherwise how far decompression has
+    /// read.
     pub(crate) fn offset(&self) -> u64 {
         if self.decompressed {
             self.stored.get()
@@ -161,7 +162,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// For the decompressor, which reads what it decompresses.
+/// The decompressor reads its input by this.
 impl Read for Input<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let ahead = self.some().map_err(io::Error::other)?;

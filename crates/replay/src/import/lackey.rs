@@ -1,4 +1,4 @@
-//! What `valgrind --tool=lackey --trace-mem=yes` prints, a line for each instruction and each access to data:
+//! The output of `valgrind --tool=lackey --trace-mem=yes`, a line for each instruction and each access to data:
 //!
 //! ```text
 //! I  0023c790,2
@@ -7,9 +7,9 @@
 //!  M 0025747c,1
 //! ```
 //!
-//! A load, a store and both at once; the address in hexadecimal, the length in bytes. An access that crosses pages is
-//! one access to each. Instructions are left out unless they are asked for. Lines of valgrind itself (`==123== …`) say
-//! nothing.
+//! The lines are a load, a store and both at once, with the address in hexadecimal and the length in bytes. An access
+//! that crosses pages is one access to each. Instructions are left out unless they are asked for. Lines of valgrind
+//! itself (`==123== …`) are skipped.
 
 use super::Access;
 use super::input::Input;
@@ -19,24 +19,24 @@ use std::ops::RangeInclusive;
 
 const WANTED: &str = "a line of lackey such as ` L be801f5c,4`";
 const PAGE_SHIFT: u32 = 12;
-/// The longest access that a processor has is far shorter; more than this is damage.
+/// Longest access that counts as one: a processor's longest access is far shorter, so more than this is damage.
 const LONGEST_ACCESS: u64 = 1 << 16;
 
-/// Reads it.
+/// A reader of lackey's output.
 #[derive(Debug)]
 pub struct Lackey<'a> {
     lines: Lines<'a>,
     instructions: bool,
-    /// Pages of the last line that were not given yet.
+    /// Pages of the last line that were not answered yet.
     rest: Option<(RangeInclusive<u64>, bool)>,
     failed: bool,
 }
 
-/// What a line says: the pages, whether they are written, whether it is an instruction.
+/// The contents of a line: the pages, whether they are written, whether it is an instruction.
 type Said = (RangeInclusive<u64>, bool, bool);
 
 impl<'a> Lackey<'a> {
-    /// The accesses of `input`, to data only unless `instructions`.
+    /// A reader of the accesses of `input`: those to data only, unless `instructions` is set.
     #[must_use]
     pub fn new(input: Input<'a>, instructions: bool) -> Self {
         Self {
@@ -78,7 +78,7 @@ impl Iterator for Lackey<'_> {
     }
 }
 
-/// `None` when the line is none of lackey's, `Some(None)` when it says nothing.
+/// Reads a line. `None` when the line is not lackey's, `Some(None)` when it has no access.
 fn parse(line: &str) -> Option<Option<Said>> {
     let line = line.trim_ascii_end();
     if line.is_empty() || line.starts_with("==") || line.starts_with("--") {
@@ -104,7 +104,7 @@ fn parse(line: &str) -> Option<Option<Said>> {
     Some(Some((pages, write, instruction)))
 }
 
-/// Whether the beginning of a file is lackey's.
+/// Whether the beginning of a file is lackey's output.
 pub(crate) fn looks_like(head: &[u8]) -> bool {
     let text = String::from_utf8_lossy(head);
     let first = text.lines().find_map(|line| match parse(line) {

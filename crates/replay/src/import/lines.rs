@@ -3,12 +3,12 @@
 use super::input::Input;
 use crate::error::TraceError;
 
-/// No line that means anything is longer.
+/// Longest line that can have a meaning.
 pub(crate) const LONGEST: usize = 4096;
-/// What a message shows of a line.
+/// Length of the part of a line that a message shows.
 const SHOWN: usize = 60;
 
-/// Goes through a text line by line.
+/// A reader that goes through a text line by line.
 #[derive(Debug)]
 pub(crate) struct Lines<'a> {
     input: Input<'a>,
@@ -25,7 +25,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Gives the next line, without its end, to `with`; `None` at the end of the text. `with` answers `None` when the
+    /// Gives the next line, without its end, to `with`. `None` at the end of the text. `with` answers `None` when the
     /// line is not `wanted`.
     pub(crate) fn next<T>(
         &mut self,

@@ -1,4 +1,4 @@
-//! Traces as others write them. One file each; all read in one pass and bounded memory.
+//! Traces in the formats of other programs, one file for each format. All are read in one pass and in bounded memory.
 
 mod input;
 mod lackey;
@@ -21,20 +21,20 @@ use std::str::FromStr;
 /// One access of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Access {
-    /// The page, or whatever is cached as a unit.
+    /// Number of the page, or of another unit that is cached.
     pub page: u64,
-    /// Whether it was written to. False where the trace does not say.
+    /// Whether the access wrote. False where the trace does not say.
     pub write: bool,
 }
 
 impl Access {
-    /// An access of which nobody says that it writes.
+    /// An access that is not known to write.
     #[must_use]
     pub fn read(page: u64) -> Self {
         Self { page, write: false }
     }
 
-    /// The lowest bit says whether it writes, the others are the page.
+    /// An access from a value whose lowest bit says whether it writes, and whose other bits are the page.
     #[must_use]
     pub fn with_write_bit(value: u64) -> Self {
         Self {
@@ -44,16 +44,16 @@ impl Access {
     }
 }
 
-/// How a trace is written down. All may be compressed by zstd as a whole.
+/// The format of a trace. Every format may be compressed by zstd as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// Millpond's own ([`crate::format`]).
     Millpond,
-    /// What `valgrind --tool=lackey --trace-mem=yes` prints ([`Lackey`]).
+    /// The output of `valgrind --tool=lackey --trace-mem=yes` ([`Lackey`]).
     Lackey,
     /// The records of libCacheSim ([`OracleGeneral`]).
     OracleGeneral,
-    /// Text, a number a line ([`Plain`]).
+    /// Text with a number on each line ([`Plain`]).
     Plain,
     /// LEB128 of zigzag deltas ([`Deltas`]).
     Deltas,
@@ -61,23 +61,23 @@ pub enum Format {
     Words,
 }
 
-/// What the user has to say about a trace that it does not say itself.
+/// Facts about a trace that the trace does not tell, so that the user has to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reading {
-    /// Of plain numbers, deltas and words: bit 0 says whether the access writes, and is no part of the page's number.
+    /// For plain numbers, deltas and words: bit 0 says whether the access writes, and is no part of the page's number.
     pub write_bit: bool,
-    /// Of lackey: instructions are accesses too.
+    /// For lackey: instructions are accesses too.
     pub instructions: bool,
 }
 
-/// A trace as it is being read.
+/// The accesses of a trace that is being read.
 pub type Accesses<'a> = Box<dyn Iterator<Item = Result<Access, TraceError>> + 'a>;
 
 impl Format {
-    /// The names, for messages.
+    /// The names of the formats, for messages.
     pub const NAMES: &str = "millpond, lackey, oracleGeneral, plain, vz or u64";
 
-    /// What a file is, by its first bytes and its name; `None` when neither tells.
+    /// Guesses a file's format by its first bytes and its name; `None` when neither tells.
     pub(crate) fn guess(path: &Path, input: &mut Input<'_>) -> Result<Option<Self>, TraceError> {
         const LOOK: usize = 4096;
         let head = input.ahead(LOOK)?;

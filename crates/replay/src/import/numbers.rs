@@ -5,7 +5,7 @@ use crate::error::TraceError;
 use crate::format::next_value;
 use crate::varint::Decoder;
 
-/// LEB128 of zigzag deltas: what [`crate::format`] has behind its header, without a header.
+/// A reader of LEB128 of zigzag deltas: the format of [`crate::format`] behind its header, without a header.
 #[derive(Debug)]
 pub struct Deltas<'a> {
     input: Input<'a>,
@@ -14,7 +14,7 @@ pub struct Deltas<'a> {
 }
 
 impl<'a> Deltas<'a> {
-    /// The numbers of `input`.
+    /// A reader of the numbers of `input`.
     #[must_use]
     pub fn new(input: Input<'a>) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl Iterator for Deltas<'_> {
     }
 }
 
-/// Words of 64 bits, little endian.
+/// A reader of words of 64 bits, little endian.
 #[derive(Debug)]
 pub struct Words<'a> {
     input: Input<'a>,
@@ -46,7 +46,7 @@ pub struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    /// The words of `input`.
+    /// A reader of the words of `input`.
     #[must_use]
     pub fn new(input: Input<'a>) -> Self {
         Self {

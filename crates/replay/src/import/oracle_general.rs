@@ -1,6 +1,6 @@
-//! The records of libCacheSim's `oracleGeneral` traces: 24 bytes, little endian and packed, the time (u32), the object
-//! (u64), its size (u32) and the position of its next access (i64). Objects count as one page each, whatever their
-//! size.
+//! The records of libCacheSim's `oracleGeneral` traces. A record has 24 bytes, little endian and packed: the time
+//! (u32), the object (u64), its size (u32) and the position of its next access (i64). Objects count as one page each,
+//! whatever their size.
 
 use super::Access;
 use super::input::Input;
@@ -9,7 +9,7 @@ use crate::error::TraceError;
 
 const RECORD: usize = 24;
 
-/// Reads them.
+/// A reader of `oracleGeneral` records.
 #[derive(Debug)]
 pub struct OracleGeneral<'a> {
     input: Input<'a>,
@@ -17,7 +17,7 @@ pub struct OracleGeneral<'a> {
 }
 
 impl<'a> OracleGeneral<'a> {
-    /// The accesses of `input`.
+    /// A reader of the accesses of `input`.
     #[must_use]
     pub fn new(input: Input<'a>) -> Self {
         Self {

@@ -1,5 +1,5 @@
-//! Text: the number of a page on each line, decimal or in hexadecimal with `0x`. Empty lines and lines that begin with
-//! `#` say nothing.
+//! Text with the number of a page on each line, in decimal or in hexadecimal with `0x`. Empty lines and lines that
+//! begin with `#` are skipped.
 
 use super::input::Input;
 use super::lines::Lines;
@@ -7,7 +7,7 @@ use crate::error::TraceError;
 
 const WANTED: &str = "the number of a page (decimal, or 0x and hexadecimal)";
 
-/// Reads it.
+/// A reader of such text.
 #[derive(Debug)]
 pub struct Plain<'a> {
     lines: Lines<'a>,
@@ -15,7 +15,7 @@ pub struct Plain<'a> {
 }
 
 impl<'a> Plain<'a> {
-    /// The numbers of `input`.
+    /// A reader of the numbers of `input`.
     #[must_use]
     pub fn new(input: Input<'a>) -> Self {
         Self {
@@ -44,7 +44,7 @@ impl Iterator for Plain<'_> {
     }
 }
 
-/// What a line says: `None` when it is none of ours, `Some(None)` when it says nothing.
+/// Reads a line. `None` when the line is not of this format, `Some(None)` when it has no number.
 fn parse(line: &str) -> Option<Option<u64>> {
     let line = line.trim_ascii();
     if line.is_empty() || line.starts_with('#') {
@@ -59,7 +59,7 @@ fn parse(line: &str) -> Option<Option<u64>> {
     number.ok().map(Some)
 }
 
-/// Whether the beginning of a file is such text.
+/// Whether the beginning of a file is text of this format.
 pub(crate) fn looks_like(head: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(head) else {
         return false;

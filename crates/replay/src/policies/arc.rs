@@ -1,6 +1,7 @@
 //! ARC, adaptive replacement (Megiddo and Modha, FAST 2003): a list of pages that were used once lately (T1), one of
-//! pages used more often (T2), and the ghosts of what either has evicted (B1, B2). A hit among the ghosts of one says
-//! that it should have been longer, and moves the target for T1's length by as much as the other ghosts are more.
+//! pages used more often (T2), and the ghosts of pages that either list has evicted (B1, B2). A hit among the ghosts of
+//! a list says that the list should have been longer. It moves the target for T1's length by the ratio of the other
+//! ghosts to these, and by one at least.
 
 use super::Cache;
 use super::list::{Links, List};
@@ -11,11 +12,11 @@ const B1: usize = 2;
 const B2: usize = 3;
 const NOWHERE: u8 = 4;
 
-/// ARC: used once lately against used more often, with a ghost list behind each.
+/// ARC: pages used once lately against pages used more often, with a ghost list behind each.
 #[derive(Clone, Debug)]
 pub struct Arc {
     pages: u32,
-    /// How long T1 should be: between whole numbers, as the steps are.
+    /// The target for T1's length: a fraction, as the steps are.
     target: f64,
     links: Links,
     lists: [List; 4],
@@ -23,7 +24,7 @@ pub struct Arc {
 }
 
 impl Arc {
-    /// A cache of `pages` pages, for ids below `footprint`.
+    /// Makes a cache of `pages` pages, for ids below `footprint`.
     #[must_use]
     pub fn new(pages: u32, footprint: u32) -> Self {
         Self {
@@ -62,7 +63,7 @@ impl Arc {
         }
     }
 
-    /// The paper's REPLACE: the oldest of T1 or T2 becomes a ghost.
+    /// The paper's REPLACE: the oldest page of T1 or T2 becomes a ghost.
     fn replace(&mut self, for_b2: bool) {
         let t1 = f64::from(self.len(T1));
         let over = t1 > self.target || for_b2 && t1 == self.target;

@@ -17,7 +17,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A cache of `pages` pages, for ids below `footprint`.
+    /// Makes a cache of `pages` pages, for ids below `footprint`.
     #[must_use]
     pub fn new(pages: u32, footprint: u32) -> Self {
         Self {

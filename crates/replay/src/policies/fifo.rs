@@ -6,14 +6,14 @@ use super::Cache;
 #[derive(Clone, Debug)]
 pub struct Fifo {
     here: Vec<bool>,
-    /// A ring, of which the next is the oldest when it is full.
+    /// A ring of pages; when it is full, `next` is the oldest.
     ring: Vec<u32>,
     next: usize,
     pages: usize,
 }
 
 impl Fifo {
-    /// A cache of `pages` pages, for ids below `footprint`.
+    /// Makes a cache of `pages` pages, for ids below `footprint`.
     #[must_use]
     pub fn new(pages: u32, footprint: u32) -> Self {
         Self {

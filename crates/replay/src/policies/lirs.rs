@@ -1,7 +1,7 @@
 //! LIRS (Jiang and Zhang, SIGMETRICS 2002): pages with a short time between two uses (LIR) hold all of the cache but a
-//! hundredth; the rest (HIR) pass through a queue in that hundredth. The stack S remembers in order of use who was used
-//! since the oldest LIR page, pages that are gone included: who is used again while on it has a shorter interval than
-//! that page and takes its place.
+//! hundredth; the rest (HIR) pass through a queue in that hundredth. The stack S remembers, in order of use, the pages
+//! that were used since the oldest LIR page, pages that are gone included. A page that is used again while it is on S
+//! has a shorter interval than that LIR page and takes its place.
 
 use super::Cache;
 use super::list::{Links, List};
@@ -11,16 +11,16 @@ const HIR_SHARE: u32 = 100;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    /// Not in the cache, and not on the stack.
+    /// The page is not in the cache, and not on the stack.
     Unknown,
     Lir,
-    /// In the cache, on the queue.
+    /// The page is in the cache, on the queue.
     Hir,
-    /// On the stack only.
+    /// The page is on the stack only.
     Ghost,
 }
 
-/// LIRS: who was used at short intervals stays, all others pass through a hundredth of the cache.
+/// LIRS: pages that were used at short intervals stay, all others pass through a hundredth of the cache.
 #[derive(Clone, Debug)]
 pub struct Lirs {
     lir_pages: u32,
@@ -35,7 +35,7 @@ pub struct Lirs {
 }
 
 impl Lirs {
-    /// A cache of `pages` pages, for ids below `footprint`.
+    /// Makes a cache of `pages` pages, for ids below `footprint`.
     #[must_use]
     pub fn new(pages: u32, footprint: u32) -> Self {
         let hir_pages = (pages / HIR_SHARE).max(1);
@@ -60,7 +60,7 @@ impl Lirs {
         self.stack.push(&mut self.stack_links, id);
     }
 
-    /// Takes off the bottom of the stack what is not LIR.
+    /// Takes pages that are not LIR off the bottom of the stack.
     fn prune(&mut self) {
         while let Some(id) = self.stack.oldest() {
             if self.kind[id as usize] == Kind::Lir {
@@ -74,7 +74,7 @@ impl Lirs {
         }
     }
 
-    /// The LIR page at the bottom of the stack goes to the queue.
+    /// Moves the LIR page at the bottom of the stack to the queue.
     fn demote(&mut self) {
         self.prune();
         if let Some(id) = self.stack.pop(&mut self.stack_links) {

@@ -10,7 +10,7 @@ pub(super) struct Links {
     older: Vec<u32>,
 }
 
-/// One list. Young at the head, old at the tail.
+/// One list, with the young pages at the head and the old ones at the tail.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
     head: u32,
@@ -26,7 +26,7 @@ impl Links {
         }
     }
 
-    /// The one that is one younger than `id` on the list that it is on.
+    /// The page that is one younger than `id` on its list.
     pub(super) fn younger(&self, id: u32) -> Option<u32> {
         let younger = self.younger[id as usize];
         (younger != END).then_some(younger)
@@ -68,12 +68,12 @@ impl List {
         self.len -= 1;
     }
 
-    /// The oldest, without taking it off.
+    /// The oldest page, without taking it off.
     pub(super) fn oldest(&self) -> Option<u32> {
         (self.tail != END).then_some(self.tail)
     }
 
-    /// Takes the oldest off.
+    /// Takes the oldest page off.
     pub(super) fn pop(&mut self, links: &mut Links) -> Option<u32> {
         let id = self.oldest()?;
         self.remove(links, id);

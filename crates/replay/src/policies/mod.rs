@@ -1,10 +1,10 @@
-//! The policies that Millpond's is compared with, as their papers have them. None of this is part of Millpond's own.
+//! The policies that Millpond's is compared with, as their papers have them. None of them is part of Millpond's own.
 //!
-//! Each is a cache of pages of one size, told one access after the other. LRU is not among the caches: one pass gives
-//! all its sizes ([`crate::stack_distance`]). Crates were looked at first. Those that have ARC, LIRS and S3-FIFO are
-//! made for concurrent use and hold about as much as they are told, not exactly; `sieve-cache` moves its youngest page
-//! to the place of the one that it evicts, which is another order: 0.902 misses in a loop of 1,011 pages in a tenth of
-//! them, where SIEVE has 1.
+//! Each policy is a cache of pages of one size, told one access after the other. LRU is not among the caches: one pass
+//! gives all its sizes ([`crate::stack_distance`]). Existing crates do not serve. Those that have ARC, LIRS and S3-FIFO
+//! are made for concurrent use and hold about as many pages as they are told, not exactly. `sieve-cache` moves its
+//! youngest page to the place of the page that it evicts, which is another order: 0.902 misses in a loop of 1,011 pages
+//! in a tenth of them, where SIEVE has 1.
 
 mod arc;
 mod clock;
@@ -32,20 +32,20 @@ use std::str::FromStr;
 
 /// A cache that is told of accesses, by id.
 pub trait Cache {
-    /// An access; whether the page was there. It is afterwards.
+    /// Tells the cache of an access. Answers whether the page was there; it is there afterwards.
     fn access(&mut self, id: u32) -> bool;
 }
 
 /// A policy by name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Policy {
-    /// Millpond's own: [`crate::core_policy`].
+    /// Millpond's own policy: [`crate::core_policy`].
     Workingset,
     /// Least recently used.
     Lru,
     /// First in, first out.
     Fifo,
-    /// Second chance: FIFO that passes over what was used since.
+    /// Second chance: FIFO that passes over pages that were used since.
     Clock,
     /// Adaptive replacement.
     Arc,
@@ -55,25 +55,26 @@ pub enum Policy {
     Sieve,
     /// Low inter-reference recency set.
     Lirs,
-    /// Belady's: evicts what is wanted last. Nobody can do better, and nobody who does not know the future can do this.
+    /// Belady's algorithm: evicts the page that is wanted last. No policy can do better, and none can do this without
+    /// knowing the future.
     Opt,
 }
 
-/// What became of a trace under a policy, in a cache of one size.
+/// Result of a trace under a policy, in a cache of one size.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Misses {
     /// Size of the cache, in pages.
     pub pages: u32,
-    /// Accesses to what was not there.
+    /// Number of accesses to pages that were not there.
     pub misses: u64,
-    /// Under [`Policy::Workingset`], accesses to what was in limbo: no misses, but faults.
+    /// Under [`Policy::Workingset`], the number of accesses to pages in limbo: no misses, but faults.
     pub rescues: Option<u64>,
-    /// Under [`Policy::Workingset`], what more memory would have saved.
+    /// Under [`Policy::Workingset`], the curve of what more memory would have saved.
     pub curve: Option<Curve>,
 }
 
 impl Policy {
-    /// All, Millpond's first and the unbeatable last.
+    /// All policies, Millpond's first and the unbeatable one last.
     pub const ALL: [Self; 9] = [
         Self::Workingset,
         Self::Lru,
@@ -86,7 +87,7 @@ impl Policy {
         Self::Opt,
     ];
 
-    /// Its name on the command line.
+    /// The policy's name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -102,7 +103,7 @@ impl Policy {
         }
     }
 
-    /// Replays a trace in caches of these sizes (in pages), each from empty.
+    /// Replays a trace in caches of these sizes (in pages), each empty at first.
     ///
     /// # Errors
     /// When a size is 0, or too large for the core under [`Policy::Workingset`].
@@ -157,7 +158,7 @@ impl Policy {
     }
 }
 
-/// Misses of `cache`.
+/// Number of misses of `cache`.
 fn count(trace: &Trace, mut cache: impl Cache) -> u64 {
     let misses = trace.ids().iter().filter(|&&id| !cache.access(id));
     misses.count() as u64

@@ -1,13 +1,14 @@
 //! S3-FIFO (Yang and others, SOSP 2023): a small queue for newcomers (a tenth of the cache), the main queue, and the
-//! ghosts of what left the small one unused. Who was used more than once there goes on to the main queue; who comes
-//! back as a ghost goes there at once. The main queue gives another round for each of up to three uses.
+//! ghosts of pages that the small queue evicted. A page that was used more than once in the small queue goes on to the
+//! main queue; a page that comes back as a ghost goes there at once. The main queue gives another round for each of up
+//! to three uses.
 
 use super::Cache;
 use super::list::{Links, List};
 
-/// Uses in the small queue that bring a page into the main one.
+/// Number of uses in the small queue that bring a page into the main one.
 const PROMOTE: u8 = 2;
-/// Uses that are remembered.
+/// Most uses that are remembered.
 const MOST: u8 = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +34,7 @@ pub struct S3Fifo {
 }
 
 impl S3Fifo {
-    /// A cache of `pages` pages, for ids below `footprint`.
+    /// Makes a cache of `pages` pages, for ids below `footprint`.
     #[must_use]
     pub fn new(pages: u32, footprint: u32) -> Self {
         let small_pages = (pages / 10).max(1);
@@ -68,7 +69,7 @@ impl S3Fifo {
         }
     }
 
-    /// Moves on who was used, until one was not. That one becomes a ghost.
+    /// Moves pages on that were used, until it finds one that was not. That page becomes a ghost.
     fn evict_small(&mut self) {
         while let Some(id) = self.small.pop(&mut self.links) {
             if self.uses[id as usize] >= PROMOTE {
@@ -121,7 +122,7 @@ impl Cache for S3Fifo {
             self.evict();
         }
         self.uses[id as usize] = 0;
-        // A cache that never was full has no newcomers to be careful about.
+        // A cache that never was full need not be careful about newcomers.
         let filling = !self.has_evicted && self.small.len() >= self.small_pages;
         if known || filling {
             self.put_main(id);

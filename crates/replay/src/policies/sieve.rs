@@ -1,6 +1,6 @@
 //! SIEVE (Zhang and others, NSDI 2024): a FIFO with a bit for each page that an access sets. The hand goes from old to
-//! young, clears bits, takes the first page without one, and stays there: newcomers enter at the head, and it comes to
-//! them last.
+//! young, clears bits, takes the first page without one, and stays there. Newcomers enter at the head, and the hand
+//! comes to them last.
 
 use super::Cache;
 use super::list::{Links, List};
@@ -16,12 +16,12 @@ pub struct Sieve {
     state: Vec<u8>,
     links: Links,
     list: List,
-    /// Where the next eviction begins; the old end when there is no such page.
+    /// The page at which the next eviction begins; the old end when it is `None`.
     hand: Option<u32>,
 }
 
 impl Sieve {
-    /// A cache of `pages` pages, for ids below `footprint`.
+    /// Makes a cache of `pages` pages, for ids below `footprint`.
     #[must_use]
     pub fn new(pages: u32, footprint: u32) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Groups: budgets within the pond's, and how much waiting there is.
+//! Groups: budgets within the pond's, and the figures of waiting for memory.
 
 use crate::pond::{Pond, check_process, manager, place};
 use crate::sized::{self, Structure};
@@ -6,14 +6,14 @@ use crate::status::{Failure, answer, text};
 use millpond::{GroupLimits, Manager, PressureLine};
 use std::ffi::{c_char, c_int};
 
-/// `millpond_group`.
+/// The type behind `millpond_group`.
 pub struct Group {
-    /// Says without a lock whether this is a forked child.
+    /// The group's manager, which says without a lock whether this is a forked child.
     manager: Manager,
     group: millpond::Group,
 }
 
-/// `struct millpond_limits`.
+/// The layout of `struct millpond_limits`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Limits {
@@ -25,7 +25,7 @@ pub struct Limits {
     pub(crate) lazyfree_max: u64,
 }
 
-/// `struct millpond_group_stats`.
+/// The layout of `struct millpond_group_stats`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct GroupStats {
@@ -37,7 +37,7 @@ pub struct GroupStats {
     pub(crate) pgmajfault: u64,
 }
 
-/// `struct millpond_pressure`.
+/// The layout of `struct millpond_pressure`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Pressure {
@@ -48,17 +48,17 @@ pub struct Pressure {
     pub(crate) full_total_us: u64,
 }
 
-// SAFETY: numbers, the size first.
+// SAFETY: the structure holds numbers, the size first.
 unsafe impl Structure for Limits {
     const NAME: &'static str = "struct millpond_limits";
 }
 
-// SAFETY: numbers, the size first.
+// SAFETY: the structure holds numbers, the size first.
 unsafe impl Structure for GroupStats {
     const NAME: &'static str = "struct millpond_group_stats";
 }
 
-// SAFETY: numbers, the size first.
+// SAFETY: the structure holds numbers, the size first.
 unsafe impl Structure for Pressure {
     const NAME: &'static str = "struct millpond_pressure";
 }
@@ -80,7 +80,7 @@ impl From<Limits> for GroupLimits {
 }
 
 /// # Safety
-/// Null, or a group that was not freed.
+/// `group` is null, or a group that was not freed.
 unsafe fn group<'a>(group: *const Group) -> Result<&'a millpond::Group, Failure> {
     // SAFETY: the caller's contract.
     let group = unsafe { group.as_ref() };
@@ -105,7 +105,7 @@ pub(crate) unsafe fn group_or_root(
 }
 
 /// # Safety
-/// Null or what the header asks, here and in all that follow.
+/// Each pointer is null or as the header asks. This holds for all exported functions of this file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_group_new(
     pond: *const Pond,
@@ -123,11 +123,11 @@ pub unsafe extern "C" fn millpond_group_new(
                 place(group, "group")?,
             )
         };
-        // SAFETY: as above.
+        // SAFETY: the caller's contract.
         let parent = unsafe { group_or_root(manager, parent)? };
         let limits = match limits.is_null() {
             true => GroupLimits::new(),
-            // SAFETY: as above.
+            // SAFETY: the caller's contract.
             false => unsafe { sized::read(limits)? }.into(),
         };
         let group = manager.group(&parent, name, limits)?;
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn millpond_group_remove(group: *const Group) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_group_free(group: *mut Group) {
     if !group.is_null() {
-        // SAFETY: made by `millpond_group_new`, and not used any more.
+        // SAFETY: `millpond_group_new` made the group, and it is not used any more.
         drop(unsafe { Box::from_raw(group) });
     }
 }
@@ -194,7 +194,7 @@ pub unsafe extern "C" fn millpond_group_stats(
     };
     // SAFETY: the caller's contract.
     let group = unsafe { self::group(group) };
-    // SAFETY: as above.
+    // SAFETY: the caller's contract.
     answer(group.and_then(|group| unsafe { sized::write(stats, || fill(group)) }))
 }
 
@@ -221,7 +221,7 @@ pub unsafe extern "C" fn millpond_pressure(
                 full_total_us: micros(now.full),
             })
         };
-        // SAFETY: as above.
+        // SAFETY: the caller's contract.
         unsafe { sized::write(pressure, fill) }
     };
     answer(look())

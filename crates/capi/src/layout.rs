@@ -1,4 +1,4 @@
-//! Structures and constants are the header's: a C compiler compares them.
+//! Checks that structures and constants are the header's: a C compiler compares them.
 
 use crate::group::{GroupStats, Limits, Pressure};
 use crate::pond::Options;
@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::mem::offset_of;
 use std::process::{Command, Stdio};
 
-/// Adds what must hold of a structure. All of its fields are named, or it does not compile.
+/// Adds the checks of a structure. It does not compile unless all fields of the structure are named.
 macro_rules! same {
     ($code:expr, $ours:ident as $theirs:literal { $($field:ident),* $(,)? }) => {{
         let theirs = concat!("struct ", $theirs);
@@ -91,7 +91,7 @@ fn structures_and_constants_are_the_headers() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    // It would notice.
+    // A wrong offset must be noticed.
     let wrong = code.replacen("ram), 8)", "ram), 16)", 1);
     assert!(wrong != code && !compiles(&wrong).status.success());
 }

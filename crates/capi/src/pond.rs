@@ -6,12 +6,12 @@ use millpond::{Delivery, Manager, ManagerBuilder, OnStoreFull, OrderPolicy, Stor
 use std::ffi::{c_char, c_int};
 use std::path::PathBuf;
 
-/// `millpond`.
+/// The type behind `millpond`.
 pub struct Pond {
     manager: Manager,
 }
 
-/// `struct millpond_options`.
+/// The layout of `struct millpond_options`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Options {
@@ -27,12 +27,12 @@ pub struct Options {
     pub(crate) flags: u32,
 }
 
-// SAFETY: numbers and pointers, the size first.
+// SAFETY: the structure holds numbers and pointers, the size first.
 unsafe impl Structure for Options {
     const NAME: &'static str = "struct millpond_options";
 }
 
-/// `enum millpond_flag`.
+/// The values of `enum millpond_flag`.
 mod flag {
     pub(super) const STORE_OUTSIDE_BUDGET: u32 = 1 << 0;
     pub(super) const COVER_PROCESS: u32 = 1 << 1;
@@ -45,21 +45,21 @@ mod flag {
 
 impl Options {
     /// # Safety
-    /// Its strings are null or strings.
+    /// Its strings are null or C strings.
     unsafe fn builder(&self) -> Result<ManagerBuilder, Failure> {
         if self.ram == 0 {
             return Err(Failure::invalid(
                 "no RAM budget was given: set .ram to 16 MiB or more",
             ));
         }
-        // SAFETY: the caller's contract, for this and the next ones.
+        // SAFETY: the caller's contract, for these strings and the next ones.
         let [store, order] = unsafe {
             [
                 text(self.store, "the store")?,
                 text(self.order, "the order")?,
             ]
         };
-        // SAFETY: as above.
+        // SAFETY: the caller's contract.
         let [delivery, publish] = unsafe {
             [
                 text(self.delivery, "the delivery")?,
@@ -77,9 +77,9 @@ impl Options {
         });
         let store_max = (self.store_max > 0).then_some(self.store_max);
         match (store, store_max) {
-            // Unsaid or by its name, the default store may do without its file.
+            // Where no store is named, or "auto" is, the default store may do without its file.
             (None | Some("auto"), None) => {}
-            // A limit alone is for compressed RAM: the default store takes none.
+            // A limit without a store is for compressed RAM: the default store takes no limit.
             (None, limit) => builder = builder.store(store_kind("zram", limit)?),
             (Some(store), limit) => builder = builder.store(store_kind(store, limit)?),
         }
@@ -127,7 +127,7 @@ impl Options {
     }
 }
 
-/// A store by its name: as `millpond run --store` takes it, or none.
+/// A store by its name: a name that `millpond run --store` takes, or none.
 fn store_kind(name: &str, max_bytes: Option<u64>) -> Result<StoreKind, Failure> {
     let path = name.strip_prefix("file:").map(PathBuf::from);
     let kind = match name {
@@ -157,7 +157,7 @@ pub(crate) fn order_policy(text: &str) -> Result<OrderPolicy, Failure> {
         .map_err(|error: millpond::BadOrderPolicy| Failure::invalid(error.to_string()))
 }
 
-/// Refuses what a forked child asks of its parent's.
+/// Refuses calls that a forked child makes to its parent's pond.
 pub(crate) fn check_process(manager: &Manager) -> Result<(), Failure> {
     match manager.is_inherited() {
         false => Ok(()),
@@ -169,7 +169,7 @@ pub(crate) fn check_process(manager: &Manager) -> Result<(), Failure> {
 }
 
 /// # Safety
-/// Null, or a pond that was not closed.
+/// `pond` is null, or a pond that was not closed.
 pub(crate) unsafe fn manager<'a>(pond: *const Pond) -> Result<&'a Manager, Failure> {
     // SAFETY: the caller's contract.
     let pond = unsafe { pond.as_ref() };
@@ -178,10 +178,10 @@ pub(crate) unsafe fn manager<'a>(pond: *const Pond) -> Result<&'a Manager, Failu
     Ok(&pond.manager)
 }
 
-/// Where a handle goes.
+/// Turns the pointer to the place where a handle goes into a reference.
 ///
 /// # Safety
-/// Null, or writable.
+/// `at` is null, or writable.
 pub(crate) unsafe fn place<'a, T>(at: *mut *mut T, what: &str) -> Result<&'a mut *mut T, Failure> {
     let null = || Failure::invalid(format!("null was passed for where the {what} goes"));
     // SAFETY: the caller's contract.
@@ -189,7 +189,7 @@ pub(crate) unsafe fn place<'a, T>(at: *mut *mut T, what: &str) -> Result<&'a mut
 }
 
 /// # Safety
-/// Null or what the header asks, here and in all that follow.
+/// Each pointer is null or as the header asks. This holds for all exported functions of this file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_open(options: *const Options, pond: *mut *mut Pond) -> c_int {
     let open = || {
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn millpond_open(options: *const Options, pond: *mut *mut 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_close(pond: *mut Pond) {
     if !pond.is_null() {
-        // SAFETY: made by `millpond_open`, and not used any more.
+        // SAFETY: `millpond_open` made the pond, and it is not used any more.
         drop(unsafe { Box::from_raw(pond) });
     }
 }

@@ -10,24 +10,24 @@ use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
-/// `millpond_region`.
+/// The type behind `millpond_region`.
 pub struct Region(Arc<Shared>);
 
-/// What the handle of a region and those of its pins have.
+/// State that the handle of a region shares with the handles of its pins.
 struct Shared {
-    /// Says without a lock whether this is a forked child.
+    /// The region's manager, which says without a lock whether this is a forked child.
     manager: Manager,
-    /// Written by calls that need the region for themselves.
+    /// The region. Calls that need it for themselves take the lock for writing.
     region: RwLock<millpond::Region>,
 }
 
 impl Shared {
-    /// Beside others that use the region.
+    /// Takes the region beside other calls that use it.
     fn read(&self) -> RwLockReadGuard<'_, millpond::Region> {
         self.region.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same at once; `None` while somebody has it alone, or waits for that.
+    /// Takes the region beside other calls at once; `None` while a call has it alone, or waits for that.
     fn try_read(&self) -> Option<RwLockReadGuard<'_, millpond::Region>> {
         match self.region.try_read() {
             Ok(region) => Some(region),
@@ -36,19 +36,19 @@ impl Shared {
         }
     }
 
-    /// When nobody else uses the region.
+    /// Waits until no other call uses the region, and takes it alone.
     fn write(&self) -> RwLockWriteGuard<'_, millpond::Region> {
         self.region.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// `millpond_pin`.
+/// The type behind `millpond_pin`.
 pub struct Pin {
     shared: Arc<Shared>,
     pinned: ManuallyDrop<Pinned>,
 }
 
-/// `struct millpond_range`.
+/// The layout of `struct millpond_range`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Part {
@@ -56,7 +56,7 @@ pub struct Part {
     pub(crate) len: usize,
 }
 
-/// `struct millpond_region_stats`.
+/// The layout of `struct millpond_region_stats`.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct RegionStats {
@@ -69,13 +69,13 @@ pub struct RegionStats {
     pub(crate) lost: u64,
 }
 
-// SAFETY: numbers, the size first.
+// SAFETY: the structure holds numbers, the size first.
 unsafe impl Structure for RegionStats {
     const NAME: &'static str = "struct millpond_region_stats";
 }
 
 /// # Safety
-/// Null, or a region that was not freed.
+/// `region` is null, or a region that was not freed.
 unsafe fn shared<'a>(region: *const Region) -> Result<&'a Arc<Shared>, Failure> {
     // SAFETY: the caller's contract.
     let region = unsafe { region.as_ref() };
@@ -84,7 +84,7 @@ unsafe fn shared<'a>(region: *const Region) -> Result<&'a Arc<Shared>, Failure> 
     Ok(&region.0)
 }
 
-/// Calls `act` beside others that use the region.
+/// Calls `act` beside other calls that use the region.
 ///
 /// # Safety
 /// As [`shared`].
@@ -97,9 +97,9 @@ unsafe fn beside<E: Into<Failure>>(
     answer(shared.and_then(|shared| act(&shared.read()).map_err(Into::into)))
 }
 
-/// Calls `act`, which says whether it did what was asked, beside others that use the region, and writes the answer to
-/// `there`. Whoever has the region alone moves or forgets what is in it, which takes as long as it takes; the answer is
-/// "no" then, as it is for what is not in memory.
+/// Calls `act` beside other calls that use the region, and writes its answer to `there`: `act` says whether it did what
+/// was asked. A call that has the region alone moves or forgets its contents, which takes its time; the answer is "no"
+/// meanwhile, as it is for pages that are not in memory.
 ///
 /// # Safety
 /// As [`shared`]; `there` is null or writable.
@@ -121,7 +121,7 @@ unsafe fn at_once(
     answer(act())
 }
 
-/// Calls `act` when nobody else uses the region.
+/// Calls `act` when no other call uses the region.
 ///
 /// # Safety
 /// As [`shared`].
@@ -134,7 +134,7 @@ unsafe fn alone<E: Into<Failure>>(
     answer(shared.and_then(|shared| act(&mut shared.write()).map_err(Into::into)))
 }
 
-/// A range that overflows ends behind all regions, which refuse it.
+/// Makes a range. A range that overflows ends behind all regions, and they refuse it.
 fn range(offset: usize, len: usize) -> Range<usize> {
     offset..offset.saturating_add(len)
 }
@@ -145,7 +145,7 @@ fn handle(manager: Manager, region: millpond::Region) -> *mut Region {
 }
 
 /// # Safety
-/// Null or what the header asks, here and in all that follow.
+/// Each pointer is null or as the header asks. This holds for all exported functions of this file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_region_new(
     pond: *const Pond,
@@ -194,7 +194,7 @@ pub unsafe extern "C" fn millpond_region_size(region: *const Region) -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_region_free(region: *mut Region) {
     if !region.is_null() {
-        // SAFETY: made by `handle`, and not used any more.
+        // SAFETY: `handle` made the region, and it is not used any more.
         drop(unsafe { Box::from_raw(region) });
     }
 }
@@ -206,9 +206,9 @@ pub unsafe extern "C" fn millpond_region_free_async(region: *mut Region) {
     if region.is_null() {
         return;
     }
-    // SAFETY: made by `handle`, and not used any more.
+    // SAFETY: `handle` made the region, and it is not used any more.
     let region = unsafe { Box::from_raw(region) };
-    // Where pins are left the last of them frees it, in the usual way.
+    // If pins are left, the last of them frees the region, in the usual way.
     if let Some(shared) = Arc::into_inner(region.0) {
         let region = shared.region.into_inner();
         region.unwrap_or_else(PoisonError::into_inner).free_async();
@@ -275,7 +275,7 @@ pub unsafe extern "C" fn millpond_region_populate(
     offset: usize,
     len: usize,
 ) -> c_int {
-    // SAFETY: the caller's contract. As advice it is refused outside of the region, and does the same inside.
+    // SAFETY: the caller's contract. Advice is refused outside of the region, and does the same as populate inside.
     unsafe {
         beside(region, |region| {
             region.advise(range(offset, len), Advice::WillNeed)
@@ -301,17 +301,17 @@ pub unsafe extern "C" fn millpond_region_pin(
     answer(act())
 }
 
-/// Where a call says whether it did what was asked.
+/// Turns the pointer to the place of a call's answer into a reference.
 ///
 /// # Safety
-/// Null, or writable.
+/// `there` is null, or writable.
 unsafe fn there<'a>(there: *mut c_int) -> Result<&'a mut c_int, Failure> {
     // SAFETY: the caller's contract.
     unsafe { there.as_mut() }
         .ok_or_else(|| Failure::invalid("null was passed for where `there` goes"))
 }
 
-/// Refuses a copy to or from nowhere, and one that leaves the region, which the crate underneath takes for a mistake.
+/// Refuses a copy to or from null, and one that leaves the region, which the crate underneath takes for a mistake.
 fn check_copy(
     region: &millpond::Region,
     offset: usize,
@@ -365,7 +365,7 @@ pub unsafe extern "C" fn millpond_region_try_write(
 ) -> c_int {
     let copy = |_: &Arc<Shared>, region: &millpond::Region| {
         check_copy(region, offset, buffer, len)?;
-        // SAFETY: the caller's contract; what other threads do with these bytes meanwhile is the caller's business.
+        // SAFETY: the caller's contract; the caller sees to other threads that use these bytes meanwhile.
         Ok(unsafe {
             let data = std::slice::from_raw_parts(buffer.cast(), len);
             region.try_write_shared(offset, data)
@@ -422,7 +422,7 @@ impl Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        // SAFETY: nobody uses it after this.
+        // SAFETY: the pin is not used after this.
         let pinned = unsafe { ManuallyDrop::take(&mut self.pinned) };
         // A forked child may find the lock taken for good.
         if check_process(&self.shared.manager).is_ok() {
@@ -436,7 +436,7 @@ impl Drop for Pin {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_pin_free(pin: *mut Pin) {
     if !pin.is_null() {
-        // SAFETY: made by `millpond_region_pin`, and not used any more.
+        // SAFETY: `millpond_region_pin` made the pin, and it is not used any more.
         drop(unsafe { Box::from_raw(pin) });
     }
 }
@@ -466,7 +466,7 @@ pub unsafe extern "C" fn millpond_region_will_overwrite(
 }
 
 /// # Safety
-/// Null, or `count` ranges.
+/// `ranges` is null, or points to `count` ranges.
 unsafe fn ranges(ranges: *const Part, count: usize) -> Result<Vec<Range<usize>>, Failure> {
     if ranges.is_null() {
         return Err(Failure::invalid("null was passed for ranges"));
@@ -519,7 +519,7 @@ pub unsafe extern "C" fn millpond_region_mark_volatile(
     offset: usize,
     len: usize,
 ) -> c_int {
-    // SAFETY: the caller's contract; nobody uses the bytes until they are asked for again.
+    // SAFETY: the caller's contract; no thread uses the bytes until they are asked for again.
     unsafe { beside(region, |region| region.mark_volatile(range(offset, len))) }
 }
 
@@ -579,7 +579,7 @@ pub unsafe extern "C" fn millpond_region_move(
                 "a region was to be moved into itself: give another one, or copy the bytes",
             ));
         }
-        // Two threads that move between the same two take their locks in one order.
+        // Two threads that move between the same two regions take their locks in one order.
         let is_first = std::ptr::from_ref(from) < std::ptr::from_ref(to);
         let [first, second] = if is_first { [from, to] } else { [to, from] };
         let (mut first, mut second) = (first.write(), second.write());
@@ -621,7 +621,7 @@ pub unsafe extern "C" fn millpond_region_snapshot(
     unsafe { another(region, snapshot, |region| Ok(region.snapshot()?)) }
 }
 
-/// Makes a region of another one.
+/// Makes a region out of another one.
 ///
 /// # Safety
 /// As [`millpond_region_new`].
@@ -649,7 +649,7 @@ pub unsafe extern "C" fn millpond_region_set_group(
     let act = || {
         // SAFETY: the caller's contract.
         let shared = unsafe { shared(region)? };
-        // SAFETY: as above.
+        // SAFETY: the caller's contract.
         let to = unsafe { group_or_root(&shared.manager, to)? };
         Ok(shared.read().move_to(&to)?)
     };
@@ -660,9 +660,9 @@ pub unsafe extern "C" fn millpond_region_set_group(
 mod tests {
     use super::*;
 
-    /// `try_read`, `try_write` and `try_pin` waited for the handle's lock, which a discard, a growth or a move holds
-    /// to its end: the thread that had asked for no waiting waited as long as that took. Here the lock is held by this
-    /// very thread, so a call that waits never returns.
+    /// `try_read`, `try_write` and `try_pin` once waited for the handle's lock, which a discard, a growth or a move
+    /// holds to its end: a thread that had asked not to wait waited as long as that took. Here this very thread holds
+    /// the lock, so a call that waits never returns.
     #[test]
     fn what_must_not_wait_does_not_wait_for_who_has_the_region_alone() {
         let manager = Manager::builder().ram(16 << 20).build().unwrap();
@@ -674,7 +674,7 @@ mod tests {
         let mut ask = || {
             let buffer = bytes.as_mut_ptr().cast::<c_void>();
             let mut there = [-1; 3];
-            // SAFETY: the region is not freed, and all places are this function's.
+            // SAFETY: the region is not freed, and all places are variables of this function.
             let codes = unsafe {
                 [
                     millpond_region_try_read(region, 0, buffer, 8, &mut there[0]),
@@ -690,7 +690,7 @@ mod tests {
         assert_eq!(ask(), [0; 3]);
         drop(alone);
         assert_eq!(ask(), [1; 3]);
-        // SAFETY: both were made above, and are not used any more.
+        // SAFETY: the region and the pin were made above, and are not used any more.
         unsafe {
             millpond_pin_free(pin);
             millpond_region_free(region);

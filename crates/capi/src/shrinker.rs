@@ -6,7 +6,7 @@ use crate::status::{Failure, answer};
 use millpond::ShrinkerGuard;
 use std::ffi::{c_int, c_void};
 
-/// `millpond_shrinker`.
+/// The type behind `millpond_shrinker`.
 pub struct Shrinker {
     _guard: ShrinkerGuard,
 }
@@ -22,14 +22,14 @@ struct Context(*mut c_void);
 unsafe impl Send for Context {}
 
 impl Context {
-    /// A closure that calls this has all of `self`, and not the bare pointer.
+    /// The pointer. A closure that calls this function holds all of `self`, and not the bare pointer.
     fn get(self) -> *mut c_void {
         self.0
     }
 }
 
 /// # Safety
-/// Null or what the header asks; the functions may be called with `context` until the shrinker is freed.
+/// Each pointer is null or as the header asks; the functions may be called with `context` until the shrinker is freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_shrinker_new(
     pond: *const Pond,
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn millpond_shrinker_new(
     let register = || {
         // SAFETY: the caller's contract.
         let (manager, place) = unsafe { (manager(pond)?, place(shrinker, "shrinker")?) };
-        // SAFETY: as above.
+        // SAFETY: the caller's contract.
         let group = unsafe { group_or_root(manager, group)? };
         let (Some(count), Some(scan)) = (count, scan) else {
             return Err(Failure::invalid("null was passed for `count` or `scan`"));
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn millpond_shrinker_new(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_shrinker_free(shrinker: *mut Shrinker) {
     if !shrinker.is_null() {
-        // SAFETY: made by `millpond_shrinker_new`, and not used any more.
+        // SAFETY: `millpond_shrinker_new` made the shrinker, and it is not used any more.
         drop(unsafe { Box::from_raw(shrinker) });
     }
 }

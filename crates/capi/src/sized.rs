@@ -1,8 +1,8 @@
 //! Structures of callers, which begin with their own size.
 //!
-//! They only ever grow, at their end. So a program that was built with an older header passes fewer bytes than ours has
-//! (the rest is zero, and is not written), and one that was built with a newer header more: what it sets there would be
-//! ignored without a word, so it must be zero.
+//! The structures only ever grow, at their end. A program that was built with an older header passes fewer bytes than
+//! ours has: the rest is zero, and is not written. A program that was built with a newer header passes more bytes:
+//! values in them would be ignored without a word, so they must be zero.
 
 use crate::status::Failure;
 use std::ffi::c_void;
@@ -10,15 +10,16 @@ use std::ffi::c_void;
 /// A structure of numbers and pointers that is valid when all bytes of it are zero, and begins with its size.
 ///
 /// # Safety
-/// `#[repr(C)]` with a first field of type `usize`, no padding that matters, and zeros are a value of it.
+/// The type is `#[repr(C)]` with a first field of type `usize` and no padding that matters, and zeros are a value of
+/// it.
 pub(crate) unsafe trait Structure: Copy {
-    /// Its name in the header.
+    /// The structure's name in the header.
     const NAME: &'static str;
 }
 
 /// Smallest size that a caller can mean: the size itself and one field.
 const LEAST: usize = 2 * size_of::<usize>();
-/// Beyond it is what a caller did not set.
+/// Largest size that a caller can mean: with a larger one, the caller did not set the size.
 const MOST: usize = 1 << 16;
 
 fn size_of_callers<T: Structure>(at: *const T) -> Result<usize, Failure> {
@@ -26,7 +27,7 @@ fn size_of_callers<T: Structure>(at: *const T) -> Result<usize, Failure> {
     if at.is_null() {
         return Err(Failure::invalid(format!("null was passed for a {name}")));
     }
-    // SAFETY: not null, and by the header's contract a structure that begins with its size.
+    // SAFETY: the pointer is not null, and by the header's contract points to a structure that begins with its size.
     let size = unsafe { at.cast::<usize>().read_unaligned() };
     match (LEAST..=MOST).contains(&size) {
         true => Ok(size),
@@ -36,15 +37,15 @@ fn size_of_callers<T: Structure>(at: *const T) -> Result<usize, Failure> {
     }
 }
 
-/// What a caller passes, as ours.
+/// Reads a caller's structure into ours.
 ///
 /// # Safety
-/// Null, or readable as far as its size says.
+/// `at` is null, or readable as far as its size says.
 pub(crate) unsafe fn read<T: Structure>(at: *const T) -> Result<T, Failure> {
     let size = size_of_callers(at)?;
     let ours = size_of::<T>();
     for byte in ours..size {
-        // SAFETY: within the size.
+        // SAFETY: the byte is within the size.
         if unsafe { *at.cast::<u8>().add(byte) } != 0 {
             return Err(Failure::invalid(format!(
                 "a {} of {size} bytes sets what this library does not know, as its own has {ours}: use a newer library",
@@ -53,7 +54,7 @@ pub(crate) unsafe fn read<T: Structure>(at: *const T) -> Result<T, Failure> {
         }
     }
     let mut read = std::mem::MaybeUninit::<T>::zeroed();
-    // SAFETY: as many bytes as both have; zeros elsewhere are a value of the type.
+    // SAFETY: only bytes that both structures have are copied; zeros elsewhere are a value of the type.
     unsafe {
         std::ptr::copy_nonoverlapping(
             at.cast::<u8>(),
@@ -64,10 +65,10 @@ pub(crate) unsafe fn read<T: Structure>(at: *const T) -> Result<T, Failure> {
     }
 }
 
-/// Fills in a caller's structure, but for its size, as far as it reaches; zeros behind ours.
+/// Fills in a caller's structure, but for its size, as far as it reaches. Bytes beyond our structure become zero.
 ///
 /// # Safety
-/// Null, or writable as far as its size says.
+/// `at` is null, or writable as far as its size says.
 pub(crate) unsafe fn write<T: Structure>(
     at: *mut T,
     fill: impl FnOnce() -> Result<T, Failure>,
@@ -76,7 +77,7 @@ pub(crate) unsafe fn write<T: Structure>(
     let filled = fill()?;
     let ours = size_of::<T>().min(size);
     let head = size_of::<usize>();
-    // SAFETY: within the caller's size, and within ours.
+    // SAFETY: the bytes are within the caller's size, and within ours.
     unsafe {
         let from = (&raw const filled).cast::<u8>().add(head);
         let to = at.cast::<u8>();
@@ -98,7 +99,7 @@ mod tests {
         two: u64,
     }
 
-    // SAFETY: as the trait asks.
+    // SAFETY: the structure is as the trait asks.
     unsafe impl Structure for Pair {
         const NAME: &'static str = "struct pair";
     }
@@ -107,7 +108,7 @@ mod tests {
     fn older_and_newer_callers_are_understood() {
         let mut words = [16_usize, 7, 9, 0, 0];
         let at = words.as_mut_ptr().cast::<Pair>();
-        // SAFETY: the words are there, as many as the first one says at most.
+        // SAFETY: the words are there, and the first one says how many at most.
         unsafe {
             let (one, two) = (7, 0);
             assert_eq!(read(at).unwrap(), Pair { size: 16, one, two });
@@ -135,7 +136,7 @@ mod tests {
             one: 1,
             two: 2,
         };
-        // SAFETY: a whole structure, and null.
+        // SAFETY: one pointer is to a whole structure, the other is null.
         let failures = unsafe { [read(&raw const pair), read(std::ptr::null::<Pair>())] };
         for failure in failures {
             let message = failure.unwrap_err().message;

@@ -1,4 +1,4 @@
-//! Figures: a structure with the most wanted, all others by name.
+//! Figures: a structure with the figures that are wanted most, and all others by name.
 
 use crate::pond::{Pond, manager};
 use crate::sized::{self, Structure};
@@ -10,7 +10,7 @@ use millpond_board::counters::{self, Counter};
 use std::ffi::{CString, c_char, c_int};
 use std::sync::OnceLock;
 
-/// `struct millpond_stats`.
+/// The layout of `struct millpond_stats`.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct Stats {
@@ -34,7 +34,7 @@ pub struct Stats {
     pub(crate) fault_max_ns: u64,
 }
 
-// SAFETY: numbers, the size first.
+// SAFETY: the structure holds numbers, the size first.
 unsafe impl Structure for Stats {
     const NAME: &'static str = "struct millpond_stats";
 }
@@ -65,18 +65,18 @@ impl From<millpond::Stats> for Stats {
 }
 
 /// # Safety
-/// Null or what the header asks, here and in all that follow.
+/// Each pointer is null or as the header asks. This holds for all exported functions of this file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stats(pond: *const Pond, stats: *mut Stats) -> c_int {
     // SAFETY: the caller's contract.
     let manager = unsafe { manager(pond) };
-    // SAFETY: as above.
+    // SAFETY: the caller's contract.
     answer(
         manager.and_then(|manager| unsafe { sized::write(stats, || Ok(manager.stats().into())) }),
     )
 }
 
-/// What all counters are made of, as of now.
+/// The fields that all counters are computed from, as of now.
 fn counted(manager: &Manager) -> Fields {
     let mut fields = fields(&manager.stats(), &StorePeaks::new());
     resident().write_to(&mut fields);
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn millpond_counters(
         if values.is_null() {
             return Err(Failure::invalid("null was passed for where the values go"));
         }
-        // SAFETY: the caller's contract; not null.
+        // SAFETY: the caller's contract; the pointer is not null.
         let values = unsafe { std::slice::from_raw_parts_mut(values, count) };
         let fields = counted(manager);
         for (value, counter) in values.iter_mut().zip(&counters::ALL) {
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn millpond_counter(
     answer(look())
 }
 
-/// The names of all counters.
+/// The name of the counter with this index.
 #[unsafe(no_mangle)]
 pub extern "C" fn millpond_counter_name(index: usize) -> *const c_char {
     static NAMES: OnceLock<Vec<CString>> = OnceLock::new();

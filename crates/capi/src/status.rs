@@ -1,4 +1,4 @@
-//! What a call returns, and the message that waits in the thread.
+//! The status that a call returns, and the message that waits in the thread.
 
 use millpond::{
     AdviseError, BuildError, DiscardError, GroupError, LazyFreeError, MoveError, PinError,
@@ -7,7 +7,7 @@ use millpond::{
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 
-/// `enum millpond_status`.
+/// The values of `enum millpond_status`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
 pub(crate) enum Status {
@@ -53,12 +53,12 @@ thread_local! {
 /// The message of the last call that failed in this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn millpond_error() -> *const c_char {
-    // The thread may be at its end, when what it kept is gone.
+    // At the thread's end the message may be gone already.
     LAST.try_with(|last| last.borrow().as_ptr())
         .unwrap_or(c"".as_ptr())
 }
 
-/// What a call returns for `result`.
+/// The status that a call returns for `result`.
 pub(crate) fn answer(result: Result<(), Failure>) -> c_int {
     let Err(failure) = result else {
         return 0;
@@ -71,7 +71,7 @@ pub(crate) fn answer(result: Result<(), Failure>) -> c_int {
 /// The text at `text`; `None` for null.
 ///
 /// # Safety
-/// Null, or a string that ends with a zero and lives for the call.
+/// `text` is null, or a string that ends with a zero and lives for the call.
 pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<Option<&'a str>, Failure> {
     if text.is_null() {
         return Ok(None);

@@ -1,8 +1,8 @@
-//! What a discard costs of memory that others may use, by folio order and by where it is.
+//! The cost of a discard of memory that others may use, by folio order and by the place where the memory is.
 //!
-//! `cargo run --release -p millpond --example discard_cost [MIB [ORDER...]]`, 1024 MiB unless said otherwise. *In
-//! memory* the budget holds all of it, *half stored* half of it. Each line is the middle of five: milliseconds of the
-//! call, and processor time of the whole process until nothing is being given back.
+//! Run `cargo run --release -p millpond --example discard_cost [MIB [ORDER...]]`, with 1024 MiB unless said otherwise.
+//! *In memory* the budget holds all of it, *half stored* half of it. Each line is the middle of five: milliseconds of
+//! the call, and processor time of the whole process until nothing is being given back.
 
 use millpond::{Manager, Order};
 use std::error::Error;
@@ -29,13 +29,13 @@ fn once(bytes: usize, order: Order, half_stored: bool) -> Result<[f64; 2], Box<d
         .build()?;
     let mut region = manager.region_with(bytes, order)?;
     for (n, page) in region.as_mut_slice().chunks_mut(PAGE).enumerate() {
-        // Not all zeros, and not all the same.
+        // The pages are not all zeros, and not all the same.
         page[..64].fill(n as u8 | 1);
     }
-    // Nobody asks for memory, so that the pool keeps none of it.
+    // In this pause no memory is asked for, so that the pool keeps none of it.
     std::thread::sleep(Duration::from_millis(2000));
     let (since, before) = (Instant::now(), cpu());
-    // SAFETY: no reference to its bytes is alive.
+    // SAFETY: no reference to the region's bytes is alive.
     unsafe { region.discard_shared(0..bytes)? };
     let took = since.elapsed();
     manager.quiesce();

@@ -46,7 +46,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .group(&queries)
         .build(&manager, 96 << 20)?;
     for (n, row) in larger.as_mut_slice().chunks_mut(1 << 16).enumerate() {
-        // Rows are made while results are read: the callback waits for the lock, and the fault for nobody.
+        // Rows are made while results are read: the callback waits for the lock, and the fault waits for no other
+        // thread.
         let mut results = results.lock().unwrap();
         row.fill(results.get(&99_999).map_or(n as u8, |result| result[0]));
     }

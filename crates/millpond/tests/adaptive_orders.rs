@@ -1,4 +1,4 @@
-//! Regions whose folios' orders follow the pattern of faults: contents, and how much is brought in.
+//! Regions whose folios' orders follow the pattern of faults: their contents, and how much is brought in.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 const ADAPTIVE: OrderPolicy = OrderPolicy::Adaptive { max: Order::MAX };
 
-/// Streams up and down, strides and scattered touches over four budgets, with everything compared.
+/// Streams up and down, strides and scattered touches go over four budgets, and everything is compared.
 #[test]
 fn whatever_the_pattern_every_page_reads_as_it_was_written() {
     for (delivery, take_out) in ways() {
@@ -64,7 +64,7 @@ fn in_thread() -> millpond::Manager {
         .unwrap()
 }
 
-/// A stream takes few faults, scattered reads bring in little that was not asked for: in one region.
+/// In one region, a stream takes few faults, and scattered reads bring in little that was not asked for.
 #[test]
 fn a_stream_takes_large_steps_and_scattered_reads_small_ones() {
     let manager = in_thread();
@@ -103,7 +103,7 @@ fn a_sparse_toucher_stays_small() {
     let region = manager.region_with(512 * MIB, ADAPTIVE).unwrap();
     let touched = region.len() / (64 << 10);
     for n in 0..touched {
-        // SAFETY: within the region, which nobody else uses.
+        // SAFETY: the byte is within the region, which nothing else uses.
         unsafe { region.as_ptr().add(n * (64 << 10)).write_volatile(1) };
     }
     let most = touched as u64 * 11 / 10;
@@ -145,11 +145,11 @@ fn bad_ranges_to_overwrite_are_named() {
     assert!(error.contains("1..4096"), "{error}");
 }
 
-/// A second thread interrupts whoever moves pages, so with in-thread delivery it works only where that is rare and the
-/// work is long: for a stream that fills.
+/// A second thread interrupts each thread that moves pages. So with in-thread delivery it works only where that is rare
+/// and the work is long: for a stream that fills.
 #[test]
 fn the_background_thread_helps_a_stream_that_fills_and_nothing_else() {
-    // So large that a folio is less than the mark at which background reclaim begins.
+    // The budget is so large that a folio is less than the mark at which background reclaim begins.
     let manager = small()
         .ram(64 * MIB as u64)
         .delivery(Delivery::InThread)
@@ -163,7 +163,7 @@ fn the_background_thread_helps_a_stream_that_fills_and_nothing_else() {
     let helped = manager.stats().vm.pgsteal_kswapd;
     assert!(helped > 0, "{:?}", manager.stats().vm);
 
-    // It may be at work still.
+    // The background thread may be at work still.
     let mut before = helped;
     let quiet = common::eventually(|| {
         std::thread::sleep(std::time::Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! Streams through new memory, which finds its huge pages made ahead by the background thread.
+//! Streams through new memory, whose huge pages the background thread makes ahead.
 
 mod common;
 
@@ -38,8 +38,8 @@ fn adaptive() -> OrderPolicy {
     OrderPolicy::Adaptive { max: Order::MAX }
 }
 
-/// Two streams take what the third thread makes ready, while the budget goes up and down over the room that there must
-/// be for it, and regions come and go.
+/// Two streams take the pages that the background thread makes ready, while the budget goes up and down over the room
+/// that these pages need, and regions come and go.
 #[test]
 fn racing_streams_find_zeros_and_lose_nothing() {
     let manager = manager();
@@ -66,7 +66,7 @@ fn racing_streams_find_zeros_and_lose_nothing() {
     });
 }
 
-/// What was made ready is counted while it waits, and goes back when nobody has come for it.
+/// Pages that were made ready are counted while they wait, and go back when no stream has come for them.
 #[test]
 fn what_is_ready_stays_within_the_budget_and_goes_back() {
     alone(
@@ -76,7 +76,7 @@ fn what_is_ready_stays_within_the_budget_and_goes_back() {
             let before = resident();
             let manager = manager();
             let ready = || manager.stats().ahead_bytes;
-            // Not each stream leaves something ready: memory can be slow to get, and then none is asked for.
+            // Not every stream leaves a page ready: memory can be slow to get, and then none is asked for.
             let some = eventually(|| {
                 let mut region = manager.region_with(RAM / 2, adaptive()).unwrap();
                 stream(region.as_mut_slice());

@@ -1,8 +1,8 @@
 //! Reads of a file are waited for awake while a single thread faults, and asleep while several do
 //! (`store/src/file/awake.rs`).
 //!
-//! What is seen of it from outside is the kernel's ring of answers among the mappings of the process, from the first
-//! read that was waited for awake until the store is closed.
+//! From outside only one sign of this can be seen: the kernel's ring of answers among the mappings of the process, from
+//! the first read that was waited for awake until the store is closed.
 
 mod common;
 
@@ -11,7 +11,7 @@ use millpond::{Delivery, Manager, OrderPolicy, Region, StoreKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Three times the budget.
+/// Bytes of the region: three times the budget.
 const SIZE: usize = 48 * MIB;
 
 fn manager(delivery: Delivery) -> Manager {
@@ -41,7 +41,7 @@ fn has_ring() -> bool {
     maps.contains("/[aio]")
 }
 
-/// Whether this kernel gives such a ring to anybody.
+/// Whether this kernel offers such a ring at all.
 fn is_offered() -> bool {
     std::fs::exists("/proc/sys/fs/aio-max-nr").unwrap_or(false)
 }
@@ -90,7 +90,7 @@ fn racing_readers_that_come_and_go_read_what_was_written() {
             let mut rounds = 0;
             while !is_over(end, rounds > 1) {
                 read(&region, &mut rng, 300);
-                // Longer than a thread that has faulted is remembered.
+                // The pause is longer than a thread that has faulted is remembered.
                 std::thread::sleep(Duration::from_millis(1100));
                 rounds += 1;
             }

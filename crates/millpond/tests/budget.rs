@@ -5,7 +5,7 @@ mod common;
 use common::{MIB, PAGE, order, page_is, smaps_rollup, status, write_page};
 use millpond::StoreKind;
 
-/// The budget holds as the system counts memory: metadata and frames included, for the whole run.
+/// The budget holds for the whole run as the system counts memory: metadata and frames are included.
 #[test]
 fn resident_memory_stays_within_the_budget_seen_from_outside() {
     const CHILD: &str = "MILLPOND_TEST_BUDGET_CHILD";
@@ -18,7 +18,7 @@ fn resident_memory_stays_within_the_budget_seen_from_outside() {
             .build()
             .unwrap();
         println!("ready");
-        // Nothing is touched before the parent has seen what there was.
+        // No memory is touched before the parent has read how much there was.
         std::io::stdin().read_line(&mut String::new()).unwrap();
         let mut region = manager.region(4 * RAM).unwrap();
         for round in 0..3 {
@@ -53,13 +53,13 @@ fn resident_memory_stays_within_the_budget_seen_from_outside() {
             "the child ended early"
         );
     }
-    // What the process had before it touched managed memory: heap and tables. Its code is in the page cache, and
-    // counts as resident when it runs; it is not what this budget is about.
+    // The base is what the process had before it touched managed memory: heap and tables. Its code is in the page cache
+    // and counts as resident when it runs, but this budget is not about code.
     let base = status(child.id(), "RssAnon:");
     child.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    // The kernel's counter says how much there is at one moment. `smaps_rollup` walks the page tables, and while it is
-    // between pool and arena it meets pages twice that move from one to the other: its highest sample was 46 MB on a
-    // loaded machine when there were never more than 33. Its median is not so misled.
+    // The kernel's counter says how much there is at one moment. `smaps_rollup` walks the page tables, and meets pages
+    // twice that move between pool and arena meanwhile: its highest sample was 46 MB on a loaded machine when there
+    // were never more than 33 MB. Its median is not misled like that.
     let (mut peak, mut walked) = (0, Vec::new());
     while child.try_wait().unwrap().is_none() {
         peak = peak.max(status(child.id(), "RssAnon:"));
@@ -69,7 +69,7 @@ fn resident_memory_stays_within_the_budget_seen_from_outside() {
     assert!(walked.len() > 20, "only {} samples", walked.len());
     walked.sort_unstable();
     let median = walked[walked.len() / 2].saturating_sub(base);
-    // In flight: one batch of the reclaimer and one of the faulting thread, 16 folios of 64 KiB each.
+    // In flight may be one batch of the reclaimer and one of the faulting thread, 16 folios of 64 KiB each.
     let in_flight = 2 * 16 * 16 * PAGE as u64;
     let managed = peak.saturating_sub(base);
     assert!(
@@ -86,8 +86,8 @@ fn resident_memory_stays_within_the_budget_seen_from_outside() {
     );
 }
 
-/// Found by `bench swap` at 4 KiB: a fill that was through before the first tick stood as far above the budget as its
-/// tables had grown, 56 bytes a page.
+/// A fill that ended before the first tick stood as far above the budget as its tables had grown, 56 bytes a page.
+/// `bench swap` at 4 KiB found this.
 #[test]
 fn tables_that_grow_with_a_quick_fill_come_off_the_budget() {
     let ram = 64 << 20;

@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 const LEAF: usize = 512;
-/// Pages of the region: twice what fits.
+/// Pages of the region: twice as many as fit.
 const PAGES: usize = 16 << 10;
 const THREADS: usize = 3;
-/// The word that nobody writes to after it was filled.
+/// Index of the word that no thread writes to after it was filled.
 const FILLED: usize = THREADS;
 
 fn half() -> Manager {
@@ -50,7 +50,7 @@ fn a_stream_after_random_reads_gets_leaves_whole() {
     for _ in 0..2 * PAGES {
         is_as_filled(base, rng.below(PAGES));
     }
-    // What was never saved is in no slot, and leaves in the first lap.
+    // Pages that were never saved are in no slot, and leave in the first lap.
     let mut cleared = 0;
     for _ in 0..2 {
         for _ in 0..PAGES / 4 {
@@ -64,9 +64,8 @@ fn a_stream_after_random_reads_gets_leaves_whole() {
     }
 }
 
-/// Threads read at random, write to a quarter of the leaves, and go through all of them in order, where each of them
-/// must find what it has written. What a leaf that is put out left behind, or brought back as it had been before, would
-/// show.
+/// Threads read at random, write to a quarter of the leaves, and go through all of them in order. Each must find what
+/// it has written. A page that a leaf left behind when it was put out, or that came back with old contents, would show.
 #[test]
 fn no_write_is_lost_with_leaves_that_are_put_out() {
     let manager = half();

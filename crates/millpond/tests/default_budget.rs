@@ -1,9 +1,9 @@
-//! The budget by default.
+//! The budget of a manager that names no store.
 //!
-//! Found by trying: with a budget and nothing else said, 512 MiB of random numbers in 64 MiB had 517 MiB resident. The
-//! store was compressed RAM alone, random numbers do not compress, and a full store exceeds the budget. The default is
-//! compressed RAM and then a file, in the directory for temporary files; where none can be made there, one line says
-//! that it is compressed RAM alone.
+//! With a budget and no other setting, 512 MiB of random numbers in 64 MiB once had 517 MiB resident. The store was
+//! compressed RAM alone, random numbers do not compress, and a full store exceeds the budget. The default is compressed
+//! RAM and then a file, in the directory for temporary files. Where no file can be made there, one line says that the
+//! store is compressed RAM alone.
 
 mod common;
 
@@ -14,11 +14,11 @@ use std::process::{Command, Output};
 
 const RAM: usize = 32 * MIB;
 const DATA: usize = 160 * MIB;
-/// What the process takes beside managed memory: its code as it is first run, and the kernel's count of resident pages,
-/// which each processor adds to in batches.
+/// Memory of the process beside managed memory: its code as it is first run, and the error of the kernel's count of
+/// resident pages, which each processor adds to in batches.
 const SLACK: usize = 4 * MIB;
 
-/// Resident memory that came since `before`.
+/// Bytes of resident memory that came since `before`.
 fn resident_since(before: u64) -> usize {
     status(std::process::id(), "VmRSS:").saturating_sub(before) as usize
 }
@@ -70,7 +70,7 @@ fn is_child() -> bool {
 }
 
 /// A manager for which no store was asked does without a file that cannot be made, says so in one line that names the
-/// directory and what to do, and keeps what it is given.
+/// directory and the way out, and keeps the data that it is given.
 #[test]
 fn without_a_place_for_a_file_it_is_compressed_ram_and_one_line() {
     if is_child() {
@@ -84,7 +84,7 @@ fn without_a_place_for_a_file_it_is_compressed_ram_and_one_line() {
     }
     let name = "without_a_place_for_a_file_it_is_compressed_ram_and_one_line";
     let scratch = tempfile::tempdir().unwrap();
-    // A file can be made in neither, whoever asks: one is not there, the other is no directory.
+    // A file can be made in neither directory, even by root: one does not exist, the other lies below a file.
     let file = scratch.path().join("file");
     std::fs::write(&file, b"").unwrap();
     for directory in [scratch.path().join("missing"), file.join("below")] {
@@ -107,7 +107,7 @@ fn without_a_place_for_a_file_it_is_compressed_ram_and_one_line() {
     }
 }
 
-/// A store that was asked for is had, or there is no manager.
+/// A store that was asked for is opened, or no manager is built.
 #[test]
 fn a_file_that_was_asked_for_is_had_or_nothing_is() {
     if is_child() {

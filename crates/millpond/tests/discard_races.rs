@@ -1,9 +1,9 @@
-//! Discards of memory that threads use meanwhile: what is gathered goes back in runs while others touch it (row 3.1).
+//! Discards of memory that threads use meanwhile: gathered pages go back in runs while other threads touch them.
 //!
-//! A page reads as it did or as zeros while it is being discarded, and has lost nothing else when the call returns:
-//! what is there then is zeros, or was written since it began. What is written while no discard is under way stays
-//! (`common/page_model.rs`). Lasts MILLPOND_STRESS_SECS seconds (3), shared out among the deliveries, the ways of
-//! taking out and the orders.
+//! A page reads as it did or as zeros while it is being discarded. It has lost nothing else when the call returns: its
+//! words are zeros then, or were written since the call began. A word that is written while no discard is under way
+//! stays (`common/page_model.rs`). The test lasts MILLPOND_STRESS_SECS seconds (3), shared out among the deliveries,
+//! the ways of taking out and the orders.
 
 mod common;
 
@@ -23,9 +23,10 @@ struct Race<'a> {
     region: &'a Region,
     base: usize,
     discards: Vec<Frees>,
-    /// Where it is worth writing: what is being discarded.
+    /// First of the pages that are being discarded, where writes are worth while.
     here: AtomicUsize,
-    /// Writes that met no discard, writes that did, and pages that had been written to again when a discard returned.
+    /// Writes that met no discard. `raced` counts writes that did, `rewritten` pages that had been written to again
+    /// when a discard returned.
     kept: AtomicU64,
     raced: AtomicU64,
     rewritten: AtomicU64,
@@ -36,7 +37,7 @@ impl Race<'_> {
         is_over(self.end, self.raced.load(Relaxed) > 0)
     }
 
-    /// Writes to every `WRITERS`th page, the only thread that does, so that neighbours in a folio belong to others.
+    /// Writes to every `WRITERS`th page as the only thread, so that neighbours in a folio belong to others.
     fn write(&self, me: usize) {
         let mut rng = Rng(0x51 + me as u64);
         let mut models = vec![PageModel::untouched(); PAGES];
@@ -66,8 +67,8 @@ impl Race<'_> {
         }
     }
 
-    /// Discards runs from a page to most of the region, and looks at once what is there then.
-    /// Two threads do so, each in its half: only one of them has the large batch.
+    /// Discards runs from one page to most of the region, and checks at once what they read as. Two threads do so, each
+    /// in its half: only one of them has the large batch.
     fn discard(&self, half: usize) {
         let mut rng = Rng(0x7007 + half as u64);
         let mut before = vec![[0; WORDS]; PAGES];
@@ -77,13 +78,13 @@ impl Race<'_> {
             let pages = start..(start + 1 + rng.below(most)).min((half + 1) * PAGES / 2);
             self.here.store(pages.start, Relaxed);
             pages.clone().for_each(|page| self.discards[page].begin());
-            // Looking brings pages in.
+            // This check brings pages in.
             let looked_at = || pages.clone().step_by(1 + pages.len() / 32);
             for page in looked_at() {
                 before[page] = read(self.base, page);
             }
             let range = pages.start * PAGE..pages.end * PAGE;
-            // SAFETY: nobody has references to plain bytes of the region.
+            // SAFETY: no references to plain bytes of the region exist.
             unsafe { self.region.discard_shared(range) }.unwrap();
             for page in looked_at() {
                 let after = read(self.base, page);
@@ -111,8 +112,8 @@ impl Race<'_> {
         }
     }
 
-    /// Uses more than the budget leaves, and gives it up where it is: as much less is kept in the pool, so that what
-    /// others discard goes to the kernel.
+    /// Uses more than the budget leaves, and gives it up in place. So less is kept in the pool, and pages that other
+    /// threads discard go to the kernel.
     fn press(&self) {
         let mut other = self.manager.region(8 * MIB).unwrap();
         while !self.is_over() {

@@ -1,4 +1,4 @@
-//! What was asked for of a region ends with it, and what is another region's is refused.
+//! Requests about a region end with it, and requests with another region's values are refused.
 
 mod common;
 
@@ -12,7 +12,7 @@ fn manager() -> Manager {
     builder.build().unwrap()
 }
 
-/// A region whose pages are all in the store, and on their way back.
+/// Makes a region whose pages are all in the store, and on their way back.
 fn on_its_way(manager: &Manager) -> Region {
     let mut region = manager.region(16 * MIB).unwrap();
     for page in region.as_mut_slice().chunks_exact_mut(4096) {
@@ -23,13 +23,13 @@ fn on_its_way(manager: &Manager) -> Region {
     region
 }
 
-/// Gives a thread that still brings in what it must not the time to do so.
+/// Gives a thread time to bring in pages that it must not bring in any more.
 fn go_on() {
     std::thread::sleep(Duration::from_millis(3));
 }
 
-/// A region that was dropped while the thread that prefetches was at it had its pages brought in all the same: at
-/// addresses that were nobody's, or the next region's. After 400 rounds of this, 11,498 pages stayed mapped.
+/// A region that was dropped while the prefetching thread worked on it once had its pages brought in all the same: at
+/// addresses that belonged to no region, or to the next one. After 400 rounds of this, 11,498 pages stayed mapped.
 #[test]
 fn a_prefetch_ends_with_its_region() {
     let manager = manager();
@@ -41,7 +41,7 @@ fn a_prefetch_ends_with_its_region() {
             0 => drop(region),
             _ => region.free_async(),
         }
-        // Whatever is made next may lie there, and nobody has touched it.
+        // The next region may lie there, and no thread has touched it.
         let next = manager.region(16 * MIB).unwrap();
         go_on();
         let stats = next.stats();
@@ -51,7 +51,7 @@ fn a_prefetch_ends_with_its_region() {
     assert_eq!(manager.stats().vm.nr_mapped, 0);
 }
 
-/// A region that shrinks or moves gives addresses up as well, and what was asked for there went on being brought in.
+/// A region that shrinks or moves gives addresses up as well. Prefetches that were asked for there once went on.
 #[test]
 fn a_prefetch_ends_where_its_region_has_no_pages_any_more() {
     let manager = manager();
@@ -76,9 +76,9 @@ fn a_prefetch_ends_where_its_region_has_no_pages_any_more() {
     assert_eq!(manager.stats().vm.nr_mapped, 0);
 }
 
-/// Managers number their pages alike, so a pin of one manager's region was taken for one of another's: its page was
-/// unpinned though it had never been pinned, and the other stayed pinned for good. So did a pin of a region that had
-/// ended for the one that lay there next.
+/// Managers number their pages alike, so a pin of one manager's region was once taken for a pin of another's. A page of
+/// the other region was unpinned though it had never been pinned, and the pinned page stayed pinned for good. A pin of
+/// a region that had ended was taken for a pin of the region that lay there next.
 #[test]
 fn a_pin_is_let_go_of_only_by_its_own_region() {
     let (one, other) = (manager(), manager());
@@ -89,7 +89,7 @@ fn a_pin_is_let_go_of_only_by_its_own_region() {
     let their_pin = theirs.pin(0..4096).unwrap().leak();
     let refused = catch_unwind(AssertUnwindSafe(|| theirs.unpin(our_pin)));
     assert!(refused.is_err(), "a pin of another manager was taken");
-    // Both are pinned as they were.
+    // Both regions are pinned as they were.
     assert!(ours.discard(0..4096).is_err());
     assert!(theirs.discard(0..4096).is_err());
     theirs.unpin(their_pin);

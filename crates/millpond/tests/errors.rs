@@ -74,7 +74,7 @@ fn lengths_that_cannot_work_are_refused() {
         Err(RegionError::TooLong { size: 8, .. })
     ));
     assert_eq!(manager.vec::<u64>(0).unwrap_err(), RegionError::Empty);
-    // The refusals cost nothing: all of the space can still be had.
+    // The refusals cost nothing: all of the address space is still free.
     assert!(manager.region(256 << 20).is_ok());
 }
 

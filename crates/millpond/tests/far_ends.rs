@@ -1,8 +1,9 @@
-//! Somebody reads at the far end of a pipe and of a socket what threads give there out of memory four times the budget.
+//! A thread reads at the far end of a pipe and of a socket what other threads put there out of memory four times the
+//! budget.
 //!
-//! A thread that takes a region's bytes to the kernel by `write` has them copied; by `vmsplice` and `MSG_ZEROCOPY` the
-//! kernel refers to the pages until they have been read, and does not pin them. A region's guard has to: without it the
-//! frames can hold other data by the time of the reading.
+//! If a thread gives a region's bytes to the kernel by `write`, they are copied. By `vmsplice` and `MSG_ZEROCOPY` the
+//! kernel refers to the pages until they have been read, and does not pin them. A region's guard has to pin them:
+//! without it the frames can hold other data by the time of the reading.
 
 mod common;
 
@@ -13,13 +14,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const LEN: usize = 64 * MIB;
-/// Pages that are given at a time.
+/// Pages that are given to the far end at a time.
 const RUN: usize = 16;
-/// Pages that come in before what was given is read: twice the budget, so that frames that were free to be used are.
+/// Pages that come in before the far end reads: twice the budget, so that all frames that were free are used.
 const MEANWHILE: u64 = 8192;
-/// Times that it is given at least, however long that takes.
+/// Times that pages are given at least, however long that takes.
 const ROUNDS: usize = 6;
-/// How long that may take on a busy machine.
+/// How long it may take until so many pages came in, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Gives runs of pages to the far end of `kind` for a while, beside a thread that pushes everything out.
@@ -32,7 +33,8 @@ fn give_while_memory_is_short(manager: &Manager, kind: Kind) {
     let given = std::thread::scope(|scope| {
         let (region, over) = (&region, &over);
         scope.spawn(move || press(region, over));
-        // Also when a page is wrong: who presses would go on for ever, and the test with it.
+        // The pressing thread has to end also when a page is wrong: otherwise it would go on for ever, and the test
+        // with it.
         let _over = Ends(over);
         let mut far_end = FarEnd::new(kind);
         let mut rng = Rng(0xfa2);
@@ -53,7 +55,7 @@ fn give_while_memory_is_short(manager: &Manager, kind: Kind) {
     );
 }
 
-/// Ends the thread that presses when the giving ends, whichever way.
+/// Ends the pressing thread when the giving ends, in whichever way.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -62,7 +64,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Reads all over the region, so that what was given would leave if it could.
+/// Reads all over the region, so that the given pages would leave if they could.
 fn press(region: &Region, over: &AtomicBool) {
     let mut rng = Rng(0x9e55);
     let mut sum = 0u8;
@@ -82,7 +84,7 @@ fn give(region: &Region, manager: &Manager, far_end: &mut FarEnd, rng: &mut Rng)
         guards.push(region.pin(range.clone()).unwrap());
         far_end.give(&region.as_slice()[range], first as u64);
     }
-    // Time for others to use the frames, were they free to be used.
+    // Gives other threads time to use the frames, were they free to be used.
     let loaded = || manager.stats().vm.pswpin;
     let (before, given) = (loaded(), Instant::now());
     while loaded() < before + MEANWHILE && given.elapsed() < PATIENCE {

@@ -1,4 +1,4 @@
-//! Faults are counted by the way they went, and all of them together.
+//! Faults are counted by the path that they took, and all of them together.
 
 mod common;
 
@@ -7,7 +7,7 @@ use millpond::{Advice, FaultLatencies, Manager, Order};
 use std::sync::Barrier;
 use std::thread;
 
-/// No way's figures contradict each other, and together they are the overall ones.
+/// Checks that the figures of no path contradict each other, and that together they are the overall figures.
 fn consistent(manager: &Manager) -> FaultLatencies {
     let stats = manager.stats();
     let by = stats.faults;
@@ -45,7 +45,8 @@ fn each_fault_is_counted_where_it_belongs() {
     assert_eq!(region.as_slice()[FOLIO], 2);
     assert_eq!(consistent(&manager).rescue.count, 1);
 
-    // Four times the budget: what is touched first is in the store, and memory has to be made.
+    // The region is four times the budget: the pages that are touched first are in the store, and memory has to be
+    // made.
     for byte in region.as_mut_slice().iter_mut().step_by(PAGE) {
         *byte = 3;
     }
@@ -62,7 +63,7 @@ fn each_fault_is_counted_where_it_belongs() {
     assert!(consistent(&manager).load.count > 0);
 }
 
-/// Two threads want the same 2 MiB at once: one of them finds it under way.
+/// Two threads want the same 2 MiB at once: one of them finds the page under way.
 #[test]
 fn waiting_for_another_thread_is_a_way_of_its_own() {
     const ROUNDS: usize = 8;

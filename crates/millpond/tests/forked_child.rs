@@ -1,8 +1,8 @@
 //! A forked child has its parent's regions and managers by name only.
 //!
-//! Found: a child that let go of a region, as a garbage collector may do at any time, never ended, since it has none of
-//! the threads that it waited for then; nor may it go on there, as what it asks of the descriptor that it has is done
-//! to its parent's memory.
+//! A child that dropped a region, as a garbage collector may do at any time, once never ended, since it has none of the
+//! threads that the drop waited for. Nor may the drop go on in the child, as a request to the descriptor that the child
+//! has acts on its parent's memory.
 
 mod common;
 
@@ -12,11 +12,11 @@ use std::io::{Read, Seek};
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a child did, in its exit status.
+/// Exit status of a child that did its work; `PANICKED` is that of a child that panicked.
 const DONE: i32 = 40;
 const PANICKED: i32 = 41;
 
-/// Runs `what` in a child of a fork, which ends there. What it takes from variables it takes from the child's copies.
+/// Runs `what` in a child of a fork, which ends there. The child uses its own copies of the variables.
 fn in_a_child(what: impl FnOnce()) -> i32 {
     // SAFETY: the child runs `what` alone and leaves by `_exit`.
     let pid = unsafe { libc::fork() };
@@ -30,7 +30,7 @@ fn in_a_child(what: impl FnOnce()) -> i32 {
         unsafe { libc::_exit(status) };
     }
     let mut status = 0;
-    // SAFETY: waits for the child, and writes to `status`.
+    // SAFETY: the call waits for the child, and writes to `status`.
     let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
     assert_eq!(waited, pid);
     assert!(
@@ -113,7 +113,7 @@ fn a_child_may_have_a_manager_of_its_own() {
     assert!(region.as_slice().iter().all(|&byte| byte == 7));
 }
 
-/// A touch was SIGSEGV without a word. System calls are refused such memory, as before.
+/// A touch in a child once was SIGSEGV without a word. System calls are refused such memory, as before.
 #[test]
 fn a_child_that_touches_is_told_what_it_touched() {
     for delivery in [Delivery::InThread, Delivery::Handler] {
@@ -126,16 +126,16 @@ fn a_child_that_touches_is_told_what_it_touched() {
         // SAFETY: the child makes system calls, touches the region and ends.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
-            // SAFETY: both descriptors are open, and nobody else's business in the child.
+            // SAFETY: both descriptors are open, and nothing else in the child uses them.
             unsafe { libc::dup2(said.as_raw_fd(), 2) };
             let at = region.as_slice().as_ptr();
-            // SAFETY: the kernel finds no memory there, or copies what it finds.
+            // SAFETY: the kernel finds no memory there, or copies the byte that it finds.
             let written = unsafe { libc::write(2, at.cast(), 1) };
-            // SAFETY: ends the process, here or by the touch, which is what is tested.
+            // SAFETY: the call ends the process, or the touch does, which is what is tested.
             unsafe { libc::_exit(i32::from(written == 1 || at.read_volatile() == 7)) };
         }
         let mut status = 0;
-        // SAFETY: waits for the child, and writes to `status`.
+        // SAFETY: the call waits for the child, and writes to `status`.
         assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
         let mut text = String::new();
         said.rewind().unwrap();

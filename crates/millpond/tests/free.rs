@@ -1,4 +1,4 @@
-//! Freeing (M3): what is given back is given back, at once or in the background, and counted until it is.
+//! Freeing: memory that is given up goes back, at once or in the background, and counts until it is back.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn nothing_is_left(manager: &Manager, way: &str) {
     assert_eq!((stats.store.slots, stats.free.queued), (0, 0), "{way}");
 }
 
-/// Row 3.3.
+/// A region that is freed in the background gives up its addresses at once, whatever its folios' order.
 #[test]
 fn a_region_is_freed_in_the_background_and_its_addresses_at_once() {
     for (delivery, method) in ways() {
@@ -31,7 +31,7 @@ fn a_region_is_freed_in_the_background_and_its_addresses_at_once() {
             let way = format!("{delivery:?} {method:?} order {n}");
             let builder = small().delivery(delivery).take_out(method).order(order(n));
             let manager = builder.build().unwrap();
-            // In memory, in limbo, and three quarters in the store.
+            // A part of the region is in memory, a part in limbo, and three quarters are in the store.
             let region = filled(&manager, 48 * MIB);
             let neighbour = filled(&manager, MIB);
             let at = region.as_ptr();
@@ -51,8 +51,8 @@ fn a_region_is_freed_in_the_background_and_its_addresses_at_once() {
     }
 }
 
-/// What freeing 120 MiB comes to, tuned like that from now on. Half of the budget may stay in the pool; the rest goes
-/// by batches.
+/// Figures of freeing 120 MiB with this tuning, which stays in force. Half of the budget may stay in the pool; the rest
+/// goes by batches.
 fn freed_with(manager: &Manager, tuning: FreeTuning) -> FreeStats {
     manager.set_free_tuning(tuning);
     let region = filled(manager, 120 * MIB);
@@ -89,7 +89,7 @@ fn worker_threads() -> usize {
     tasks.flatten().filter(named).count()
 }
 
-/// Making a thread was half of what the first `free_async` took its caller.
+/// Making a thread once took half of the time that the first `free_async` took its caller.
 #[test]
 fn a_worker_is_there_before_much_memory_is_freed() {
     common::alone("a_worker_is_there_before_much_memory_is_freed", || {
@@ -107,8 +107,8 @@ fn a_worker_is_there_before_much_memory_is_freed() {
     });
 }
 
-/// Rows 3.1 and 3.2: beyond the threshold batches go to the workers, of which there are as many as were asked for, and
-/// the free is complete when it returns.
+/// Beyond the threshold batches go to the workers, of which there are as many as were asked for, and the free is
+/// complete when it returns.
 #[test]
 fn the_number_of_workers_can_be_changed_while_it_runs() {
     common::alone("the_number_of_workers_can_be_changed_while_it_runs", || {
@@ -131,7 +131,7 @@ fn the_number_of_workers_can_be_changed_while_it_runs() {
     });
 }
 
-/// Row 3.2.
+/// Below the threshold the freeing thread gives batches back itself; beyond it the workers help.
 #[test]
 fn the_threshold_can_be_changed_while_it_runs() {
     let manager = for_tuning();
@@ -143,7 +143,7 @@ fn the_threshold_can_be_changed_while_it_runs() {
     let alone = freed_with(&manager, from(32 << 10));
     assert!(alone.batches > 0 && alone.by_workers == 0, "{alone:?}");
     let helped = freed_with(&manager, from(2 << 10));
-    // Two batches are below it, more if one ended early at a folio in flight.
+    // Two batches are below the threshold, or more if one ended early at a folio in flight.
     let alone = helped.batches - helped.by_workers;
     assert!((2..=4).contains(&alone), "{helped:?}");
     assert!(helped.by_workers > 0, "{helped:?}");
@@ -154,8 +154,8 @@ fn the_threshold_can_be_changed_while_it_runs() {
     assert!(tries.iter().any(by_workers_alone), "{tries:?}");
 }
 
-/// What a worker gave to the pool once counted as given back by its owner; where all of a part went there, nobody
-/// seemed to work in the background (seen in a test of spaces, one run of thirty).
+/// Memory that a worker gave to the pool once counted as given back by its owner. Where all of a part went to the pool,
+/// no worker seemed to work in the background (seen in a test of spaces, one run of thirty).
 #[test]
 fn what_a_worker_gives_to_the_pool_is_its_work() {
     let manager = Manager::builder()
@@ -171,7 +171,7 @@ fn what_a_worker_gives_to_the_pool_is_its_work() {
     });
     let order = order(5);
     for _ in 0..4 {
-        // Most of it is in the store.
+        // Most of the region is in the store.
         let mut region = manager.region_with(64 * MIB, order).unwrap();
         region.as_mut_slice().fill(7);
         let before = manager.stats().free;
@@ -179,13 +179,13 @@ fn what_a_worker_gives_to_the_pool_is_its_work() {
         manager.quiesce();
         let after = manager.stats().free;
         let by_workers = after.by_workers - before.by_workers;
-        // A tick may come and give back what it finds spare: three batches of 4 MiB, not 21 of 27.
+        // A tick may come and give back spare frames that it finds: three batches of 4 MiB, not 21 of 27.
         let others = after.batches - before.batches - by_workers;
         assert!(by_workers > 20 && others <= 3, "{others}: {after:?}");
     }
 }
 
-/// Row 3.2: how much goes to the kernel at once, and that all of it is counted.
+/// The chunk bounds how much goes to the kernel at once, and all of it is counted.
 #[test]
 fn the_chunk_can_be_changed_while_it_runs() {
     let manager = for_tuning();
@@ -203,7 +203,7 @@ fn the_chunk_can_be_changed_while_it_runs() {
     }
 }
 
-/// What had gone to the store is released there with the batches.
+/// Slots of pages that had gone to the store are released with the batches.
 #[test]
 fn slots_are_released_with_the_batches() {
     let manager = small().build().unwrap();
@@ -215,7 +215,7 @@ fn slots_are_released_with_the_batches() {
     assert_eq!(manager.stats().free.slots - before, slots);
 }
 
-/// Row 3.3, and accounting at every moment: what is being freed counts until it is given back, and never twice.
+/// Memory that is being freed counts at every moment until it is given back, and never twice.
 #[test]
 fn the_budget_holds_while_memory_is_freed_in_the_background() {
     common::alone(
@@ -249,7 +249,7 @@ fn the_budget_holds_while_memory_is_freed_in_the_background() {
     );
 }
 
-/// Row 3.3: frames go round through the pool, and a program that rests gives them back. (What its owner alone discards
+/// Frames go round through the pool, and a program that rests gives them back. (Memory that its owner alone discards
 /// need not go round at all: `kept.rs`.)
 #[test]
 fn what_is_discarded_serves_the_next_faults_and_goes_back_when_nobody_asks() {
@@ -263,7 +263,7 @@ fn what_is_discarded_serves_the_next_faults_and_goes_back_when_nobody_asks() {
             .build()
             .unwrap();
         let mut region = filled(&manager, 16 * MIB);
-        // SAFETY: no reference to its bytes is alive.
+        // SAFETY: no reference to the region's bytes is alive.
         let discard = |region: &Region| unsafe { region.discard_shared(0..16 * MIB) }.unwrap();
         discard(&region);
         let kept = manager.stats().vm.nr_free_frames;
@@ -279,7 +279,7 @@ fn what_is_discarded_serves_the_next_faults_and_goes_back_when_nobody_asks() {
     }
 }
 
-/// Snapshots of what is freed in the background keep what they share.
+/// Snapshots of a region that is freed in the background keep what they share.
 #[test]
 fn a_snapshot_outlives_its_source_that_is_freed_in_the_background() {
     let manager = small().build().unwrap();
@@ -295,7 +295,7 @@ fn a_snapshot_outlives_its_source_that_is_freed_in_the_background() {
     nothing_is_left(&manager, "snapshots");
 }
 
-/// A large free is done in pieces, between which others get what they need.
+/// A large free is done in pieces, between which other threads get the locks that they need.
 #[test]
 fn others_go_on_while_a_large_region_is_freed() {
     let manager = Manager::builder()
@@ -309,7 +309,7 @@ fn others_go_on_while_a_large_region_is_freed() {
         page[0] = 1;
     }
     region.free_async();
-    // How long each of them waits is for the bench to say.
+    // How long each of these waits is a question for the bench.
     let mut made = 0;
     while manager.stats().free.queued > 0 {
         let mut small = manager.region(64 * PAGE).unwrap();
@@ -353,7 +353,7 @@ fn a_budget_can_shrink_and_grow_again() {
     }
 }
 
-/// Row 3.4: what a lower budget leaves no room for goes to the kernel by batches.
+/// Memory that a lower budget leaves no room for goes to the kernel by batches.
 #[test]
 fn a_lower_budget_is_given_back_in_batches() {
     for (delivery, method) in ways() {
@@ -364,7 +364,8 @@ fn a_lower_budget_is_given_back_in_batches() {
         manager.set_ram(16 << 20).unwrap();
         let after = manager.stats().free;
         let (batches, bytes) = (after.batches - before.batches, after.bytes - before.bytes);
-        // What was above the new budget, but for what reclaim drains one by one to make places for others.
+        // All the memory above the new budget went, except for folios that reclaim drains one by one to make places for
+        // others.
         assert!(
             batches > 0 && bytes >= 16 * MIB as u64,
             "{delivery:?} {method:?}: {batches} batches, {bytes} bytes"
@@ -373,8 +374,7 @@ fn a_lower_budget_is_given_back_in_batches() {
     }
 }
 
-/// Row 3.4: what is lazily freed beyond its cap goes to the kernel by batches, and not to the pool, whatever faults ask
-/// for.
+/// Lazily freed memory beyond its cap goes to the kernel by batches, and not to the pool, whatever faults ask for.
 #[test]
 fn lazily_freed_memory_beyond_its_cap_is_given_back_in_batches() {
     for (delivery, method) in ways() {

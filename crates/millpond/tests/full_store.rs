@@ -1,8 +1,8 @@
-//! A store that is full: memory goes above the budget by what neither holds, and by no more.
+//! A store that is full: memory goes above the budget only by the data that neither store nor budget holds.
 //!
-//! Found by trying: 111 MiB of random numbers that a program wrote to round after round, on a file system with room for
-//! 99, all ended in memory. A page that had been read kept its place in the store, was written to, and found no second
-//! place when it was to leave.
+//! A program wrote 111 MiB of random numbers round after round, on a file system with room for 99 MiB, and all of them
+//! ended in memory. A page that had been read kept its place in the store, was written to, and found no second place
+//! when it was to leave.
 
 mod common;
 
@@ -11,10 +11,10 @@ use millpond::{Manager, Order, OrderPolicy, StoreKind};
 
 const RAM: usize = 24 * MIB;
 const STORE: usize = 40 * MIB;
-/// What the process takes beside managed memory, as in the tests of the budget by default.
+/// Memory of the process beside managed memory, as in `default_budget.rs`.
 const SLACK: usize = 4 * MIB;
 
-/// Random numbers that no codec makes smaller, each piece by its number and round.
+/// Random numbers that no codec makes smaller, chosen by the piece's number and the round.
 fn fill(piece: &mut [u8], number: usize, round: u64) {
     let mut rng = Rng((number as u64) << 8 | round);
     for word in piece.chunks_exact_mut(8) {
@@ -28,8 +28,8 @@ fn holds(piece: &[u8], number: usize, round: u64) -> bool {
     words.all(|word| word == rng.next().to_le_bytes())
 }
 
-/// Goes over `data` bytes three times, reading what was written before and writing anew. Answers how much was resident
-/// at most.
+/// Goes over `data` bytes three times, reading the old numbers and writing new ones. Answers how much was resident at
+/// most.
 fn most_resident(data: usize, order: OrderPolicy) -> usize {
     let before = status(std::process::id(), "VmRSS:");
     let store = StoreKind::File {

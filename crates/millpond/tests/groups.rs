@@ -14,7 +14,7 @@ fn region_of(manager: &Manager, group: &Group, len: usize) -> Region {
     builder.build(manager, len).unwrap()
 }
 
-/// However much of the budget is free, and whatever the folios' order.
+/// A group keeps its max however much of the budget is free, and whatever the folios' order.
 #[test]
 fn max_is_kept_by_the_groups_own_faults() {
     for folio in [0, 4, 9] {
@@ -39,7 +39,7 @@ fn max_is_kept_by_the_groups_own_faults() {
         }
         let stats = boxed.stats().unwrap();
         assert!(stats.events.max > 0 && stats.stored > 0, "{stats:?}");
-        // Nobody else paid for it.
+        // The other region did not pay for it.
         assert_eq!(other.stats().resident, 16 << 20);
     }
 }
@@ -69,7 +69,7 @@ fn read(region: &Region) {
     }
 }
 
-/// Faults that brought back what had to leave, of the quiet group.
+/// Number of faults of the quiet group that brought back pages which had to leave.
 fn refaults_of_the_quiet(with_thrashing: bool) -> u64 {
     const QUIET: usize = 12 * MIB;
     let manager = small().ram(32 << 20).build().unwrap();
@@ -95,7 +95,8 @@ fn refaults_of_the_quiet(with_thrashing: bool) -> u64 {
     vm.pgfault - before.pgfault
 }
 
-/// One thrashes, one is quiet: the quiet one's refaults, rescues among them, are within 5 % of what it has alone.
+/// One group thrashes, one is quiet: the quiet group's refaults, rescues among them, are within 5 % of those that it
+/// has alone.
 #[test]
 fn a_quiet_group_does_not_pay_for_a_thrashing_one() {
     let alone = refaults_of_the_quiet(false);
@@ -192,7 +193,7 @@ fn lazily_freed_memory_has_a_cap_by_group() {
     assert!(other.stats().lazyfree == 8 << 20);
 }
 
-/// A thread that only waits for memory: nearly all of its time is some, and full, in its group and above it.
+/// A thread that only waits for memory: nearly all of its time is some and full pressure, in its group and above it.
 #[test]
 fn waiting_shows_as_pressure() {
     let manager = small().build().unwrap();

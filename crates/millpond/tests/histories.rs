@@ -1,9 +1,10 @@
 //! Snapshots and remaps that race: threads write to, check, snapshot, move, grow, shrink, discard, pin and drop regions
-//! that descend from each other, under a budget that holds a fraction of them. Each knows what its regions hold, page
-//! by page. Whatever is copied, shared, evicted, moved or merged meanwhile by the others, every page reads as its
+//! that descend from each other, under a budget that holds a fraction of them. Each thread knows what its regions hold,
+//! page by page. Whatever the other threads copy, share, evict, move or merge meanwhile, every page reads as its
 //! region's own history says.
 //!
-//! Lasts MILLPOND_STRESS_SECS seconds (3), shared out among the deliveries, the ways of taking out and the orders.
+//! The test lasts MILLPOND_STRESS_SECS seconds (3), shared out among the deliveries, the ways of taking out and the
+//! orders.
 
 mod common;
 
@@ -16,19 +17,19 @@ use std::time::{Duration, Instant};
 const LEN: usize = 4 * MIB;
 const PAGES: usize = LEN / PAGE;
 const THREADS: usize = 3;
-/// Regions alive at once: with the bases beside them several times the budget.
+/// Most regions alive at once: with their bases they are several times the budget.
 const MOST: u64 = 12;
 
-/// What a page may hold.
+/// The contents that a page may have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Page {
     Zeros,
     Number(u64),
-    /// Lazily freed: either.
+    /// The page was lazily freed: it may read as zeros or as the number.
     ZerosOr(u64),
 }
 
-/// A region, and what it holds.
+/// A region, and its contents as its thread knows them.
 struct Known {
     region: Region,
     pages: Vec<Page>,
@@ -72,7 +73,7 @@ impl Known {
             bytes.as_ptr()
         );
         if zeros {
-            // Once it was zeros it stays so.
+            // A page that once was zeros stays zeros.
             self.pages[page] = Page::Zeros;
         }
     }
@@ -148,7 +149,7 @@ impl Race<'_> {
         self.moves.fetch_add(1, Relaxed);
     }
 
-    /// A part of a region to another one, or to a new one.
+    /// Moves a part of a region to another region, or to a new one.
     fn remap(&self, own: &mut Vec<Known>, which: usize, rng: &mut Rng) {
         let mut known = own.swap_remove(which);
         let pages = known.pages.len();
@@ -161,7 +162,7 @@ impl Race<'_> {
             .and_then(|target| Some((target.pages.len().checked_sub(moved.len())?, target)));
         match end {
             Some((room, target)) => {
-                // Alike in their 2 MiB as often as not.
+                // Every other move is between places that lie alike in their 2 MiB.
                 let alike = range.start % 512;
                 let offset = match rng.below(2) == 0 && alike <= room {
                     true => alike + (room - alike) / 512 * 512,
@@ -189,7 +190,7 @@ impl Race<'_> {
         own.push(known);
     }
 
-    /// To another thread, or to nobody.
+    /// Gives a region to another thread, or drops it.
     fn give_away(&self, own: &mut Vec<Known>, which: usize) {
         if own.len() < 2 {
             return;

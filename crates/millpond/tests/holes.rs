@@ -1,5 +1,5 @@
-//! Holes that were found in other user-space pagers, as far as they concern a library; each is a test here so that it
-//! never becomes one of ours. (Those that concern whole programs are in the preload's tests.)
+//! Holes that were found in other user-space pagers, as far as they concern a library. Each is a test here so that it
+//! never becomes one of ours. (Holes that concern whole programs are in the preload's tests.)
 
 mod common;
 
@@ -8,7 +8,7 @@ use millpond::{OnStoreFull, PopulateError, StoreKind};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 
-/// Store errors must be looked at: damage on the medium is reported, never handed out as data.
+/// Store errors are found: damage on the medium is reported, and never handed out as data.
 #[test]
 fn a_damaged_store_is_reported_and_its_pages_are_lost_not_wrong() {
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -101,7 +101,7 @@ fn touch_lost_pages() -> ! {
     std::process::exit(3);
 }
 
-/// A store that is full exceeds the budget; it loses nothing.
+/// A full store makes memory exceed the budget, and loses nothing.
 #[test]
 fn a_full_store_loses_nothing() {
     let kind = StoreKind::CompressedRam {
@@ -126,7 +126,7 @@ fn a_full_store_loses_nothing() {
     );
 }
 
-/// Without any store the same holds from the first page on.
+/// Without any store memory exceeds the budget from the first page on, and nothing is lost.
 #[test]
 fn no_store_at_all_loses_nothing() {
     let manager = small().store(StoreKind::None).build().unwrap();

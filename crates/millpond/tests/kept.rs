@@ -1,4 +1,4 @@
-//! What is given up and will be wanted again stays where it is (M3, row 3.3), and is given back when nobody wants it.
+//! Memory that is given up and will be wanted again stays in place, and is given back when it is not wanted.
 
 mod common;
 
@@ -36,7 +36,7 @@ fn what_is_discarded_and_used_again_does_not_fault() {
             assert!(is_zero(&region, 0..SIZE));
         }
         assert_eq!(faults_of(&manager, || fill(&mut region, 0..SIZE, 9)), 0);
-        // A part of it, and what was used stays.
+        // A part of the region is discarded, and the rest, which was used, stays.
         region.discard(MIB..2 * MIB).unwrap();
         assert!(is_zero(&region, MIB..2 * MIB));
         let kept = || manager.stats().vm.nr_lazyfree;
@@ -47,7 +47,7 @@ fn what_is_discarded_and_used_again_does_not_fault() {
     }
 }
 
-/// Folios that are larger than what is worth clearing go through the pool, as before.
+/// Folios that are too large to be worth clearing go through the pool, as before.
 #[test]
 fn large_folios_are_taken_out() {
     let manager = manager(9);
@@ -69,7 +69,7 @@ fn a_region_that_was_freed_is_the_next_one_of_its_length() {
         faults
     };
     assert!((0..4).map(freed).skip(1).all(|faults| faults == 0));
-    // Another length, or another order, is another region; each is zeros.
+    // Another length, or another order, makes another region; each reads as zeros.
     let longer = manager.region(SIZE + PAGE).unwrap();
     let finer = manager.region_with(SIZE, order(0)).unwrap();
     assert!(is_zero(&longer, 0..SIZE + PAGE) && is_zero(&finer, 0..SIZE));
@@ -89,7 +89,7 @@ fn a_region_that_nobody_takes_over_is_given_back() {
     assert!(eventually(|| in_use() == 0), "{} pages are kept", in_use());
 }
 
-/// What was kept has other names after a move, and must not be missed then.
+/// Kept memory has other names after a move, and must not be missed then.
 #[test]
 fn what_was_kept_does_not_outlive_a_move() {
     let manager = manager(4);
@@ -123,7 +123,7 @@ fn a_write_to_what_is_being_given_back_is_kept() {
     let manager = manager(4);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Demand comes and goes.
+        // Demand comes and goes in this thread.
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 let mut other = manager.region(4 * MIB).unwrap();

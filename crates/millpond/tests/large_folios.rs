@@ -7,10 +7,10 @@ use millpond::Order;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Found by racing threads with folios of 2 MiB. A fault that lacked memory said how much was *missing*, and direct
-/// reclaim stopped as soon as that much was *available*. With 438 pages unused a folio of 512 misses 74; 438 are more
-/// than 74, so nothing was reclaimed and the fault asked again, for ever. (Folios up to 512 KiB were saved by the least
-/// batch of 128 pages.) Now what is unused and what is missing are wanted together.
+/// A fault for a large folio once asked for ever. It said how much memory was *missing*, and direct reclaim stopped as
+/// soon as that much was *available*. With 438 pages unused a folio of 512 misses 74; 438 are more than 74, so nothing
+/// was reclaimed and the fault asked again. (Folios up to 512 KiB were saved by the least batch of 128 pages.) Now the
+/// unused and the missing pages are wanted together. Racing threads with folios of 2 MiB found this.
 #[test]
 fn a_fault_for_a_large_folio_is_served_when_a_part_of_it_is_unused() {
     let (done, finished) = mpsc::channel();
@@ -19,7 +19,7 @@ fn a_fault_for_a_large_folio_is_served_when_a_part_of_it_is_unused() {
         let order = |order| Order::new(order).unwrap();
         let mut pages = manager.region_with(MIB, order(0)).unwrap();
         let mut large = manager.region_with(64 * MIB, order(9)).unwrap();
-        // So many single pages that what large folios leave of the budget is between 128 and 512 pages.
+        // So many single pages that large folios leave between 128 and 512 pages of the budget.
         for page in pages.as_mut_slice().chunks_mut(PAGE).take(100) {
             page[0] = 1;
         }

@@ -1,4 +1,4 @@
-//! Row 1.12: lazily freed bytes are reported apart from resident ones at all times, the kernel agrees, and a cap holds.
+//! Lazily freed bytes are reported apart from resident ones at all times, the kernel agrees, and a cap holds.
 
 mod common;
 
@@ -10,8 +10,8 @@ use millpond::{Advice, Manager, Region};
 
 const LEN: usize = 8 * MIB;
 
-/// Bytes that are resident, lazily freed, in limbo: of the region and of the manager, which must agree once nothing is
-/// under way. (A fault ends for the program a moment before a handler has told the manager so.)
+/// Bytes that are resident, lazily freed, and in limbo. The region's figures and the manager's must agree once nothing
+/// is under way. (A fault ends for the program a moment before a handler has told the manager so.)
 fn where_is_it(manager: &Manager, region: &Region, case: &Case) -> (usize, usize, usize) {
     let mut found = Default::default();
     let agree = eventually(|| {
@@ -48,7 +48,7 @@ fn bytes_are_reported_where_they_are_at_every_stage() {
             "{}",
             case.name
         );
-        // Freed twice is freed once.
+        // A range that is freed twice counts once.
         case.free.one(&mut region, 0..half);
         assert_eq!(
             where_is_it(&manager, &region, case),
@@ -57,7 +57,7 @@ fn bytes_are_reported_where_they_are_at_every_stage() {
             case.name
         );
 
-        // A quarter is written to, where no glance at the start of a page sees it.
+        // A quarter is written to, at places that a glance at the start of a page does not see.
         for at in (0..half / 2).step_by(4096) {
             region.as_mut_slice()[at + 3000] = 1;
         }
@@ -69,7 +69,7 @@ fn bytes_are_reported_where_they_are_at_every_stage() {
             case.name
         );
 
-        // What is paged out is neither; what is lazily freed goes first anyway, and stays.
+        // Memory that is paged out counts as neither; lazily freed memory goes first anyway, and stays.
         for used in [0..half / 2, half..LEN] {
             region.populate(used).unwrap();
         }
@@ -81,8 +81,8 @@ fn bytes_are_reported_where_they_are_at_every_stage() {
         let (resident, lazyfree, _) = where_is_it(&manager, &region, case);
         assert_eq!((resident, lazyfree), (half, rest), "{}", case.name);
 
-        // Discarded: gone. And one folio of the rest is pinned, so in use.
-        // (By address: what its owner alone discards is kept as lazily freed, as far as demand goes; see `kept.rs`.)
+        // A discard leaves nothing. And one folio of the rest is pinned, and so in use. (The discard is by address:
+        // memory that its owner alone discards is kept as lazily freed, as far as demand goes; see `kept.rs`.)
         // SAFETY: nothing refers to the bytes.
         unsafe { region.discard_shared(half / 2..half * 3 / 4).unwrap() };
         let pinned = if whole_folios { 0 } else { FOLIO };
@@ -97,7 +97,7 @@ fn bytes_are_reported_where_they_are_at_every_stage() {
         };
         assert_eq!((resident, lazyfree), expected, "{}", case.name);
 
-        // Dropped under pressure, and only that counts as dropped.
+        // The rest is dropped under pressure, and only that counts as dropped.
         let dropped = manager.stats().vm.pglazyfreed;
         assert_eq!(dropped, 0, "{}", case.name);
         press(&manager, 15 * MIB);
@@ -109,7 +109,7 @@ fn bytes_are_reported_where_they_are_at_every_stage() {
             "{}",
             case.name
         );
-        // SAFETY: as above.
+        // SAFETY: nothing refers to the bytes.
         unsafe { region.discard_shared(0..LEN).unwrap() };
         assert_eq!(
             where_is_it(&manager, &region, case),
@@ -120,7 +120,8 @@ fn bytes_are_reported_where_they_are_at_every_stage() {
     });
 }
 
-/// A region's figures were those of the last look at the manager's: what was written to since still counted as free.
+/// A region's figures were once those of the last look at the manager's: memory that was written to since still counted
+/// as free.
 #[test]
 fn a_region_finds_out_by_itself_what_was_used_again() {
     let manager = small().build().unwrap();
@@ -133,7 +134,7 @@ fn a_region_finds_out_by_itself_what_was_used_again() {
     assert_eq!((stats.resident, stats.lazyfree), (half, half));
 }
 
-/// Half of a full region is lazily freed: what is reported is what the kernel says, to one per cent.
+/// Half of a full region is lazily freed: the reported bytes are those of the kernel, within one per cent.
 #[test]
 fn reported_bytes_are_those_of_the_kernel_within_one_per_cent() {
     const LEN: usize = 64 * MIB;
@@ -153,7 +154,7 @@ fn reported_bytes_are_those_of_the_kernel_within_one_per_cent() {
                 let stats = manager.stats();
                 let said = (stats.resident_bytes(), stats.lazyfree_bytes());
                 assert_eq!(said, (resident as u64, lazyfree as u64), "{}", case.name);
-                // What was captured and came back by a copy leaves a frame behind, which is reported too.
+                // A folio that was captured and came back by a copy leaves a frame behind, which is reported too.
                 let spare = stats.vm.nr_free_frames * 4096;
                 assert!(spare == 0 || case.free == Free::Shared, "{}", case.name);
                 let (said, is) = (said.0 + said.1 + spare, anonymous() - base);
@@ -170,14 +171,15 @@ fn reported_bytes_are_those_of_the_kernel_within_one_per_cent() {
             agree(&region, LEN / 2, LEN / 2);
             fill(&mut region, 0..LEN / 4, 2);
             agree(&region, LEN / 4 * 3, LEN / 4);
-            // Beyond the cap of half: a quarter is dropped, and the kernel has it back.
+            // A free beyond the cap of half drops a quarter, and the kernel has its memory back.
             case.free.one(&mut region, LEN / 2..LEN);
             agree(&region, LEN / 4, LEN / 2);
         });
     });
 }
 
-/// Beyond the cap the oldest go first, their memory goes back to the system, and nothing that is used again is touched.
+/// Beyond the cap the oldest go first, their memory goes back to the system, and no memory that is used again is
+/// touched.
 #[test]
 fn beyond_the_cap_the_oldest_go_first_and_their_memory_goes_back() {
     let test = "beyond_the_cap_the_oldest_go_first_and_their_memory_goes_back";
@@ -193,7 +195,7 @@ fn beyond_the_cap_the_oldest_go_first_and_their_memory_goes_back() {
             }
             let resident = || smaps_rollup(std::process::id(), "Anonymous:");
             let before = resident();
-            // By age, not by address. Number 4 is used again, so it does not count.
+            // The order is by age, not by address. Number 4 is used again, so it does not count.
             let by_age = [7, 4, 1, 8, 5, 2, 9, 6, 3, 0];
             for (age, &n) in by_age.iter().enumerate() {
                 case.free.one(&mut blocks[n], 0..MIB);
@@ -270,7 +272,8 @@ fn a_cap_of_zero_gives_everything_back_at_once() {
     });
 }
 
-/// An allocator that reuses what it frees is not robbed by the cap: used memory is found out and passed over.
+/// An allocator that reuses the memory that it frees is not robbed by the cap: used memory is found out and passed
+/// over.
 #[test]
 fn the_cap_does_not_touch_what_is_used_again() {
     each_case(&[0, 4], |builder, case| {

@@ -1,5 +1,5 @@
-//! Lazy free on real memory, the rows of docs/TESTING.md one by one: what becomes of the memory. How it is asked for is
-//! in `lazy_free_calls.rs`, races are in `lazy_free_races.rs`, what is reported of it in `lazy_accounting.rs`, volatile
+//! Lazy free on real memory: the fate of the memory, as docs/TESTING.md lists it. The calls are in
+//! `lazy_free_calls.rs`, races in `lazy_free_races.rs`, the reported figures in `lazy_accounting.rs`, and volatile
 //! ranges in `volatile.rs`.
 
 mod common;
@@ -11,8 +11,8 @@ use common::{
 use millpond::{Advice, StoreKind};
 use std::ops::Range;
 
-/// Row 1.1, without races: whatever has become of it, a freed page is old or zeros; once zeros it stays so, and a write
-/// keeps the page.
+/// A freed page reads as it did or as zeros, without races. Once it reads as zeros it stays zeros, and a write keeps
+/// the page.
 #[test]
 fn a_freed_page_is_old_or_zeros_and_a_write_keeps_it() {
     each_case(&[0, 4, 9], |builder, case| {
@@ -20,7 +20,7 @@ fn a_freed_page_is_old_or_zeros_and_a_write_keeps_it() {
         let mut region = manager.region_with(6 * MIB, order(case.order)).unwrap();
         fill(&mut region, 0..6 * MIB, 1);
         case.free.one(&mut region, 0..6 * MIB);
-        // One byte of every third page, most of them where a glance at the page's start does not see it.
+        // One byte of every third page is written, mostly where a glance at the page's start does not see it.
         let written = |page: usize| page.is_multiple_of(3).then_some(page * PAGE + page % PAGE);
         for page in 0..6 * MIB / PAGE {
             if let Some(at) = written(page) {
@@ -64,7 +64,7 @@ fn a_freed_page_is_old_or_zeros_and_a_write_keeps_it() {
     });
 }
 
-/// Row 1.2.
+/// Under pressure freed memory is dropped, and none of it goes to the store or comes from it.
 #[test]
 fn under_pressure_freed_memory_is_dropped_without_store_io() {
     each_case(&[0, 4, 9], |builder, case| {
@@ -83,7 +83,7 @@ fn under_pressure_freed_memory_is_dropped_without_store_io() {
         let stats = manager.stats();
         let io = (stats.vm.pswpout, stats.vm.pswpin, stats.store.slots);
         assert_eq!(io, (0, 0, 0), "{}", case.name);
-        // 14 MiB were used beside the freed 8, of 16; background reclaim goes half a MiB further.
+        // 14 MiB were used beside the freed 8, in a budget of 16; background reclaim goes half a MiB further.
         let dropped = stats.vm.pglazyfreed;
         let enough = pages(6 * MIB)..=pages(8 * MIB);
         assert!(
@@ -101,7 +101,7 @@ fn under_pressure_freed_memory_is_dropped_without_store_io() {
     });
 }
 
-/// Row 1.3: what is in the store loses its slots at once, and is not loaded again.
+/// Pages in the store lose their slots at once when they are freed, and are not loaded again.
 #[test]
 fn what_is_in_the_store_is_forgotten_at_once_and_never_loaded() {
     each_case(&[0, 4, 9], |builder, case| {
@@ -119,14 +119,14 @@ fn what_is_in_the_store_is_forgotten_at_once_and_never_loaded() {
             case.name
         );
         assert_eq!(after.store.logical_bytes, 0, "{}", case.name);
-        // What was filled first is what was in the store.
+        // The pages that were filled first were in the store.
         let zeros = old_or_zeros(&region, 0..6 * MIB, 1).expect("old or zeros");
         assert!(zeros as u64 > pages(5 * MIB), "{}", case.name);
         assert_eq!(manager.stats().vm.pswpin, before.vm.pswpin, "{}", case.name);
     });
 }
 
-/// Row 1.3: the rest of a slot of which a part was freed can still be read.
+/// A slot of which a part was freed still gives back the rest.
 #[test]
 fn a_slot_that_was_freed_in_part_gives_back_the_rest() {
     each_case(&[4], |builder, case| {
@@ -162,7 +162,7 @@ fn a_slot_that_was_freed_in_part_gives_back_the_rest() {
                 case.name
             );
         }
-        // What was loaded keeps its part of the slot, to go back there unwritten.
+        // The loaded part keeps its part of the slot, to go back there unwritten.
         assert_eq!(manager.stats().store.slots, slots, "{}", case.name);
         region.discard(0..4 * MIB).unwrap();
         let released = eventually(|| manager.stats().store.slots == 0);
@@ -170,7 +170,7 @@ fn a_slot_that_was_freed_in_part_gives_back_the_rest() {
     });
 }
 
-/// Row 1.4: freed folios were active, and go before inactive ones that are older.
+/// Freed folios leave the active list, and go before inactive folios that are older.
 #[test]
 fn freed_folios_leave_the_active_list_and_go_before_all_others() {
     each_case(&[0, 2, 4], |builder, case| {
@@ -205,8 +205,8 @@ fn freed_folios_leave_the_active_list_and_go_before_all_others() {
     });
 }
 
-/// Row 1.5: only the mark makes a page discardable, not that the store has it too; and a use takes the mark away, a
-/// read as well as a write.
+/// Only the mark makes a page discardable; that the store has the page too does not. A use takes the mark away, a read
+/// as well as a write.
 #[test]
 fn a_clean_page_that_was_read_back_is_not_free() {
     each_case(&[0, 4], |builder, case| {
@@ -231,7 +231,7 @@ fn a_clean_page_that_was_read_back_is_not_free() {
     });
 }
 
-/// Row 1.6. Same-filled pages share no slot here, but a record of the same word; that must not make them one.
+/// Same-filled pages share no slot here, but each has a record of the same word; that must not join them.
 #[test]
 fn same_filled_pages_are_not_dropped_by_the_mark_of_another() {
     each_case(&[0, 4], |builder, case| {
@@ -242,7 +242,7 @@ fn same_filled_pages_are_not_dropped_by_the_mark_of_another() {
             region.as_mut_slice().fill(0x5a);
             region
         });
-        // Once as frames in memory, once as records in the store.
+        // The pages are first frames in memory, then records in the store.
         for in_store in [false, true] {
             freed.as_mut_slice().fill(0x5a);
             if in_store {
@@ -266,7 +266,7 @@ fn same_filled_pages_are_not_dropped_by_the_mark_of_another() {
     });
 }
 
-/// Row 1.7.
+/// A folio is split only where an end of the freed range is inside it.
 #[test]
 fn a_folio_is_split_only_where_an_end_of_the_range_is_inside_it() {
     each_case(&[4], |builder, case| {
@@ -289,8 +289,8 @@ fn a_folio_is_split_only_where_an_end_of_the_range_is_inside_it() {
             );
             after.folio_split - before.folio_split
         };
-        // Whole folios; then folios that nobody has touched yet: in halves down to the end's own alignment. Where
-        // nobody else uses the bytes a part is zeroed in place, and split off when memory is wanted.
+        // The ranges are first whole folios, then folios that were not touched yet, in halves down to the end's own
+        // alignment. Where nothing else uses the bytes a part is zeroed in place, and split off when memory is wanted.
         let found = [0..16, 64..160, 168..192, 200..216, 228..232].map(&mut splits);
         let at_once = match case.free {
             Free::Shared => [0, 0, 1, 2, 2],
@@ -300,7 +300,7 @@ fn a_folio_is_split_only_where_an_end_of_the_range_is_inside_it() {
         // These folios end there by now.
         assert_eq!(splits(228..232), 0, "{}", case.name);
     });
-    // Two MiB as one folio, captured and dropped as a whole.
+    // 2 MiB as one folio are captured and dropped as a whole.
     each_case(&[9], |builder, case| {
         let manager = builder.build().unwrap();
         let mut region = manager.region_with(8 * MIB, order(9)).unwrap();
@@ -318,14 +318,14 @@ fn a_folio_is_split_only_where_an_end_of_the_range_is_inside_it() {
     });
 }
 
-/// Row 2.4.
+/// A folio that was freed in part is split when memory is wanted.
 #[test]
 fn a_folio_that_was_freed_in_part_is_split_when_memory_is_wanted() {
     for (delivery, method) in ways() {
         let manager = small().delivery(delivery).take_out(method).build().unwrap();
         let mut region = manager.region_with(8 * MIB, order(4)).unwrap();
         fill(&mut region, 0..8 * MIB, 1);
-        // The second quarter of each folio.
+        // The freed parts are the second quarter of each folio.
         let parts: Vec<_> = (0..8 * MIB)
             .step_by(FOLIO)
             .map(|at| at + FOLIO / 4..at + FOLIO / 2)
@@ -368,7 +368,8 @@ fn a_folio_that_was_freed_in_part_is_split_when_memory_is_wanted() {
     }
 }
 
-/// Row 1.9: the first version of the kernel's `MADV_FREE` gave pages back at once where there was no swap.
+/// Lazy free works the same without a store. The first version of the kernel's `MADV_FREE` gave pages back at once
+/// where there was no swap.
 #[test]
 fn it_works_the_same_without_a_store() {
     each_case(&[0, 4, 9], |builder, case| {
@@ -376,7 +377,7 @@ fn it_works_the_same_without_a_store() {
         let mut region = manager.region_with(10 * MIB, order(case.order)).unwrap();
         fill(&mut region, 0..10 * MIB, 1);
         case.free.one(&mut region, 0..8 * MIB);
-        // Nothing is given back before it is wanted.
+        // No memory is given back before it is wanted.
         assert_eq!(
             manager.stats().lazyfree_bytes(),
             8 * MIB as u64,
@@ -398,7 +399,7 @@ fn it_works_the_same_without_a_store() {
             case.name
         );
 
-        // Again after it has shown that nothing else can leave.
+        // The same happens once it has shown that nothing else can leave.
         fill(&mut region, 0..10 * MIB, 1);
         press(&manager, 10 * MIB);
         let over = manager.stats().vm.over_limit;

@@ -1,5 +1,5 @@
-//! How lazy free is asked for, on real memory: what is refused (row 1.8), many ranges by one call and what that costs
-//! (row 1.10), and by address.
+//! The calls of lazy free, on real memory: refused ranges, many ranges by one call and what that costs, and frees by
+//! address.
 
 mod common;
 
@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// Row 1.8.
+/// Ranges that cannot be freed are named in the error, and nothing changes.
 #[test]
 fn ranges_that_cannot_be_freed_are_named_and_nothing_changes() {
     each_case(&[4], |builder, case| {
@@ -34,7 +34,7 @@ fn ranges_that_cannot_be_freed_are_named_and_nothing_changes() {
         ] {
             refused.push((start..end, LazyFreeError::BadRange { start, end, len }));
         }
-        // A range that wraps: its end is before its start.
+        // The end of a range that wraps is before its start.
         let start = usize::MAX - PAGE + 1;
         refused.push((
             start..PAGE,
@@ -54,7 +54,7 @@ fn ranges_that_cannot_be_freed_are_named_and_nothing_changes() {
             );
             let one = case.free.try_one(&mut region, range.clone());
             assert_eq!(one, Err(error.clone()), "{}", case.name);
-            // A good range before it is not freed either.
+            // A good range before the bad one is not freed either.
             let vector = case.free.try_vector(&mut region, &[0..FOLIO, range]);
             assert_eq!(vector, Err(error), "{}", case.name);
         }
@@ -67,7 +67,7 @@ fn ranges_that_cannot_be_freed_are_named_and_nothing_changes() {
         assert!(holds(&region, 0..len, 1), "{}", case.name);
         assert_eq!(case.free.try_vector(&mut region, &[]), Ok(()));
     });
-    // The region's own end need not be a page's.
+    // The region's own end need not be the end of a page.
     let manager = small().build().unwrap();
     let mut region = manager.region(PAGE + 100).unwrap();
     region.as_mut_slice().fill(1);
@@ -75,12 +75,12 @@ fn ranges_that_cannot_be_freed_are_named_and_nothing_changes() {
     assert_eq!(manager.stats().lazyfree_bytes(), 2 * PAGE as u64);
 }
 
-/// Row 1.8: pinned, somewhere in one of many ranges.
+/// A pinned page somewhere in one of many ranges refuses the call, which says where it is.
 #[test]
 fn what_is_pinned_is_not_freed_and_says_where() {
     each_case(&[4], |builder, case| {
         if case.free == Free::Exclusive {
-            // A guard borrows the region, so only a leaked one can be there.
+            // A guard borrows the region, so only a leaked guard can exist here.
             let manager = builder.build().unwrap();
             let mut region = manager.region(MIB).unwrap();
             fill(&mut region, 0..MIB, 1);
@@ -98,7 +98,7 @@ fn what_is_pinned_is_not_freed_and_says_where() {
         let before = (manager.stats().vm, region.stats());
         let pinned = Err(LazyFreeError::Pinned { offset: 5 * PAGE });
         let ranges = [8 * FOLIO..9 * FOLIO, 4 * PAGE..8 * PAGE];
-        // SAFETY: nobody refers to the bytes.
+        // SAFETY: nothing refers to the bytes.
         unsafe {
             assert_eq!(region.lazy_free_shared(0..MIB), pinned, "{}", case.name);
             assert_eq!(
@@ -126,7 +126,7 @@ fn what_is_pinned_is_not_freed_and_says_where() {
     });
 }
 
-/// Row 1.10: using an exclusively freed block again costs no fault, counted by the kernel and by us.
+/// Using an exclusively freed block again costs no fault, by the kernel's count and by ours.
 #[test]
 fn rewriting_an_exclusively_freed_block_faults_not_once() {
     for (delivery, method) in ways() {
@@ -146,7 +146,7 @@ fn rewriting_an_exclusively_freed_block_faults_not_once() {
                 }
             }
         };
-        // The first rounds may fault, for code, stack and heap that nobody has used before.
+        // The first rounds may fault, for code, stack and heap that were not used before.
         let faults = [4, 4, 12].map(|n| {
             let before = (manager.stats().vm.pgfault, faults_of_this_thread());
             rounds(n);
@@ -168,7 +168,7 @@ fn rewriting_an_exclusively_freed_block_faults_not_once() {
     }
 }
 
-/// Most calls zero mapped memory and are done: the lock, and the signal mask around it, are paid once for a batch.
+/// Most calls zero mapped memory and return. The lock, and the signal mask around it, are paid once for a batch.
 #[test]
 fn small_blocks_that_are_mapped_are_freed_without_a_system_call() {
     use common::calls::system_calls_of;
@@ -193,7 +193,8 @@ fn small_blocks_that_are_mapped_are_freed_without_a_system_call() {
                 return;
             };
             assert_eq!(calls, []);
-            // What is reported counts all of them, those of the unfinished batch too, and not what was used again.
+            // The reported bytes include all these frees, those of the unfinished batch too, and not memory that was
+            // used again.
             region.as_mut_slice()[59 * FOLIO + 5 * PAGE + 7] = 1;
             let stats = manager.stats();
             assert_eq!(stats.lazyfree_bytes(), (59 * FOLIO) as u64);
@@ -202,7 +203,7 @@ fn small_blocks_that_are_mapped_are_freed_without_a_system_call() {
     );
 }
 
-/// A page that is missing sends the call the long way, and is not brought in: what the store holds of it is dropped.
+/// A missing page sends the call the long way, and is not brought in: the store drops what it holds of the page.
 #[test]
 fn missing_pages_are_freed_without_bringing_them_in() {
     let manager = small().build().unwrap();
@@ -223,9 +224,9 @@ fn missing_pages_are_freed_without_bringing_them_in() {
     assert_eq!(region.stats().swapped, 0);
 }
 
-/// Minor and major ones, as the kernel counts them.
+/// Minor and major faults of this thread, as the kernel counts them.
 fn faults_of_this_thread() -> i64 {
-    // SAFETY: all zeros is a `rusage`, which is written by the call.
+    // SAFETY: a `rusage` of zeros is valid, and the call writes it.
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage), 0);
@@ -233,8 +234,8 @@ fn faults_of_this_thread() -> i64 {
     }
 }
 
-/// Row 1.10: many ranges in one call. Exclusively freed ones make no system call that has to do with memory (signals
-/// are blocked and unblocked around it); captured neighbours leave by one.
+/// Many ranges are freed by one call in one round. Exclusively freed ranges make no system call that has to do with
+/// memory (signals are blocked and unblocked around it); captured neighbours leave by one call.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn one_call_for_many_ranges_is_one_round() {
@@ -255,7 +256,7 @@ fn one_call_for_many_ranges_is_one_round() {
         let mut free = |ranges: &[Range<usize>]| {
             system_calls_of(|| region.lazy_free_vectored(ranges).unwrap())
         };
-        // Now and then the heap grows for the list of ranges, which is no part of it.
+        // Now and then the heap grows for the list of ranges, which does not belong to the free.
         let mut free = |ranges: &[Range<usize>]| {
             let calls = [free(ranges), free(ranges), free(ranges)];
             calls
@@ -272,8 +273,8 @@ fn one_call_for_many_ranges_is_one_round() {
             .collect();
         assert_eq!(others, Vec::<&i64>::new(), "{delivery:?} {method:?}");
 
-        // 40 neighbours of 64 KiB are 2.5 MiB, of which one call of the kernel moves 2. It may stop early, and is
-        // repeated.
+        // 40 neighbours of 64 KiB are 2.5 MiB, of which one call of the kernel moves 2 MiB. The call may stop early,
+        // and is repeated.
         let mut region = manager.region_with(8 * MIB, order(4)).unwrap();
         region.as_mut_slice().fill(1);
         let side_by_side: Vec<_> = (0..40).map(|n| n * FOLIO..(n + 1) * FOLIO).collect();
@@ -291,7 +292,7 @@ fn one_call_for_many_ranges_is_one_round() {
     }
 }
 
-/// Row 1.10: more ranges than one list of commands can hold, in any order, twice the same, in all states.
+/// One call takes more ranges than a list of commands can hold, in any order, some twice, in all states.
 #[test]
 fn vectors_of_any_length_free_all_their_ranges() {
     each_case(&[0, 4], |builder, case| {
@@ -338,7 +339,8 @@ fn space() -> &'static Space {
     space.unwrap()
 }
 
-/// The same for programs that know nothing, with Linux's errno; and the third contract: zeros at once.
+/// A space frees lazily by address, with Linux's errno, for programs that know nothing of it. The third contract gives
+/// zeros at once.
 #[test]
 fn a_space_frees_lazily_by_address() {
     let space = space();
@@ -365,7 +367,7 @@ fn a_space_frees_lazily_by_address() {
         ] {
             assert_eq!(free(space, addr, len), Err(Errno::INVAL), "{addr:#x} {len}");
         }
-        // Parts of it are resident, in limbo and in the store, and both ends are inside folios.
+        // Parts of the range are resident, in limbo and in the store, and both ends are inside folios.
         space.advise_pageout(base + 20 * MIB, MIB);
         free(space, base + PAGE, len - 2 * PAGE).unwrap();
         assert_eq!((bytes[0], bytes[len - 1]), (7, 7));
@@ -381,9 +383,9 @@ fn a_space_frees_lazily_by_address() {
     }
 }
 
-/// Found by reading. Memory that was cleared in place is read when memory is short, to see whether it was used again.
-/// The program may have made it inaccessible by then, a guard page in what `malloc` gave it, and the manager's own read
-/// was a SIGSEGV. Now news of a protection takes the mark away, and waits for a look that is under way.
+/// Memory that was cleared in place is read when memory is short, to see whether it was used again. The program may
+/// have made it inaccessible by then, as a guard page in memory that `malloc` gave it, and the manager's own read was a
+/// SIGSEGV. Now news of a protection takes the mark away, and waits for a look that is under way.
 #[test]
 fn memory_that_became_inaccessible_is_not_looked_at() {
     alone("memory_that_became_inaccessible_is_not_looked_at", || {
@@ -392,7 +394,7 @@ fn memory_that_became_inaccessible_is_not_looked_at() {
         space.open(base, len).unwrap();
         let protect = |at: usize, len: usize, how: i32| {
             space.protection_changed(at, len);
-            // SAFETY: nobody uses the range while it is inaccessible.
+            // SAFETY: no thread uses the range while it is inaccessible.
             assert_eq!(unsafe { libc::mprotect(at as *mut _, len, how) }, 0);
             space.protection_changed(at, len);
         };
@@ -412,7 +414,7 @@ fn memory_that_became_inaccessible_is_not_looked_at() {
                     word(base, page, 0).store(1, Relaxed);
                 }
                 space.lazy_free(base, 4 * MIB).unwrap();
-                // All of it, or a page in the middle of a folio.
+                // The protected range is all of the memory, or a page in the middle of a folio.
                 n += 1;
                 let (at, len) = [(base, 4 * MIB), (base + (16 * n + 5) % 1024 * PAGE, PAGE)][n % 2];
                 protect(at, len, libc::PROT_NONE);

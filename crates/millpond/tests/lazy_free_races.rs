@@ -1,5 +1,5 @@
-//! Row 1.1 by racing threads: whatever meets whatever, no write is lost, nothing comes back after it was zeros, and
-//! a page goes as a whole. What may be seen is in `common/page_model.rs`.
+//! Lazy free by racing threads: in whatever order calls and writes meet, no write is lost, no word comes back after it
+//! was zeros, and a page goes as a whole. `common/page_model.rs` says what may be seen.
 //!
 //! Each test lasts MILLPOND_STRESS_SECS seconds (3), shared out among the deliveries, the ways of taking out and the
 //! orders.
@@ -13,11 +13,11 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-/// What the threads of one race share.
+/// State that the threads of one race share.
 struct Race {
     name: String,
     end: Instant,
-    /// Drops that the writer of the page has seen.
+    /// Number of drops that the writer of the page has seen.
     drops: AtomicU64,
 }
 
@@ -30,7 +30,7 @@ impl Race {
         self.drops.fetch_add(u64::from(drop), Relaxed);
     }
 
-    /// Twice the budget, written to page by page: what was lazily freed goes.
+    /// Writes page by page to twice the budget, so that lazily freed memory goes.
     fn press(&self, manager: &Manager) {
         let region = manager.region(32 * MIB).unwrap();
         for page in (0..32 * MIB / PAGE).cycle() {
@@ -42,7 +42,7 @@ impl Race {
     }
 }
 
-/// Races in each way, with each order.
+/// Runs the race in each way, with each order.
 fn each_way(orders: &[u8], mut run: impl FnMut(&Race, &Manager, Order)) {
     let time = stress_time() / (ways().len() * orders.len()) as u32;
     for (delivery, method) in ways() {
@@ -80,20 +80,20 @@ fn bytes(pages: &Range<usize>) -> Range<usize> {
 const PAGES: usize = 8 * MIB / PAGE;
 const WRITERS: usize = 2;
 
-/// The memory that all threads of the first test share.
+/// State that all threads of the shared race use.
 struct Shared<'a> {
     race: &'a Race,
     region: &'a Region,
     base: usize,
     frees: Vec<Frees>,
-    /// Where pages were freed last: where it is worth looking.
+    /// The page where pages were freed last, near which a check is worth while.
     freed_last: AtomicUsize,
     kept: AtomicU64,
     raced: AtomicU64,
 }
 
 impl Shared<'_> {
-    /// Writes to every `WRITERS`th page, the only thread that does, so that neighbours in a folio belong to others.
+    /// Writes to every `WRITERS`th page as the only thread, so that neighbours in a folio belong to others.
     fn write(&self, me: usize) {
         let mut rng = Rng(0x1001 + me as u64);
         let mut models = vec![PageModel::untouched(); PAGES];
@@ -118,7 +118,7 @@ impl Shared<'_> {
         }
     }
 
-    /// One of the pages freed last, or of all.
+    /// Chooses one of the pages freed last, or of all.
     fn choose(&self, rng: &mut Rng) -> usize {
         match rng.below(4) {
             0 => rng.below(PAGES),
@@ -126,7 +126,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Reads what others write. A word grows, and may become zero; it never becomes again what it was before.
+    /// Reads the words that others write. A word grows, and may become zero; it never becomes again what it was before.
     fn read(&self) {
         let mut rng = Rng(0x2002);
         let mut highest: Vec<Words> = vec![[0; WORDS]; PAGES];
@@ -162,9 +162,9 @@ impl Shared<'_> {
             pages().for_each(|page| self.frees[page].begin());
             let ranges: Vec<_> = runs.iter().map(bytes).collect();
             let freed = match &ranges[..] {
-                // SAFETY: nobody has references to plain bytes of the region.
+                // SAFETY: no references to plain bytes of the region exist.
                 [one] => unsafe { self.region.lazy_free_shared(one.clone()) },
-                // SAFETY: as above.
+                // SAFETY: no references to plain bytes of the region exist.
                 many => unsafe { self.region.lazy_free_shared_vectored(many) },
             };
             freed.unwrap();
@@ -184,8 +184,8 @@ impl Shared<'_> {
     }
 }
 
-/// Row 1.1, shared by address: writers and readers that know nothing of the thread that frees their pages lazily, one
-/// that pages out, and pressure.
+/// The region is shared by address: writers and readers know nothing of the thread that frees their pages lazily.
+/// Another thread pages out, and there is pressure.
 #[test]
 fn racing_writes_are_never_lost_and_freed_bytes_never_come_back() {
     each_way(&[0, 4, 9], |race, manager, order| {
@@ -218,7 +218,7 @@ fn racing_writes_are_never_lost_and_freed_bytes_never_come_back() {
 const BLOCK: usize = 8 * MIB / PAGE;
 const OWNERS: u64 = 3;
 
-/// One owner of a region: writes, reads, frees and discards, all by itself.
+/// Is one owner of a region: writes, reads, frees and discards, all by itself.
 fn own(race: &Race, region: &mut Region, seed: u64) {
     let mut rng = Rng(seed);
     let base = region.as_ptr() as usize;
@@ -253,7 +253,7 @@ fn own(race: &Race, region: &mut Region, seed: u64) {
                 pages().for_each(|page| frees[page].end());
             }
         }
-        // Some of it is used again, or for the first time: a word, or all of them.
+        // Some of the pages are used again, or for the first time: one word of them, or all.
         for _ in 0..1 + rng.below(16) {
             let page = runs[0].start + rng.below(runs[0].len());
             let only = (rng.below(2) == 0).then(|| rng.below(WORDS));
@@ -268,8 +268,8 @@ fn own(race: &Race, region: &mut Region, seed: u64) {
     }
 }
 
-/// Row 1.1, exclusive: threads that own their blocks free and rewrite them beside each other's pressure. The memory is
-/// zeroed in place and nobody is told when it is used again, so this is what shows whether a look at it suffices.
+/// Each thread owns its blocks alone: it frees and rewrites them beside the other threads' pressure. The memory is
+/// zeroed in place and its next use is not announced, so this test shows whether a look at it suffices.
 #[test]
 fn owners_that_rewrite_what_they_freed_lose_nothing_under_pressure() {
     each_way(&[0, 2, 4, 9], |race, manager, order| {

@@ -10,13 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 const THREADS: usize = 3;
-/// Pages of a region: three times what fits.
+/// Pages of a region: three times as many as fit.
 const PAGES: usize = 24 << 10;
-/// Pages of each thread that it writes to again and again, spread over all leaves: they leave with the others and come
-/// back.
+/// Pages that each thread writes to again and again, spread over all leaves: they leave with the others and come back.
 const HOT: usize = 256;
 
-/// A third of the region's size.
+/// A manager with a budget of a third of the region's size.
 fn third() -> ManagerBuilder {
     Manager::builder()
         .order(millpond::Order::new(4).unwrap())
@@ -25,8 +24,8 @@ fn third() -> ManagerBuilder {
         .delivery(Delivery::InThread)
 }
 
-/// A thread adds to words of its own, on the page that `page` says for the nth time, until it is over. None is lost, on
-/// the way and in the end.
+/// Adds to words of this thread's own, on the page that `page` names for the nth time, until it is over. No increment
+/// may be lost, on the way and in the end.
 fn count(
     base: usize,
     thread: usize,
@@ -54,7 +53,8 @@ fn say_what_was_skipped(moves: bool) {
 }
 
 /// Every thread adds to words of its own on pages that all of them use, at random, in a third of the memory that this
-/// would take. A page that were mapped behind the back of a leaf that leaves would take what was added there with it.
+/// would take. If a page were mapped behind the back of a leaf that leaves, the increments on it would be lost with the
+/// leaf.
 #[test]
 fn no_increment_is_lost_with_a_leaf() {
     let manager = third().background_reclaim(true).build().unwrap();
@@ -80,11 +80,11 @@ fn no_increment_is_lost_with_a_leaf() {
     say_what_was_skipped(moves);
 }
 
-/// Pages that are locked at one time: in every fourth leaf. When more leaves stay, soon no more are tried.
+/// Pages that are locked at one time: one in every fourth leaf. When more leaves stay, soon no more are tried.
 const LOCKED: usize = 12;
 
-/// A page of a leaf that leaves is locked now and then, so the leaf stays. Others reclaim while the answer is told in
-/// parts: one that went on with it stopped the program.
+/// A page of a leaf that leaves is locked now and then, so the leaf stays. Other threads reclaim while the answer is
+/// told in parts: a thread that went on with it once stopped the program.
 #[test]
 fn leaves_that_stay_lose_nothing_while_others_reclaim() {
     let manager = third().background_reclaim(true).build().unwrap();
@@ -105,12 +105,12 @@ fn leaves_that_stay_lose_nothing_while_others_reclaim() {
         let mut locked = VecDeque::new();
         loop {
             let page = (base + rng.below(PAGES) * PAGE) as *mut libc::c_void;
-            // SAFETY: a page of the region, which outlives the call; locking changes nothing that anyone relies on.
+            // SAFETY: the page is the region's, which outlives the call; nothing relies on the locks.
             unsafe { libc::mlock2(page, PAGE, libc::MLOCK_ONFAULT as libc::c_uint) };
             locked.push_back(page);
             if locked.len() > LOCKED {
                 let page = locked.pop_front().unwrap();
-                // SAFETY: as above.
+                // SAFETY: the page is the region's, which outlives the call.
                 unsafe { libc::munlock(page, PAGE) };
             }
             std::thread::sleep(Duration::from_micros(500));
@@ -125,8 +125,8 @@ fn leaves_that_stay_lose_nothing_while_others_reclaim() {
     say_what_was_skipped(moves);
 }
 
-/// Leaves that leave cut the region into several mappings of the kernel's. What is handed over by tables goes as one: a
-/// region that is copied or grows must be one again, and is cut anew afterwards.
+/// Leaves that leave cut the region into several mappings of the kernel's. Memory that is handed over by tables goes as
+/// one mapping, so a region that is copied or grows must be one again, and is cut anew afterwards.
 #[test]
 fn a_region_that_leaves_have_left_is_copied_and_grows() {
     let manager = third().build().unwrap();

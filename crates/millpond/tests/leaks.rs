@@ -1,4 +1,4 @@
-//! What is dropped is gone. One test: it looks at the memory of the whole process.
+//! Dropped regions leave nothing behind. This file has one test, as it looks at the memory of the whole process.
 
 mod common;
 

@@ -1,7 +1,7 @@
-//! A page that the store has lost keeps nothing else from being in memory when a child is made.
+//! A page that the store has lost keeps no other page from being in memory when a child is made.
 //!
-//! What the C library touches in a child before that is set up must be there; bringing it in ended at the first page
-//! that could not be had, and what came behind it read as zeros in the child.
+//! Memory that the C library touches in a child before the child is set up must be there. Bringing it in once ended at
+//! the first page that could not be had, and the pages behind it read as zeros in the child.
 
 mod common;
 
@@ -11,17 +11,18 @@ use millpond::{BuildError, OnStoreFull, Order, StoreKind};
 use std::io::{Read, Write};
 
 const LEN: usize = 64 * MIB;
-/// The first is lost, the second comes behind it.
+/// Starts of two ranges: pages of the first are lost, the second comes behind it.
 const RANGES: [usize; 2] = [30 * MIB, 4 * MIB];
 const RANGE: usize = MIB / 2;
 
-/// The page as the kernel reads it, which answers where the program would be ended. `None` where it has none.
+/// The page as the kernel reads it, so that a page without memory is an error and does not end the program. `None` for
+/// such a page.
 fn read(
     address: usize,
     into: &mut std::io::PipeWriter,
     out: &mut std::io::PipeReader,
 ) -> Option<Vec<u8>> {
-    // SAFETY: the page is the test's, which writes nothing meanwhile.
+    // SAFETY: the page belongs to the test, which writes nothing meanwhile.
     let page = unsafe { std::slice::from_raw_parts(address as *const u8, PAGE) };
     into.write_all(page).ok()?;
     let mut copy = vec![0; PAGE];
@@ -81,7 +82,7 @@ fn lost_pages_keep_no_others_from_a_child() {
     };
     space.before_fork(&RANGES.map(|start| (space.base() + start, RANGE)));
     // SAFETY: the child makes system calls, allocates nothing that others hold, and leaves by _exit. It is not set up,
-    // so that it finds what the kernel copied.
+    // so that it finds the memory that the kernel copied.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let there = RANGES.map(&mut right);
@@ -90,12 +91,12 @@ fn lost_pages_keep_no_others_from_a_child() {
             [_, n] if n == RANGE / PAGE => 1,
             _ => 2,
         };
-        // SAFETY: nothing of the parent is to be run at exit.
+        // SAFETY: the child leaves by _exit, so that nothing of the parent runs at exit.
         unsafe { libc::_exit(code) };
     }
     space.after_fork_in_parent();
     let mut status = 0;
-    // SAFETY: the status has a place.
+    // SAFETY: the status is written to a variable of this function.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     assert!(libc::WIFEXITED(status), "{status:#x}");
     let in_parent = RANGES.map(right);

@@ -1,4 +1,4 @@
-//! Reads, writes and pins that do not wait, and what is brought in by somebody else.
+//! Reads, writes and pins that do not wait, and memory that another thread brings in.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn small() -> Manager {
     manager(Delivery::InThread).unwrap()
 }
 
-/// Each word says where it is, and of which round.
+/// A word that says where it is, and of which round it is.
 fn word(at: usize, round: u64) -> u64 {
     (at as u64) << 16 | round
 }
@@ -42,7 +42,7 @@ fn what_is_there_is_read_at_once_and_nothing_else() {
     let mut out = vec![0; 3 * PAGE];
     assert!(region.try_read(PAGE - 8, &mut out));
     assert_eq!(out, region.as_slice()[PAGE - 8..4 * PAGE - 8]);
-    // One page of three is not there.
+    // One page of three is not in memory.
     region.advise(2 * PAGE..3 * PAGE, Advice::PageOut).unwrap();
     let before = manager.stats().vm;
     assert!(!region.try_read(PAGE - 8, &mut out));
@@ -68,7 +68,7 @@ fn what_can_be_written_is_written_at_once_and_nothing_else() {
     fill(&mut region, 1);
     assert!(region.try_write(PAGE - 4, &[7; 8]));
     assert_eq!(region.as_slice()[PAGE - 5..PAGE + 5][1..9], [7; 8]);
-    // Shared pages have to be copied first, which is done by a touch.
+    // Shared pages have to be copied first, and a touch does that.
     let copy = region.snapshot().unwrap();
     assert!(!region.try_write(PAGE, &[9; 8]));
     region.as_mut_slice()[PAGE] = 9;
@@ -86,7 +86,7 @@ fn beyond_the_region_is_a_mistake() {
     let _ = small().region(MIB).unwrap().try_read(MIB - 7, &mut [0; 8]);
 }
 
-/// A handler's thread would have to be waited for, so nobody knows.
+/// With a handler a try would have to wait for the handler's thread to find out, so it answers no.
 #[test]
 fn by_a_handler_only_pins_can_be_tried() {
     let Some(manager) = manager(Delivery::Handler) else {
@@ -110,18 +110,18 @@ fn what_is_there_is_pinned_at_once_and_nothing_else() {
         let mut region = manager.region_with(8 * MIB, Order::MAX).unwrap();
         assert!(region.try_pin(0..PAGE).unwrap().is_none(), "never touched");
         fill(&mut region, 1);
-        // Inside of large folios, which are split at both ends.
+        // The pinned range ends inside large folios, which are split at both ends.
         let guard = region.try_pin(MIB + 1..3 * MIB).unwrap();
         let guard = guard.expect("all is there");
         region.advise(0..8 * MIB, Advice::PageOut).unwrap();
-        // What the manager's own thread has on its way out is gone a moment later.
+        // Pages that the manager's own thread has on their way out are gone a moment later.
         assert!(eventually(|| region.stats().resident == (2 * MIB) as u64));
         assert!(region.try_pin(0..2 * MIB).unwrap().is_none());
         assert!(region.try_pin(2 * MIB..3 * MIB).unwrap().is_some());
         drop(guard);
         let beyond = region.try_pin(8 * MIB - 1..8 * MIB + 1).err();
         assert!(matches!(beyond, Some(PinError::BadRange { .. })));
-        // A snapshot closes the gate; nothing is left pinned that would refuse it.
+        // A snapshot closes the gate; no page is left pinned that would refuse it.
         assert!(region.snapshot().is_ok());
     }
     let manager = small();
@@ -174,8 +174,8 @@ fn what_was_asked_for_comes_by_itself() {
     }
 }
 
-/// More is asked for than there is room for in the queue, of regions that are dropped at once; their places go to
-/// others, and the manager ends in the middle of it.
+/// More prefetches are asked for than the queue has room for, of regions that are dropped at once. Other regions get
+/// their places, and the manager ends in the middle of it.
 #[test]
 fn what_is_not_wanted_any_more_is_forgotten() {
     for _ in 0..5 {
@@ -199,8 +199,8 @@ fn what_is_not_wanted_any_more_is_forgotten() {
     }
 }
 
-/// Readers and a writer that never wait, beside a thread that needs all of memory, one that takes snapshots, and one
-/// that has things brought in. What they read is what was written, and what they wrote is there.
+/// Readers and a writer that never wait run beside a thread that needs all of memory, one that takes snapshots, and one
+/// that has memory brought in. They read what was written, and what they wrote is there.
 #[test]
 fn who_does_not_wait_reads_and_writes_what_is_there() {
     const WORDS: usize = MIB / 8;
@@ -249,7 +249,7 @@ fn who_does_not_wait_reads_and_writes_what_is_there() {
                     truth[at] = random;
                     writes.fetch_add(1, Relaxed);
                 } else {
-                    // Brought in, and written by a touch.
+                    // The word is brought in, and written by a touch.
                     written.as_mut_slice()[8 * at..][..8].copy_from_slice(&random.to_ne_bytes());
                     truth[at] = random;
                 }

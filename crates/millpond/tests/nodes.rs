@@ -1,5 +1,5 @@
-//! Mission row 4.2, nodes, on real memory: regions and frames by node, placed by `mbind`. This machine may have one
-//! node; fake ones are put on it.
+//! Memory nodes on real memory: regions and frames by node, placed by `mbind`. If this machine has one node, fake ones
+//! are put on it.
 
 use millpond::{BuildError, Manager, StoreKind};
 
@@ -70,7 +70,7 @@ fn memory_on_several_nodes_shares_one_budget() {
     }
 }
 
-/// The kernel has been told, region by region, and of the frames too.
+/// The kernel knows the node of each region and of the frames.
 #[test]
 fn the_kernel_knows_where_memory_is_wanted() {
     let manager = Manager::builder()
@@ -106,7 +106,7 @@ fn the_kernel_knows_where_memory_is_wanted() {
     );
 }
 
-/// How many nodes this machine has.
+/// Number of nodes that this machine has.
 fn millpond_nodes() -> usize {
     let nodes = std::fs::read_dir("/sys/devices/system/node").unwrap();
     let name = |entry: std::fs::DirEntry| entry.file_name().into_string().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! A panic on the thread that keeps house ends the process: nobody would make room any more, and the program's next
-//! fault beyond its budget would wait for ever. The test runs itself once more as the child that panics.
+//! A panic on the thread that keeps house ends the process: without it no thread would make room any more, and the
+//! program's next fault beyond its budget would wait for ever. The test runs itself once more as the child that panics.
 
 use millpond::space::{Space, SpaceOptions};
 use millpond::{BuildError, OnStoreFull, Order, StoreKind};
@@ -45,7 +45,7 @@ fn on_the_thread_that_keeps_house() {
         return;
     }
     assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{text}");
-    // Builds that check themselves tell before what the core was told.
+    // Builds that check themselves first write the last events of the core.
     let line = text.lines().rfind(|line| line.starts_with("millpond: "));
     let line = line.unwrap_or_default();
     assert!(

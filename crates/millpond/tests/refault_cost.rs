@@ -1,4 +1,4 @@
-//! What a major fault costs is measured, whatever the kind of store suggests.
+//! The cost of a major fault is measured, whatever the kind of store suggests.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::{MIB, PAGE, Rng, eventually, order, page_is, small, write_page};
 use millpond::StoreKind;
 use std::path::Path;
 
-/// A file is taken for one on a disk. This one is in memory, and found out.
+/// A file is assumed to be on a disk. This one is in memory, and its loads are found to be cheaper.
 #[test]
 fn a_file_in_memory_is_found_to_be_cheaper_than_a_disk() {
     let shm = Path::new("/dev/shm");
@@ -38,6 +38,6 @@ fn a_file_in_memory_is_found_to_be_cheaper_than_a_disk() {
     let stats = manager.stats();
     assert!(told, "{:?}", stats.faults);
     assert!(stats.faults.load.count >= 64 && stats.faults.rescue.count >= 64);
-    // Read by a call and copied in, without a disk: a few times what moving it in costs.
+    // The file is read by a call and copied in, without a disk: that takes a few times as long as moving it in.
     assert!((0.5..12.0).contains(&stats.refault_cost), "{stats:?}");
 }

@@ -9,7 +9,7 @@ fn order(n: u8) -> Order {
     Order::new(n).unwrap()
 }
 
-/// Faults that reading every page of `region` in order takes.
+/// Number of faults that reading every page of `region` in order takes.
 fn faults_of_a_stream(manager: &Manager, region: &Region) -> u64 {
     let before = manager.stats().vm.pgfault;
     assert!(
@@ -27,7 +27,7 @@ fn each_region_keeps_to_its_own_orders() {
     let manager = small().order(order(2)).build().unwrap();
     let make = |policy: OrderPolicy| Region::builder().order(policy).build(&manager, MIB);
     let pages = common::pages(MIB);
-    // One folio a fault; without the advice a stream takes more of them with one.
+    // With the advice each fault brings in one folio; without it a stream takes more of them with one fault.
     let alone = |region: Region| {
         region.advise(0..MIB, Advice::Random).unwrap();
         faults_of_a_stream(&manager, &region)
@@ -39,18 +39,19 @@ fn each_region_keeps_to_its_own_orders() {
     assert!((pages / 32..pages / 32 + 8).contains(&stream), "{stream}");
     let large = make(OrderPolicy::Fixed(order(4))).unwrap();
     assert_eq!(alone(large), pages / 16);
-    // One, and twice as many with each fault that goes on: from the sixth on the largest.
+    // An adaptive region brings in one page, and twice as many with each fault that goes on: from the sixth on the
+    // largest order.
     let adaptive = make(OrderPolicy::Adaptive { max: order(4) }).unwrap();
     assert_eq!(faults_of_a_stream(&manager, &adaptive), pages / 16 + 3);
     let bounded = make(OrderPolicy::Adaptive { max: order(1) }).unwrap();
     assert_eq!(faults_of_a_stream(&manager, &bounded), pages / 2 + 1);
-    // The manager's own.
+    // A region without an order has the manager's own.
     let plain = Region::builder().build(&manager, MIB).unwrap();
     assert_eq!(alone(plain), pages / 4);
     assert_eq!(alone(manager.region(MIB).unwrap()), pages / 4);
 }
 
-/// What one fault brings in is what is resident, also when the pages come back from the store.
+/// A fault brings in one folio of the region's order, also when the pages come back from the store.
 #[test]
 fn what_left_a_region_comes_back_in_its_own_orders() {
     let manager = small().build().unwrap();
@@ -64,8 +65,9 @@ fn what_left_a_region_comes_back_in_its_own_orders() {
         for (page, bytes) in region.as_mut_slice().chunks_exact_mut(PAGE).enumerate() {
             write_page(bytes, page as u64);
         }
-        // Scattered, so that an adaptive region sees no run; far behind what was written last, and beyond what came in
-        // before anything had to leave, which may stay for longer: so all is out.
+        // The places are scattered, so that an adaptive region sees no run. They are far behind the pages that were
+        // written last, and beyond those that came in before anything had to leave, which may stay for longer: so all
+        // of them are out.
         let scattered = [19 * MIB, 27 * MIB, 23 * MIB];
         for at in scattered {
             let before = manager.stats().vm;
@@ -76,7 +78,7 @@ fn what_left_a_region_comes_back_in_its_own_orders() {
             let after = manager.stats().vm;
             let brought = (after.pswpin - before.pswpin) as usize * PAGE;
             if at == scattered[0] && matches!(policy, OrderPolicy::Adaptive { .. }) {
-                // The first one may go by the habit that filling left: the long run has not ended before.
+                // The first fault may follow the habit that filling left: the long run has not ended before.
                 continue;
             }
             assert_eq!(brought, step, "{policy:?} at {at}");

@@ -1,4 +1,4 @@
-//! Remap on real memory (M5): what moves, moves whole, whatever it holds; what cannot, says why and stays.
+//! Remap on real memory: a range moves whole, whatever it holds; a range that cannot move says why and stays.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn each_way(orders: &[u8], run: impl Fn(&Manager, &str)) {
     }
 }
 
-/// Some in memory, some in limbo, most in the store.
+/// Makes a region of which some is in memory, some in limbo, and most in the store.
 fn spread(manager: &Manager, bytes: usize) -> Region {
     let mut region = manager.region(bytes).unwrap();
     fill(&mut region, 0..bytes, 1);
@@ -25,12 +25,12 @@ fn spread(manager: &Manager, bytes: usize) -> Region {
     region
 }
 
-/// Rows 5.1 and 5.3.
+/// A region grows without a copy and keeps all that it holds.
 #[test]
 fn a_region_grows_without_a_copy_and_keeps_all_it_holds() {
     each_way(&[0, 4, 9], |manager, way| {
         let mut region = spread(manager, 24 * MIB);
-        // Somebody is in the way, so that it has to move.
+        // A neighbour is in the way, so that the region has to move.
         let neighbour = manager.region(MIB).unwrap();
         let (old, before) = (region.as_ptr(), manager.stats().vm);
         region.grow(48 * MIB).unwrap();
@@ -60,7 +60,7 @@ fn a_region_grows_without_a_copy_and_keeps_all_it_holds() {
     });
 }
 
-/// Rows 5.1 and 5.2: heads and tails by entry, at any place that lies alike in its 2 MiB.
+/// A range moves with its heads and tails by entry, to any place that lies alike in its 2 MiB.
 #[test]
 fn a_range_moves_with_its_ends_inside_of_leaves() {
     each_way(&[0, 4], |manager, way| {
@@ -85,7 +85,7 @@ fn a_range_moves_with_its_ends_inside_of_leaves() {
             holds(&to, rest.clone(), 50_000 + (rest.start / PAGE) as u64),
             "{way}"
         );
-        // And what does not lie alike is copied.
+        // A range whose place does not lie alike is copied.
         from.remap(behind.clone(), &mut to, 5 * PAGE).unwrap();
         assert!(
             holds(
@@ -99,7 +99,7 @@ fn a_range_moves_with_its_ends_inside_of_leaves() {
     });
 }
 
-/// Row 5.2: a place of our own choosing always lies alike.
+/// A place of our own choosing always lies alike.
 #[test]
 fn any_range_moves_by_its_tables_to_a_place_of_our_choosing() {
     each_way(&[4], |manager, way| {
@@ -122,8 +122,8 @@ fn any_range_moves_by_its_tables_to_a_place_of_our_choosing() {
     });
 }
 
-/// Row 5.1: a gigabyte that begins a little behind a whole one goes by one pointer, with what lies before it in the
-/// region; that is there as before, and can still be pinned.
+/// A gigabyte that begins a little behind a whole one goes by one pointer, with the pages before it in the region.
+/// Those pages are there as before, and can still be pinned.
 #[test]
 fn what_lies_before_a_gigabyte_that_moves_stays() {
     const GIB: usize = 1 << 30;
@@ -149,8 +149,9 @@ fn what_lies_before_a_gigabyte_that_moves_stays() {
     });
 }
 
-/// Row 5.1: the same from any place in a gigabyte, and with what lies behind it there. A place of our own choosing has
-/// room for that, so that the next move is as short; what it does not need is zeros, and can be grown into.
+/// A gigabyte goes by one pointer from any place in a gigabyte, with the pages behind it there. A place of our own
+/// choosing has room for these, so that the next move is as short; the room that is not needed is zeros, and can be
+/// grown into.
 #[test]
 fn what_lies_behind_a_gigabyte_that_moves_stays() {
     const GIB: usize = 1 << 30;
@@ -164,7 +165,8 @@ fn what_lies_behind_a_gigabyte_that_moves_stays() {
         ] {
             let end = before + GIB;
             let mut from = manager.region(end + behind).unwrap();
-            // Where it has no addresses behind the range it takes free ones; else somebody is there.
+            // Where the region has no addresses behind the range it takes free ones; in the other case a neighbour is
+            // there.
             let mut neighbour = (behind > 0).then(|| manager.region(3 * MIB).unwrap());
             if let Some(region) = &mut neighbour {
                 fill(region, 0..3 * MIB, 50_000);
@@ -206,7 +208,7 @@ fn what_lies_behind_a_gigabyte_that_moves_stays() {
     });
 }
 
-/// Row 5.3: marks move along.
+/// Lazy marks and volatile ranges move along.
 #[test]
 fn lazy_marks_and_volatile_ranges_move_along() {
     each_way(&[4], |manager, way| {
@@ -216,7 +218,7 @@ fn lazy_marks_and_volatile_ranges_move_along() {
         );
         fill(&mut from, 0..4 * MIB, 1);
         from.lazy_free(0..MIB).unwrap();
-        // SAFETY: nobody refers to the bytes.
+        // SAFETY: nothing refers to the bytes.
         unsafe { from.mark_volatile(2 * MIB..3 * MIB) }.unwrap();
         let straddles = from.remap(0..2 * MIB + FOLIO, &mut to, 0).unwrap_err();
         assert_eq!(straddles, RemapError::Volatile { offset: 2 * MIB }, "{way}");
@@ -227,7 +229,7 @@ fn lazy_marks_and_volatile_ranges_move_along() {
             Ok(Contents::Survived),
             "{way}"
         );
-        // SAFETY: as above.
+        // SAFETY: nothing refers to the bytes.
         unsafe { to.mark_volatile(2 * MIB..3 * MIB) }.unwrap();
         press(manager, 24 * MIB);
         assert_eq!(
@@ -242,8 +244,8 @@ fn lazy_marks_and_volatile_ranges_move_along() {
     });
 }
 
-/// What was volatile at the destination kept its place among the oldest beside what moved there, and was purged after
-/// the owner had taken the mark back: what had moved there was lost. (Reading.)
+/// A range that was volatile at the destination once kept its place among the oldest beside the data that moved there,
+/// and was purged after the owner had taken the mark back: that data was lost.
 #[test]
 fn a_volatile_range_at_the_destination_is_forgotten() {
     each_way(&[4], |manager, way| {
@@ -253,7 +255,7 @@ fn a_volatile_range_at_the_destination_is_forgotten() {
         );
         fill(&mut from, 0..4 * MIB, 1);
         for region in [&mut to, &mut from] {
-            // SAFETY: nobody refers to the bytes.
+            // SAFETY: nothing refers to the bytes.
             unsafe { region.mark_volatile(2 * MIB..3 * MIB) }.unwrap();
         }
         from.remap(0..4 * MIB, &mut to, 0).unwrap();
@@ -267,7 +269,7 @@ fn a_volatile_range_at_the_destination_is_forgotten() {
     });
 }
 
-/// A mark of which a half went would be taken back by nobody, and purge what is put there later.
+/// A mark of which only a half moved would never be taken back, and would purge data that is put there later.
 #[test]
 fn a_volatile_range_is_not_cut() {
     let manager = small().build().unwrap();
@@ -275,7 +277,7 @@ fn a_volatile_range_is_not_cut() {
         manager.region(8 * MIB).unwrap(),
         manager.region(8 * MIB).unwrap(),
     );
-    // SAFETY: nobody refers to the bytes.
+    // SAFETY: nothing refers to the bytes.
     unsafe { region.mark_volatile(MIB..3 * MIB) }.unwrap();
     let cut = RemapError::Volatile { offset: MIB };
     assert_eq!(region.shrink(2 * MIB), Err(cut.clone()));
@@ -287,7 +289,7 @@ fn a_volatile_range_is_not_cut() {
     region.shrink(2 * MIB).unwrap();
 }
 
-/// Row 5.4.
+/// A pinned page refuses the move, and nothing moves.
 #[test]
 fn a_pinned_page_refuses_and_nothing_moves() {
     each_way(&[4], |manager, way| {
@@ -350,7 +352,7 @@ fn bad_ranges_and_foreign_regions_are_refused() {
     ));
 }
 
-/// A snapshot's shares are held by their offset: a region that has one moves whole, or copies.
+/// A snapshot's shares are held by their offset: a region that has such shares moves whole, or copies.
 #[test]
 fn a_region_that_shares_with_a_snapshot_moves() {
     each_way(&[4], |manager, way| {
@@ -384,7 +386,7 @@ fn a_vector_grows_by_pushes_beyond_the_budget() {
     for n in 0..count {
         numbers.push(n).unwrap();
         if n % (1 << 20) == 0 {
-            // In its way.
+            // This region is in the vector's way.
             others.push(manager.region(PAGE).unwrap());
         }
     }

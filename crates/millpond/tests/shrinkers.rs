@@ -7,7 +7,7 @@ use millpond::{GroupError, GroupLimits, Region};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// A cache of numbers, and the two callbacks for it.
+/// A cache of numbers, for which the next functions make the two callbacks.
 fn cache(objects: usize) -> Arc<Mutex<Vec<u64>>> {
     Arc::new(Mutex::new((0..objects as u64).collect()))
 }
@@ -78,7 +78,8 @@ fn only_the_group_that_is_short_of_memory_shrinks_its_caches() {
     });
     let builder = Region::builder().group(&tight);
     let mut region = builder.build(&manager, 16 * MIB).unwrap();
-    // Four times its max, as long as it takes: one pass may be over before it is looked at how short memory is.
+    // The region is four times the group's max, and is filled for as long as it takes: one pass may be over before the
+    // caches are asked.
     assert!(eventually(|| {
         region.as_mut_slice().fill(7);
         guards[0].stats().freed > 0
@@ -91,7 +92,7 @@ fn only_the_group_that_is_short_of_memory_shrinks_its_caches() {
 }
 
 /// A thread holds a lock of the program while it touches managed memory, and its faults reclaim; the callback takes
-/// that same lock. If a fault called it, or waited for who calls it, this would never end.
+/// that same lock. If a fault called the callback, or waited for the thread that calls it, this would never end.
 #[test]
 fn a_callback_may_take_a_lock_that_a_faulting_thread_holds() {
     let manager = small().build().unwrap();
@@ -158,7 +159,7 @@ fn a_callback_is_not_called_once_its_guard_is_gone() {
     assert!(!late.load(Ordering::SeqCst));
 }
 
-/// The callback touches managed memory, which may be out: it is a thread like any other.
+/// The callback touches managed memory, which may be out: its thread is a thread like any other.
 #[test]
 fn a_cache_may_lie_in_managed_memory() {
     let manager = small().build().unwrap();

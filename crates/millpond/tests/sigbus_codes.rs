@@ -1,11 +1,11 @@
-//! Which SIGBUS is a fault of ours: what userfaultfd raises, and no other.
+//! The SIGBUS that is a fault of ours: the one that userfaultfd raises, and no other.
 
 use millpond::{Delivery, Manager};
 use std::ffi::c_int;
 
-/// What the child ends with: the code that reached the program's own handler, counted from here.
+/// Exit status of a child whose own handler was reached; the signal's code is added to it.
 const SEEN: c_int = 64;
-/// What the child ends with when nothing reached it.
+/// Exit status of a child in which nothing reached its handler.
 const SWALLOWED: c_int = 1;
 
 extern "C" fn theirs(_: c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
@@ -31,13 +31,13 @@ fn raise(code: c_int, address: usize) {
     }
 }
 
-/// How a child ends in whose managed memory a SIGBUS of that code is said to have been.
+/// The wait status of a child in whose managed memory a SIGBUS of that code is said to have been.
 fn ends(code: c_int, handler: libc::sighandler_t) -> c_int {
-    // SAFETY: the child of this thread uses nothing that another thread may have held but the C library's allocator,
-    // which is made usable in it.
+    // SAFETY: the child of this thread uses nothing that another thread may have held, except the C library's
+    // allocator, which is made usable in it.
     match unsafe { libc::fork() } {
         0 => {
-            // SAFETY: a valid action, made of zeros but for the handler and its kind.
+            // SAFETY: the action is valid: zeros but for the handler and its kind.
             unsafe {
                 let mut action: libc::sigaction = std::mem::zeroed();
                 action.sa_sigaction = handler;
@@ -49,21 +49,21 @@ fn ends(code: c_int, handler: libc::sighandler_t) -> c_int {
             let mut region = manager.region(1 << 20).unwrap();
             region.as_mut_slice().fill(7);
             raise(code, region.as_ptr() as usize);
-            // SAFETY: leaves at once.
+            // SAFETY: the call ends the child at once.
             unsafe { libc::_exit(SWALLOWED) }
         }
         child => {
             let mut status = 0;
-            // SAFETY: a child of this process, and a place for its status.
+            // SAFETY: it is a child of this process, and its status has a variable.
             assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
             status
         }
     }
 }
 
-/// The handler took every code above zero for a fault of ours. Broken memory (BUS_MCEERR_AR) is mapped, so the answer
-/// was "try again", and the thread went on touching it for ever instead of the program learning of it. A code of zero
-/// or below is somebody's `kill`, `tgkill` or `sigqueue`, whatever address stands beside it.
+/// The handler once took every code above zero for a fault of ours. Broken memory (BUS_MCEERR_AR) is mapped, so the
+/// answer was "try again", and the thread went on touching it for ever instead of the program learning of it. A code of
+/// zero or below comes from a `kill`, `tgkill` or `sigqueue`, whatever address stands beside it.
 #[test]
 fn only_an_address_that_is_not_mapped_is_a_fault_of_ours() {
     let others = [
@@ -84,7 +84,7 @@ fn only_an_address_that_is_not_mapped_is_a_fault_of_ours() {
     assert_eq!(libc::WEXITSTATUS(ours), SWALLOWED);
 }
 
-/// Where the program has no handler it ends by the signal, also where no instruction raises it again.
+/// Where the program has no handler it ends by the signal, also where no instruction raises the signal again.
 #[test]
 fn without_a_handler_the_signal_ends_the_program() {
     for code in [libc::BUS_MCEERR_AR, libc::BUS_MCEERR_AO, libc::SI_QUEUE] {

@@ -1,7 +1,7 @@
-//! What a manager takes for itself before anything is touched. Found by redis in 27 MiB, of which the program itself
-//! took 16: tables with an entry for each leaf of 64 GiB of addresses, written when they were made, took another
-//! megabyte. That was a quarter of what was left for frames and store, its data did not fit into compressed RAM any
-//! more, and it ran for 50 seconds instead of 23.
+//! Memory that a manager takes for itself before anything is touched. redis in 27 MiB, of which the program itself took
+//! 16 MiB, once ran for 50 seconds, and then for 23. The tables had an entry for each leaf of 64 GiB of addresses, and
+//! these were written when the tables were made, which took another megabyte. That was a quarter of the memory that was
+//! left for frames and store, and redis' data did not fit into compressed RAM any more.
 
 /// Resident bytes of this process.
 fn resident() -> usize {
@@ -12,7 +12,7 @@ fn resident() -> usize {
 
 #[test]
 fn addresses_that_nobody_touches_take_no_tables() {
-    // What the first manager of a process loads and keeps is not its own.
+    // Memory that the first manager of a process loads and keeps is not its own.
     drop(
         millpond::Manager::builder()
             .store(millpond::StoreKind::compressed_ram())

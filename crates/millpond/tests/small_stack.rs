@@ -1,8 +1,9 @@
 //! How much of the faulting thread's stack a fault needs, and that a stack of 64 KiB is enough.
 //!
 //! With in-thread delivery the handler of SIGBUS runs where the program faulted, on its stack. Programs make threads
-//! with small stacks, and what is too deep there ends by SIGSEGV. So each kind of fault is taken here on a stack of 64
-//! KiB with a closed page below it, painted beforehand: what is not painted any more was used.
+//! with small stacks, and a handler that goes too deep there ends the program by SIGSEGV. So each kind of fault is
+//! taken here on a stack of 64 KiB with a closed page below it, painted beforehand: bytes that are not painted any more
+//! were used.
 
 mod common;
 
@@ -13,7 +14,8 @@ use std::ffi::c_void;
 const STACK: usize = 64 << 10;
 const PAGE: usize = 4096;
 const PAINT: u8 = 0xA5;
-/// What `delivery/in_thread.rs` and the documentation promise to need at most, the frame of the signal included.
+/// Most bytes that a fault needs by the promise of `delivery/in_thread.rs` and the documentation, the frame of the
+/// signal included.
 const NEED: usize = 48 << 10;
 
 type Act<'a> = &'a mut (dyn FnMut() + Send);
@@ -24,9 +26,10 @@ extern "C" fn run(act: *mut c_void) -> *mut c_void {
     std::ptr::null_mut()
 }
 
-/// Runs `act` in a thread with a small stack. How many bytes of it were used.
+/// Runs `act` in a thread with a small stack. Answers how many bytes of the stack were used.
 fn on_small_stack(mut act: Act<'_>) -> usize {
-    // SAFETY: a new mapping, whose lowest page is closed; the thread that has it as its stack is joined before it ends.
+    // SAFETY: the mapping is new, and its lowest page is closed; the thread that has it as its stack is joined before
+    // the mapping ends.
     unsafe {
         let (open, private) = (
             libc::PROT_READ | libc::PROT_WRITE,
@@ -55,7 +58,7 @@ fn on_small_stack(mut act: Act<'_>) -> usize {
     }
 }
 
-/// Numbers that compress, or do not.
+/// Fills the region with numbers that compress, or that do not.
 fn fill(region: &mut Region, compresses: bool) {
     let mut state = 1_u64;
     for word in region.as_mut_slice().chunks_exact_mut(8) {
@@ -67,7 +70,8 @@ fn fill(region: &mut Region, compresses: bool) {
     }
 }
 
-/// All kinds of fault in a manager made by `builder`; twice its RAM is used, so that whoever faults reclaims, too.
+/// The deepest use of the stack over all kinds of fault in a manager made by `builder`. Twice its RAM is used, so that
+/// faulting threads reclaim, too.
 fn deepest(builder: ManagerBuilder) -> usize {
     let builder = builder.ram(16 << 20).background_reclaim(false);
     let manager: Manager = builder.delivery(Delivery::InThread).build().unwrap();
@@ -81,7 +85,7 @@ fn deepest(builder: ManagerBuilder) -> usize {
         };
         let mut sums = [0; 2];
         most = most.max(on_small_stack(&mut || sums[0] = sum(&region)));
-        // Limbo, where the manager has one, and rescues.
+        // These faults are rescues from limbo, where the manager has one.
         region.advise(0..4 * MIB, Advice::Cold).unwrap();
         most = most.max(on_small_stack(&mut || sums[1] = sum(&region)));
         assert_eq!(sums[0], sums[1]);
@@ -98,8 +102,8 @@ fn deepest(builder: ManagerBuilder) -> usize {
     most
 }
 
-/// The need was estimated to be 45 to 60 KiB, and neither stated nor tested: a thread with a stack of 64 KiB might have
-/// been ended by SIGSEGV in the middle of a fault.
+/// A fault once was estimated to need 45 to 60 KiB, and its need was neither stated nor tested: a thread with a stack
+/// of 64 KiB might have been ended by SIGSEGV in the middle of a fault.
 #[test]
 fn every_kind_of_fault_fits_a_small_stack() {
     let nothing = on_small_stack(&mut || ());

@@ -1,5 +1,5 @@
-//! Snapshots on real memory (B6): source and snapshot hold their own bytes from the moment it is taken, whatever is in
-//! memory, in limbo or in the store, and whoever goes first.
+//! Snapshots on real memory: source and snapshot hold their own bytes from the moment when the snapshot is taken,
+//! whether pages are in memory, in limbo or in the store, and whichever of the two is dropped first.
 
 mod common;
 
@@ -27,7 +27,7 @@ fn managers(ram: u64) -> Vec<Manager> {
     all
 }
 
-/// What page `page` of generation `by` holds, in its first and last word.
+/// The number that page `page` of generation `by` holds, in its first and last word.
 fn word(page: usize, by: u64) -> u64 {
     (page as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ by
 }
@@ -111,7 +111,7 @@ fn what_one_forgets_the_other_keeps() {
         snapshot.discard(3 * MIB..4 * MIB).unwrap();
         let in_mib = |page: usize| page * PAGE / MIB;
         check_all(&source, |page| (in_mib(page) != 1).then_some(1), "source");
-        // Lazily freed bytes are as they were or zeros: what is inherited can only be hidden.
+        // Lazily freed bytes read as they did or as zeros: inherited bytes can only be hidden.
         check_all(
             &snapshot,
             |page| (in_mib(page) < 2).then_some(1),

@@ -1,4 +1,4 @@
-//! A space under a program: system calls on absent memory, and forks whose children read what the parent had.
+//! A space under a program: system calls on absent memory, and forks whose children read the parent's data.
 //!
 //! The space lasts until the process ends, so everything happens in one test, in one process, in order.
 
@@ -34,12 +34,12 @@ fn bytes(space: &Space) -> &'static mut [u8] {
 }
 
 /// Forks as the preloaded library does; the child runs `child` and exits with its answer, with 99 if it has no memory,
-/// and with 101 after a panic (its thread ends with the test, and nobody would end the process).
+/// and with 101 after a panic (its thread would end with the test, and nothing would end the process).
 fn start_child(space: &'static Space, child: impl FnOnce() -> i32) -> libc::pid_t {
     start_child_beside(space, &[], child)
 }
 
-/// The same where some of the space lies under other mappings.
+/// Forks like [`start_child`], where some of the space lies under other mappings.
 fn start_child_beside(
     space: &'static Space,
     foreign: &[(usize, usize)],
@@ -51,7 +51,7 @@ fn start_child_beside(
     if pid == 0 {
         let life = AssertUnwindSafe(|| space.after_fork_in_child(foreign).map_or(99, |()| child()));
         let code = catch_unwind(life).unwrap_or(101);
-        // SAFETY: nothing of the parent is to be run at exit.
+        // SAFETY: the child leaves by _exit, so that nothing of the parent runs at exit.
         unsafe { libc::_exit(code) };
     }
     space.after_fork_in_parent();
@@ -60,7 +60,7 @@ fn start_child_beside(
 
 fn wait_for(pid: libc::pid_t) -> ExitStatus {
     let mut status = 0;
-    // SAFETY: the status has a place.
+    // SAFETY: the status is written to a variable of this function.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     ExitStatus::from_raw(status)
 }
@@ -93,7 +93,7 @@ fn fill(bytes: &mut [u8], salt: u64) {
 fn children_see_the_snapshot(space: &'static Space) {
     let bytes = bytes(space);
     fill(bytes, 0);
-    // A child reads everything, then changes it and reads that.
+    // A child reads everything, then changes it and reads the new data.
     let status = fork(space, || {
         if !all_right(bytes, 0) {
             return 1;
@@ -107,14 +107,14 @@ fn children_see_the_snapshot(space: &'static Space) {
         "the child saw something else: {status:?}"
     );
     assert!(all_right(bytes, 0), "the child's writes reached the parent");
-    // The parent rewrites everything while a child still reads the old.
+    // The parent rewrites everything while a child still reads the old data.
     let mut ends = Some(std::io::pipe().unwrap());
     let pid = start_child(space, || {
         let (mut go, gone) = ends.take().expect("the child's own");
         drop(gone);
         let _ = go.read(&mut [0]);
         let right = all_right(bytes, 0);
-        // A grandchild sees the same.
+        // A grandchild sees the same data as the child.
         let grandchild = fork(space, || i32::from(!all_right(bytes, 0)));
         i32::from(!right || grandchild.code() != Some(0))
     });
@@ -139,21 +139,21 @@ fn system_calls_work_on_absent_memory(space: &Space) {
     assert_eq!(source[..16 * PAGE], target[..16 * PAGE]);
 }
 
-/// A child made behind our back has no memory at all, rather than zeros.
+/// A child that was made behind our back has no memory at all, rather than zeros.
 fn a_raw_fork_dies_loudly(space: &Space) {
     let bytes = bytes(space);
     // SAFETY: the child reads one byte and leaves.
     let pid = unsafe { libc::syscall(libc::SYS_fork) } as i32;
     if pid == 0 {
         let zero = std::hint::black_box(bytes[3 * PAGE]) == 0;
-        // SAFETY: as above.
+        // SAFETY: the call ends the child.
         unsafe { libc::_exit(i32::from(zero)) };
     }
     assert_eq!(wait_for(pid).signal(), Some(libc::SIGSEGV));
 }
 
-/// Most of what moves is in the store, heads and tails do not begin at a leaf, and another thread uses what is beside
-/// it meanwhile.
+/// Memory moves while most of it is in the store, its heads and tails do not begin at a leaf, and another thread uses
+/// the memory beside it.
 fn memory_moves_by_its_tables(space: &'static Space) {
     const PART: usize = 20 * MIB;
     fill(bytes(space), 3);
@@ -166,7 +166,7 @@ fn memory_moves_by_its_tables(space: &'static Space) {
         space.remap(old, PART, old + 8 * MIB, false),
         Err(rustix::io::Errno::INVAL)
     );
-    // SAFETY: these parts of the test's range, and of what lies behind it, are named by nobody else.
+    // SAFETY: no other reference names these parts of the test's range, and of the addresses behind it.
     let at = |addr: usize, len| unsafe { std::slice::from_raw_parts_mut(addr as *mut u8, len) };
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -192,13 +192,13 @@ fn memory_moves_by_its_tables(space: &'static Space) {
     assert!(all_right(bytes(space), 3));
 }
 
-/// Faults beside a closed part bring in what is around them, closed or not. What the program maps there then was taken
-/// for ours when memory was short, and was what managed memory began with when it came there again.
+/// Faults beside a closed part bring in the pages around them, closed or not. Memory that the program mapped there was
+/// once taken for ours when memory was short, and managed memory began with its contents when it came there again.
 fn what_is_ceded_is_left_alone(space: &'static Space) {
     const PART: usize = MIB;
     let start = 10 * MIB + 3 * PAGE;
     let at = space.base() + start;
-    // SAFETY: this part is the test's, and used by nobody else while it is something else.
+    // SAFETY: this part belongs to the test, and nothing else uses it while it is a foreign mapping.
     let part = || unsafe { std::slice::from_raw_parts_mut(at as *mut u8, PART) };
     let beside = || {
         let (before, rest) = bytes(space).split_at_mut(start);
@@ -220,7 +220,7 @@ fn what_is_ceded_is_left_alone(space: &'static Space) {
             space.cede(at, PART).unwrap();
             let prot = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-            // SAFETY: nothing is managed in the part, and nobody uses it.
+            // SAFETY: nothing is managed in the part, and nothing uses it.
             let mapped = unsafe { libc::mmap(at as *mut _, PART, prot, flags, -1, 0) };
             assert_eq!(mapped as usize, at);
             fill(part(), 77);
@@ -237,8 +237,8 @@ fn what_is_ceded_is_left_alone(space: &'static Space) {
     }
 }
 
-/// What ends in the background is gone at once, in a child that is forked meanwhile too, and its addresses are as new.
-/// What is beside it, and what is short or pinned, is as with `close`.
+/// A part that ends in the background is gone at once, also in a child that is forked meanwhile, and its addresses are
+/// as new. The parts beside it, and parts that are short or pinned, are as with `close`.
 fn large_parts_end_in_the_background(space: &'static Space) {
     const PART: usize = 40 * MIB;
     let (start, end) = (3 * PAGE, 3 * PAGE + PART);
@@ -257,12 +257,12 @@ fn large_parts_end_in_the_background(space: &'static Space) {
         assert_eq!(status.code(), Some(0), "{status:?}");
         let part = &bytes(space)[start..end];
         assert!(part.iter().all(|&byte| byte == 0));
-        // A fork waits for it.
+        // A fork waits for the background work.
         let after = space.snapshot().free;
         assert!(after.by_workers > before.by_workers, "{after:?}");
         assert_eq!((after.queued, space.snapshot().vm.nr_unhooked), (0, 0));
     }
-    // Behind its end are addresses that are not its own.
+    // The addresses behind the space's end are not its own.
     assert!(!space.contains(space.base() + space.len()));
     let before = space.snapshot().free.by_workers;
     space
@@ -282,7 +282,7 @@ fn memory_outlives_the_programs_descriptors(space: &'static Space) {
     let bytes = bytes(space);
     fill(bytes, 77);
     let status = fork(space, || {
-        // SAFETY: what is closed is not used by this child's own code.
+        // SAFETY: this child's own code does not use the descriptors that are closed.
         unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
         i32::from(!all_right(bytes, 77))
     });

@@ -1,7 +1,8 @@
 //! Compressed RAM before a file gets as much of the budget as the program gains by, and nothing is lost on the way.
 //!
-//! python3 that uses all of 273 MiB of small objects in 150 MiB takes half as long where six tenths of what is left are
-//! compressed RAM for a third; one that uses 125 MiB of them, which nearly fit, a fifth as long with hardly any.
+//! python3 that uses all of 273 MiB of small objects in 150 MiB takes half as long where compressed RAM has six tenths
+//! of what is left as where it has a third. One that uses 125 MiB of them, which nearly fit, takes a fifth as long with
+//! hardly any compressed RAM.
 
 mod common;
 
@@ -11,7 +12,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 const RAM: usize = 48 * MIB;
-/// Twice what memory holds, or three halves of what it holds compressed to a third.
+/// Pages of the region: twice as many as memory holds, or three halves of those that it holds compressed to a third.
 const PAGES: usize = 96 * MIB / PAGE;
 
 fn filled(delivery: Delivery) -> (Manager, Region) {
@@ -28,7 +29,7 @@ fn filled(delivery: Delivery) -> (Manager, Region) {
     (manager, region)
 }
 
-/// Reads pages at random, and writes what is there, until compressed RAM has so much of the budget.
+/// Reads pages at random, and writes them back, until compressed RAM has so much of the budget.
 fn use_until(
     manager: &Manager,
     region: &mut Region,
@@ -65,7 +66,7 @@ fn follows_the_program(delivery: Delivery) {
     use_until(&manager, &mut region, 0..PAGES, is_large);
     assert!(common::holds(&region, 0..PAGES * PAGE, 0));
     let peak = manager.stats().peak_bytes;
-    // What is on its way out as one folio is compressed before it goes.
+    // Data that is on its way out as one folio is compressed before it goes.
     assert!(peak <= budget + (2 << 20), "{peak} of {budget}");
 }
 
@@ -79,7 +80,7 @@ fn by_a_handler_as_well() {
     follows_the_program(Delivery::Handler);
 }
 
-/// Threads read, write, and give up what the housekeeping thread is moving to the file.
+/// Threads read, write, and give up data that the housekeeping thread is moving to the file.
 #[test]
 fn what_moves_is_used_and_given_up_meanwhile() {
     let (manager, region) = filled(Delivery::InThread);
@@ -110,7 +111,7 @@ fn what_moves_is_used_and_given_up_meanwhile() {
                 assert!(common::holds(&region, 0..len, thread << 32));
             });
         }
-        // A lower budget leaves the store less, and what it has moves.
+        // A lower budget leaves the store less, so its data moves.
         for turn in 0.. {
             std::thread::sleep(Duration::from_millis(150));
             if Instant::now() >= end {

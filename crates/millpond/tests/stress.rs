@@ -1,7 +1,7 @@
 //! Threads count in memory that is four times the budget while it is reclaimed. No count may be lost.
 //!
-//! Every way of delivery and of taking out, folios of several sizes, and forks with exec beside them. Longer with
-//! MILLPOND_STRESS_SECS=60.
+//! The tests take every way of delivery and of taking out, folios of several sizes, and forks with exec beside them.
+//! They run longer with MILLPOND_STRESS_SECS=60.
 
 mod common;
 
@@ -17,7 +17,7 @@ const COUNTERS: usize = LEN / PAGE;
 /// The counter of page `page`, at a place in the page that differs from page to page.
 fn counter(region: &Region, page: usize) -> &AtomicU64 {
     let at = region.as_ptr() as usize + page * PAGE + page % 511 * 8;
-    // SAFETY: inside the region and aligned; everyone uses it as an atomic.
+    // SAFETY: the word is inside the region and aligned; all threads use it as an atomic.
     unsafe { &*(at as *const AtomicU64) }
 }
 
@@ -105,14 +105,14 @@ fn no_count_is_lost_beside_fork_and_exec() {
             if child == 0 {
                 let path = c"/bin/true".as_ptr();
                 let argv = [path, std::ptr::null()];
-                // SAFETY: as above.
+                // SAFETY: the child calls nothing but execv and _exit, with arguments that are static.
                 unsafe {
                     libc::execv(path, argv.as_ptr());
                     libc::_exit(1);
                 }
             }
             let mut status = 0;
-            // SAFETY: the status has a place.
+            // SAFETY: the status is written to a variable of this function.
             assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
             assert_eq!(status, 0, "/bin/true did not run in the child");
         });

@@ -1,5 +1,5 @@
-//! Row 1.11: volatile ranges. The owner says when the contents can go and asks whether they did; in between nothing is
-//! watched. All or nothing for each range, oldest first.
+//! Volatile ranges: the owner says when the contents can go and asks whether they did; in between nothing is watched.
+//! Each range goes as a whole or not at all, the oldest first.
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Marks a range that nobody looks at.
+/// Marks a range whose bytes no test reads until it asks for them.
 fn mark(region: &Region, range: Range<usize>) {
     // SAFETY: the tests hold no reference to bytes of a range while it is volatile.
     unsafe { region.mark_volatile(range).unwrap() }
@@ -42,7 +42,7 @@ fn under_pressure_the_oldest_ranges_go_first_and_whole_without_store_io() {
             let manager = small().delivery(delivery).take_out(method).build().unwrap();
             let mut region = manager.region_with(12 * RANGE, order(folios)).unwrap();
             fill(&mut region, 0..12 * RANGE, 0);
-            // Marked neither in the order of their addresses nor in that of their making.
+            // The ranges are marked neither in the order of their addresses nor in that of their making.
             let by_age: Vec<usize> = (0..12).map(|n| n * 5 % 12).collect();
             for &n in &by_age {
                 mark(&region, n * RANGE..(n + 1) * RANGE);
@@ -74,8 +74,8 @@ fn under_pressure_the_oldest_ranges_go_first_and_whole_without_store_io() {
     }
 }
 
-/// Found by this test. Objects shorter than a folio, or not aligned with one, were purged in the book, and their folios
-/// passed over: all objects of a cache of 16 KiB each were lost, and not a page came free.
+/// Objects shorter than a folio, or not aligned with one, were once purged in the book, and their folios passed over:
+/// all objects of a cache of 16 KiB each were lost, and not a page came free. This test found it.
 #[test]
 fn objects_that_are_parts_of_folios_give_their_memory_too() {
     const OBJECT: usize = 4 * PAGE;
@@ -95,7 +95,7 @@ fn objects_that_are_parts_of_folios_give_their_memory_too() {
             let range = n * OBJECT..(n + 1) * OBJECT;
             region.mark_nonvolatile(range).unwrap() == Contents::Survived
         });
-        // Of 3,072 pages about 1,500 had to go.
+        // About 1,500 of 3,072 pages had to go.
         let survived = survived.count() * OBJECT / MIB;
         assert!(
             (4..=9).contains(&survived),
@@ -104,13 +104,14 @@ fn objects_that_are_parts_of_folios_give_their_memory_too() {
     }
 }
 
-/// A part of the contents may be in limbo or in the store when it is purged: that is forgotten with the rest.
+/// A part of the contents may be in limbo or in the store when the range is purged: that part is forgotten with the
+/// rest.
 #[test]
 fn what_is_in_the_store_is_purged_with_the_rest() {
     let manager = small().build().unwrap();
     let mut region = manager.region_with(4 * MIB, order(4)).unwrap();
     fill(&mut region, 0..4 * MIB, 3);
-    // Half of it goes to the store, a quarter into limbo.
+    // Half of the range goes to the store, a quarter into limbo.
     region
         .advise(0..2 * MIB, millpond::Advice::PageOut)
         .unwrap();
@@ -136,7 +137,7 @@ fn ranges_that_cannot_be_marked_are_named_and_nothing_changes() {
     let len = MIB;
     let mut region = manager.region(len).unwrap();
     fill(&mut region, 0..len, 1);
-    // SAFETY: nobody looks at the bytes of volatile ranges.
+    // SAFETY: nothing reads the bytes of volatile ranges.
     let mark = |range| unsafe { region.mark_volatile(range) };
     let bad = |start, end| VolatileError::BadRange { start, end, len };
     for (start, end) in [
@@ -186,14 +187,14 @@ fn ranges_that_cannot_be_marked_are_named_and_nothing_changes() {
     assert!(holds(&region, 0..len, 1));
 }
 
-/// Marking and unmarking cost two operations on a book, whatever the length. (Its memory comes from the program's
-/// allocator, which is told here to keep what it has.)
+/// Marking and unmarking take two operations on a book, whatever the length. (The book's memory comes from the
+/// program's allocator, which is told here to keep its memory.)
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn marking_and_unmarking_make_no_system_call() {
     use common::calls::system_calls_of;
     alone("marking_and_unmarking_make_no_system_call", || {
-        // SAFETY: numbers.
+        // SAFETY: the arguments are numbers.
         unsafe {
             libc::mallopt(libc::M_TRIM_THRESHOLD, 1 << 30);
             libc::mallopt(libc::M_TOP_PAD, 1 << 20);
@@ -212,13 +213,13 @@ fn marking_and_unmarking_make_no_system_call() {
                 assert_eq!(region.mark_nonvolatile(0..8 * MIB), Ok(Contents::Survived));
             };
             round();
-            // Where the heap ends is nobody's choice: the first look may move that.
+            // The first look may move the heap's end, which is not fixed.
             if system_calls_of(round).is_none() {
                 return;
             }
             let calls = system_calls_of(round);
             assert_eq!(calls, Some(vec![]), "{delivery:?} {method:?}");
-            // Nothing was done to the memory either.
+            // The calls did nothing to the memory either.
             let calls = system_calls_of(|| assert!(holds(&region, 0..8 * MIB, 0)));
             assert_eq!(calls, Some(vec![]));
             let calls = system_calls_of(|| assert!(manager.stats().ram > 0));
@@ -227,7 +228,7 @@ fn marking_and_unmarking_make_no_system_call() {
     });
 }
 
-/// Row 1.9 for volatile ranges: where there is no store, and it has been found out, they go all the same.
+/// Where there is no store, and that has been found out, volatile ranges go all the same.
 #[test]
 fn without_a_store_volatile_memory_is_taken_before_the_budget_is_exceeded() {
     for (delivery, method) in ways() {
@@ -239,7 +240,7 @@ fn without_a_store_volatile_memory_is_taken_before_the_budget_is_exceeded() {
             .unwrap();
         let mut region = manager.region(12 * MIB).unwrap();
         fill(&mut region, 0..12 * MIB, 5);
-        // More than there is room for: the budget is exceeded by what cannot go anywhere.
+        // The regions need more than there is room for: the budget is exceeded by data that cannot go anywhere.
         let mut more = manager.region(6 * MIB).unwrap();
         fill(&mut more, 0..6 * MIB, 6);
         let before = manager.stats().vm;
@@ -273,7 +274,7 @@ fn a_dropped_region_takes_its_marks_with_it() {
             mark(&region, 4 * MIB..8 * MIB);
             region.as_ptr() as usize
         };
-        // The same addresses, as a region that was never marked.
+        // The same addresses belong to a region that was never marked.
         let mut region = manager.region(8 * MIB).unwrap();
         assert_eq!(region.as_ptr() as usize, place);
         fill(&mut region, 0..8 * MIB, 2);
@@ -285,8 +286,8 @@ fn a_dropped_region_takes_its_marks_with_it() {
     }
 }
 
-/// Found by reading. A thread that purges a range does so piece by piece. When the region was dropped meanwhile, and
-/// another was made at its addresses, the rest of the purge dropped what the other held.
+/// A thread that purges a range does so piece by piece. When the region was dropped meanwhile, and another was made at
+/// its addresses, the rest of the purge once dropped the other region's data.
 #[test]
 fn a_purge_under_way_does_not_reach_the_next_region_at_these_addresses() {
     const LEN: usize = 24 * MIB;
@@ -301,7 +302,7 @@ fn a_purge_under_way_does_not_reach_the_next_region_at_these_addresses() {
     let (mut met, mut salt) = (0, 0);
     while Instant::now() < end {
         salt += 1;
-        // Many small folios: a purge of them takes many pieces.
+        // The folios are small and many, so a purge of them takes many pieces.
         let mut region = manager.region_with(LEN, order(0)).unwrap();
         for page in region.as_mut_slice().chunks_mut(PAGE) {
             page[0] = 1;
@@ -311,7 +312,7 @@ fn a_purge_under_way_does_not_reach_the_next_region_at_these_addresses() {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| press(&manager, 24 * MIB));
-            // Threads that want the processors too, so that the one that purges is interrupted now and then.
+            // These threads want the processors too, so that the purging thread is interrupted now and then.
             for _ in 0..4 {
                 scope.spawn(|| {
                     while !stop.load(Relaxed) {
@@ -341,8 +342,8 @@ fn a_purge_under_way_does_not_reach_the_next_region_at_these_addresses() {
     assert!(met > 0, "no purge was under way: nothing was tested");
 }
 
-/// A cache that is twice the budget, from several threads: each object is marked when it is not looked at. What
-/// survived is right to the byte, what did not is zeros, and what was not marked is there.
+/// A cache that is twice the budget is used by several threads: each object is volatile while it is not looked at.
+/// Objects that survived are right to the byte, purged ones are zeros, and objects that were not marked are there.
 #[test]
 fn a_cache_of_volatile_objects_never_shows_half_an_object() {
     const OBJECT: usize = 10 * PAGE;
@@ -361,7 +362,7 @@ fn a_cache_of_volatile_objects_never_shows_half_an_object() {
             let end = Instant::now() + time;
             let use_cache = |me: usize| {
                 let mut rng = Rng(0xcac4e + me as u64);
-                // What each of this thread's objects holds, and whether it is volatile.
+                // The contents of each of this thread's objects, and whether it is volatile.
                 let mut known = vec![(0u64, false); OBJECTS / THREADS];
                 let has_shown = || survived.load(Relaxed) > 0 && purged.load(Relaxed) > 0;
                 while !is_over(end, has_shown()) {

@@ -1,4 +1,4 @@
-//! Which pages stay, on real memory, where leaves leave by their tables: replays know nothing of these.
+//! The pages that stay, on real memory, where leaves leave by their tables: replays know nothing of these.
 
 mod common;
 
@@ -6,17 +6,17 @@ use common::{PAGE, Rng};
 use millpond::{Delivery, Manager, Order, StoreKind};
 
 const BUDGET: usize = (64 << 20) / PAGE;
-/// Pages of either set.
+/// Pages of either working set.
 const SET: usize = BUDGET * 9 / 10;
 const SCAN: usize = 4 * BUDGET;
-/// Pages of the scan for 64 of the set.
+/// Pages of the scan that are read for 64 pages of the set.
 const SCAN_IN_64: usize = 16;
-/// How often the new set is gone through.
+/// Number of times that the new set is gone through.
 const TURNS: usize = 8;
 
 /// A set of nine tenths of memory is given up for another, and a scan goes past. When leaves began to leave by their
-/// tables, a watched folio of the new set that was to be looked at took all of its leaf along, into a limbo that was
-/// short: the set was missed 13 times a page in 20 turns, and never stayed. One fault a page has to be.
+/// tables, a watched folio of the new set that was to be checked took all of its leaf along, into a limbo that was
+/// short: each page of the set was missed 13 times in 20 turns, and the set never stayed. One fault a page has to be.
 #[test]
 fn another_working_set_stays_beside_a_scan() {
     let manager = Manager::builder()

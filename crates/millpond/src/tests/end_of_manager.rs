@@ -1,13 +1,13 @@
-//! What is queued when a manager ends.
+//! Jobs that are queued when a manager ends.
 
 use crate::{Manager, Order};
 use std::sync::Arc;
 
-/// Row 3.4: the end of a manager goes the same way, and is the end of all that is queued. (From outside nobody can
-/// ask any more.)
+/// The end of a manager gives all queued memory back in batches. (From outside the manager's figures cannot be read any
+/// more.)
 #[test]
 fn the_end_of_a_manager_gives_back_in_batches_what_is_queued() {
-    // Not to be kept for the next region of that length.
+    // The region has an order of its own so that it is not kept for the next region of that length.
     let order = Order::new(5).expect("128 KiB");
     let manager = Manager::builder()
         .store(crate::StoreKind::compressed_ram())

@@ -1,4 +1,4 @@
-//! Tests that see more than a user does.
+//! Tests that see more than a user of the crate does.
 
 mod end_of_manager;
 mod provoked;

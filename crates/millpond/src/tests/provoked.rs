@@ -1,8 +1,8 @@
-//! Panics on a thread of ours: each kind of thread looks once a round whether it shall
+//! Panics on a thread of ours: each kind of thread checks once a round whether it is to panic
 //! ([`millpond_driver::provoke`]).
 //!
-//! A thread that panicked unwound and was gone, and the program hung where it waited for it. Each test runs itself once
-//! more as the child whose thread panics, and which must end by SIGABRT with a line.
+//! A thread that panicked once unwound and was gone, and the program hung where it waited for that thread. Each test
+//! runs itself once more as the child whose thread panics, and which must end by SIGABRT with a line.
 
 use crate::{Manager, StoreKind};
 use millpond_core::{PageCount, PageIndex, PageRange};
@@ -48,7 +48,7 @@ fn provoke(kind: Kind) {
     drop(region);
 }
 
-/// Something does not fit in the core.
+/// Makes something in the core not fit.
 #[cfg(debug_assertions)]
 fn does_not_fit(kind: Kind, driver: &Driver, region: &mut crate::Region) {
     use millpond_core::{Commands, Event, Frame, Order};
@@ -73,12 +73,12 @@ fn ends_the_process(kind: Kind, test: &str) {
     );
 }
 
-/// What happened before, which only builds that check themselves tell.
+/// Whether a line is about earlier events, which only builds that check themselves write.
 fn is_of_the_past(line: &str) -> bool {
     cfg!(debug_assertions) && line.starts_with("millpond: core ")
 }
 
-/// What a child says whose thread panics. Empty in the child.
+/// The output of a child whose thread panics. The child itself does not return.
 fn last_words(kind: Kind, test: &str) -> String {
     if std::env::var_os(CHILD).is_some() {
         provoke(kind);
@@ -132,7 +132,7 @@ fn on_the_thread_that_watches() {
     ends_the_process(Kind::Watchdog, "on_the_thread_that_watches");
 }
 
-/// What the core was told last, its answers and what it asked for stand before the line that says what is wrong.
+/// The core's last events, its answers and its commands stand before the line that says what is wrong.
 #[cfg(debug_assertions)]
 fn tells_what_came_before(kind: Kind, test: &str, wrong: &str) {
     let text = last_words(kind, test);

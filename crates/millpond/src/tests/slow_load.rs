@@ -1,4 +1,4 @@
-//! A fault that waits for a load is told of by the driver's watchdog.
+//! The driver's watchdog names a fault that waits for a load.
 
 use crate::{Manager, Order, PAGE_SIZE};
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
@@ -8,10 +8,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-/// The watchdog's patience, and two of its looks.
+/// Time of the slow load: the watchdog's patience, and two of its looks.
 const LOAD: Duration = Duration::from_secs(12);
 
-/// A store whose next load takes longer than the watchdog's patience, as a device does that has gone away.
+/// A store whose next load takes longer than the watchdog's patience, as with a device that has gone away.
 struct Asleep(CompressedRam);
 
 static LOADS_ARE_SLOW: AtomicU32 = AtomicU32::new(0);

@@ -1,8 +1,9 @@
 //! Counts the system calls that one thread makes, by system call user dispatch (Linux 5.11).
 //!
 //! While a byte of ours says *block*, every system call of the thread raises SIGSYS instead. The handler notes the
-//! number, makes the call in the thread's place and goes on. Only its own way back is exempt, so it has a return of its
-//! own. A change of the signal mask is made in the context that the handler returns to, and never blocks SIGSYS.
+//! number, makes the call in the thread's place and goes on. Only the handler's own way back is exempt, so it has a
+//! return of its own. A change of the signal mask is made in the context that the handler returns to, and never blocks
+//! SIGSYS.
 //!
 //! Memory must not be absent while this is on: a handler of SIGBUS runs with all signals blocked.
 
@@ -18,7 +19,7 @@ const PR_SYS_DISPATCH_OFF: usize = 0;
 const PR_SYS_DISPATCH_ON: usize = 1;
 
 struct Log {
-    /// Read by the kernel.
+    /// The byte that the kernel reads.
     selector: u8,
     len: usize,
     calls: [i64; MOST],
@@ -61,7 +62,7 @@ pub fn system_calls_of(work: impl FnOnce()) -> Option<Vec<i64>> {
     // SAFETY: only this thread and its signal handler use the log.
     unsafe { (&raw mut (*log).selector).write_volatile(BLOCK) };
     work();
-    // SAFETY: as above.
+    // SAFETY: only this thread and its signal handler use the log.
     let calls = unsafe {
         (&raw mut (*log).selector).write_volatile(ALLOW);
         assert!(dispatch(PR_SYS_DISPATCH_OFF, std::ptr::null_mut()));
@@ -82,11 +83,11 @@ unsafe fn dispatch(mode: usize, selector: *mut u8) -> bool {
         true => (0, 0),
         false => (millpond_test_restorer as *const () as usize, 16),
     };
-    // SAFETY: the caller's promise; the rest are numbers.
+    // SAFETY: the caller's promise; the other arguments are numbers.
     unsafe { libc::prctl(PR_SET_SYSCALL_USER_DISPATCH, mode, start, len, selector) == 0 }
 }
 
-/// The kernel's `struct sigaction`, which has the return that the C library would choose itself.
+/// The kernel's `struct sigaction`, with the return function that the C library would choose itself.
 #[repr(C)]
 struct Action {
     handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::ucontext_t),
@@ -104,7 +105,7 @@ fn install() {
         mask: 0,
     };
     let none = std::ptr::null_mut::<Action>();
-    // SAFETY: the action is the kernel's layout; nobody else uses SIGSYS.
+    // SAFETY: the action has the kernel's layout; nothing else uses SIGSYS.
     let done = unsafe {
         libc::syscall(
             libc::SYS_rt_sigaction,
@@ -146,7 +147,7 @@ extern "C" fn on_system_call(_: i32, _: *mut libc::siginfo_t, context: *mut libc
     }
 }
 
-/// What the kernel would do, to the mask that it restores.
+/// Does what the kernel would do, to the mask that it restores.
 ///
 /// # Safety
 /// The arguments are those of `rt_sigprocmask`.

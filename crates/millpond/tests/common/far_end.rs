@@ -1,4 +1,4 @@
-//! The far end of a pipe or a socket: it knows which pages must come, and looks at every byte of them.
+//! The far end of a pipe or a socket: it knows which pages must come, and checks every byte of them.
 
 use super::{MIB, PAGE, page_is};
 use std::collections::VecDeque;
@@ -7,14 +7,14 @@ use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// How bytes get there.
+/// The way in which bytes get to the far end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// By `write` to a pipe, which copies.
+    /// Bytes go by `write` to a pipe, which copies.
     Written,
-    /// By `vmsplice`: the pipe refers to the pages.
+    /// Bytes go by `vmsplice`: the pipe refers to the pages.
     Spliced,
-    /// By `send` with `MSG_ZEROCOPY`: the socket's queue refers to the pages.
+    /// Bytes go by `send` with `MSG_ZEROCOPY`: the socket's queue refers to the pages.
     SentWithoutCopy,
 }
 
@@ -22,7 +22,7 @@ pub struct FarEnd {
     kind: Kind,
     to: OwnedFd,
     from: File,
-    /// The numbers of the pages that are in it.
+    /// The numbers of the pages that are in the far end.
     awaited: VecDeque<u64>,
     checked: usize,
 }
@@ -67,7 +67,7 @@ impl FarEnd {
             iov_len: len,
         };
         // SAFETY: the kernel reads the bytes, which are borrowed now. Where it refers to them, the caller has pinned
-        // them until they are checked, and nobody writes to them.
+        // them until they are checked, and nothing writes to them.
         unsafe {
             match self.kind {
                 Kind::Written => libc::write(fd, at, len),
@@ -77,7 +77,7 @@ impl FarEnd {
         }
     }
 
-    /// Reads all that was given and compares.
+    /// Reads all bytes that were given and compares them.
     pub fn check(&mut self) {
         let mut page = [0; PAGE];
         while let Some(number) = self.awaited.pop_front() {
@@ -91,7 +91,7 @@ impl FarEnd {
         }
     }
 
-    /// How many pages were right.
+    /// Number of pages that were right.
     pub fn finish(mut self) -> usize {
         self.check();
         self.checked
@@ -100,7 +100,7 @@ impl FarEnd {
 
 fn pipe() -> (OwnedFd, OwnedFd) {
     let mut fds = [0; 2];
-    // SAFETY: two descriptors have a place, and are ours.
+    // SAFETY: the array has room for two descriptors, which are ours.
     unsafe {
         assert_eq!(libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC), 0);
         let size = libc::fcntl(fds[1], libc::F_SETPIPE_SZ, MIB as libc::c_int);

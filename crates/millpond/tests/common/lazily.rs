@@ -4,7 +4,7 @@ use super::{PAGE, page_is, small, ways};
 use millpond::{LazyFreeError, ManagerBuilder, Region};
 use std::ops::Range;
 
-/// The two contracts: nobody else uses the bytes, or anybody may.
+/// The two contracts: the caller alone uses the bytes, or any thread may.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Free {
     Exclusive,
@@ -19,7 +19,7 @@ impl Free {
     ) -> Result<(), LazyFreeError> {
         match self {
             Self::Exclusive => region.lazy_free_vectored(ranges),
-            // SAFETY: the region is borrowed: nobody refers to its bytes.
+            // SAFETY: the region is borrowed: nothing refers to its bytes.
             Self::Shared => unsafe { region.lazy_free_shared_vectored(ranges) },
         }
     }
@@ -27,7 +27,7 @@ impl Free {
     pub fn try_one(self, region: &mut Region, range: Range<usize>) -> Result<(), LazyFreeError> {
         match self {
             Self::Exclusive => region.lazy_free(range),
-            // SAFETY: as above.
+            // SAFETY: the region is borrowed: nothing refers to its bytes.
             Self::Shared => unsafe { region.lazy_free_shared(range) },
         }
     }
@@ -37,14 +37,14 @@ impl Free {
     }
 }
 
-/// A way to run, for messages.
+/// A way to run, with its name for messages.
 pub struct Case {
     pub free: Free,
     pub order: u8,
     pub name: String,
 }
 
-/// Both contracts, both deliveries, both ways of taking out, each with these orders.
+/// Runs with both contracts, both deliveries and both ways of taking out, each with these orders.
 pub fn each_case(orders: &[u8], mut run: impl FnMut(ManagerBuilder, &Case)) {
     for (delivery, method) in ways() {
         for free in [Free::Exclusive, Free::Shared] {
@@ -57,7 +57,8 @@ pub fn each_case(orders: &[u8], mut run: impl FnMut(ManagerBuilder, &Case)) {
     }
 }
 
-/// Whether each page of `range` is as [`fill`](super::fill) wrote it, or zeros. How many are zeros.
+/// Checks that each page of `range` is as [`fill`](super::fill) wrote it, or zeros. Answers how many are zeros; `None`
+/// if a page is neither.
 pub fn old_or_zeros(region: &Region, range: Range<usize>, salt: u64) -> Option<usize> {
     let mut zeros = 0;
     for (n, page) in region.as_slice()[range].chunks(PAGE).enumerate() {
@@ -70,7 +71,8 @@ pub fn old_or_zeros(region: &Region, range: Range<usize>, salt: u64) -> Option<u
     Some(zeros)
 }
 
-/// A fault ends for the program a moment before a handler has told the manager so.
+/// Waits until the manager knows of all faults: a fault ends for the program a moment before a handler has told the
+/// manager so.
 pub fn settle(region: &Region) {
     region.populate(0..region.len()).unwrap();
 }

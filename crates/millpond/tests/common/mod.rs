@@ -1,4 +1,4 @@
-//! What the tests on real memory share.
+//! Code that the tests on real memory share.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 #[cfg(target_arch = "x86_64")]
@@ -16,7 +16,7 @@ pub const PAGE: usize = millpond::PAGE_SIZE;
 /// A folio of order 4.
 pub const FOLIO: usize = 16 * PAGE;
 
-/// The pages of so many bytes.
+/// Number of pages in so many bytes.
 pub fn pages(bytes: usize) -> u64 {
     (bytes / PAGE) as u64
 }
@@ -29,8 +29,8 @@ pub fn stress_time() -> Duration {
     Duration::from_secs(seconds.unwrap_or(3))
 }
 
-/// Whether a stress is over: when its time is up; on a machine that is busy elsewhere, not before it has shown
-/// something.
+/// Whether a stress test is over: when its time is up. On a machine that is busy elsewhere it is not over before it has
+/// shown something.
 pub fn is_over(end: Instant, has_shown: bool) -> bool {
     const GRACE: Duration = Duration::from_secs(20);
     let now = Instant::now();
@@ -66,7 +66,7 @@ pub fn small() -> ManagerBuilder {
         .store_outside_budget(true)
 }
 
-/// A cheap generator; the same numbers every time.
+/// A cheap generator that gives the same numbers every time.
 pub struct Rng(pub u64);
 
 impl Rng {
@@ -82,7 +82,7 @@ impl Rng {
     }
 }
 
-/// A kilobyte of noise and the page's number: compresses to about a third.
+/// Writes a kilobyte of noise and the page's number, which compress to about a third.
 pub fn write_page(page: &mut [u8], number: u64) {
     let mut rng = Rng(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     for word in page[..1024].chunks_exact_mut(8) {
@@ -127,7 +127,7 @@ pub fn press(manager: &Manager, bytes: usize) {
         page[0] = 1;
     }
     drop(region);
-    // The reclaim thread may have a batch in its hands, so that a folio is neither here nor there.
+    // The reclaim thread may have a batch in its hands, so that a folio is counted in neither place.
     let figures = || {
         let vm = manager.stats().vm;
         (vm.nr_mapped, vm.nr_limbo, vm.nr_swapped, vm.pglazyfreed)

@@ -1,9 +1,9 @@
-//! What a page may read as after it was lazily freed, for the thread that is the only one to write to it.
+//! A model of what a page may read as after it was lazily freed, for the only thread that writes to it.
 //!
-//! A page carries a few words that grow with every write. A free that is never noticed leaves them; a drop takes all of
-//! them at once, and after that they are zeros until the next write. So a read that is not what was written must be
-//! zeros from some word on to the end of the page (the drop came between two loads), and only if a free gave leave.
-//! What was written while no free was under way stays, all of the page, until the next free begins.
+//! A page carries a few words that grow with every write. A free that is never noticed leaves them. A drop takes all of
+//! them at once, and after that they are zeros until the next write. So a read that differs from what was written must
+//! be zeros from some word on to the end of the page (the drop came between two loads), and only if a free gave leave.
+//! Words that were written while no free was under way stay, all of the page, until the next free begins.
 
 use super::PAGE;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,11 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub const WORDS: usize = 8;
 pub type Words = [u64; WORDS];
 
-/// Word `word` of page `page` of the memory at `base`. Where in the page it lies differs from page to page: in one of
+/// Word `word` of page `page` of the memory at `base`. Its place in the page differs from page to page: in one page of
 /// eight the first line has a part of it, in the others only a look at the whole page finds it.
 pub fn word(base: usize, page: usize, word: usize) -> &'static AtomicU64 {
     let at = base + page * PAGE + word * (PAGE / WORDS) + page % 16 * 32;
-    // SAFETY: inside a region that outlives the threads of the test, and aligned; everyone uses it as an atomic.
+    // SAFETY: the word is inside a region that outlives the threads of the test, and aligned; all threads use it as an
+    // atomic.
     unsafe { &*(at as *const AtomicU64) }
 }
 
@@ -40,16 +41,16 @@ impl Frees {
         self.ended.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How many have begun, and whether all of them have ended.
+    /// Number of frees that have begun, and whether all of them have ended.
     fn look(&self) -> (u64, bool) {
-        // In this order: what had ended before the other number was read had begun by then.
+        // The order matters: frees that had ended before the other number was read had begun by then.
         let ended = self.ended.load(Ordering::SeqCst);
         let begun = self.begun.load(Ordering::SeqCst);
         (begun, begun == ended)
     }
 }
 
-/// What its writer knows of a page.
+/// A page as its writer knows it.
 #[derive(Clone, Default, Debug)]
 pub struct PageModel {
     words: Words,
@@ -58,17 +59,18 @@ pub struct PageModel {
     last: u64,
 }
 
-/// What a write came to.
+/// Result of a write.
 #[derive(Debug)]
 pub struct Written {
-    /// No free was under way: it is there until the next one begins. If not, a part of it may be gone.
+    /// Whether no free was under way: then the write is there until the next free begins. If not, a part of it may be
+    /// gone.
     pub kept: bool,
-    /// The rest of the page was found to have been dropped.
+    /// Whether the rest of the page was found to have been dropped.
     pub dropped: bool,
 }
 
 impl PageModel {
-    /// A page that nobody has touched.
+    /// A page that was not touched yet.
     pub fn untouched() -> Self {
         Self {
             kept_since: Some(0),
@@ -76,12 +78,13 @@ impl PageModel {
         }
     }
 
-    /// The page was discarded.
+    /// Notes that the page was discarded.
     pub fn discarded(&mut self) {
         self.words = [0; WORDS];
     }
 
-    /// Reads the page, and says what is wrong. True when this is how the writer learned that the page was dropped.
+    /// Reads the page, and says what is wrong. Answers true when the writer learned by this read that the page was
+    /// dropped.
     pub fn check(&mut self, base: usize, page: usize, frees: &Frees) -> Result<bool, String> {
         let seen = read(base, page);
         let Some(first) = (0..WORDS).find(|&i| seen[i] != self.words[i]) else {
@@ -118,10 +121,10 @@ impl PageModel {
         let seen = read(base, page);
         let is_kept = quiet && begun == frees.look().0;
         let right = if is_kept {
-            // It was dropped before the write, as a whole, or it never will be.
+            // The page was dropped before the write, as a whole, or it never will be.
             seen == kept || (may_be_gone && seen == dropped)
         } else {
-            // It may have been dropped between any two stores or loads.
+            // The page may have been dropped between any two stores or loads.
             (0..WORDS).all(|i| seen[i] == kept[i] || seen[i] == 0)
         };
         if !right {

@@ -1,7 +1,8 @@
-//! Programs in C, built as a user builds them: against what `install` installed, by what pkg-config says.
+//! Programs in C, built as a user builds them: against the files that `install` installed, with the flags of
+//! pkg-config.
 //!
-//! They need a C compiler and pkg-config; those that ask for the handler need userfaultfd with faults from the kernel
-//! handed over. Without these the tests say so and pass.
+//! The tests need a C compiler and pkg-config; tests of handler delivery need a userfaultfd that hands over faults from
+//! the kernel. Without these the tests say so and pass.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use std::sync::OnceLock;
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
-/// The library, its header and its pkg-config file, installed; `None` where there is nothing to use them with.
+/// The directory with the library, its header and its pkg-config file; `None` where the tools to use them are missing.
 fn prefix() -> Option<&'static Path> {
     static PREFIX: OnceLock<Option<tempfile::TempDir>> = OnceLock::new();
     let prefix = PREFIX.get_or_init(|| {
@@ -21,12 +22,12 @@ fn prefix() -> Option<&'static Path> {
             }
         }
         let prefix = tempfile::tempdir().unwrap();
-        // This test is in the target directory's `release/deps`, or `debug/deps`.
+        // The test binary is in the target directory's `release/deps`, or `debug/deps`.
         let test = std::env::current_exe().unwrap();
         let target = test.ancestors().nth(3).unwrap();
         let mut install = Command::new(Path::new(HERE).join("install"));
         install.arg(prefix.path()).env("CARGO_TARGET_DIR", target);
-        // As a part of the workspace: by itself its dependencies would have other features.
+        // The library is built as a part of the workspace: by itself its dependencies would have other features.
         install.env("CARGO_FLAGS", "--quiet --workspace");
         succeeded(&install.output().unwrap(), "install");
         Some(prefix)
@@ -59,13 +60,13 @@ fn compile(compiler: &str, source: &Path, program: &Path, libraries: &[String]) 
     succeeded(&command.output().unwrap(), &source.display().to_string());
 }
 
-/// Compiles a program in C, runs it, and says what it wrote. `None` where that cannot be done here.
+/// Compiles a program in C, runs it, and answers what it wrote. `None` where that cannot be done here.
 fn run(source: &str) -> Option<String> {
     let output = run_with(source, &[], None)?;
     Some(succeeded(&output, source))
 }
 
-/// The same with arguments and a directory for temporary files, however it ends.
+/// Runs a program like [`run`], with arguments and a directory for temporary files, however it ends.
 fn run_with(source: &str, arguments: &[&str], temporary: Option<&Path>) -> Option<Output> {
     let prefix = prefix()?;
     let source = Path::new(HERE).join(source);
@@ -116,7 +117,7 @@ fn random_numbers_stay_within_a_budget_of_which_nothing_else_was_said() {
     run("tests/c/default_budget.c");
 }
 
-/// Unsaid and by its name, the default store does without a file that cannot be made, and one line says so.
+/// The default store, named or not, does without a file that cannot be made, and one line says so.
 #[test]
 fn without_a_place_for_a_file_it_is_compressed_ram_and_one_line() {
     let scratch = tempfile::tempdir().unwrap();
@@ -152,7 +153,7 @@ fn the_example_stays_within_its_budget() {
     }
 }
 
-/// The same program with all of the library in it.
+/// The static library holds all that the program needs.
 #[test]
 fn the_static_library_is_enough_by_itself() {
     let Some(prefix) = prefix() else { return };
@@ -182,7 +183,7 @@ fn the_header_is_one_for_c99_and_for_cxx() {
     }
 }
 
-/// What the library exports is what the header declares.
+/// The library exports the functions that the header declares, and no others.
 #[test]
 fn nothing_is_declared_that_is_not_there_nor_the_other_way_round() {
     let Some(prefix) = prefix() else { return };
@@ -208,7 +209,7 @@ fn nothing_is_declared_that_is_not_there_nor_the_other_way_round() {
     assert!(declared.len() >= 44, "{declared:?}");
 }
 
-/// Linked programs find it by its major version, and it is never unloaded.
+/// Linked programs find the library by its major version, and it is never unloaded.
 #[test]
 fn the_library_says_its_name() {
     let Some(prefix) = prefix() else { return };

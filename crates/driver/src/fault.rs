@@ -57,7 +57,7 @@ fn path_of(command: Command) -> Option<FaultPath> {
     }
 }
 
-/// What a thread does when the page is in flight on another one.
+/// Behaviour of a thread when the page is in flight on another one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
     /// Waits until it has landed.

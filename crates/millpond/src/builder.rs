@@ -246,7 +246,7 @@ impl ManagerBuilder {
         self
     }
 
-    /// What happens when the store takes nothing more.
+    /// Behaviour when the store takes nothing more.
     pub fn on_store_full(mut self, what: OnStoreFull) -> Self {
         self.on_store_full = what;
         self

@@ -54,7 +54,7 @@ pub struct SpaceOptions {
     pub ram: u64,
     /// The store: where pages go that do not fit.
     pub store: StoreKind,
-    /// What happens when the store takes nothing more.
+    /// Behaviour when the store takes nothing more.
     pub on_store_full: OnStoreFull,
     /// Whether data that goes to a file is encrypted. See [`ManagerBuilder::encrypt`](crate::ManagerBuilder::encrypt).
     pub encrypt: bool,

@@ -1,5 +1,5 @@
-//! What a manager promises of more memory, against managers that have it. On real memory: take-outs, loads and the
-//! background thread are those of every day, and the limit is what the budget leaves.
+//! Compares the promise of what more memory would spare with managers that have more. The test runs on real memory:
+//! take-outs, loads and the background thread are the usual ones, and the limit is what the budget leaves.
 
 mod common;
 

@@ -2,10 +2,10 @@
 //!
 //! `cargo run --release -p millpond-replay --example compare -- DIRECTORY [PERCENT,…]`
 //!
-//! Every `NAME.vz.zst` of the directory is replayed in caches of 10, 25 and 50 % of its footprint. In those called
+//! Every `NAME.vz.zst` of the directory is replayed in caches of 10, 25 and 50 % of its footprint. In traces called
 //! `pg_*` bit 0 says whether an access writes. The core is driven through [`Core::handle`](millpond_core::Core::handle)
-//! with folios of one page; a miss is an access to what is neither mapped nor in limbo. Exits with an error when it is
-//! more than 5 % above LRU anywhere, or worse on average than the best of the others.
+//! with folios of one page; a miss is an access to a page that is neither mapped nor in limbo. The example exits with
+//! an error when the core is more than 5 % above LRU anywhere, or worse on average than the best of the others.
 
 mod common;
 
@@ -28,7 +28,7 @@ const OTHERS: [Policy; 5] = [
 struct Row {
     name: String,
     percent: u64,
-    /// Miss ratios: of [`OTHERS`], then the core's.
+    /// Miss ratios: those of [`OTHERS`], then the core's.
     ratios: Vec<f64>,
     rescues_per_miss: f64,
 }
@@ -86,7 +86,7 @@ fn replay(path: &Path, percents: &[u64]) -> Vec<Row> {
     percents.iter().zip(&sizes).enumerate().map(row).collect()
 }
 
-/// Prints all, and says whether it is good enough.
+/// Prints all rows, and says whether the core is good enough.
 fn print(rows: &[Row]) -> bool {
     println!(
         "| trace | cache | LRU | ARC | LIRS | S3-FIFO | SIEVE | core | core / LRU | rescues a miss |"

@@ -1,13 +1,14 @@
-//! What the core says that more memory would save, beside what it saves.
+//! The core's prediction of what more memory would save, beside what it saves.
 //!
 //! `cargo run --release -p millpond-replay --example curve -- DIRECTORY [PERCENT,…]`
 //!
 //! Every `NAME.vz.zst` of the directory is replayed in caches of 10, 25 and 50 % of its footprint, and in caches that
 //! are larger by a quarter, a half, as much again and twice as much, where these are smaller than the footprint. In
 //! traces called `pg_*` bit 0 says whether an access writes. Shares are of the major faults of the smaller cache: those
-//! that did not happen in the larger one, by the smaller one's counters ([`Curve`]) and in truth. LRU is what the
-//! larger cache would have spared if it had followed LRU: where the truth is less than that, it is the policy that
-//! falls short of what was promised. At the end: how many are within a tenth of the major faults.
+//! that did not happen in the larger one, by the smaller one's counters ([`Curve`]) and in truth. The LRU share is the
+//! part that the larger cache would have spared if it had followed LRU: where the truth is less than that, it is the
+//! policy that falls short of the prediction. The last line says how many predictions are within a tenth of the major
+//! faults.
 
 mod common;
 
@@ -18,9 +19,9 @@ use millpond_replay::stack_distance::StackDistances;
 use std::collections::HashMap;
 use std::process::ExitCode;
 
-/// Quarters that are added.
+/// Quarters of the cache that are added.
 const QUARTERS: [u32; 4] = [1, 2, 4, 8];
-/// A prediction may be off by so much of the major faults.
+/// Share of the major faults by which a prediction may be off.
 const WITHIN: f64 = 0.1;
 
 fn main() -> ExitCode {

@@ -1,11 +1,11 @@
-//! Holds the comparison policies against figures of another simulator.
+//! Compares the comparison policies with the figures of another simulator.
 //!
 //! `cargo run --release -p millpond-replay --example verify -- DIRECTORY`
 //!
-//! The directory holds traces and a `README.md` with a table of miss ratios: a row a trace, a column a policy, and in
-//! each cell the ratios for 10, 25 and 50 % of the footprint, separated by `/`. Traces are `NAME.vz.zst`; in those
-//! called `pg_*` bit 0 says whether an access writes. Differences above 0.0015 are printed and counted; LIRS, whose
-//! implementations differ in how long they remember what has left, may differ by 0.03.
+//! The directory holds traces and a `README.md` with a table of miss ratios: a row for each trace, a column for each
+//! policy, and in each cell the ratios for 10, 25 and 50 % of the footprint, separated by `/`. Traces are
+//! `NAME.vz.zst`; in those called `pg_*` bit 0 says whether an access writes. Differences above 0.0015 are printed and
+//! counted; LIRS, whose implementations differ in how long they remember pages that have left, may differ by 0.03.
 
 use millpond_replay::import::Reading;
 use millpond_replay::open;

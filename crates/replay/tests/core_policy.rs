@@ -1,4 +1,4 @@
-//! The real core under a trace: what is counted, and that a cache of n pages holds n pages.
+//! The real core under a trace: the counts are right, and a cache of n pages holds n pages.
 
 mod common;
 
@@ -33,7 +33,7 @@ fn the_cache_is_full_and_no_fuller() {
                 let stats = policy.stats();
                 let held = stats.nr_mapped + stats.nr_limbo;
                 let touched = policy.counts().first.min(u64::from(cache));
-                // Each page stays until another one wants its place.
+                // Each page stays until another one needs its place.
                 assert!(
                     held >= touched.min(u64::from(cache).max(1)),
                     "{name}, access {n}: {held} of {cache}"

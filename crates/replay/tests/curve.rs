@@ -1,7 +1,7 @@
 //! The curve against the truth: the same trace, replayed with as much more memory as the curve was asked about.
 //!
-//! The curve is the core's, from the counters that a live run has. Where accesses follow one law all the time it is
-//! held to a tenth of the major faults; example `curve` does the same with a directory of traces.
+//! The curve is the core's, from the counters that a live run has. Where accesses follow one law all the time, the
+//! curve may be off by a tenth of the major faults; example `curve` does the same with a directory of traces.
 
 mod common;
 
@@ -9,7 +9,7 @@ use common::{Chance, circle, zipf};
 use millpond_replay::core_policy::CorePolicy;
 use millpond_replay::trace::Trace;
 
-/// The worst that the curve is off for caches of these parts of the footprint, of the major faults.
+/// The largest error of the curve, as a part of the major faults, over caches of these parts of the footprint.
 fn worst(name: &str, trace: &Trace, parts: &[u32]) -> f64 {
     let footprint = trace.footprint();
     let mut worst = 0.0_f64;
@@ -35,7 +35,7 @@ fn worst(name: &str, trace: &Trace, parts: &[u32]) -> f64 {
 fn what_the_curve_promises_is_kept_within_a_tenth_of_the_faults() {
     let mut chance = Chance::new(21);
     let uniform = Trace::of_pages((0..150_000).map(|_| chance.below(2000)));
-    // Half of the accesses to a tenth of the pages.
+    // Half of the accesses go to a tenth of the pages.
     let mut hot = |n: u64| match n % 2 {
         0 => chance.below(400),
         _ => chance.below(4000),
@@ -52,7 +52,7 @@ fn what_the_curve_promises_is_kept_within_a_tenth_of_the_faults() {
     }
 }
 
-/// Of 40,000 pages less than a hundredth is looked at, and it is enough.
+/// Less than a hundredth of 40,000 pages is looked at, and that is enough.
 #[test]
 fn a_sample_of_a_larger_memory_says_the_same() {
     let trace = zipf(40_000, 500_000, 5);
@@ -60,7 +60,7 @@ fn a_sample_of_a_larger_memory_says_the_same() {
     assert!(worst < 0.075, "off by {worst:.3}");
 }
 
-/// Where all of it is used in turn, each page more in memory is a fault less each time round.
+/// Where all pages of a loop are used in turn, each further page in memory is a fault less each time round.
 #[test]
 fn a_loop_is_spared_by_as_much_of_it_as_fits() {
     let trace = circle(1000, 50_000);

@@ -1,4 +1,4 @@
-//! Own traces survive a round trip, and no damage goes unseen.
+//! Millpond's own traces survive a round trip, and no damage goes unseen.
 
 use millpond_replay::TraceError;
 use millpond_replay::format::{Header, Reader, Writer};
@@ -34,7 +34,7 @@ fn few() -> Vec<Access> {
         .collect()
 }
 
-/// Gives a byte at a time.
+/// A reader that gives one byte at a time.
 struct Drip<'a>(&'a [u8]);
 
 impl Read for Drip<'_> {
@@ -87,7 +87,7 @@ fn a_loop_takes_next_to_nothing() {
     assert!(file.len() < 10_000, "{} bytes", file.len());
 }
 
-/// A few bits mean nothing to zstd (how large a window is); then the trace must be the same.
+/// A few bits have no meaning to zstd (how large a window is); when they change, the trace must be the same.
 #[test]
 fn a_change_of_any_byte_is_found_or_means_nothing() {
     let whole = read(&write(&few(), Header::pages_of_4k(true))).unwrap();

@@ -1,4 +1,4 @@
-//! Traces as others write them, from files, compressed and not.
+//! Traces in the formats of other programs, from files, compressed and not.
 
 use millpond_replay::import::{Access, Format, Reading};
 use millpond_replay::{OpenError, TraceError, open};

@@ -1,8 +1,8 @@
-//! The policies against models that are too slow and too simple to be wrong in the same way.
+//! The policies are compared with models that are too slow and too simple to be wrong in the same way.
 //!
-//! The models keep a cache as a list of pages and do what the papers' text says, with searches instead of links.
-//! Against an independent simulator's figures the policies are held by
-//! `cargo run --release -p millpond-replay --example verify`.
+//! The models keep a cache as a list of pages and follow the papers' text, with searches instead of links.
+//! `cargo run --release -p millpond-replay --example verify` compares the policies with an independent simulator's
+//! figures.
 
 mod common;
 
@@ -12,7 +12,7 @@ use millpond_replay::trace::Trace;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
-/// A cache that is told accesses and answers whether it had the page. `next` tells when a page is used next.
+/// A model: a cache that is told accesses and answers whether it had the page. `next` tells when a page is used next.
 type Model = Box<dyn FnMut(u32, &dyn Fn(u32) -> usize) -> bool>;
 
 fn fifo(size: usize) -> Model {
@@ -38,7 +38,7 @@ fn lru(size: usize) -> Model {
     })
 }
 
-/// As a queue in which what was used goes round: the same victims as a hand that goes round.
+/// A queue in which used pages go round: it has the same victims as a hand that goes round.
 fn clock(size: usize) -> Model {
     let mut queue: VecDeque<(u32, bool)> = VecDeque::new();
     Box::new(move |id, _| {
@@ -58,7 +58,7 @@ fn clock(size: usize) -> Model {
 }
 
 fn sieve(size: usize) -> Model {
-    // Young first.
+    // Young pages come first.
     let mut queue: Vec<(u32, bool)> = Vec::new();
     let mut hand: Option<u32> = None;
     Box::new(move |id, _| {
@@ -98,7 +98,7 @@ fn opt(size: usize) -> Model {
     })
 }
 
-/// The paper's figure 4, with its four lists as queues, young in front.
+/// The paper's figure 4, with its four lists as queues, young pages in front.
 fn arc(size: usize) -> Model {
     let mut lists: [VecDeque<u32>; 4] = Default::default();
     let mut p = 0.0;
@@ -145,7 +145,7 @@ fn arc(size: usize) -> Model {
     })
 }
 
-/// Two queues of pages with their uses and one of ghosts, young in front.
+/// Two queues of pages with their uses and one of ghosts, young pages in front.
 fn s3fifo(size: usize) -> Model {
     let small_size = (size / 10).max(1);
     let main_size = size - small_size;
@@ -192,7 +192,7 @@ fn s3fifo(size: usize) -> Model {
     })
 }
 
-/// A cache of that many pages.
+/// A function that makes a model of so many pages.
 type Make = fn(usize) -> Model;
 
 const MODELS: [(Policy, Make); 7] = [
@@ -228,7 +228,7 @@ proptest! {
         pages in prop::collection::vec((0u64..12, 0u64..30, any::<bool>()), 1..250),
         size in 1u32..25,
     ) {
-        // Some pages more often than others, so that second uses matter.
+        // Some pages are used more often than others, so that second uses matter.
         let trace = Trace::of_pages(pages.into_iter().map(|(few, many, hot)| if hot { few } else { many }));
         for (policy, model) in MODELS {
             let expected = by_model(&trace, model(size as usize));
@@ -272,7 +272,7 @@ fn circles_are_lost_on_all_that_evict_by_age() {
     ] {
         assert_eq!(misses(policy, &trace, 150), 6000, "{policy}");
     }
-    // In each round after the first, all but one of the places hold what comes.
+    // In each round after the first, all but one of the places hold a page that comes again.
     let opt = misses(Policy::Opt, &trace, 150);
     assert!((300 + 19 * 150..=300 + 19 * 152).contains(&opt), "{opt}");
     assert!(misses(Policy::Lirs, &trace, 150) < 6000 * 55 / 100);

@@ -1,11 +1,11 @@
-//! How good the core's choice of victims is, on patterns of which the best answer is known.
+//! The quality of the core's choice of victims, on patterns of which the best answer is known.
 
 use millpond_core::{Config, LEAF_PAGES, PageCount, Rule};
 use millpond_replay::core_policy::{CoreCounts, CorePolicy, Touch};
 use millpond_replay::policies::Policy;
 use millpond_replay::trace::Trace;
 
-/// Numbers that look random, the same each time.
+/// Numbers that look random, the same ones each time.
 struct Draw(u64);
 
 impl Draw {
@@ -26,7 +26,7 @@ fn lru(pages: &[u64], cache: u32) -> u64 {
     Policy::Lru.misses(&trace, &[cache]).unwrap()[0].misses
 }
 
-/// Of a loop twice as long as memory LRU hits nothing, and nobody more than half.
+/// LRU hits nothing in a loop twice as long as memory, and no policy hits more than half.
 #[test]
 fn half_of_a_loop_is_kept() {
     let pages: Vec<u64> = (0..400_000).map(|n| n % 2000).collect();
@@ -36,8 +36,8 @@ fn half_of_a_loop_is_kept() {
     assert!(counts.misses() < 400_000 * 53 / 100, "{counts:?}");
 }
 
-/// A loop four times as long as memory, so large that not all of its folios are watched. As chance moved the number of
-/// those in memory, the miniature of reuse lost what it had kept, and each access was missed.
+/// A loop is four times as long as memory, so large that not all of its folios are watched. As the number of those in
+/// memory moved by chance, the miniature of reuse once lost what it had kept, and each access was missed.
 #[test]
 fn a_quarter_of_a_long_loop_is_kept() {
     let pages: Vec<u64> = (0..240_000).map(|n| n % 8000).collect();
@@ -50,20 +50,20 @@ fn a_quarter_of_a_long_loop_is_kept() {
     }
 }
 
-/// A loop a little longer than memory: most of what is kept is used without being seen, and must not give way to what
-/// comes back.
+/// A loop is a little longer than memory: most of the kept pages are used without being seen, and must not give way to
+/// pages that come back.
 #[test]
 fn nearly_all_of_a_loop_is_kept() {
     for cache in [2250, 2700, 2970] {
         let pages: Vec<u64> = (0..120_000).map(|n| n % 3000).collect();
         let counts = replay(&pages, cache).counts();
         let best = 120_000 * (3000 - u64::from(cache)) / 3000;
-        // The first rounds are spent on finding out.
+        // The first rounds are spent on finding this out.
         assert!(counts.misses() < best + 4 * 3000, "{cache}: {counts:?}");
     }
 }
 
-/// Up and down again: LRU is the best there is, and LIRS misses nearly twice as often.
+/// A pass goes up and down again: LRU is the best policy for it, and LIRS misses nearly twice as often.
 #[test]
 fn a_growing_and_shrinking_pass_is_served_by_recency() {
     let zigzag = |n: u64| match n / 2000 % 2 {
@@ -75,7 +75,7 @@ fn a_growing_and_shrinking_pass_is_served_by_recency() {
     assert!(ours * 100 <= lru * 102, "{ours} misses, LRU {lru}");
 }
 
-/// Loops and zigzags by turns: the rule changes with them, and the worse of the two never costs what it could.
+/// Loops and zigzags come by turns: the rule changes with them, and the worse of the two never costs what it could.
 #[test]
 fn the_rule_follows_the_program() {
     let mut pages = Vec::new();
@@ -91,8 +91,8 @@ fn the_rule_follows_the_program() {
     assert!(ours * 100 < lru * 80, "{ours} misses, LRU {lru}");
 }
 
-/// A hot set of half the budget, and a scan that never comes back, ten times as long as memory. LRU loses 28 % of the
-/// hot accesses to it. It takes the first third of the scan to find out; then the hot set is safe.
+/// A hot set of half the budget is used beside a scan that never comes back, ten times as long as memory. LRU loses 28
+/// % of the hot accesses to the scan. The core takes the first third of the scan to find out; then the hot set is safe.
 #[test]
 fn a_scan_passes_the_hot_set() {
     let mut draw = Draw(7);
@@ -116,8 +116,9 @@ fn a_scan_passes_the_hot_set() {
     assert!(hit * 1000 >= hot * 990, "{hit} of {hot}");
 }
 
-/// With compressed RAM behind it limbo once began at nine tenths of memory, and was long until rescues had told that it
-/// should not be: of memory that was just filled and is read at random half as many pages were rescued as were missed.
+/// With compressed RAM behind memory, limbo once began at nine tenths of it, and stayed long until rescues had told
+/// that it should not. When memory had just been filled and was read at random, half as many pages were rescued as were
+/// missed.
 #[test]
 fn memory_that_was_just_filled_is_not_watched_where_a_fault_is_cheap() {
     let pages = 64 * LEAF_PAGES;
@@ -140,8 +141,8 @@ fn memory_that_was_just_filled_is_not_watched_where_a_fault_is_cheap() {
     assert!(rescues * 8 < misses, "{rescues} rescues, {misses} misses");
 }
 
-/// Random use of everything: no rescue tells who will be used again, and limbo gets short; with compressed RAM behind
-/// it, at once.
+/// All pages are used at random: no rescue tells which pages will be used again, and limbo gets short. With compressed
+/// RAM behind memory it is short at once.
 #[test]
 fn random_use_is_not_watched_at_any_price() {
     for cost in [20, 256] {
@@ -171,8 +172,8 @@ fn random_use_is_not_watched_at_any_price() {
     }
 }
 
-/// A set that is abandoned for another of nine tenths of the budget while a one-touch scan runs through. Under the rule
-/// of reuse, which the scan has brought in force, a new page needs two faults to take an old one's place; then the rule
+/// A set is abandoned for another of nine tenths of the budget while a one-touch scan runs through. Under the rule of
+/// reuse, which the scan has brought in force, a new page needs two faults to take an old one's place; then the rule
 /// changes.
 #[test]
 fn a_new_working_set_comes_in() {

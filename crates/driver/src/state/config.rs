@@ -4,7 +4,7 @@ use crate::publish::Publisher;
 use millpond_core::{PageCount, Store};
 use millpond_mmu::{Delivery, Uffd};
 
-/// What happens when the store is full or fails.
+/// Behaviour when the store is full or fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnStoreFull {
     /// The budget is exceeded, so nothing is lost, and one line says so on standard error.
@@ -28,7 +28,7 @@ pub struct Parts {
     pub ram: u64,
     /// The kinds of memory that the budget counts.
     pub charge: Charge,
-    /// What happens when the store takes nothing.
+    /// Behaviour when the store takes nothing.
     pub on_store_full: OnStoreFull,
     /// When a second thread reclaims.
     pub background: Background,

@@ -1,11 +1,11 @@
-//! What the examples over a directory of traces share: their arguments, the traces in it, and how these are read.
+//! Code that the examples over a directory of traces share: their arguments, the traces in it, and how these are read.
 
 use millpond_replay::import::Reading;
 use millpond_replay::open;
 use millpond_replay::trace::Trace;
 use std::path::{Path, PathBuf};
 
-/// `DIRECTORY [PERCENT,…]`.
+/// The arguments `DIRECTORY [PERCENT,…]`.
 pub struct Arguments {
     /// Every `NAME.vz.zst` of the directory, the longest first, so that threads that share them out end together.
     pub traces: Vec<PathBuf>,
@@ -14,7 +14,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Those of this process, or what is wrong with them.
+    /// Reads the arguments of this process. The error says what is wrong with them.
     pub fn parse() -> Result<Self, String> {
         let mut args = std::env::args().skip(1);
         let directory = args.next().ok_or("name the directory with the traces")?;
@@ -40,10 +40,10 @@ fn list(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(paths.into_iter().map(|(_, path)| path).collect())
 }
 
-/// A trace and its name. In those called `pg_*` bit 0 says whether an access writes.
+/// Reads a trace and its name. In traces called `pg_*` bit 0 says whether an access writes.
 ///
 /// # Panics
-/// When it is no trace.
+/// When the file is no trace.
 pub fn load(path: &Path) -> (String, Trace) {
     let name = path.file_name().expect("a file").to_string_lossy();
     let name = name.trim_end_matches(".vz.zst").to_owned();

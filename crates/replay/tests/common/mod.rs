@@ -3,17 +3,17 @@
 
 use millpond_replay::trace::Trace;
 
-/// `pages` pages in a circle.
+/// A trace that goes round `pages` pages in a circle.
 pub fn circle(pages: u64, accesses: u64) -> Trace {
     Trace::of_pages((0..accesses).map(|n| n % pages))
 }
 
-/// Each page once.
+/// A trace that uses each page once.
 pub fn scan(pages: u64) -> Trace {
     Trace::of_pages(0..pages)
 }
 
-/// Numbers that look like chance (xorshift), the same each time.
+/// Numbers that look random (xorshift), the same ones each time.
 pub struct Chance(u64);
 
 impl Chance {
@@ -21,7 +21,7 @@ impl Chance {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// Below `n`.
+    /// A number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -30,7 +30,7 @@ impl Chance {
     }
 }
 
-/// Page *k* with a probability in proportion to 1/*k*, about.
+/// A trace that uses page *k* with a probability about in proportion to 1/*k*.
 pub fn zipf(pages: u64, accesses: u64, seed: u64) -> Trace {
     let mut chance = Chance::new(seed);
     let most = (pages as f64).ln();
@@ -40,7 +40,7 @@ pub fn zipf(pages: u64, accesses: u64, seed: u64) -> Trace {
     }))
 }
 
-/// Sets of `pages` pages, each used at random for a while, then left for the next.
+/// A trace over sets of `pages` pages, each used at random for a while, then left for the next.
 pub fn phases(pages: u64, accesses: u64, phases: u64, seed: u64) -> Trace {
     let mut chance = Chance::new(seed);
     let each = accesses / phases;
@@ -51,7 +51,7 @@ pub fn phases(pages: u64, accesses: u64, phases: u64, seed: u64) -> Trace {
     )
 }
 
-/// All of these, by name.
+/// All kinds of traces, by name.
 pub fn all() -> Vec<(&'static str, Trace)> {
     vec![
         ("circle", circle(300, 6000)),

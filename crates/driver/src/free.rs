@@ -356,7 +356,7 @@ impl Driver {
         };
         self.freer.changed.notify_all();
         for thread in threads {
-            // A thread that panicked has reported the panic itself.
+            // A panic of such a thread has ended the process.
             let _ = thread.join();
         }
     }

@@ -98,7 +98,7 @@ impl Drop for Pond {
         self.driver.stop_housekeeping();
         self.driver.stop_watching();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has reported the panic itself.
+            // A panic of such a thread has ended the process.
             let _ = thread.join();
         }
         #[cfg(debug_assertions)]

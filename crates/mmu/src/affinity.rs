@@ -1,8 +1,9 @@
-//! On which processor a service thread runs: one that it goes to, or wherever it was allowed to in the beginning.
+//! The choice of the processor that a service thread runs on: one that it goes to, or any that it was allowed in the
+//! beginning.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Where the thread that made it may run. For that thread alone.
+/// The processors on which the thread that made this value may run. It works for that thread alone.
 ///
 /// ```
 /// use millpond_mmu::Affinity;
@@ -19,7 +20,7 @@ pub struct Affinity {
 }
 
 impl Affinity {
-    /// The calling thread, where it may run now.
+    /// The affinity of the calling thread: where it may run now.
     #[must_use]
     pub fn of_this_thread() -> Self {
         Self {
@@ -34,13 +35,13 @@ impl Affinity {
         self.allowed.is_some()
     }
 
-    /// The processor that the thread went to.
+    /// The processor that the thread went to, if any.
     #[must_use]
     pub fn pinned(&self) -> Option<u32> {
         self.pinned
     }
 
-    /// Goes to `cpu`, or back to where the thread was allowed to run when the kernel refuses that.
+    /// Moves the thread to `cpu`, or back to where it was allowed to run when the kernel refuses that.
     pub fn pin(&mut self, cpu: u32) {
         if self.pinned == Some(cpu) || cpu as usize >= CpuSet::MAX_CPU {
             return;
@@ -54,7 +55,7 @@ impl Affinity {
         }
     }
 
-    /// Goes back to where the thread was allowed to run.
+    /// Moves the thread back to where it was allowed to run.
     pub fn unpin(&mut self) {
         self.pinned = None;
         if let Some(allowed) = &self.allowed {

@@ -1,11 +1,12 @@
-//! Where a folio's contents are made when the pool has no memory for it: a few buffers of ordinary memory.
+//! A few buffers of ordinary memory, in which a folio's contents are made when the pool has no memory for it.
 //!
 //! A load into a hole of the pool would first give it zeroed pages, fill these, and move them: two calls into the
-//! kernel for one page of memory. Contents made here go to where they are wanted by one copy into new pages, which
-//! never interrupts another processor, and the next load finds the buffer warm in the cache.
+//! kernel for one page of memory. Contents made here go to their destination by one copy into new pages, which never
+//! interrupts another processor, and the next load finds the buffer warm in the cache.
 //!
-//! A buffer is one caller's for the time of one load: a bit is taken, and nobody waits. Whoever finds none free goes by
-//! way of the pool. Buffers take RAM when they are first used, and the one with the lowest number is taken first.
+//! A buffer is one caller's for the time of one load: a bit is taken, and no caller waits. A caller that finds no
+//! buffer free goes by way of the pool. Buffers take RAM when they are first used, and the one with the lowest number
+//! is taken first.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,12 +15,12 @@ use crate::reservation::Reservation;
 
 /// Bytes in a buffer. Longer folios would push each other out of the cache.
 pub(crate) const BUFFER: usize = 64 << 10;
-/// Callers at once.
+/// Number of buffers, and so of callers that can have one at once.
 const BUFFERS: u32 = 16;
 
 pub(crate) struct Bounce {
     memory: Reservation,
-    /// A bit for each buffer.
+    /// One bit for each buffer that is taken.
     taken: AtomicU32,
 }
 
@@ -45,7 +46,7 @@ impl Bounce {
         &self.memory
     }
 
-    /// A buffer for `len` bytes; `None` when it is longer than a buffer, or all are taken.
+    /// A buffer for `len` bytes. The answer is `None` when `len` is longer than a buffer, or all buffers are taken.
     pub(crate) fn buffer(&self, len: usize) -> Option<Buffer<'_>> {
         let free = |taken: u32| {
             let index = taken.trailing_ones();
@@ -62,13 +63,13 @@ impl Bounce {
         })
     }
 
-    /// In a new child: whoever held a buffer does not exist there.
+    /// Frees all buffers in a new child: the threads that held them do not exist there.
     pub(crate) fn forget_buffers(&self) {
         self.taken.store(0, Ordering::Relaxed);
     }
 }
 
-/// One buffer, until it is dropped. It holds whatever the last owner left.
+/// One buffer, owned until it is dropped. It holds whatever its last owner left in it.
 pub(crate) struct Buffer<'a> {
     bounce: &'a Bounce,
     index: u32,

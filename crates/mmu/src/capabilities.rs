@@ -1,7 +1,7 @@
-//! What this kernel lets this user do, asked once, with the price of each thing missing.
+//! What this kernel lets this user do, asked once, with the cost of each capability that is missing.
 //!
-//! Nothing here is guessed from a version number: distributions backport and containers forbid. Each capability is
-//! tried.
+//! Nothing here is guessed from a version number, because distributions backport features and containers forbid them.
+//! Each capability is tried.
 
 use std::sync::OnceLock;
 
@@ -20,34 +20,35 @@ use crate::way_out;
 /// One thing that a kernel can do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Capability {
-    /// What it is called.
+    /// The name of the capability.
     pub name: &'static str,
-    /// Whether it is there for this process.
+    /// Whether this process has the capability.
     pub present: bool,
-    /// What was found: how it works, or what the kernel answered.
+    /// The finding: how the capability works, or the kernel's answer.
     pub detail: String,
-    /// What Millpond does without it, and what that costs.
+    /// The substitute that Millpond uses without the capability, and what that costs.
     pub cost_if_missing: &'static str,
-    /// What grants it here, when something does: a command, or what to do first.
+    /// The way to get the capability here, if there is one: a command, or what to do first.
     pub grant: Option<&'static str>,
 }
 
-/// All that was asked.
+/// All capabilities that were asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Capabilities {
-    /// Each thing asked, the most needed first.
+    /// Each capability, the most needed first.
     pub list: Vec<Capability>,
 }
 
 impl Capabilities {
-    /// Whether the named capability is there; `false` for a name that was not asked.
+    /// Whether the named capability is present. The answer is `false` for an unknown name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.list.iter().any(|one| one.name == name && one.present)
     }
 }
 
-/// What this process may do here. Asked at the first call, which takes a few hundred microseconds.
+/// Answers what this process may do here. The kernel is asked at the first call, which takes a few hundred
+/// microseconds.
 ///
 /// ```
 /// for one in &millpond_mmu::capabilities().list {
@@ -215,7 +216,7 @@ fn preferred() -> Capability {
     }
 }
 
-/// Where the kernel's administrator says who may have huge pages.
+/// The directory of the settings by which the administrator says which processes may have huge pages.
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 
 fn huge() -> Capability {
@@ -233,7 +234,7 @@ fn huge() -> Capability {
     }
 }
 
-/// Why no huge page is to be had, and what helps. A page is asked for: the settings alone do not tell.
+/// Why no huge page can be had, and what helps. A huge page is asked for, because the settings alone do not tell.
 fn refusal_of_huge_pages() -> Option<(String, Option<&'static str>)> {
     match staging::offer() {
         Ok(Offer::Always) => return None,
@@ -272,7 +273,7 @@ fn refusal_of_huge_pages() -> Option<(String, Option<&'static str>)> {
     ))
 }
 
-/// The word in brackets, of those that a setting can have.
+/// The value of a setting: the word in brackets among its possible words.
 fn setting(name: &str) -> Option<String> {
     let text = std::fs::read_to_string(format!("{THP}/{name}")).ok()?;
     chosen(&text).map(str::to_owned)

@@ -1,4 +1,4 @@
-//! Errors of setting memory up. What runs on the fault path answers with the contract's own errors instead.
+//! Errors of setting memory up. Operations on the fault path answer with the errors of the core's contract instead.
 
 use millpond_core::{PageCount, PageRange};
 
@@ -6,16 +6,17 @@ use millpond_core::{PageCount, PageRange};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MmuError {
-    /// The arena has no pages, is not a whole number of 2 MiB leaves, or is too large to name.
+    /// The arena has no pages, is not a whole number of 2 MiB leaves, or is too large: its pages could not be
+    /// numbered.
     #[error("an arena of {} pages cannot be used: it must be a multiple of 512 pages (2 MiB) and at most 16 TiB", .pages.0)]
     BadArena {
-        /// What was asked for.
+        /// The length that was asked for.
         pages: PageCount,
     },
     /// The range leaves the arena.
     #[error("pages {range} are outside the arena of {} pages", .arena.0)]
     OutsideArena {
-        /// What was asked for.
+        /// The range that was asked for.
         range: PageRange,
         /// The arena's length.
         arena: PageCount,
@@ -27,15 +28,15 @@ pub enum MmuError {
     Place {
         /// The kernel's number of the node.
         node: u32,
-        /// What the kernel said.
+        /// The kernel's answer.
         errno: rustix::io::Errno,
     },
-    /// No userfaultfd that can do what the delivery needs.
+    /// There is no userfaultfd that can do what the delivery needs.
     #[error("userfaultfd is refused ({errno}): {way_out}")]
     NoUserfaultfd {
-        /// What the kernel said.
+        /// The kernel's answer.
         errno: rustix::io::Errno,
-        /// What to do about it.
+        /// The advice to the user.
         way_out: &'static str,
     },
     /// The kernel's userfaultfd lacks a feature that the configuration needs.
@@ -43,7 +44,7 @@ pub enum MmuError {
     MissingFeature {
         /// The feature's name.
         feature: &'static str,
-        /// What to do about it.
+        /// The advice to the user.
         way_out: &'static str,
     },
     /// Address space could not be reserved.
@@ -52,11 +53,11 @@ pub enum MmuError {
              or set vm.overcommit_memory to 0 or 1, or ask for less"
     )]
     Reserve {
-        /// Arena or frame pool.
+        /// The name of the mapping: arena or frame pool.
         what: &'static str,
-        /// How much was asked for.
+        /// The length that was asked for.
         bytes: usize,
-        /// What the kernel said.
+        /// The kernel's answer.
         errno: rustix::io::Errno,
     },
     /// A range could not be registered with userfaultfd.
@@ -65,11 +66,11 @@ pub enum MmuError {
              a mapping in that range belongs to something else"
     )]
     Register {
-        /// First address.
+        /// The first address of the range.
         start: usize,
-        /// Length.
+        /// The length of the range.
         bytes: usize,
-        /// What the kernel said.
+        /// The kernel's answer.
         errno: rustix::io::Errno,
     },
     /// The protection of a range could not be changed.
@@ -80,10 +81,10 @@ pub enum MmuError {
     Protect {
         /// The range.
         range: PageRange,
-        /// What the kernel said.
+        /// The kernel's answer.
         errno: rustix::io::Errno,
     },
-    /// What a range holds could not be moved by its page tables.
+    /// The pages of a range could not be moved by their page tables.
     #[error(
         "pages {range} could not be handed over ({errno}): EFAULT means that mappings in the range differ, ENOMEM too \
              many of them, raise vm.max_map_count; EINVAL that the kernel is older than Linux 5.13"
@@ -91,17 +92,17 @@ pub enum MmuError {
     HandOver {
         /// The range.
         range: PageRange,
-        /// What the kernel said.
+        /// The kernel's answer.
         errno: rustix::io::Errno,
     },
     /// A file or descriptor that is needed could not be opened.
     #[error("{what} could not be opened ({errno}): {way_out}")]
     Open {
-        /// Its name.
+        /// The name of the file or descriptor.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's answer.
         errno: rustix::io::Errno,
-        /// What to do about it.
+        /// The advice to the user.
         way_out: &'static str,
     },
     /// A sink is attached already.
@@ -118,7 +119,7 @@ pub enum MmuError {
     /// The SIGBUS handler could not be installed.
     #[error("the SIGBUS handler could not be installed (errno {errno})")]
     Signal {
-        /// What the kernel said.
+        /// The C library's answer.
         errno: i32,
     },
     /// The handler thread could not be started.
@@ -126,7 +127,7 @@ pub enum MmuError {
         "the fault handler thread could not be started ({source}): raise `ulimit -u` or the cgroup's pids.max"
     )]
     Spawn {
-        /// What the standard library said.
+        /// The standard library's answer.
         #[from]
         source: std::io::Error,
     },

@@ -1,10 +1,10 @@
-//! A descriptor table of one's own, for service threads inside a program that knows nothing of them.
+//! A separate descriptor table for service threads inside a program that knows nothing of them.
 //!
 //! Programs close descriptors that they did not open: a daemon closes all it finds, a child closes everything between
 //! fork and exec. If that hit the last reference to the userfaultfd, the kernel would drop the registration and every
-//! absent page would read as zeros, silently. A service thread therefore leaves the shared table and keeps just what it
-//! works with. The other way round matters as much: what it does not need it closes in its copy, or the reader of a
-//! pipe of the program would wait for an end of file that never comes.
+//! absent page would read as zeros, silently. A service thread therefore leaves the shared table and keeps just the
+//! descriptors that it works with. Closing the others in its copy matters as much: otherwise the reader of a pipe of
+//! the program would wait for an end of file that never comes.
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 

@@ -1,8 +1,8 @@
-//! Who uses which frame: one bit for each place in the pool.
+//! Leases say which frame is in use: one bit for each place in the pool.
 //!
-//! The backend works through `&self` from many threads, and hands out slices into the pool. That is sound only
-//! if no two operations use one frame at once. The core promises that (a folio in flight is nobody else's), but
-//! the promise is made in another crate, in safe code, and a slip there would be undefined behaviour here. So each
+//! The backend works through `&self` from many threads, and hands out slices into the pool. That is sound only if no
+//! two operations use one frame at once. The core promises that (one operation alone has a folio in flight), but the
+//! promise is made in another crate, in safe code, and a mistake there would be undefined behaviour here. So each
 //! operation takes the frame's bit by an atomic swap, and finding it taken is a panic that names the frame. The price
 //! is two uncontended atomic operations beside system calls of a microsecond.
 
@@ -37,10 +37,10 @@ impl Leases {
         word.fetch_and(!bit, Ordering::Release);
     }
 
-    /// Takes the 512 places of order 0 from `first` on, which begins a block of as many.
+    /// Takes the 512 places of order 0 from `first` on, which must be the first place of a block.
     ///
     /// # Panics
-    /// When one of them is in use.
+    /// When one of the places is in use.
     pub(crate) fn take_block(&self, first: Frame) {
         for (n, word) in self.block(first).iter().enumerate() {
             let before = word.swap(u64::MAX, Ordering::Acquire);

@@ -1,13 +1,13 @@
-//! Memory that a forked child has not, and a line for the child that touches it.
+//! Memory that a forked child has not inherited, and a line for a child that touches it.
 //!
 //! An arena is not inherited: a child has nothing that would bring absent pages back. A touch there would be SIGSEGV
 //! without a word, and what people see is a pool of processes that hangs, because its workers die as fast as they are
-//! made. So where an arena was, a new child gets a mapping of an empty file: whoever touches that gets SIGBUS, and our
-//! handler for that says what it was and what to do, and ends the child. It also keeps the place: a manager that the
-//! child builds itself lies elsewhere, so that nobody takes its memory for the parent's.
+//! made. So where an arena was, a new child gets a mapping of an empty file. A thread that touches it gets SIGBUS,
+//! and our handler for that says which memory it was and what to do, and ends the child. The mapping also keeps the
+//! place: a manager that the child builds itself lies elsewhere, so that its memory is not taken for the parent's.
 //!
 //! A child of a `fork` that was set up again has its arena, and the empty file goes only where nothing is mapped. A
-//! child by the bare system call runs no fork handlers: it gets SIGSEGV.
+//! child made by the bare system call runs no fork handlers: it gets SIGSEGV.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -18,14 +18,14 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 use crate::delivery::handle_orphans;
 use crate::report;
 
-/// Arenas that are known; a child that touches one that found no room gets SIGSEGV.
+/// The most arenas that are known. A child that touches an arena for which there was no room gets SIGSEGV.
 const ARENAS: usize = 64;
 
 #[derive(Debug)]
 struct Place {
     base: AtomicUsize,
     len: AtomicUsize,
-    /// An empty file lies there.
+    /// Whether an empty file lies there.
     orphaned: AtomicBool,
 }
 
@@ -37,7 +37,7 @@ static PLACES: [Place; ARENAS] = [const {
     }
 }; ARENAS];
 
-/// An arena is known while the value lives.
+/// Keeps an arena known while this value lives.
 #[derive(Debug)]
 pub(crate) struct Known(Option<&'static Place>);
 
@@ -45,7 +45,7 @@ impl Known {
     /// Notes an arena of this process.
     pub(crate) fn new(base: usize, len: usize) -> Self {
         let claim = |place: &&Place| {
-            // The length says that the place is taken, the base that it can be used.
+            // A length that is not 0 says that the place is taken; a base that is not 0, that it can be used.
             let taken = place.len.compare_exchange(0, len, SeqCst, SeqCst).is_ok();
             if taken {
                 place.base.store(base, SeqCst);
@@ -58,7 +58,7 @@ impl Known {
 
 impl Drop for Known {
     fn drop(&mut self) {
-        // A child does not let go of what it has only the place of.
+        // A child does not let go of an arena of which it has only the place.
         if let Some(place) = self.0
             && !place.orphaned.load(SeqCst)
         {
@@ -68,7 +68,8 @@ impl Drop for Known {
     }
 }
 
-/// In a new child: an empty file for each arena that it did not inherit. System calls and a few words alone.
+/// Maps an empty file, in a new child, for each arena that it did not inherit. It only makes system calls and stores
+/// a few words.
 pub(crate) fn begin_in_child() {
     let known = |place: &&Place| place.base.load(SeqCst) != 0 && !place.orphaned.load(SeqCst);
     if PLACES.iter().find(known).is_none() {
@@ -80,7 +81,7 @@ pub(crate) fn begin_in_child() {
     let mut any = false;
     for place in PLACES.iter().filter(known) {
         let (base, len) = (place.base.load(SeqCst), place.len.load(SeqCst));
-        // SAFETY: the mapping goes where nothing is, or nowhere.
+        // SAFETY: the mapping goes where nothing is mapped, or nowhere.
         let mapped = unsafe {
             mmap(
                 base as *mut c_void,
@@ -99,7 +100,7 @@ pub(crate) fn begin_in_child() {
     }
 }
 
-/// Ends the process if the address is one that it should not touch. For the handler of SIGBUS.
+/// Ends the process if it should not touch the address. This is for the handler of SIGBUS.
 pub(crate) fn end_at(addr: usize) {
     let is_there = |place: &Place| {
         place.orphaned.load(SeqCst)

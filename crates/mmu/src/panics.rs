@@ -1,26 +1,27 @@
 //! A panic of ours ends the process.
 //!
-//! A thread of ours that panics unwinds and is gone, and nobody tells those who wait for it: a fault that nobody
-//! resolves is a program that hangs for ever, without a word. A panic in the middle of a fault, on the program's own
-//! thread, leaves a page in flight that nobody lands, which is the same hang for the next who touches it. So neither
-//! may unwind: one line with the message and its place, and SIGABRT.
+//! A service thread that panics unwinds and is gone, and nobody tells the threads that wait for it: a fault that
+//! nobody resolves is a program that hangs for ever, without a word. A panic in the middle of a fault, on the
+//! program's own thread, leaves a page in flight that nobody lands, and the next thread that touches it hangs too. So
+//! neither panic may unwind: the process writes one line with the message and its place, and ends by SIGABRT.
 //!
 //! *Whose panic it is.* In a Rust program that uses the library, its own panics are its own, and so are those that a
-//! bad argument of a call of ours raises. Ours are those of the threads that we started and of a fault that is being
-//! resolved; these are [marked](Ours). The marks are a static table of thread pointers and not thread-local: in a
-//! library that is loaded late, the first use of a thread-local allocates, and a signal handler may not.
+//! bad argument of a call to us raises. Ours are the panics of the threads that we started and of a fault that is
+//! being resolved; these threads are [marked](Ours). The marks are a static table of thread pointers and not
+//! thread-local: in a library that is loaded late, the first use of a thread-local allocates, and a signal handler
+//! may not.
 //!
-//! *Why a hook.* The standard library's own hook reads the environment and takes the lock of standard error, which
-//! may be held by the very thread that waits for the fault: it would wait for itself before anything unwinds, and a
-//! guard that acts on unwinding would never act. [`hook`] therefore stands before the hook that was there, ends the
-//! process for a marked thread, and hands every other panic on as it came. A program that sets a hook of its own later
-//! takes ours away; then the guards, which act when a marked thread unwinds, are what is left. The library of `run`
-//! has a standard library to itself, in which every panic is ours ([`hook_all`]).
+//! *Why a hook.* The standard library's own hook reads the environment and takes the lock of standard error. The
+//! thread that waits for the fault may hold that lock: the panicking thread would wait for it before anything
+//! unwinds, and a guard that acts on unwinding would never act. [`hook`] therefore stands before the hook that was
+//! there, ends the process for a marked thread, and hands every other panic on as it came. A program that sets a hook
+//! of its own later takes ours away; then the guards, which act when a marked thread unwinds, are left. The library
+//! of `run` has a standard library to itself, in which every panic is ours ([`hook_all`]).
 //!
 //! *What comes before the hook.* The standard library formats the message first, and allocates for it. Where the
-//! program's allocator waits for the thread that faults, or is interrupted by the fault, the panic is not told, and who
-//! watches for long waits names the fault instead. The library of `run` has an allocator to itself, which a panicking
-//! thread does not wait for (`preload/src/internal_alloc.rs`).
+//! program's allocator waits for the thread that faults, or is interrupted by the fault, the panic is not told, and
+//! the watch for long waits names the fault instead. The library of `run` has an allocator to itself, which a
+//! panicking thread does not wait for (`preload/src/internal_alloc.rs`).
 
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::SeqCst};
 use std::panic::PanicHookInfo;
@@ -28,36 +29,39 @@ use std::sync::Once;
 
 use crate::report;
 
-/// Threads that can be marked at once. One that finds no room is not marked, and stops when it unwinds.
+/// The most threads that can be marked at once. A thread that finds no room is not marked, and stops the process when
+/// it unwinds.
 const MARKS: usize = 256;
-/// Set in a mark while code of the program's runs on a thread of ours. Thread pointers are even.
+/// Is set in a mark while code of the program's runs on a thread of ours. Thread pointers are even.
 const OUTSIDE: usize = 1;
 
 static MARKED: [AtomicUsize; MARKS] = [const { AtomicUsize::new(0) }; MARKS];
 
-/// The calling thread is ours, or does our work, while the value lives: a panic meanwhile ends the process.
+/// Marks the calling thread as ours, or as doing our work, while the value lives: a panic meanwhile ends the process.
 #[derive(Debug)]
 pub struct Ours {
     mark: Option<&'static AtomicUsize>,
-    /// A destructor that runs while the program's own panic unwinds may fault, which is no panic of ours.
+    /// Whether the thread was unwinding at the start. A destructor that runs while the program's own panic unwinds
+    /// may fault, and that panic is not ours.
     unwinding_before: bool,
 }
 
-/// A callback of the program's runs on a thread of ours while the value lives: its panics are its own.
+/// Takes the mark off a thread of ours while a callback of the program's runs there, for as long as the value lives:
+/// the callback's panics are the program's own.
 #[derive(Debug)]
 pub struct Outside(Option<&'static AtomicUsize>);
 
 fn me() -> usize {
-    // SAFETY: takes nothing and changes nothing; it reads the thread pointer.
+    // SAFETY: the call takes nothing and changes nothing; it reads the thread pointer.
     unsafe { libc::pthread_self() as usize }
 }
 
 impl Ours {
-    /// Marks the calling thread. Takes no lock and allocates nothing: signal handlers may call it.
+    /// Marks the calling thread. It takes no lock and allocates nothing, so signal handlers may call it.
     #[must_use]
     pub fn enter() -> Self {
         let me = me();
-        // Pointers of threads differ by the size of their stacks, and by little else.
+        // The pointers of two threads differ by the size of their stacks, and by little else.
         let first = (me >> 12) ^ (me >> 6);
         let is_free = |mark: &&AtomicUsize| {
             mark.load(SeqCst) == 0 && mark.compare_exchange(0, me, SeqCst, SeqCst).is_ok()
@@ -102,7 +106,8 @@ impl Drop for Outside {
     }
 }
 
-/// In a new child: threads that were marked do not exist there, and new ones may get their pointers.
+/// Removes the marks of other threads in a new child: those threads do not exist there, and new ones may get their
+/// pointers.
 pub(crate) fn forget_others_in_child() {
     let me = me();
     for mark in MARKED
@@ -113,7 +118,8 @@ pub(crate) fn forget_others_in_child() {
     }
 }
 
-/// Ends the process because a panic of ours has begun to unwind: whoever was told of the panic has said what it was.
+/// Ends the process because a panic of ours has begun to unwind. The hook that was told of the panic has written its
+/// message.
 #[cold]
 pub fn stop_unwinding() -> ! {
     report::stop(format_args!(
@@ -121,10 +127,11 @@ pub fn stop_unwinding() -> ! {
     ))
 }
 
-/// Has panics of marked threads end the process, and hands all others on to the hook that is there. Once is enough.
+/// Makes panics of marked threads end the process, and hands all others on to the hook that is there. One call is
+/// enough.
 pub fn hook() {
     static HOOKED: Once = Once::new();
-    // A thread that is panicking may not change the hook; the next manager does.
+    // A thread that is panicking may not change the hook; the next manager does it.
     if std::thread::panicking() {
         return;
     }
@@ -140,16 +147,16 @@ pub fn hook() {
     });
 }
 
-/// Has every panic end the process: for a library whose copy of the standard library nobody else uses.
+/// Makes every panic end the process: for a library whose copy of the standard library nobody else uses.
 pub fn hook_all() {
     std::panic::set_hook(Box::new(|info| stop(info)));
 }
 
-/// Who tells what came before, as a pointer to a `fn()`; null when there is nobody.
+/// The function that is called before a panic ends the process, as a pointer to a `fn()`; null when there is none.
 static BEFORE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Has `tell` called when a panic is about to end the process, before that is said. It must take no lock that the
-/// thread which panics may hold, and allocate nothing.
+/// Has `tell` called when a panic is about to end the process, before the panic's line is written. `tell` must take
+/// no lock that the panicking thread may hold, and allocate nothing.
 pub fn tell_before(tell: fn()) {
     BEFORE.store(tell as *mut (), SeqCst);
 }
@@ -157,7 +164,7 @@ pub fn tell_before(tell: fn()) {
 fn stop(info: &PanicHookInfo<'_>) -> ! {
     let before = BEFORE.swap(core::ptr::null_mut(), SeqCst);
     if !before.is_null() {
-        // SAFETY: only `tell_before` writes it, and what it writes is a function of this type.
+        // SAFETY: only `tell_before` writes the pointer, and it writes a function of this type.
         let tell = unsafe { core::mem::transmute::<*mut (), fn()>(before) };
         tell();
     }

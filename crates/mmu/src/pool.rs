@@ -1,14 +1,14 @@
-//! Where frames live: one area for each order, each aligned to 2 MiB, so that a frame's address is arithmetic.
+//! The frame pool: one area for each order, each aligned to 2 MiB, so that a frame's address is arithmetic.
 //!
-//! A frame's place is either a *hole* (no pages) or *populated*. Which one it is, is the core's business; this
-//! file only knows addresses. The pool is registered with userfaultfd because the target of `UFFDIO_MOVE` must
-//! be, so a hole is given pages by `UFFDIO_COPY` from zeros, or by moving a huge page in, and never by touching it: a
-//! touch would be a fault of our own making that nobody serves.
+//! A frame's place is either a *hole* (no pages) or *populated*. The core knows which; this file knows only
+//! addresses. The pool is registered with userfaultfd because the target of `UFFDIO_MOVE` must be. So a hole is given
+//! pages by `UFFDIO_COPY` from zeros, or by moving a huge page in, and never by touching it: a touch would be a fault
+//! of our own making that nobody serves.
 //!
-//! A *block* is 512 places of order 0 that fill an aligned 2 MiB. One that a leaf was moved to by its table is a
+//! A *block* is 512 places of order 0 that fill an aligned 2 MiB. A block that a leaf was moved to by its table is a
 //! mapping of its own from then on (`uffd/leaf.rs`), and no call of `UFFDIO_MOVE` may cross its border. So runs of
-//! places of order 0 end where their block does, moved to or not. The process has a limited number of mappings, hence
-//! such blocks are counted.
+//! places of order 0 end where their block does, whether a leaf was moved there or not. The process has a limited
+//! number of mappings, hence such blocks are counted.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -19,8 +19,8 @@ use crate::error::MmuError;
 use crate::lease::Leases;
 use crate::reservation::{HUGE, Reservation};
 
-/// Blocks that may become mappings of their own: 32 GiB of places. Each makes two more mappings at most, and a process
-/// has 65,530 of them unless its administrator says otherwise.
+/// The most blocks that may become mappings of their own: 32 GiB of places. Each makes two more mappings at most, and
+/// a process may have 65,530 mappings unless its administrator says otherwise.
 const MOST_SEPARATE: u32 = 16_384;
 
 const _: () = assert!(SINGLE_PLACES_MOST == MOST_SEPARATE * LEAF_PAGES);
@@ -30,14 +30,14 @@ pub(crate) struct Pool {
     offset: [usize; 10],
     frames: [u32; 10],
     leases: Leases,
-    /// One bit for each block: a mapping of its own.
+    /// One bit for each block: whether it is a mapping of its own.
     separate: Box<[AtomicU64]>,
-    /// How many bits are set.
+    /// The number of bits that are set.
     separated: AtomicU32,
 }
 
 impl Pool {
-    /// Reserves the areas, readable and writable, all holes, with one spare page behind them.
+    /// Reserves the areas, readable and writable, all holes, with spare room behind them for the bell.
     pub(crate) fn new(layout: &PoolLayout) -> Result<Self, MmuError> {
         let mut offset = [0; 10];
         let mut len = 0;
@@ -70,12 +70,12 @@ impl Pool {
         &self.memory
     }
 
-    /// A page of the pool that no frame covers: the bell that stops the handler thread.
+    /// The address of a page of the pool that no frame covers: the bell that stops the handler thread.
     pub(crate) fn bell(&self) -> usize {
         self.memory.base() + self.memory.len() - HUGE
     }
 
-    /// Address of the frame's first byte.
+    /// The address of the frame's first byte.
     ///
     /// # Panics
     /// When the pool has no such frame.
@@ -89,7 +89,7 @@ impl Pool {
         self.memory.base() + self.offset[o] + frame.index() as usize * frame.order().bytes()
     }
 
-    /// The addresses of one of `of` equal parts of the area of each order, as whole pages.
+    /// The addresses and lengths of part number `part`, of `of` equal parts, of the area of each order.
     pub(crate) fn parts(&self, part: u8, of: u8) -> impl Iterator<Item = (usize, usize)> + '_ {
         Order::all().map(move |order| {
             let o = usize::from(order.get());
@@ -99,7 +99,7 @@ impl Pool {
         })
     }
 
-    /// Takes the frame for one operation; see [`Leases`].
+    /// Takes the frame for one operation. [`Leases`] says why.
     pub(crate) fn lease(&self, frame: Frame) -> Lease<'_> {
         let addr = self.addr(frame);
         self.leases.take(frame);
@@ -110,8 +110,8 @@ impl Pool {
         }
     }
 
-    /// Takes the block whose first place is `first` for one operation. `None` where no block begins, or when it would
-    /// be one mapping too many.
+    /// Takes the block whose first place is `first` for one operation. The answer is `None` where no block begins, or
+    /// when the block would be one mapping too many.
     pub(crate) fn lease_block(&self, first: Frame) -> Option<BlockLease<'_>> {
         let whole = first.order() == Order::ZERO
             && first.index().is_multiple_of(LEAF_PAGES)
@@ -129,7 +129,7 @@ impl Pool {
         })
     }
 
-    /// Whether the block is, or may become, a mapping of its own; it counts as one from now on.
+    /// Whether the block is, or may become, a mapping of its own. If so, it counts as one from now on.
     fn may_separate(&self, block: u32) -> bool {
         let (word, bit) = (&self.separate[block as usize / 64], 1 << (block % 64));
         if word.load(Ordering::Relaxed) & bit != 0 {
@@ -148,13 +148,13 @@ impl Pool {
         first.order() > Order::ZERO || first.index() / LEAF_PAGES == next.index() / LEAF_PAGES
     }
 
-    /// Forgets all leases: in a new child, where the threads that held them do not exist.
+    /// Forgets all leases in a new child, where the threads that held them do not exist.
     pub(crate) fn forget_leases(&self) {
         self.leases.clear();
     }
 }
 
-/// The right to use one frame's place, exclusively, until dropped.
+/// The right to use one frame's place, exclusively, until this value is dropped.
 pub(crate) struct Lease<'a> {
     pool: &'a Pool,
     frame: Frame,
@@ -185,7 +185,7 @@ impl Lease<'_> {
     /// # Safety
     /// The frame is populated.
     pub(crate) unsafe fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as for `bytes`, and `&mut self` keeps a second slice from being made.
+        // SAFETY: the reasons are those of `bytes`, and `&mut self` keeps a second slice from being made.
         unsafe { core::slice::from_raw_parts_mut(self.addr as *mut u8, self.len()) }
     }
 }
@@ -196,7 +196,7 @@ impl Drop for Lease<'_> {
     }
 }
 
-/// The right to use all places of a block, exclusively, until dropped.
+/// The right to use all places of a block, exclusively, until this value is dropped.
 pub(crate) struct BlockLease<'a> {
     pool: &'a Pool,
     first: Frame,
@@ -230,7 +230,7 @@ mod tests {
         }
         assert!(pool.lease_block(first(MOST_SEPARATE)).is_none());
         assert!(pool.lease_block(first(77)).is_some());
-        // Not a whole block, not the start of one.
+        // The first of these does not begin a whole block, the second is not the start of one.
         for wrong in [first(MOST_SEPARATE + 1), Frame::new(Order::ZERO, 64)] {
             assert!(pool.lease_block(wrong).is_none());
         }

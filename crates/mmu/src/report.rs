@@ -1,17 +1,17 @@
-//! Lines for a person, written where nothing may be allocated: into a buffer on the stack, then to
-//! standard error by one `write`.
+//! Lines for a person, written where nothing may be allocated: each line is built in a buffer on the stack and goes
+//! to standard error by one `write`.
 //!
 //! Service threads have a descriptor table of their own (see [`isolate`](crate::isolate_descriptors)), in which there
-//! is no standard error. They borrow the process's for the moment, as the same open file: one opened anew by its name
-//! would have an offset of its own, and in a plain file whoever writes next would write over the line.
+//! is no standard error. They borrow the process's for the moment, as the same open file. A file opened anew by its
+//! name would have an offset of its own, and in a plain file the next writer would write over the line.
 //!
-//! *Last words.* A program may have closed its standard error, or a reader may have left it, or never read. A copy of
-//! the descriptor that is kept for good would hold a pipe of the program's open for its reader. So the line that says
-//! why the process stops goes to a [keeper](set_keeper) first, which under `run` is memory that the supervisor has
-//! as well; standard error gets it if it takes it within half a second.
+//! *Last words.* The program may have closed its standard error, or its reader may have left it, or may never read.
+//! No copy of the descriptor is kept for good: it would hold a pipe of the program's open for its reader. So the line
+//! that says why the process stops goes to a [keeper](set_keeper) first. Under `run` the keeper is memory that the
+//! supervisor has as well. Standard error gets the line too, if it takes it within half a second.
 //!
-//! *The end* is SIGABRT, with its default action whatever the program had set: a handler of the program's may touch
-//! memory that nobody serves any more. `abort` of the C library would call it.
+//! *The end* is SIGABRT, with its default action whatever action the program had set: a handler of the program's may
+//! touch memory that nobody serves any more. The C library's `abort` would call that handler.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -46,7 +46,7 @@ impl Line {
         };
         let _ = line.write_str(PREFIX);
         let _ = line.write_fmt(message);
-        // One line, whatever the message has.
+        // The result is one line, whatever characters the message has.
         for byte in &mut line.bytes[..line.len] {
             if byte.is_ascii_control() {
                 *byte = b' ';
@@ -61,14 +61,14 @@ impl Line {
     }
 }
 
-/// Writes `millpond: ` and the message as one line to standard error. What does not fit in 512 bytes is cut.
-/// Failures to write are ignored.
+/// Writes `millpond: ` and the message as one line to standard error. The part that does not fit in 512 bytes is cut
+/// off. Failures to write are ignored.
 pub fn line(message: fmt::Arguments<'_>) {
     let line = Line::new(message);
     to_stderr(|stderr| rustix::io::write(stderr, line.text()).is_ok());
 }
 
-/// Tries the calling thread's standard error, then the process's.
+/// Gives `write` the calling thread's standard error and, if that fails, the process's.
 fn to_stderr(write: impl Fn(BorrowedFd<'_>) -> bool) {
     // SAFETY: descriptor 2 is only borrowed for this call; when it is closed the kernel answers EBADF.
     let own = unsafe { BorrowedFd::borrow_raw(STDERR) };
@@ -80,23 +80,24 @@ fn to_stderr(write: impl Fn(BorrowedFd<'_>) -> bool) {
     }
 }
 
-/// Who keeps last words, as a pointer to a `fn(&[u8])`; null when there is nobody.
+/// The keeper of last words, as a pointer to a `fn(&[u8])`; null when there is none.
 static KEEPER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Has the line that says why the process stops given to `keep`, without its prefix and its line end. It is called on
-/// any thread and in signal handlers.
+/// Sets `keep` as the keeper of last words: it is given the line that says why the process stops, without its prefix
+/// and its line end. It is called on any thread and in signal handlers.
 pub fn set_keeper(keep: fn(&[u8])) {
     KEEPER.store(keep as *mut (), Ordering::Release);
 }
 
-/// Says what is wrong and stops the process at once: for states in which going on would lose data silently, or hang.
+/// Says what is wrong and stops the process at once. It is for states in which going on would lose data silently, or
+/// hang.
 pub fn stop(message: fmt::Arguments<'_>) -> ! {
-    // Neither a handler of the program's nor a SIGPIPE comes before the end.
+    // The mask keeps the program's signal handlers and SIGPIPE away until the end.
     mask(libc::SIG_BLOCK, u64::MAX);
     let line = Line::new(message);
     let keeper = KEEPER.load(Ordering::Acquire);
     if !keeper.is_null() {
-        // SAFETY: only `set_keeper` writes it, and what it writes is a function of this type.
+        // SAFETY: only `set_keeper` writes the pointer, and it writes a function of this type.
         let keep = unsafe { core::mem::transmute::<*mut (), fn(&[u8])>(keeper) };
         keep(&line.bytes[PREFIX.len()..line.len]);
     }
@@ -108,7 +109,8 @@ pub fn stop(message: fmt::Arguments<'_>) -> ! {
         let mut asked = [PollFd::new(&stderr, PollFlags::OUT)];
         let ready = poll(&mut asked, Some(&patience)).is_ok_and(|ready| ready > 0);
         let is_open = !asked[0].revents().contains(PollFlags::NVAL);
-        // A pipe that is full stays so: the line is not worth the wait, and another descriptor of it is as full.
+        // A pipe that is full stays full: the line is not worth the wait, and the process's descriptor of it is as
+        // full.
         is_open && (!ready || rustix::io::write(stderr, line.text()).is_ok())
     });
     abort()
@@ -116,7 +118,7 @@ pub fn stop(message: fmt::Arguments<'_>) -> ! {
 
 /// Ends the process by SIGABRT, without any code of the program's.
 pub fn abort() -> ! {
-    // What the kernel takes for a `sigaction`, of zeros: the default action, no flags, an empty mask.
+    // These zeros are a `sigaction` of the kernel's: the default action, no flags, an empty mask.
     let default = [0u64; 4];
     // SAFETY: the kernel reads the action, which is as long as its own structure and lives here.
     unsafe {
@@ -139,14 +141,15 @@ pub fn abort() -> ! {
         )
     };
     mask(libc::SIG_UNBLOCK, 1 << (libc::SIGABRT - 1));
-    // Where signals cannot be sent (a seccomp filter), the status that a shell gives for SIGABRT.
+    // Where signals cannot be sent (a seccomp filter forbids it), the process exits with the status that a shell
+    // gives for SIGABRT.
     loop {
         // SAFETY: ends the process.
         unsafe { libc::syscall(libc::SYS_exit_group, 128 + libc::SIGABRT) };
     }
 }
 
-/// Changes which signals the calling thread takes: bit N - 1 is signal N, as the kernel has it.
+/// Changes which signals the calling thread takes: bit N - 1 stands for signal N, as in the kernel.
 fn mask(how: i32, signals: u64) {
     // SAFETY: the kernel reads eight bytes that live here; the mask is the calling thread's own.
     unsafe {

@@ -1,12 +1,13 @@
-//! Reserved address space: one private anonymous mapping, aligned to 2 MiB (a large one to 1 GiB), unmapped when
-//! dropped.
+//! Reserved address space: one private anonymous mapping, aligned to 2 MiB (a large one to 1 GiB), which is unmapped
+//! when the value is dropped.
 //!
 //! Alignment to 1 GiB lets the kernel move a gigabyte's page tables by one pointer. Alignment to 2 MiB lets a leaf of
 //! 512 pages be one page-table page, so that moving and unmapping a leaf never touches a neighbour's table.
-//! `MADV_NOHUGEPAGE` keeps the kernel from putting a huge page over a range of which userfaultfd was told single pages;
-//! huge pages of ours are made elsewhere (`staging.rs`) and moved in, which the advice does not hinder. `MADV_DONTFORK`
-//! is the rule and inheritance the exception: a child that is made behind our back (a raw `clone`) dies by SIGSEGV at
-//! its first touch, where with an inherited mapping it would silently read zeros for every page that is out.
+//! `MADV_NOHUGEPAGE` keeps the kernel from putting a huge page over a range of which userfaultfd was told single
+//! pages. Our own huge pages are made elsewhere (`staging.rs`) and moved in, which the advice does not hinder.
+//! `MADV_DONTFORK` is the rule and inheritance the exception: a child that is made behind our back (a raw `clone`)
+//! dies by SIGSEGV at its first touch, where with an inherited mapping it would silently read zeros for every page
+//! that is out.
 
 use core::ffi::c_void;
 
@@ -17,16 +18,16 @@ use rustix::mm::{
 
 use crate::error::MmuError;
 
-/// Alignment of the arena and of each of the pool's areas: one page-table page's reach.
+/// Alignment of the arena and of each of the pool's areas: the reach of one page-table page.
 pub(crate) const HUGE: usize = 2 << 20;
 
-/// What one entry of the table above the leaves' reaches.
+/// The reach of one entry in the page table above the tables of leaves.
 const GIGABYTE: usize = 1 << 30;
 
-/// How much is unmapped by one call.
+/// Bytes that one call drops from memory.
 const PIECE: usize = 32 << 20;
 
-/// A mapping that is ours alone.
+/// A mapping that belongs to this value alone.
 pub(crate) struct Reservation {
     base: usize,
     len: usize,
@@ -42,7 +43,7 @@ impl Reservation {
         };
         let align = if len >= GIGABYTE { GIGABYTE } else { HUGE };
         let padded = len.checked_add(align).ok_or(fail(Errno::NOMEM))?;
-        // SAFETY: a new mapping at an address that the kernel chooses touches nobody's memory.
+        // SAFETY: a new mapping at an address that the kernel chooses touches no other memory.
         let raw =
             unsafe { mmap_anonymous(core::ptr::null_mut(), padded, ProtFlags::empty(), FLAGS) }
                 .map_err(fail)?;
@@ -59,8 +60,8 @@ impl Reservation {
         Ok(reservation)
     }
 
-    /// The same at the first of these places (multiples of 1 GiB) where nothing is mapped, and where the kernel chooses
-    /// if there is none.
+    /// Reserves `len` bytes without access at the first of these places (multiples of 1 GiB) where nothing is mapped.
+    /// If there is none, the kernel chooses the place.
     pub(crate) fn at_one_of(
         what: &'static str,
         len: usize,
@@ -78,7 +79,7 @@ impl Reservation {
                 len,
             };
             // A kernel that does not know the flag (before Linux 4.17) takes the place for a hint. A mapping that is
-            // not where it was wanted is unmapped as the value is dropped.
+            // not where it was wanted is unmapped when the value is dropped.
             if raw as usize != base {
                 continue;
             }
@@ -111,7 +112,7 @@ impl Reservation {
             "restore outside the reservation"
         );
         // SAFETY: MAP_FIXED replaces only addresses inside the reservation, which this value owns; the caller
-        // says that whatever is mapped there now is to go.
+        // guarantees that nothing that is mapped there now is wanted.
         unsafe {
             mmap_anonymous(
                 start as *mut c_void,
@@ -123,14 +124,15 @@ impl Reservation {
         self.advise_new(start, len)
     }
 
-    /// Maps a part anew as ordinary memory: empty, without page tables, readable and writable, and of huge pages where
-    /// the kernel has them. On an error the part must not be used any more.
+    /// Maps a part anew as ordinary memory: empty, without page tables, readable and writable, and made of huge pages
+    /// where the kernel has them. On an error the part must not be used any more.
     pub(crate) fn renew_huge(&self, start: usize, len: usize) -> Result<(), Errno> {
         assert!(
             start >= self.base && start + len <= self.base + self.len,
             "renew outside the reservation"
         );
-        // SAFETY: as in `restore`.
+        // SAFETY: MAP_FIXED replaces only addresses inside the reservation, which this value owns; the caller
+        // guarantees that nothing that is mapped there now is wanted.
         unsafe {
             mmap_anonymous(
                 start as *mut c_void,
@@ -145,14 +147,14 @@ impl Reservation {
         unsafe { madvise(start as *mut c_void, len, Advice::LinuxDontFork) }
     }
 
-    /// Maps a part in which nothing may be mapped now: empty, readable and writable. [`Errno::EXIST`] when something
-    /// is.
+    /// Maps a part in which nothing may be mapped now: empty, readable and writable. The error is [`Errno::EXIST`]
+    /// when something is mapped there.
     pub(crate) fn refill(&self, start: usize, len: usize) -> Result<(), Errno> {
         assert!(
             start >= self.base && start + len <= self.base + self.len,
             "refill outside the reservation"
         );
-        // SAFETY: the kernel puts the mapping there and only if nothing is in its way.
+        // SAFETY: the kernel puts the mapping there only if nothing is in its way.
         unsafe {
             mmap_anonymous(
                 start as *mut c_void,
@@ -164,16 +166,16 @@ impl Reservation {
         self.advise_new(start, len)
     }
 
-    /// Undoes what a part that replaced another by `mremap` may have brought along of what its program asked for:
-    /// protection and a lock.
+    /// Makes a part that a leaf was moved to by `mremap` like the rest: undoes the protection and the lock that the
+    /// program may have set on the leaf.
     pub(crate) fn adopt(&self, start: usize, len: usize) -> Result<(), Errno> {
         self.protect(start, len, true)?;
         // SAFETY: a lock changes what the kernel may swap out, not contents.
         unsafe { munlock(start as *mut c_void, len) }
     }
 
-    /// A child of a fork that inherits the mapping finds what is in it, whatever was asked for of parts that were moved
-    /// here.
+    /// Lets a child of a fork that inherits the mapping find its contents, whatever advice the program gave for parts
+    /// that were moved here.
     pub(crate) fn keep_on_fork(&self) {
         let advice = Advice::LinuxKeepOnFork;
         // SAFETY: the advice changes what a child finds.
@@ -197,7 +199,7 @@ impl Reservation {
         unsafe { mprotect(start as *mut c_void, len, flags) }
     }
 
-    /// Whether a forked child inherits the mapping.
+    /// Sets whether a forked child inherits the mapping.
     pub(crate) fn inherit(&self, inherit: bool) -> Result<(), Errno> {
         let advice = if inherit {
             Advice::LinuxDoFork
@@ -208,8 +210,8 @@ impl Reservation {
         unsafe { madvise(self.base as *mut c_void, self.len, advice) }
     }
 
-    /// Whether a core dump has what is in the part. Without access there is nothing to be had, but the kernel dumps a
-    /// mapping as a whole once a part of it held something.
+    /// Sets whether a core dump has the contents of the part. Without access there are no contents to dump, but the
+    /// kernel dumps a mapping as a whole once a part of it held something.
     pub(crate) fn dump(&self, start: usize, len: usize, dump: bool) -> Result<(), Errno> {
         let advice = if dump {
             Advice::LinuxDoDump
@@ -223,7 +225,7 @@ impl Reservation {
     fn advise_new(&self, start: usize, len: usize) -> Result<(), Errno> {
         // SAFETY: the advice changes which page sizes the kernel picks, not contents.
         match unsafe { madvise(start as *mut c_void, len, Advice::LinuxNoHugepage) } {
-            // A kernel that is built without transparent huge pages says EINVAL, and needs no telling.
+            // A kernel that is built without transparent huge pages answers EINVAL, and needs no advice.
             Ok(()) | Err(Errno::INVAL) => {}
             Err(errno) => return Err(errno),
         }
@@ -234,10 +236,10 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // What it holds goes in pieces: an unmapping in one would keep every other mmap of the process waiting.
+        // The contents go in pieces: an unmapping in one piece would keep every other mmap of the process waiting.
         for start in (0..self.len).step_by(PIECE) {
             let len = PIECE.min(self.len - start);
-            // SAFETY: as below.
+            // SAFETY: the mapping is owned by this value, and nothing can name it after the drop.
             let _ = unsafe {
                 madvise(
                     (self.base + start) as *mut c_void,

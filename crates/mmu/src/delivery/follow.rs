@@ -5,29 +5,30 @@
 //! its idle state, and another one to come back: 48 µs where this was measured. Left alone, the scheduler spreads the
 //! two threads over processors, which is the slow case. So the handler pins itself to where faults come from.
 //!
-//! *Where is that?* Messages carry the faulter's thread id. The only place that tells another thread's processor is its
-//! `stat` file in `/proc`, which takes a microsecond to read; the descriptor is kept open. Eight threads are
-//! remembered. A thread that has the next fault within [`SOON`] did not have to be woken on an idle processor, so it is
-//! looked for at every eighth fault only. (At every 32nd of all faults, as it was, a thread that had been moved took 16
-//! slow faults before the handler came, and redis-server over four times its memory was there half of the time: 41 s of
-//! work, and 17 s with a look at each.)
+//! *Where is that?* Messages carry the faulter's thread id. The only place that tells another thread's processor is
+//! its `stat` file in `/proc`, which takes a microsecond to read; the descriptor is kept open. Eight threads are
+//! remembered. A thread that has the next fault within [`SOON`] did not have to be woken on an idle processor, so its
+//! file is read at every eighth fault only. (Once it was read at every 32nd of all faults. Then a thread that had
+//! been moved took 16 slow faults before the handler came, and redis-server over four times its memory was in that
+//! state half of the time: 41 s of work, and 17 s with a look at each fault.)
 //!
-//! *When to move.* Moving costs a migration, 38 µs. When threads on two processors fault in turn, following each would
-//! be worse than staying. So the handler moves at once when one thread faults, and otherwise when several faults in a
-//! row came from the same other processor.
+//! *When to move.* Moving costs a migration, 38 µs. When threads on two processors fault in turn, following each
+//! would be worse than staying. So the handler moves at once when one thread faults. When several threads fault, it
+//! moves after several faults in a row from the same other processor.
 //!
-//! *How the faulter stays.* Whoever wakes a thread has it run on an idle processor if there is one, and the faulter's
+//! *How the faulter stays.* The kernel runs a woken thread on an idle processor if there is one, and the faulter's
 //! own never looks idle, as the handler runs there. Since Linux 6.12 a thread that sleeps after it has had more than
-//! its share of the processor stays in the queue until the others have caught up, and is woken where it is. The handler
-//! works longer than the faulter between two faults, so it is the handler that has had more, unless its time counts
-//! less: it runs 20 steps of niceness above the program where the kernel lets it (root, `CAP_SYS_NICE`, or the limit on
-//! niceness). Then the faulter stays: 11 µs a fault of redis-server, with all reclaim in the handler, for 35 to 68.
-//! Where it is refused, a second thread has to reclaim, which keeps another processor from looking idle: 25.
+//! its share of the processor stays in the queue until the others have caught up, and is woken where it is. The
+//! handler works longer than the faulter between two faults, so it is the handler that has had more, unless its time
+//! counts less. So it runs 20 steps of niceness above the program where the kernel lets it (root, `CAP_SYS_NICE`, or
+//! the limit on niceness). Then the faulter stays: a fault of redis-server, with all reclaim in the handler, was 35
+//! to 68 µs and is 11. Where the kernel refuses that, a second thread has to reclaim, which keeps another processor
+//! from looking idle: 25 µs.
 //!
 //! *When the guess is wrong* the fault takes the slow hand-off, nothing else. A processor that is taken offline or
-//! out of the process's cpuset is no trap: the kernel itself moves a pinned thread off it, and the faulters, by
-//! whom the next pin is decided, run only where they may. When the kernel refuses a pin, the handler goes back
-//! to where it was allowed to run in the beginning.
+//! out of the process's cpuset is no trap: the kernel itself moves a pinned thread off it, and the faulters, which
+//! decide the next pin, run only where they may. When the kernel refuses a pin, the handler goes back to where it was
+//! allowed to run in the beginning.
 
 use core::fmt::Write;
 
@@ -41,19 +42,19 @@ use std::time::Duration;
 use super::Faulters;
 use crate::affinity::Affinity;
 
-/// Threads remembered.
+/// Number of threads that are remembered.
 const THREADS: usize = 8;
-/// Who comes back after less than this runs where the handler does, most likely.
+/// A thread that faults again within this time most likely runs on the handler's processor.
 pub(super) const SOON: Duration = Duration::from_micros(20);
-/// Faults of one thread that comes back soon between two looks at where it runs.
+/// Faults of one thread that faults again soon, between two looks at its processor.
 const LOOK_EVERY: u32 = 8;
 /// Faults in a row from another processor before the handler moves there, when several threads fault.
 const STREAK: u32 = 3;
 /// Steps of niceness by which the handler is preferred to the program.
 const PREFERRED_BY: i32 = 20;
 
-/// Whether one thread faults, or several: each change of threads weighs as much as [`CHANGE`](Self::CHANGE) faults of
-/// the same.
+/// Whether one thread faults, or several. Each change of threads weighs as much as [`CHANGE`](Self::CHANGE) faults of
+/// one thread.
 #[derive(Default)]
 struct Company {
     last: u32,
@@ -63,7 +64,7 @@ struct Company {
 
 impl Company {
     const CHANGE: u32 = 16;
-    /// So much makes several of one; nothing makes one of several.
+    /// A weight above this turns one thread into several; a weight of zero turns several into one.
     const SEVERAL: u32 = 4 * Self::CHANGE;
     const MOST: u32 = 64 * Self::CHANGE;
 
@@ -96,7 +97,7 @@ struct Seen {
 }
 
 impl Follower {
-    /// For the thread that calls, which is preferred from now on.
+    /// A follower for the calling thread, which is preferred from now on.
     pub(super) fn new() -> Self {
         Self {
             seen: [const { None }; THREADS],
@@ -109,7 +110,7 @@ impl Follower {
         }
     }
 
-    /// Who faults, and whether the only one stays on the handler's processor.
+    /// How many threads fault, and whether a single one stays on the handler's processor.
     pub(super) fn serves(&self) -> Faulters {
         if self.company.several {
             Faulters::Several
@@ -120,8 +121,8 @@ impl Follower {
         }
     }
 
-    /// A fault of thread `tid` was served, which came `soon` after the one before; 0 when the kernel did not say whose
-    /// it was.
+    /// Notes that a fault of thread `tid` was served, and whether it came `soon` after the one before. The `tid` is 0
+    /// when the kernel did not name the thread.
     pub(super) fn note(&mut self, tid: u32, soon: bool) {
         if tid == 0 {
             return;
@@ -154,7 +155,7 @@ impl Follower {
             if !soon || seen.faults % LOOK_EVERY == 0 {
                 match read_cpu(&seen.stat) {
                     Some(cpu) => seen.cpu = cpu,
-                    // The thread is gone, and its number may come again.
+                    // The thread has ended, and its number may come again.
                     None => {
                         self.seen[at] = None;
                         return None;
@@ -176,7 +177,7 @@ impl Follower {
     }
 }
 
-/// Prefers the calling thread to the program from now on. Answers the niceness that it had.
+/// Prefers the calling thread to the program from now on. The answer is the niceness that it had.
 fn prefer() -> Result<i32, Errno> {
     let this = Some(gettid());
     let nice = getpriority_process(this)?;
@@ -184,8 +185,8 @@ fn prefer() -> Result<i32, Errno> {
     Ok(nice)
 }
 
-/// Whether the kernel lets a handler be preferred to the program: tried with the calling thread, which is as before
-/// afterwards.
+/// Whether the kernel lets a handler be preferred to the program. This is tried with the calling thread, whose
+/// niceness is restored afterwards.
 pub(crate) fn may_be_preferred() -> Result<(), Errno> {
     let nice = prefer()?;
     setpriority_process(Some(gettid()), nice)
@@ -209,7 +210,7 @@ fn read_cpu(stat: &OwnedFd) -> Option<u32> {
     parse_cpu(&bytes[..len])
 }
 
-/// Field 39 of a `stat` line. The second field, the name, is in parentheses and may hold anything.
+/// Reads field 39 of a `stat` line. The second field, the name, is in parentheses and may hold any bytes.
 fn parse_cpu(line: &[u8]) -> Option<u32> {
     let after_name = line.iter().rposition(|&byte| byte == b')')? + 1;
     let field = line[after_name..]
@@ -303,7 +304,7 @@ mod tests {
         let mut company = Company::default();
         (0..1000).for_each(|_| company.note(7));
         assert!(!company.several);
-        // Another one now and then is no company.
+        // A fault of another thread now and then does not make several.
         for _ in 0..100 {
             company.note(8);
             (0..100).for_each(|_| company.note(7));

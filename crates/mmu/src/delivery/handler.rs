@@ -4,12 +4,13 @@
 //! its memory. That is why everything works with this delivery. The price is the hand-off, and it depends on
 //! where the handler runs (see [`follow`](super::follow)).
 //!
-//! The loop allocates nothing, takes no lock and touches no managed memory: it would wait for itself. All signals
-//! are blocked in it, so no handler of the program runs there.
+//! The loop allocates nothing, takes no lock and touches no managed memory: otherwise it would wait for itself. All
+//! signals are blocked in it, so no handler of the program runs there.
 //!
-//! *Stopping it.* The thread sleeps in `read`. A second descriptor and `poll` would wake it, at the price of one more
-//! system call for every fault. Instead the pool has one page that no frame covers, the *bell*: whoever stops the
-//! thread touches that page, the thread sees a fault there, maps zeros so that the toucher goes on, and ends.
+//! *Stopping the thread.* The thread sleeps in `read`. A second descriptor and `poll` would wake it, at the price of
+//! one more system call for every fault. Instead the pool has one page that no frame covers, the *bell*. A caller
+//! that stops the thread touches that page; the thread sees a fault there, maps zeros so that the caller goes on, and
+//! ends.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +32,7 @@ use crate::panics::Ours;
 use crate::report;
 use crate::sys::{advise, ioctl, poison};
 
-/// Messages taken by one `read`.
+/// The most messages that one `read` takes.
 const BATCH: usize = 32;
 
 pub(super) struct Handler {
@@ -41,8 +42,8 @@ pub(super) struct Handler {
     process: Pid,
 }
 
-/// What the thread knows of the `Uffd` that it serves: plain values, so that the `Uffd` may be moved meanwhile. They
-/// hold until the thread is joined, by `detach` or at the latest by the drop of the `Uffd`.
+/// The facts that the thread needs about the `Uffd` that it serves. They are plain values, so that the `Uffd` may be
+/// moved meanwhile. They hold until the thread is joined, by `detach` or at the latest by the drop of the `Uffd`.
 #[derive(Clone, Copy)]
 pub(crate) struct Served {
     /// The userfaultfd.
@@ -51,9 +52,9 @@ pub(crate) struct Served {
     pub(crate) base: usize,
     /// The arena's length.
     pub(crate) len: usize,
-    /// The page that stops the thread.
+    /// The address of the page that stops the thread.
     pub(crate) bell: usize,
-    /// A page of zeros.
+    /// The address of a page of zeros.
     pub(crate) zeros: usize,
     /// Whether lost pages can be marked.
     pub(crate) can_poison: bool,
@@ -64,11 +65,11 @@ impl Handler {
         let bell = served.bell;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        // Whoever asked for the thread goes on when it needs nothing of the program's any more, its descriptor
-        // table least of all.
+        // The starting thread goes on when the new one needs nothing of the program's any more, its descriptor table
+        // least of all.
         let ready = Arc::new(Barrier::new(2));
         let thread_ready = Arc::clone(&ready);
-        // A thread starts with its maker's signal mask.
+        // A thread inherits the signal mask of the thread that makes it.
         let before = block_signals();
         let thread = std::thread::Builder::new()
             .name("millpond-fault".into())
@@ -91,14 +92,14 @@ impl Handler {
 
     pub(super) fn stop(self) {
         if self.process != getpid() {
-            // A child that never set its memory up: there is no thread, and nobody would answer the bell.
+            // In a child that never set its memory up there is no thread, and nobody would answer the bell.
             return self.forget();
         }
         let bell = self.bell;
         self.stop.store(true, Ordering::Release);
-        // SAFETY: the bell is a page of the pool, readable; the touch ends when the handler maps it.
+        // SAFETY: the bell is a readable page of the pool; the touch ends when the handler maps it.
         unsafe { core::ptr::read_volatile(bell as *const u8) };
-        // A panic there has ended the process.
+        // A panic in the thread has ended the process.
         let _ = self.thread.join();
         // SAFETY: the bell holds nothing, and must be empty for the next stop.
         unsafe {
@@ -112,7 +113,7 @@ impl Handler {
         };
     }
 
-    /// In a new child: the thread does not exist there, and must be neither joined nor detached.
+    /// Forgets the thread in a new child: it does not exist there, and must be neither joined nor detached.
     pub(super) fn forget(self) {
         core::mem::forget(self.thread);
     }
@@ -141,7 +142,7 @@ fn serve(served: Served, sink: &dyn FaultSink, stopped: &AtomicBool) {
             }
             // SAFETY: the event says which member is valid.
             let fault = unsafe { message.arg.pagefault };
-            // SAFETY: the thread id is the union's only use; it is 0 where the kernel does not tell.
+            // SAFETY: the thread id is the union's only member in use; it is 0 where the kernel does not tell.
             faulter = unsafe { fault.feat.ptid };
             let addr = fault.address as usize;
             if addr & !(PAGE_SIZE - 1) == served.bell {
@@ -186,7 +187,7 @@ fn resolve(served: Served, sink: &dyn FaultSink, addr: usize, access: Access) {
     }
 }
 
-/// Marks a page as lost and wakes who waits there. Stops the process when the kernel cannot mark pages: the
+/// Marks a page as lost and wakes the threads that wait there. Stops the process when the kernel cannot mark pages: a
 /// thread that waits would hang otherwise, or read zeros.
 fn lose(served: Served, page: usize) {
     if !served.can_poison {

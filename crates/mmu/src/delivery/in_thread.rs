@@ -3,24 +3,25 @@
 //! No other thread is involved, so no hand-off is paid. The price is that the fault must be a signal: the
 //! kernel's own accesses (system calls on absent memory) fail instead, and a thread that blocks SIGBUS is killed.
 //!
-//! A process has one handler for SIGBUS and may have several arenas, and others may use SIGBUS too: Rust's
-//! standard library looks for stack overflows with it, a database maps files that can shrink. So the handler looks the
-//! address up in a fixed table, and passes what is not ours on to the handler that was there before.
+//! A process has one handler for SIGBUS and may have several arenas, and other code may use SIGBUS too: Rust's
+//! standard library looks for stack overflows with it, a database maps files that can shrink. So the handler looks
+//! the address up in a fixed table, and passes a signal that is not ours on to the handler that was there before.
 //!
 //! *The code.* userfaultfd raises BUS_ADRERR and nothing else. Broken memory (BUS_MCEERR_AR) may lie at one of our
-//! addresses too, but there is nothing to bring in: the page is mapped, so the answer would be to try again, for ever.
-//! So whatever else the code says is passed on, and so is what somebody sent, whose code is zero or below.
+//! addresses too, but there is nothing to bring in: the page is mapped, so the answer would be to try again, for
+//! ever. So a signal with any other code is passed on, and so is a signal that a process sent, whose code is zero or
+//! below.
 //!
-//! *The table.* Readers are signal handlers: no lock, no allocation. An entry is found by its range, then *entered* by
-//! counting up `running`, then checked again; removal clears the range and waits until the count is zero. Both
-//! sides write one variable and then read the other's (sequentially consistent), so either the reader sees the
-//! entry gone or the remover sees the reader.
+//! *The table.* Readers are signal handlers: they take no lock and do not allocate. An entry is found by its range,
+//! then *entered* by counting up `running`, then checked again. Removal clears the range and waits until the count is
+//! zero. Both sides write one variable and then read the other's (sequentially consistent), so either the reader sees
+//! the entry gone or the remover sees the reader.
 //!
-//! *The stack.* The handler runs on the faulting thread's own stack (no `SA_ONSTACK`): alternate stacks are
-//! commonly 8 KiB, made for printing a message, and resolving a fault can mean decompressing. The need is that of
-//! the sink: 42 KiB were measured, signal frame included, and a test bounds it by 48 (`millpond/tests/small_stack.rs`,
-//! on a stack of 64 KiB with optimisation; more is not promised where a processor's signal frames are larger). All
-//! other signals are blocked meanwhile, so that no handler of the program runs, and faults, inside of a resolution.
+//! *The stack.* The handler runs on the faulting thread's own stack (no `SA_ONSTACK`): alternate stacks are commonly
+//! 8 KiB, made for printing a message, and resolving a fault can mean decompressing. The sink sets the need: 42 KiB
+//! were measured, signal frame included, and a test bounds it by 48 (`millpond/tests/small_stack.rs`, on a stack of
+//! 64 KiB with optimisation; more is not promised where a processor's signal frames are larger). All other signals
+//! are blocked meanwhile, so that no handler of the program runs, and faults, inside a resolution.
 //!
 //! `errno` belongs to the interrupted program and is put back as it was.
 
@@ -56,11 +57,11 @@ static TABLE: [Slot; ARENAS] = [const {
     }
 }; ARENAS];
 
-/// Serialises the installation of the handler. Never taken by the handler, nor once that is installed: a child of a
-/// fork may find it taken for good.
+/// Serialises the installation of the handler. The lock is never taken by the handler, nor once the handler is
+/// installed: a child of a fork may find the lock taken for good.
 static INSTALLING: Mutex<()> = Mutex::new(());
 static INSTALLED: AtomicBool = AtomicBool::new(false);
-/// What handled SIGBUS before.
+/// The action for SIGBUS before ours.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// One arena's line in the table.
@@ -77,17 +78,17 @@ impl Entry {
                 .is_ok()
         };
         let Some(slot) = TABLE.iter().find(is_claimed) else {
-            // SAFETY: the pointer was made by `Box::into_raw`, and nobody else has it.
+            // SAFETY: the pointer was made by `Box::into_raw`, and no one else has it.
             drop(unsafe { Box::from_raw(sink) });
             return Err(MmuError::TooManyArenas { limit: ARENAS });
         };
         slot.len.store(len, SeqCst);
-        // The base comes last: a base that is not 0 says that the rest is there.
+        // The base is stored last: a base that is not 0 says that the other values are there.
         slot.base.store(base, SeqCst);
         Ok(Self(slot))
     }
 
-    /// Takes the arena out and waits until no thread resolves a fault in it.
+    /// Takes the arena out of the table and waits until no thread resolves a fault in it.
     pub(super) fn remove(self) {
         let slot = self.0;
         slot.base.store(0, SeqCst);
@@ -100,15 +101,15 @@ impl Entry {
         drop(unsafe { Box::from_raw(sink) });
     }
 
-    /// In a new child, which adds it again if it serves it.
+    /// Forgets the entry in a new child, which adds it again if it serves the arena.
     pub(super) fn forget(self) {
         self.0.forget();
     }
 }
 
 impl Slot {
-    /// In a new child: the threads that were counted do not exist there, and what the sink has is the parent's, so that
-    /// it stays where it is.
+    /// Clears the slot in a new child: the threads that were counted do not exist there. The sink is not dropped,
+    /// because what it owns is the parent's.
     fn forget(&self) {
         self.base.store(0, SeqCst);
         self.running.store(0, SeqCst);
@@ -121,7 +122,7 @@ pub(super) fn forget_all() {
     TABLE.iter().for_each(Slot::forget);
 }
 
-/// Asks the sink whose arena holds the address. `None` when it is nobody's.
+/// Asks the sink whose arena holds the address. The answer is `None` when no arena holds it.
 fn resolve(addr: usize, access: Access) -> Option<Resolution> {
     for slot in &TABLE {
         let base = slot.base.load(SeqCst);
@@ -144,9 +145,9 @@ fn resolve(addr: usize, access: Access) -> Option<Resolution> {
 }
 
 extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the C library's errno of this thread; it is there in every thread that can take a signal.
+    // SAFETY: this asks for the C library's errno of this thread, which every thread that can take a signal has.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
+    // SAFETY: the pointer is to this thread's errno.
     let saved = unsafe { *errno };
     // SAFETY: the kernel passes a valid siginfo to a SA_SIGINFO handler, and bytes for an address with every code.
     let (code, addr) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
@@ -175,11 +176,11 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut
             pass_on(signal, info, context);
         }
     }
-    // SAFETY: as above.
+    // SAFETY: the pointer is to this thread's errno.
     unsafe { *errno = saved };
 }
 
-/// What the processor says about the access: a hint.
+/// The kind of access, as the processor tells it: a hint.
 fn access(context: *mut libc::c_void) -> Access {
     #[cfg(target_arch = "x86_64")]
     {
@@ -201,19 +202,19 @@ fn access(context: *mut libc::c_void) -> Access {
     }
 }
 
-/// Gives the signal to whoever would have had it without us.
+/// Gives the signal to the handler that would have had it without us.
 fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let previous = PREVIOUS.get();
     let handler = previous.map_or(libc::SIG_DFL, |action| action.sa_sigaction);
     // SAFETY: the kernel passes a valid siginfo.
     let code = unsafe { (*info).si_code };
-    // These come again when the instruction is run again. Broken memory that nobody has touched yet is told of like a
-    // sent signal, and one can be ignored like the other.
+    // Signals with these codes come again when the instruction is run again. The signal for broken memory that no
+    // thread has touched yet is like a sent one, and either can be ignored.
     let comes_again = (libc::BUS_ADRALN..=libc::BUS_OBJERR).contains(&code);
     match (previous, handler) {
         (_, libc::SIG_IGN) if code <= 0 || code == libc::BUS_MCEERR_AO => {}
         (None, _) | (_, libc::SIG_DFL | libc::SIG_IGN) => {
-            // The default action: a fault comes again when the handler returns, anything else is sent again.
+            // For the default action, a fault comes again when the handler returns; any other signal is sent again.
             // SAFETY: `default` is a valid action, made of zeros but for the handler.
             unsafe {
                 let mut default: libc::sigaction = core::mem::zeroed();
@@ -225,8 +226,8 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void
             }
         }
         (Some(action), handler) => {
-            // SAFETY: the interrupted mask and the action's own are valid sets. The handler that was there before
-            // runs under the mask that it asked for, so that one which never returns leaves nothing blocked.
+            // SAFETY: the interrupted mask and the action's own are valid sets. The earlier handler runs under the
+            // mask that it asked for, so that a handler which never returns leaves nothing blocked.
             unsafe {
                 let mut mask = (*context.cast::<libc::ucontext_t>()).uc_sigmask;
                 for other in 1..=64 {
@@ -245,7 +246,8 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void
                     unsafe { core::mem::transmute(handler) };
                 call(signal, info, context);
             } else {
-                // SAFETY: an action without SA_SIGINFO that is neither default nor ignore holds a function of one.
+                // SAFETY: an action without SA_SIGINFO that is neither default nor ignore holds a function of one
+                // argument.
                 let call: extern "C" fn(c_int) = unsafe { core::mem::transmute(handler) };
                 call(signal);
             }
@@ -253,7 +255,7 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void
     }
 }
 
-/// Installs the handler, once in the life of the process.
+/// Installs the handler, once in the lifetime of the process.
 fn install_handler() -> Result<(), MmuError> {
     if INSTALLED.load(SeqCst) {
         return Ok(());
@@ -264,8 +266,8 @@ fn install_handler() -> Result<(), MmuError> {
     install_once()
 }
 
-/// In a new child, which has orphaned memory and one thread. Whoever was installing the handler in the parent is not
-/// there.
+/// Installs the handler in a new child, which has orphaned memory and one thread. It takes no lock: a thread that was
+/// installing the handler in the parent does not exist in the child.
 pub(crate) fn handle_orphans() {
     let _ = install_once();
 }
@@ -274,7 +276,7 @@ fn install_once() -> Result<(), MmuError> {
     if INSTALLED.load(SeqCst) {
         return Ok(());
     }
-    // SAFETY: zeros are a valid start for both; every field that matters is set below. The handler is
+    // SAFETY: zeros are a valid start for both actions; every field that matters is set below. The handler is
     // async-signal-safe: it takes no lock and does not allocate.
     unsafe {
         let mut previous: libc::sigaction = core::mem::zeroed();
@@ -283,7 +285,7 @@ fn install_once() -> Result<(), MmuError> {
                 errno: *libc::__errno_location(),
             });
         }
-        // The previous action is known before ours can run.
+        // The previous action is noted before our handler can run.
         let _ = PREVIOUS.set(previous);
         let mut action: libc::sigaction = core::mem::zeroed();
         action.sa_sigaction = on_sigbus as *const () as usize;

@@ -1,4 +1,4 @@
-//! How a fault reaches whoever resolves it.
+//! The ways in which a fault reaches the code that resolves it.
 //!
 //! | | [`InThread`](Delivery::InThread) | [`Handler`](Delivery::Handler) |
 //! | --- | --- | --- |
@@ -7,7 +7,8 @@
 //! | system calls on absent memory | fail with EFAULT | work |
 //! | absent thread stacks, signal frames, futexes | kill or abort the program | work |
 //!
-//! The first is for programs that are written for it, the second for those that know nothing.
+//! In-thread delivery is for programs that are written for it, handler delivery for those that know nothing of
+//! Millpond.
 
 mod follow;
 pub(crate) mod handler;
@@ -23,7 +24,7 @@ use millpond_core::{Access, PageIndex};
 use crate::error::MmuError;
 use crate::uffd::Uffd;
 
-/// Who runs the sink when a page is touched that is not there.
+/// Which thread runs the sink when an absent page is touched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Delivery {
     /// The faulting thread itself, inside a SIGBUS handler. The program must leave SIGBUS unblocked, and must
@@ -33,33 +34,34 @@ pub enum Delivery {
     Handler,
 }
 
-/// What became of a fault.
+/// The outcome of a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resolution {
-    /// The page was installed by this call, and the install woke whoever waits.
+    /// The page was installed by this call, and the install woke the threads that wait for it.
     Installed,
     /// The page may be there now, or trying again is right: the faulter must be let go.
     Retry,
-    /// Somebody else will install the page, or wake its waiters, later. Handler delivery only; in-thread
-    /// delivery takes it for [`Retry`](Self::Retry).
+    /// Another thread will install the page, or wake its waiters, later. This is for handler delivery only; in-thread
+    /// delivery treats it as [`Retry`](Self::Retry).
     Asleep,
     /// The page's contents are lost, or the address is refused: the program must see an error (SIGBUS).
     Lost,
 }
 
-/// Whom a handler's thread serves, as the last faults have it.
+/// The threads that a handler serves, judged by the last faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Faulters {
-    /// Several threads.
+    /// Several threads fault.
     Several,
-    /// One, which may be on another processor with the next fault.
+    /// One thread faults, and may be on another processor at its next fault.
     One,
-    /// One, which shares the handler's processor and will go on to: what the handler does there interrupts nobody, and
-    /// what another thread did elsewhere would interrupt both.
+    /// One thread faults, and shares the handler's processor and will go on to. Work that the handler does there
+    /// interrupts no other thread; work that another thread did elsewhere would interrupt both.
     OneBeside,
 }
 
-/// Resolves faults. Called from several threads at once with in-thread delivery, from one with a handler.
+/// A `FaultSink` resolves faults. It is called from several threads at once with in-thread delivery, from one with a
+/// handler.
 ///
 /// The call may come from inside the program's allocator, with any lock of the program held, and in a signal
 /// handler. It must not call the program's allocator, use thread-local storage, touch managed memory, panic, or take
@@ -68,11 +70,11 @@ pub trait FaultSink: Send + Sync {
     /// Called once in a new handler thread, before it reads its first fault.
     fn handler_started(&self) {}
 
-    /// Whom the handler serves from now on. Called by the handler after each fault; before the first it serves
-    /// [several](Faulters::Several).
+    /// Says which threads the handler serves from now on. The handler calls this after each fault; before the first
+    /// fault it serves [several](Faulters::Several).
     fn handler_serves(&self, _whom: Faulters) {}
 
-    /// A thread touched `page`, which is not mapped, or is write-protected while it is taken out.
+    /// Resolves a fault: a thread touched `page`, which is not mapped, or is write-protected while it is taken out.
     fn fault(&self, page: PageIndex, access: Access) -> Resolution;
 }
 
@@ -87,10 +89,10 @@ enum By {
     Handler(handler::Handler),
 }
 
-/// Lets no fault of this process go to a sink of its parent's, in a new child whose addresses may lie where an arena
-/// was that it did not inherit. A touch of what it did not inherit ends it with a line.
-/// May be called by a handler of `pthread_atfork`: it stores a few words and makes system calls. Whoever serves
-/// the child, too ([`Uffd::after_fork_in_child`]), attaches again after this.
+/// Ends, in a new child, all delivery to sinks of its parent's: the child's addresses may lie where an arena was that
+/// it did not inherit. A touch of memory that it did not inherit ends it with a line. May be called by a handler of
+/// `pthread_atfork`: it stores a few words and makes system calls. A caller that also serves the child
+/// ([`Uffd::after_fork_in_child`]) attaches again after this.
 pub fn forget_deliveries_in_child() {
     in_thread::forget_all();
     crate::panics::forget_others_in_child();
@@ -103,7 +105,7 @@ impl Uffd {
     /// With handler delivery this starts a thread, which must be able to allocate from a heap that is not managed.
     ///
     /// # Errors
-    /// [`MmuError::AlreadyAttached`], or what keeps the delivery from starting.
+    /// [`MmuError::AlreadyAttached`], or the error that keeps the delivery from starting.
     pub fn attach(&self, sink: Arc<dyn FaultSink>) -> Result<(), MmuError> {
         let mut attached = self
             .attached()
@@ -117,8 +119,8 @@ impl Uffd {
         Ok(())
     }
 
-    /// Stops the delivery and waits until none is running. Threads that fault afterwards wait (handler) or get
-    /// SIGBUS (in-thread). Nothing happens when nothing is attached. Not to be called from within a sink.
+    /// Stops the delivery and waits until no fault is being resolved. Threads that fault afterwards wait (handler) or
+    /// get SIGBUS (in-thread). Nothing happens when nothing is attached. A sink must not call this.
     pub fn detach(&self) {
         let attached = self
             .attached()

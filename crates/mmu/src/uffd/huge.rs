@@ -1,10 +1,11 @@
-//! Folios of 2 MiB as huge pages: one entry in one table, moved as one.
+//! Folios of 2 MiB as huge pages: one entry in one page table, moved as one.
 //!
 //! A huge page pays three times. The kernel clears it in one go and makes one entry, where 512 pages copied from
-//! zeros take 370 µs; it travels between arena and pool in 1 µs instead of 45; and the program's TLB needs one entry
-//! for it. All of that holds only while it stays whole. `UFFDIO_MOVE` moves the entry when source and destination are
-//! aligned to 2 MiB, the call covers all of it, and *the destination has no page table*. Otherwise it splits the page
-//! and moves 512 small ones. As measured here, in µs, alone (beside a running thread add its interruption, 10):
+//! zeros take 370 µs. It travels between arena and pool in 1 µs, where small pages take 45. And the program's TLB
+//! needs one entry for it. All of that holds only while the page stays whole. `UFFDIO_MOVE` moves the entry when
+//! source and destination are aligned to 2 MiB, the call covers all of it, and *the destination has no page table*.
+//! Otherwise it splits the page and moves 512 small ones. The times in the table are in µs, measured alone (beside a
+//! running thread add the interruption, 10):
 //!
 //! | | |
 //! | --- | --- |
@@ -17,23 +18,24 @@
 //! | copy 2 MiB of cold memory | 110 |
 //! | look whether a leaf is empty, and drop it: no table / empty table | 0.5 + 1.0 / 2.2 + 2.6 |
 //!
-//! *The table in the way.* A leaf that ever held a small page has a table, empty or not, and one that was faulted on
+//! *The table in the way.* A leaf that ever held a small page has a table, empty or not. A leaf that was faulted on
 //! has one too: the kernel makes it before it asks userfaultfd. `MADV_DONTNEED` of a whole leaf frees it (Linux 6.14,
 //! x86), also when the leaf is empty already. Nothing in user space tells an empty table from none, and where there
-//! is none the call costs a microsecond. So it is done before each move of a huge page. A leaf of the arena is looked
-//! at first: a page that is there against all expectation (see `install.rs`) must not be dropped. A kernel that keeps
-//! its tables would split each huge page at the price of two copies; there, nothing is tried (`staging.rs`). A second
-//! thread that faults at the leaf between the drop and the move puts a table there again, and this one page is split.
-//! To let the arena have huge pages by its own faults is no way out: then the kernel makes and clears one before it
-//! asks userfaultfd, and throws it away (a fault of 35 µs for 4).
+//! is none the call costs a microsecond. So the call is made before each move of a huge page. A leaf of the arena is
+//! looked at first: a page that is there against all expectation (see `install.rs`) must not be dropped. A kernel
+//! that keeps its tables would split each huge page at the price of two copies; there, nothing is tried
+//! (`staging.rs`). A second thread that faults at the leaf between the drop and the move puts a table there again,
+//! and this one page is split. Letting the arena have huge pages by its own faults does not help: then the kernel
+//! makes and clears a huge page before it asks userfaultfd, and throws it away (such a fault takes 35 µs, an ordinary
+//! one 4).
 //!
-//! *Zeroing a used frame* goes through the caches: a program that asks for 2 MiB mostly goes on to write them.
+//! *Zeroing a used frame* goes through the caches: a program that asks for 2 MiB mostly goes on to write to them.
 //!
-//! *What the kernel splits behind our back*: a page of which a part is dropped, protected or moved, or which is
-//! written to while a forked child shares it. It stays right and becomes slow: it is 512 small pages from then on,
-//! the next take-out moves them singly, and the frame is small pages until it is given back. One thing can refuse
-//! meanwhile: a part of a page that a pipe or a device holds is busy until it lets go, because the kernel cannot
-//! split what others count on.
+//! *Pages that the kernel splits by itself*: it splits a huge page of which a part is dropped, protected or moved, or
+//! which is written to while a forked child shares it. The contents stay right and the page becomes slow: it is 512
+//! small pages from then on, the next take-out moves them singly, and the frame is small pages until it is given
+//! back. One kind of page cannot be taken out meanwhile: a part of a page that a pipe or a device holds is busy until
+//! the holder lets go, because the kernel cannot split a page that others refer to.
 
 use millpond_core::{LEAF_PAGES, PageCount};
 
@@ -43,21 +45,21 @@ use crate::staging::{Slot, Staging};
 use crate::sys::advise::{self, Span};
 use crate::sys::{ioctl, pagemap};
 
-/// Leaves of zeros that are put in place together, at most.
+/// The most leaves of zeros that are put in place together.
 pub(super) const LEAVES: usize = 4;
 
 impl Uffd {
-    /// Puts new zeros at a leaf of the arena, which is held in flight, as one huge page. Answers how many bytes from
-    /// the start are mapped: all when the kernel has a huge page, a few when it had small ones.
+    /// Puts new zeros at a leaf of the arena, which is held in flight, as one huge page. The answer is how many bytes
+    /// from the start are mapped: all when the kernel has a huge page, a few when it had small ones.
     pub(super) fn place_zeros(&self, leaf: usize) -> usize {
         let mut placed = [0];
         self.place_zeros_at_all(leaf, &mut placed);
         placed[0]
     }
 
-    /// As [`place_zeros`](Self::place_zeros), at neighbouring leaves from `first` on: how many bytes are mapped at
-    /// each. Looking and dropping are done for all of them at once, when the pages are there, so that nobody has the
-    /// time to put a table in the way.
+    /// Puts new zeros at neighbouring leaves from `first` on, as [`place_zeros`](Self::place_zeros) does at one, and
+    /// notes in `placed` how many bytes are mapped at each. Looking and dropping are done for all of them at once,
+    /// when the pages are ready, so that no other thread has the time to put a table in the way.
     pub(super) fn place_zeros_at_all(&self, first: usize, placed: &mut [usize]) {
         let mut slots = [const { None }; LEAVES];
         for slot in slots.iter_mut().take(placed.len()) {
@@ -73,7 +75,7 @@ impl Uffd {
         }
     }
 
-    /// As [`place_zeros`](Self::place_zeros), for a leased frame that is a hole.
+    /// Puts new zeros in a leased frame that is a hole, as [`place_zeros`](Self::place_zeros) does at a leaf.
     pub(super) fn place_zeros_in_frame(&self, frame: usize) -> usize {
         let Some(slot) = self.new_page() else {
             return 0;
@@ -83,7 +85,7 @@ impl Uffd {
     }
 
     /// Puts a copy of a leased, populated frame at a leaf of the arena, which is held in flight, as one huge page.
-    /// Answers how many bytes from the start are mapped.
+    /// The answer is how many bytes from the start are mapped.
     pub(super) fn place_copy(&self, leaf: usize, frame: usize) -> usize {
         let Some(slot) = self.new_page() else {
             return 0;
@@ -92,8 +94,8 @@ impl Uffd {
         if pagemap::huge_bytes(self.pagemap(), to, to + HUGE) != Ok(HUGE) {
             return 0;
         }
-        // SAFETY: the slot is ours and mapped whole, the frame is leased and populated (caller), and they are two
-        // mappings.
+        // SAFETY: the slot is ours and mapped whole, the frame is leased and populated (caller), and the two are
+        // different mappings.
         unsafe { core::ptr::copy_nonoverlapping(from, to as *mut u8, HUGE) };
         self.make_room(leaf, HUGE);
         self.send(slot, leaf, 0)
@@ -117,34 +119,35 @@ impl Uffd {
         self.staging.as_ref().is_some_and(Staging::wants_ready)
     }
 
-    /// Makes one more huge page of zeros ahead of need, for a thread that has nothing better to do. False when none is
-    /// wanted, or none is to be had now.
+    /// Makes one more huge page of zeros ahead of need, for a thread that has nothing better to do. The answer is
+    /// false when none is wanted, or none can be had now.
     pub fn make_huge_ready(&self) -> bool {
         self.staging.as_ref().is_some_and(Staging::make_ready)
     }
 
-    /// What such pages take.
+    /// The memory that huge pages made ahead of need take.
     #[must_use]
     pub fn huge_ready(&self) -> PageCount {
         let pages = self.staging.as_ref().map_or(0, Staging::ready);
         PageCount(pages * LEAF_PAGES)
     }
 
-    /// Gives such pages back.
+    /// Gives the huge pages that were made ahead of need back to the kernel.
     pub fn drop_huge_ready(&self) {
         if let Some(staging) = &self.staging {
             staging.drop_ready();
         }
     }
 
-    /// Time has passed: what is ready goes back if nobody has asked since the last call.
+    /// Notes that a period is over: the huge pages that were made ahead of need go back to the kernel if nobody has
+    /// asked for one since the last call.
     pub fn settle_huge_ready(&self) {
         if let Some(staging) = &self.staging {
             staging.end_period();
         }
     }
 
-    /// Frees the page tables of leaves of the arena that are held in flight, where they are empty.
+    /// Frees the page tables of leaves of the arena that are held in flight, where the leaves are empty.
     pub(super) fn make_room(&self, start: usize, len: usize) {
         if len == 0 {
             return;
@@ -162,7 +165,7 @@ impl Uffd {
         }
     }
 
-    /// Frees the page tables of leaves that hold nothing, if the kernel does that.
+    /// Frees the page tables of leaves that hold nothing, if the kernel can do that.
     pub(super) fn drop_tables(&self, start: usize, len: usize) {
         // SAFETY: the caller holds the range, and nothing is there that could be lost.
         unsafe { advise::discard(None, &[Span { start, len }]) };

@@ -1,22 +1,23 @@
 //! Mapping a frame, or zeros, where the program faulted.
 //!
-//! The page was not there, so it is in flight and nobody else maps it; the program's threads wait, or will. Both ways
-//! of mapping are atomic for each page: a racing thread sees the page whole or faults. Threads that wait are woken by
-//! the ioctl itself.
+//! The page was not there, so it is in flight and no other thread maps it. Threads of the program wait for it, or
+//! will. Both ways of mapping are atomic for each page: a racing thread sees the page whole or faults. Threads that
+//! wait are woken by the ioctl itself.
 //!
 //! What can go wrong, and what is done:
 //!
-//! - *The pages are shared after a fork* (EBUSY), or the mapping is not writable (EINVAL): they cannot be moved, and
-//!   are copied.
-//! - *The range crosses mappings* (ENOENT, EINVAL of the copy): contents are copied page by page; zeros are not put
-//!   where nobody asked for them, the answer is [`Split`](InstallError::Split) and they come again page by page.
-//! - *The range is not ours any more* (the same, for single pages): [`Gone`](InstallError::Gone) or `Split`. The
-//!   kernel looks at the range before it maps anything; only when the mapping changes during the call can a
-//!   part be mapped, and that part may have been written to by then. It is taken back, never dropped.
-//! - *A page is there already* (EEXIST). No live thread can have mapped it. It happens in a forked child, when
-//!   a page was touched after the fork and before the child registered its memory: the kernel gave it a zero
-//!   page and the child went on from there. What the child wrote then is newer than what the frame holds. The page
-//!   stays, the rest is mapped around it, and one line says so.
+//! - *The pages are shared after a fork* (EBUSY), or the mapping is not writable (EINVAL): the pages cannot be moved,
+//!   and are copied.
+//! - *The range crosses mappings* (ENOENT, EINVAL of the copy): contents are copied page by page. Zeros are not put
+//!   where no thread asked for them: the answer is [`Split`](InstallError::Split), and they are asked for again page
+//!   by page.
+//! - *The range is not ours any more* (the same errors, for single pages): the answer is [`Gone`](InstallError::Gone)
+//!   or `Split`. The kernel looks at the range before it maps anything. Only when the mapping changes during the call
+//!   can a part be mapped, and that part may have been written to by then. It is taken back, never dropped.
+//! - *A page is there already* (EEXIST). No live thread can have mapped it. It happens in a forked child, when a page
+//!   was touched after the fork and before the child registered its memory: the kernel gave it a zero page and the
+//!   child went on from there. The bytes that the child wrote then are newer than those in the frame. The page stays,
+//!   the rest is mapped around it, and one line says so.
 
 use core::sync::atomic::Ordering;
 use std::time::Instant;
@@ -36,7 +37,7 @@ use crate::reservation::HUGE;
 use crate::sys::advise::{self, Span};
 
 impl Uffd {
-    /// See [`Mmu::install_zero`](millpond_core::Mmu::install_zero).
+    /// Implements [`Mmu::install_zero`](millpond_core::Mmu::install_zero).
     pub(super) fn install_zero_pages(
         &self,
         at: PageRange,
@@ -47,13 +48,14 @@ impl Uffd {
             && choice.method == Method::Move
         {
             let mut lease = self.pool.lease(frame);
-            // SAFETY: the caller says that the frame is populated.
+            // SAFETY: the caller guarantees that the frame is populated.
             unsafe { lease.bytes_mut() }.fill(0);
-            // Never page by page: whoever answers Split for zeros forgets the frame, and the program may have written
-            // to the pages before the border by the time that it is met.
+            // Frames of zeros are never copied page by page. A caller that gets the answer Split for zeros forgets
+            // the frame, and the program may have written to the pages before a border by the time that the border is
+            // met.
             return self.install_with(&lease, frame, at, choice, Self::copy_around);
         }
-        // To be copied: the zeros at hand do as well as a cleared frame, which is left as it is.
+        // For a copy the zeros at hand do as well as a cleared frame, so the frame is left as it is.
         let timed = choice.filter(|(_, choice)| choice.timed);
         let since = timed.map(|_| Instant::now());
         let (start, len) = (self.at(at.start), at.len.bytes() as usize);
@@ -75,14 +77,14 @@ impl Uffd {
         self.copy_around(start + done, self.zeros.addr(), len - done)
             .map(|()| Placed::Copied)
             .map_err(|copied| {
-                // What was mapped before the mapping changed is zeros, or what the program wrote since then into
-                // a page that it was unmapping at the same time.
+                // The pages that were mapped before the mapping changed hold zeros, or bytes that the program wrote
+                // since then to a page that it was unmapping at the same time.
                 self.drop_pages(start, done + copied);
                 refusal(len)
             })
     }
 
-    /// See [`Mmu::install`](millpond_core::Mmu::install).
+    /// Implements [`Mmu::install`](millpond_core::Mmu::install).
     pub(super) fn install_frame(
         &self,
         lease: &Lease<'_>,
@@ -92,7 +94,7 @@ impl Uffd {
         self.install_chosen(lease, frame, at, self.choose(frame))
     }
 
-    /// See [`Mmu::bring`](millpond_core::Mmu::bring).
+    /// Implements [`Mmu::bring`](millpond_core::Mmu::bring).
     pub(super) fn bring_in(
         &self,
         frame: Frame,
@@ -102,7 +104,7 @@ impl Uffd {
     ) -> Brought {
         let mut lease = self.pool.lease(frame);
         let outcome = if !fresh {
-            // SAFETY: the frame is populated, by the caller's word.
+            // SAFETY: the caller guarantees that the frame is populated.
             fill(unsafe { lease.bytes_mut() })
         } else if let Some(mut buffer) = self.bounce.buffer(lease.len()) {
             let filled = fill(buffer.bytes_mut());
@@ -119,7 +121,7 @@ impl Uffd {
             };
         } else {
             self.populate(lease.addr(), lease.len());
-            // SAFETY: populated just now.
+            // SAFETY: the frame was populated just now.
             fill(unsafe { lease.bytes_mut() })
         };
         let outcome = match outcome {
@@ -134,8 +136,8 @@ impl Uffd {
         }
     }
 
-    /// Maps new pages with the buffer's bytes at `at`. On an error nothing is mapped and the hole is a populated frame
-    /// with them, or with what the program has made of them since.
+    /// Maps new pages with the buffer's bytes at `at`. On an error nothing is mapped, and the hole has become a
+    /// populated frame with these bytes, or with what the program has made of them since.
     fn install_bytes(
         &self,
         hole: &mut Lease<'_>,
@@ -147,7 +149,7 @@ impl Uffd {
             return Ok(());
         };
         self.populate(hole.addr(), len);
-        // SAFETY: populated just now.
+        // SAFETY: the frame was populated just now.
         unsafe { hole.bytes_mut() }.copy_from_slice(buffer.bytes_mut());
         self.take_back(dst, hole.addr(), 0, copied);
         Err(BringError::Install(refusal(len)))
@@ -179,7 +181,7 @@ impl Uffd {
         self.install_with(lease, frame, at, choice, Self::copy_across)
     }
 
-    /// The same, with the way in which what cannot be moved is copied.
+    /// Installs a frame by the chosen method; `copy` is the way to copy pages that cannot be moved.
     fn install_with(
         &self,
         lease: &Lease<'_>,
@@ -192,7 +194,7 @@ impl Uffd {
         let src = lease.addr();
         let since = choice.timed.then(Instant::now);
 
-        // Phase 1: move what can be moved.
+        // Phase 1: as many pages as possible are moved.
         if len == HUGE {
             self.make_room(dst, HUGE);
         }
@@ -200,7 +202,7 @@ impl Uffd {
             Method::Move => self.move_some(dst, src, len, 0),
             Method::Copy => (0, None),
         };
-        // Copied into a huge page when it is one that is shared after a fork.
+        // A huge page that is shared after a fork is copied into a new huge page.
         let mut done = moved;
         if len == HUGE && moved == 0 && error == Some(Errno::BUSY) {
             done = self.place_copy(dst, src);
@@ -214,7 +216,7 @@ impl Uffd {
         Ok(self.placed(src, len, moved))
     }
 
-    /// The rest of a frame of zeros of which `moved` bytes were moved by a call for several.
+    /// Finishes a frame of zeros of which `moved` bytes were moved by a call for several frames.
     pub(super) fn finish_zeros(
         &self,
         frame: Frame,
@@ -227,7 +229,8 @@ impl Uffd {
         Ok(self.placed(src, len, moved))
     }
 
-    /// Phase 2: copies what is not `done`; of that, `moved` bytes were moved. Takes all of it back if that cannot be.
+    /// Phase 2: the bytes that are not `done` are copied; `moved` of the bytes that are done were moved. If the copy
+    /// fails, all of it is taken back.
     fn finish(
         &self,
         dst: usize,
@@ -245,7 +248,7 @@ impl Uffd {
         Ok(())
     }
 
-    /// Phase 3: a frame is a hole or populated, never half of each.
+    /// Phase 3: the frame becomes a hole or stays populated, never half of each.
     fn placed(&self, src: usize, len: usize, moved: usize) -> Placed {
         if moved == 0 {
             return Placed::Copied;
@@ -254,8 +257,8 @@ impl Uffd {
         Placed::Moved
     }
 
-    /// [`copy_around`](Self::copy_around), page by page where the range crosses mappings: contents that exist are
-    /// mapped whatever the program has made of its protection meanwhile.
+    /// Copies as [`copy_around`](Self::copy_around) does, but page by page where the range crosses mappings: contents
+    /// that exist are mapped whatever the program has made of its protection meanwhile.
     fn copy_across(&self, dst: usize, src: usize, len: usize) -> Result<(), usize> {
         let Err(mut done) = self.copy_around(dst, src, len) else {
             return Ok(());
@@ -268,8 +271,8 @@ impl Uffd {
         Ok(())
     }
 
-    /// Copies into the arena and passes over pages that are there already. On failure answers how many bytes from
-    /// the start are mapped.
+    /// Copies into the arena and passes over pages that are there already. The error is the number of bytes from the
+    /// start that are mapped.
     pub(super) fn copy_around(&self, dst: usize, src: usize, len: usize) -> Result<(), usize> {
         let mut done = 0;
         while done < len {
@@ -294,7 +297,7 @@ impl Uffd {
     }
 
     /// Undoes a partial mapping: `moved` bytes were moved, `copied` more were copied. Afterwards nothing of it is
-    /// mapped and the frame is populated with what the program last saw.
+    /// mapped and the frame is populated with the bytes that the program last saw.
     fn take_back(&self, dst: usize, src: usize, moved: usize, copied: usize) {
         for offset in (0..moved + copied).step_by(PAGE_SIZE) {
             let (dst, src) = (dst + offset, src + offset);
@@ -302,7 +305,8 @@ impl Uffd {
                 self.drop_pages(src, PAGE_SIZE);
             }
             if self.capture(dst, src, PAGE_SIZE).is_err() {
-                // Mapped by something else now: what the program had there went with its mapping.
+                // The address is now mapped by something else: the bytes that the program had there went with their
+                // mapping.
                 self.populate(src, PAGE_SIZE);
             }
         }
@@ -311,7 +315,7 @@ impl Uffd {
     /// Drops the pages of one range of the arena or of a leased frame.
     pub(super) fn drop_pages(&self, start: usize, len: usize) {
         if len > 0 {
-            // SAFETY: the caller holds the folio or frame in flight, and what it holds is no longer wanted.
+            // SAFETY: the caller holds the folio or frame in flight, and its contents are no longer wanted.
             unsafe { advise::discard(None, &[Span { start, len }]) };
         }
     }

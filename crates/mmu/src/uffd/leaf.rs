@@ -1,12 +1,12 @@
 //! Taking scattered pages of a leaf out together: the leaf's page-table entries change places with those of an empty
 //! block of the pool.
 //!
-//! `UFFDIO_MOVE` takes one run of neighbours at a time, and each call interrupts the processors that run other threads
-//! of the process. Where every second page of a leaf has to go, that is 256 interruptions. `mremap` moves the entries
-//! of all 2 MiB under one lock and interrupts once. With `MREMAP_DONTUNMAP` the leaf stays mapped, empty and registered
-//! with userfaultfd: whoever touches it faults as on any page that is out, and what was written before the interruption
-//! is in the page that moved. µs, median; an interruption took 18 when this was measured, beside other work on both
-//! processors (9.5 was measured without):
+//! `UFFDIO_MOVE` takes one run of neighbours at a time, and each call interrupts the processors that run other
+//! threads of the process. Where every second page of a leaf has to go, that is 256 interruptions. `mremap` moves the
+//! entries of all 2 MiB under one lock and interrupts once. With `MREMAP_DONTUNMAP` the leaf stays mapped, empty and
+//! registered with userfaultfd: a thread that touches it faults as on any page that is out, and whatever a thread
+//! wrote before the interruption is in the page that moved. The table has median times in µs. An interruption took 18
+//! µs when they were measured, beside other work on both processors (without that work it took 9.5):
 //!
 //! | pages of the leaf | 1 | 32 | 128 | 256 | 512 |
 //! | --- | --- | --- | --- | --- | --- |
@@ -16,45 +16,46 @@
 //! | by table, new / used | 28 / 47 | 30 / 49 | 33 / 51 | 43 / 60 | 55 / 74 |
 //!
 //! A used block has an empty page table, which the kernel frees on the way, by an interruption of its own. About half
-//! of the time alone is not the move: 1 µs each for the questions before, for the calls that make the block a part of
-//! the pool, and 2 for the look at what has come. With 4,000 blocks taken one after the other the last costs what the
-//! first did, and so does a move of one page.
+//! of the time alone is not the move: 1 µs is for the questions before it, 1 µs for the calls that make the block a
+//! part of the pool, and 2 µs for the look at what has come. When 4,000 blocks are taken one after the other, the
+//! last costs as much as the first, and a move of one page costs the same as before.
 //!
-//! *What `mremap` does not ask.* `UFFDIO_MOVE` refuses memory that the program locked or made read-only. `mremap` moves
-//! it, and gives the pool a block that cannot be written to, or takes the lock from the whole mapping. So the kernel is
-//! asked before, by two calls that change nothing. `msync(MS_INVALIDATE)` is an error where anything is locked. And a
-//! move of 2 MiB *from* the block *to* the leaf is refused because the block is empty (or the leaf is not), but not
-//! before the kernel has seen that each of the two is part of one mapping, that the leaf is registered here, and that
-//! protections and locks of the two are alike. What changes between the questions and the move: a change to a part of
-//! the leaf makes two mappings of it, which `mremap` refuses; one to all of a larger part comes as if it were made
-//! after the pages had gone. The block is asked whether it is like the rest of the pool, in the same way, and what it
-//! has inherited is undone if it is not. `MADV_WIPEONFORK` no question shows; it would empty frames in children, so it
-//! is undone for the whole pool before each fork that inherits it (`fork.rs`). `MADV_DONTFORK` and `MADV_NOHUGEPAGE`
-//! are alike in arena and pool from the start. The memory policy that comes along is the leaf's: a preference for later
-//! pages of these places, until the next leaf.
+//! *Refusals that `mremap` does not make.* `UFFDIO_MOVE` refuses memory that the program locked or made read-only.
+//! `mremap` moves it, and gives the pool a block that cannot be written to, or takes the lock from the whole mapping.
+//! So the kernel is asked before, by two calls that change nothing. `msync(MS_INVALIDATE)` is an error where anything
+//! is locked. And a move of 2 MiB *from* the block *to* the leaf is refused because the block is empty (or the leaf
+//! is not), but not before the kernel has seen that each of the two is part of one mapping, that the leaf is
+//! registered here, and that protections and locks of the two are alike. The program may still change something
+//! between the questions and the move. A change to a part of the leaf makes two mappings of it, which `mremap`
+//! refuses. A change to all of a larger part has the effect as if it were made after the pages had gone. The block is
+//! asked in the same way whether it is like the rest of the pool, and any settings that it has inherited are undone
+//! if it is not. No question shows `MADV_WIPEONFORK`; it would empty frames in children, so it is undone for the
+//! whole pool before each fork that inherits it (`fork.rs`). `MADV_DONTFORK` and `MADV_NOHUGEPAGE` are alike in arena
+//! and pool from the start. The memory policy that comes along is the leaf's: a preference for later pages of these
+//! places, until the next leaf.
 //!
-//! *What it does not see*: a page that a device writes to moves all the same, so this is for in-thread delivery only,
-//! where the program pins what it hands to the kernel. With handler delivery the kernel would also report the move, and
-//! wait until that is read. The program's own `MADV_FREE` and guard pages travel along: who asks the kernel for these
-//! in managed memory gets a frame that vanishes, or that cannot be read.
+//! *What `mremap` does not see.* A page that a device writes to moves all the same, so this method is for in-thread
+//! delivery only, where the program pins what it hands to the kernel. With handler delivery the kernel would also
+//! report the move, and wait until the report is read. The program's own `MADV_FREE` and guard pages travel along: a
+//! program that asks the kernel for these in managed memory gets a frame that vanishes, or that cannot be read.
 //!
-//! *Shared with a child* after a fork: the entries move as they are. Coming back, such a page is busy, and is copied
-//! like any other.
+//! *Pages shared with a child* after a fork: the entries move as they are. When such a page comes back, it is busy,
+//! and is copied like any other.
 //!
 //! *The block is a mapping of its own from then on*, as it keeps the offsets of the leaf. It is not registered any
-//! more, and that is made good before anybody else may use it. No call may cross its border (`pool.rs`). Neighbouring
-//! leaves in neighbouring blocks could be one mapping, and the kernel would make them one on the way, and take both out
-//! of userfaultfd. It does so only with mappings that are registered alike. The pool is registered for write
-//! protection, too, and the arena is not.
+//! more, and is registered again before any other thread may use it. No call may cross its border (`pool.rs`).
+//! Neighbouring leaves in neighbouring blocks could be one mapping: the kernel would merge them on the way, and take
+//! both out of userfaultfd. It does so only with mappings that are registered alike, and these are not: the pool is
+//! registered for write protection, too, and the arena is not.
 //!
-//! *Who waits.* The move, and registering the block, have the process's map to themselves; the questions share it with
-//! faults. A fault in the mapping of the leaf sleeps meanwhile, which takes 50 µs and more, so that mapping is a small
-//! part of the arena (`parts.rs`).
+//! *Threads that wait.* The move, and registering the block, have the process's map to themselves; the questions
+//! share it with faults. A fault in the mapping of the leaf sleeps meanwhile, which takes 50 µs and more, so that
+//! mapping is a small part of the arena (`parts.rs`).
 //!
-//! *When the move fails*, the block may be unmapped already: the kernel makes room before it looks closer. It is mapped
-//! again, or the process stops; nobody else's mapping that came to be there meanwhile is touched. The one foreseeable
-//! reason why it could not be mapped again is a program that has limited its address space to less than it uses. Under
-//! any such limit nothing is tried.
+//! *When the move fails*, the block may be unmapped already: the kernel makes room before it looks closer. The block
+//! is mapped again, or the process stops. A foreign mapping that came to be there meanwhile is not touched. The one
+//! foreseeable reason why the block could not be mapped again is that the program has limited its address space to
+//! less than it uses. Under any such limit no leaf is moved.
 
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -71,7 +72,7 @@ use crate::reservation::HUGE;
 use crate::sys::{ioctl, pagemap, remap};
 
 impl Uffd {
-    /// See [`Mmu::take_out_leaf`](millpond_core::Mmu::take_out_leaf).
+    /// Implements [`Mmu::take_out_leaf`](millpond_core::Mmu::take_out_leaf).
     pub(super) fn capture_leaf(
         &self,
         at: PageRange,
@@ -96,13 +97,13 @@ impl Uffd {
         // Phase 2: the entries change places.
         self.parts.part_off(&self.arena, leaf);
         self.move_leaf(leaf, block)?;
-        // Phase 3: what the block should hold, against what it holds.
+        // Phase 3: the pages that the block should hold are compared with those that it holds.
         self.compare(leaf, block, pages);
         Ok(())
     }
 
-    /// Whether leaf and block are each part of one mapping, and these are fit for each other: the kernel looks at that
-    /// before it looks for the page that it is asked to move, and does not find.
+    /// Whether leaf and block are each part of one mapping, and these are fit for each other. The kernel looks at
+    /// that before it looks for the page that it is asked to move, and does not find.
     fn may_move(&self, leaf: usize, block: usize) -> Result<(), TakeOutError> {
         // SAFETY: the block is leased and holds nothing, so nothing moves; the arena is seen through raw pointers.
         let answer = unsafe { ioctl::move_pages(self.fd(), leaf, block, HUGE, ioctl::DONT_WAKE) };
@@ -117,8 +118,7 @@ impl Uffd {
     }
 
     fn move_leaf(&self, leaf: usize, block: usize) -> Result<(), TakeOutError> {
-        // SAFETY: the leaf is arena memory, which Rust sees only through raw pointers; the block is leased, and nothing
-        // is there.
+        // SAFETY: the leaf is arena memory, which Rust sees only through raw pointers; the block is leased and empty.
         if let Err(errno) = unsafe { remap::move_tables(leaf, block, HUGE) } {
             self.restore_block(block);
             return Err(if errno == Errno::NOMEM {
@@ -131,8 +131,8 @@ impl Uffd {
         Ok(())
     }
 
-    /// Makes a block part of the pool. What a program changed of the leaf after the questions came along, which is
-    /// rare: the calls that undo it are made when the block is found unlike the pool.
+    /// Makes a block part of the pool. Settings of the leaf that the program changed after the questions came along,
+    /// which is rare: the calls that undo them are made when the block is found unlike the pool.
     fn adopt(&self, block: usize) -> Result<(), MmuError> {
         self.register_in_pool(block, HUGE)?;
         if self.is_registered(block) {
@@ -146,8 +146,8 @@ impl Uffd {
         })
     }
 
-    /// Makes the block part of the pool again after a move that failed: the kernel unmaps what is in the way before it
-    /// looks whether it can move.
+    /// Makes the block part of the pool again after a move that failed: the kernel unmaps the block before it looks
+    /// whether it can move the leaf.
     fn restore_block(&self, block: usize) {
         let failed = |errno| MmuError::Reserve {
             what: "frame pool",
@@ -156,14 +156,14 @@ impl Uffd {
         };
         match self.pool.memory().refill(block, HUGE) {
             Ok(()) => self.watched(self.register_in_pool(block, HUGE)),
-            // Not unmapped at all, or somebody else was quicker.
+            // The block was not unmapped at all, or another thread mapped it first.
             Err(Errno::EXIST) if self.is_registered(block) => {}
             Err(errno) => self.watched(Err(failed(errno))),
         }
     }
 
-    /// Whether what is mapped at the block is the pool's, and like it. Asked as in [`may_move`](Self::may_move), by a
-    /// page of the pool that never is there.
+    /// Whether the mapping at the block is the pool's, and like it. The kernel is asked as in
+    /// [`may_move`](Self::may_move), by a page of the pool that is never there.
     fn is_registered(&self, block: usize) -> bool {
         let never = self.pool.bell();
         // SAFETY: no page is at the source, so nothing moves.
@@ -172,7 +172,7 @@ impl Uffd {
         matches!(answer, (0, Some(Errno::EXIST | Errno::NOENT)))
     }
 
-    /// Gives zeros to places whose page was not there, and sends back pages that nobody named.
+    /// Gives zeros to places whose page was not there, and sends back pages that `pages` does not name.
     fn compare(&self, leaf: usize, block: usize, pages: &LeafPages) {
         if self.holds_exactly(block, pages) {
             return;
@@ -202,7 +202,8 @@ impl Uffd {
         }
     }
 
-    /// Whether these pages are in memory at the block, and no others. False also where the kernel has swapped one out.
+    /// Whether exactly these pages are in memory at the block. The answer is false also where the kernel has swapped
+    /// one out.
     fn holds_exactly(&self, block: usize, pages: &LeafPages) -> bool {
         let mut resident = [0; LEAF_PAGES as usize];
         pagemap::resident(block, &mut resident).is_ok()
@@ -212,7 +213,8 @@ impl Uffd {
     }
 }
 
-/// Whether what is unmapped can be mapped again: a program that has limited its memory to less than it has could not.
+/// Whether an unmapped range can be mapped again: a program that has limited its memory to less than it has could not
+/// do so.
 fn may_map_again() -> bool {
     [Resource::As, Resource::Data]
         .into_iter()
@@ -245,7 +247,7 @@ mod tests {
         Some(uffd)
     }
 
-    /// Protections and locks that came along with a leaf, because they were set after the questions.
+    /// Covers protections and locks that came along with a leaf because they were set after the questions.
     #[test]
     fn what_a_block_has_inherited_is_undone() {
         let Some(uffd) = memory() else { return };
@@ -253,7 +255,7 @@ mod tests {
         let block = uffd.pool.addr(Frame::new(Order::ZERO, LEAF_PAGES));
         let at = block as *mut core::ffi::c_void;
         for locked in [false, true] {
-            // SAFETY: a part of the pool in which nothing is and which no one else uses.
+            // SAFETY: this is a part of the pool that is empty and that no one else uses.
             unsafe {
                 rustix::mm::mprotect(at, HUGE, rustix::mm::MprotectFlags::READ).unwrap();
                 if locked {
@@ -279,7 +281,7 @@ mod tests {
         let block = uffd.pool.addr(Frame::new(Order::ZERO, LEAF_PAGES));
         assert!(uffd.is_registered(block));
         uffd.restore_block(block);
-        // SAFETY: a part of the pool in which nothing is and which no one else uses.
+        // SAFETY: this is a part of the pool that is empty and that no one else uses.
         unsafe { rustix::mm::munmap(block as *mut core::ffi::c_void, HUGE) }.unwrap();
         uffd.restore_block(block);
         assert!(uffd.is_registered(block));

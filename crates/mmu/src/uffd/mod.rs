@@ -1,6 +1,6 @@
 //! [`Uffd`]: the arena, the frame pool and the userfaultfd that serves both.
 //!
-//! Which operation may run beside which is decided by the state of folios in the core, not by locks here:
+//! The state of folios in the core, not locks here, decides which operations may run beside each other:
 //!
 //! | | same folio or frame | other folios |
 //! | --- | --- | --- |
@@ -68,34 +68,34 @@ pub enum TakeOutMethod {
     Auto,
     /// `UFFDIO_MOVE`: the page itself leaves, atomically, and the kernel refuses a page that a device writes to.
     Move,
-    /// Write-protect, copy, discard. Costs a copy and a second shootdown, and cannot see that a device writes to
-    /// the page: keep buffers of `O_DIRECT` reads pinned with this method.
+    /// The page is write-protected, copied and discarded. This costs a copy and a second shootdown, and cannot see
+    /// that a device writes to the page: keep buffers of `O_DIRECT` reads pinned with this method.
     Copy,
 }
 
-/// What 512 small pages take at least: a huge page that takes twice as long is no gain.
+/// The least time that 512 small pages take. A huge page that takes twice as long is no gain.
 pub const HUGE_WITHIN: Duration = Duration::from_micros(800);
 
-/// What a [`Uffd`] is made from.
+/// The configuration of a [`Uffd`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UffdConfig {
-    /// Pages of address space for managed memory: a multiple of 512, more than none.
+    /// Pages of address space for managed memory: a positive multiple of 512.
     pub arena: PageCount,
-    /// Where the arena should begin (multiples of 1 GiB): at the first of these places where nothing is mapped. Where
-    /// there is none the kernel chooses.
+    /// Places where the arena may begin (multiples of 1 GiB). The first at which nothing is mapped is taken; if there
+    /// is none, the kernel chooses.
     pub bases: &'static [usize],
-    /// Room for frames.
+    /// Number of frames of each order in the frame pool.
     pub pool: PoolLayout,
-    /// Who resolves faults.
+    /// How faults are delivered.
     pub delivery: Delivery,
     /// How pages are taken out.
     pub take_out: TakeOutMethod,
-    /// Longest time that a new huge page may take the kernel. After a slower one small pages are used for a while: see
-    /// [`HUGE_WITHIN`].
+    /// Longest time that the kernel may take for a new huge page. After a slower one, small pages are used for a
+    /// while: see [`HUGE_WITHIN`].
     pub huge_within: Duration,
 }
 
-/// Real memory behind [`Mmu`]. See the crate's documentation.
+/// The implementation of [`Mmu`] with real memory. The crate's documentation has an overview.
 pub struct Uffd {
     arena: Reservation,
     parts: Parts,
@@ -103,16 +103,17 @@ pub struct Uffd {
     pool: Pool,
     zeros: Zeros,
     bounce: Bounce,
-    /// Huge pages need `UFFDIO_MOVE`.
+    /// The place where huge pages are made; `None` without `UFFDIO_MOVE`, which they need.
     staging: Option<Staging>,
     uffd: FdCell,
     pagemap: FdCell,
     /// `/proc/self/mem`, for pages that the program may not read.
     mem: FdCell,
     pidfd: FdCell,
-    /// Kept for children that may not open it any more; a child that is served by SIGBUS needs no rights.
+    /// `/dev/userfaultfd`, kept for children that may not open it any more. A child that is served by SIGBUS needs no
+    /// rights.
     device: FdCell,
-    /// Dropped with the arena, whose place a child should not touch.
+    /// A note of where the arena is, dropped with it: a child should not touch that place.
     #[expect(dead_code, reason = "it is there to be dropped")]
     known: Known,
     delivery: Delivery,
@@ -124,11 +125,12 @@ pub struct Uffd {
 }
 
 impl Uffd {
-    /// Reserves the arena and the frame pool and registers both. No page of either is mapped, no region is open
-    /// and nothing is delivered yet.
+    /// Reserves the arena and the frame pool and registers both. Afterwards no page of either is mapped, no region is
+    /// open and nothing is delivered yet.
     ///
     /// # Errors
-    /// A bad length, a refused userfaultfd, a missing feature, or no address space. Nothing is left behind.
+    /// The length is bad, userfaultfd is refused, a feature is missing, or there is no address space. Nothing is left
+    /// behind.
     pub fn new(config: UffdConfig) -> Result<Self, MmuError> {
         let pages = config.arena.0;
         if pages == 0
@@ -186,21 +188,22 @@ impl Uffd {
         Ok(uffd)
     }
 
-    /// New pages of `range` come from the memory of `node`, a number of [`online_nodes`](crate::online_nodes), as long
-    /// as it has any. What is there stays where it is.
+    /// Takes new pages of `range` from the memory of `node`, a number of [`online_nodes`](crate::online_nodes), as
+    /// long as the node has memory to give. Pages that are there stay where they are.
     ///
     /// # Errors
-    /// The kernel knows no such node, knows of none at all, or does not allow it (as seccomp profiles of containers
-    /// may): pages then come from where the kernel likes.
+    /// The kernel does not know the node, knows of no nodes at all, or does not allow this (as seccomp profiles of
+    /// containers may). New pages then come from where the kernel likes.
     pub fn place(&self, range: PageRange, node: u32) -> Result<(), MmuError> {
         let (start, len) = (self.at(range.start), range.len.bytes() as usize);
         mempolicy::prefer(start, len, node).map_err(|errno| MmuError::Place { node, errno })
     }
 
-    /// The same for the part of the frame pool that is one node's, of `of` equal ones of each order.
+    /// Takes new pages of a node's part of the frame pool from that node. The part is number `part` of `of` equal
+    /// parts of each order.
     ///
     /// # Errors
-    /// As [`place`](Self::place).
+    /// The reasons are those of [`place`](Self::place).
     pub fn place_pool(&self, part: u8, of: u8, node: u32) -> Result<(), MmuError> {
         for (start, len) in self.pool.parts(part, of) {
             mempolicy::prefer(start, len, node).map_err(|errno| MmuError::Place { node, errno })?;
@@ -224,14 +227,14 @@ impl Uffd {
         self.arena.len()
     }
 
-    /// The page that holds the address, `None` outside the arena.
+    /// The page that holds the address, or `None` for an address outside the arena.
     #[must_use]
     pub fn page_of(&self, addr: usize) -> Option<PageIndex> {
         let offset = addr.checked_sub(self.arena.base())?;
         (offset < self.arena.len()).then_some(PageIndex((offset >> PAGE_SHIFT) as u32))
     }
 
-    /// Address of the page's first byte.
+    /// The address of the page's first byte.
     ///
     /// # Panics
     /// When the page is outside the arena (its end is allowed).
@@ -257,7 +260,7 @@ impl Uffd {
         self.protect(range, false)
     }
 
-    /// The program has changed the protection of a range that is open: whether it may use the pages now.
+    /// Notes whether the program may use the pages of a range that is open, after it has changed their protection.
     ///
     /// # Errors
     /// [`MmuError::OutsideArena`].
@@ -267,22 +270,22 @@ impl Uffd {
         Ok(())
     }
 
-    /// The pages around `page` that the program may use, as far as a fault's window can reach. What is closed is out of
-    /// it, `page` never.
+    /// The pages around `page` that the program may use, as far as a fault's window can reach. Closed pages are left
+    /// out, but `page` itself is always part of the answer.
     #[must_use]
     pub fn usable_around(&self, page: PageIndex) -> PageRange {
         self.reach.around(page)
     }
 
-    /// Nobody touches the range any more: absent pages need not be reported, and would read as zeros. Dropping what is
-    /// mapped there then keeps nobody else from mapping and unmapping memory: since Linux 6.17 the kernel locks the one
-    /// mapping for that, but all of the address space where userfaultfd is registered. [`Uffd::remap_reserved`] makes
-    /// it part of the arena again.
+    /// Ends the watch over a range that nobody touches any more: absent pages are not reported, and would read as
+    /// zeros. Dropping the pages that are mapped there then keeps no other thread from mapping and unmapping memory:
+    /// since Linux 6.17 the kernel locks just the one mapping for that, but all of the address space where
+    /// userfaultfd is registered. [`Uffd::remap_reserved`] makes the range part of the arena again.
     ///
-    /// Nothing happens where pages are taken out by copying: for that they must be registered.
+    /// Nothing happens where pages are taken out by copying: they must be registered for that.
     ///
     /// # Errors
-    /// [`MmuError::OutsideArena`], [`MmuError::HandOver`]: all is as it was.
+    /// [`MmuError::OutsideArena`] or [`MmuError::HandOver`]. Nothing has changed then.
     pub fn unwatch(&self, range: PageRange) -> Result<(), MmuError> {
         let (start, len) = self.span(range)?;
         if !self.can_move {
@@ -293,7 +296,7 @@ impl Uffd {
     }
 
     /// Makes the range part of the arena again after foreign mappings replaced it there: empty, without access,
-    /// registered. What is mapped there now is unmapped.
+    /// registered. The foreign mappings are unmapped.
     ///
     /// # Errors
     /// [`MmuError::OutsideArena`], [`MmuError::Reserve`], [`MmuError::Register`].
@@ -329,7 +332,7 @@ impl Uffd {
         }
     }
 
-    /// How many pages of the range are mapped by huge pages now, each as a part of one. 0 where the kernel does not
+    /// How many pages of the range are now mapped as parts of huge pages. The answer is 0 where the kernel does not
     /// tell (before Linux 6.7).
     #[must_use]
     pub fn huge_pages(&self, range: PageRange) -> PageCount {
@@ -343,7 +346,7 @@ impl Uffd {
         self.can_move
     }
 
-    /// The descriptors that its operations need, for threads with a descriptor table of their own.
+    /// The descriptors that operations on this memory need, for threads with a descriptor table of their own.
     #[must_use]
     pub fn descriptors(&self) -> Vec<i32> {
         let cells = [
@@ -360,10 +363,10 @@ impl Uffd {
             .collect()
     }
 
-    /// What a handler thread needs to know.
+    /// The facts about this memory that a handler thread needs.
     pub(crate) fn served(&self) -> Served {
-        // SAFETY: the descriptor stays open until the handler is joined: the drop detaches first, and it is
-        // exchanged only in a new child, where the parent's handler does not run.
+        // SAFETY: the descriptor stays open until the handler is joined: the drop detaches first. It is exchanged
+        // only in a new child, where the parent's handler does not run.
         let fd = unsafe { BorrowedFd::borrow_raw(self.fd().as_raw_fd()) };
         Served {
             fd,
@@ -463,7 +466,7 @@ impl Mmu for Uffd {
         if fresh {
             self.populate(lease.addr(), lease.len());
         }
-        // SAFETY: the frame is populated: just now, or by the caller's word.
+        // SAFETY: the frame is populated, either just now or according to the caller.
         fill(unsafe { lease.bytes_mut() })
     }
 
@@ -520,7 +523,7 @@ impl Mmu for Uffd {
 
     fn read_frame(&self, frame: Frame, see: &mut dyn FnMut(&[u8])) {
         let lease = self.pool.lease(frame);
-        // SAFETY: the caller says that the frame is populated.
+        // SAFETY: the caller guarantees that the frame is populated.
         see(unsafe { lease.bytes() });
     }
 
@@ -534,7 +537,7 @@ impl Mmu for Uffd {
 
     fn wake(&self, at: PageRange) {
         if !at.is_empty() {
-            // Waking a range that is no longer registered fails, and nobody can wait there.
+            // Waking a range that is no longer registered fails, and no thread can wait there.
             let _ = ioctl::wake(self.fd(), self.at(at.start), at.len.bytes() as usize);
         }
     }

@@ -1,19 +1,20 @@
 //! Capturing pages: out of the program's sight, into the frame pool, losing no write.
 //!
-//! *By move* (Linux 6.8): the kernel takes the page-table entry away and puts the page into the pool. A writer has
-//! written before, or faults. That is the whole protocol; the rest of this file is about refusals:
+//! *By move* (Linux 6.8): the kernel takes the page-table entry away and puts the page into the pool. A thread that
+//! writes to the page has either written before that, or faults. That is the whole protocol; the rest of this file is
+//! about refusals:
 //!
-//! - EBUSY: a forked child shares the page, or a device holds it. Writing to the page breaks the sharing, so
-//!   the kernel is asked to do as if it were written (`MADV_POPULATE_WRITE`); what is still busy then is
+//! - EBUSY: a forked child shares the page, or a device holds it. Writing to the page breaks the sharing, so the
+//!   kernel is asked to act as if the page were written (`MADV_POPULATE_WRITE`). A page that is still busy then is
 //!   pinned, and is put back: [`TakeOutError::Busy`].
-//! - EINVAL: not writable, locked, or crossing mappings. What is merely not writable is copied (`closed.rs`); the rest
-//!   is [`TakeOutError::Immovable`].
-//! - ENOENT: a page of the source is missing. The core never asks for such a folio, but the program can unmap
-//!   memory at any time. A missing page is captured as zeros, which is what it would read as.
+//! - EINVAL: the range is not writable, locked, or crosses mappings. Memory that is merely not writable is copied
+//!   (`closed.rs`); the rest is [`TakeOutError::Immovable`].
+//! - ENOENT: a page of the source is missing. The core never asks for such a folio, but the program can unmap memory
+//!   at any time. A missing page is captured as zeros, which is how it would read.
 //!
-//! *By copy* (older kernels): protect the range, copy it to the pool, drop it. A write in between faults and waits for
-//! the completion. The copy is done by the kernel (`UFFDIO_COPY` reads the arena and makes the frame's pages in one
-//! step), so memory that the program made unreadable is an answer and not a crash.
+//! *By copy* (older kernels): protect the range, copy it to the pool, drop it. A write in between faults and waits
+//! for the completion. The copy is done by the kernel (`UFFDIO_COPY` reads the arena and makes the frame's pages in
+//! one step), so memory that the program made unreadable leads to an error and not to a crash.
 //!
 //! Several folios that lie next to each other both in the arena and in the pool go in one call with one TLB shootdown,
 //! up to 2 MiB and within a block of the pool (`pool.rs`). A call that fails is finished folio by folio. A folio of 2
@@ -33,7 +34,7 @@ use crate::reservation::HUGE;
 use crate::sys::{ioctl, pagemap};
 
 impl Uffd {
-    /// Captures `len` bytes at `src` into the hole `dst`: all or nothing.
+    /// Captures `len` bytes at `src` into the hole `dst`. Either all of them are captured or none.
     pub(super) fn capture(&self, src: usize, dst: usize, len: usize) -> Result<(), TakeOutError> {
         if self.can_move {
             self.capture_by_move(src, dst, len, 0)
@@ -42,7 +43,7 @@ impl Uffd {
         }
     }
 
-    /// See [`Mmu::take_out_all`](millpond_core::Mmu::take_out_all).
+    /// Implements [`Mmu::take_out_all`](millpond_core::Mmu::take_out_all).
     pub(super) fn capture_all(
         &self,
         work: &[(PageRange, Frame)],
@@ -85,7 +86,8 @@ impl Uffd {
         let (src, dst) = (self.at(run[0].0.start), self.pool.addr(run[0].1));
         let mut moved = 0;
         if run.len() > 1 {
-            // Leases for the whole run would need a list; taking and giving back each one still finds a slip.
+            // Leases for the whole run would need a list. Taking and giving back each one still finds a mistake of
+            // the caller's.
             for &(_, frame) in run {
                 drop(self.pool.lease(frame));
             }
@@ -109,7 +111,7 @@ impl Uffd {
         }
     }
 
-    /// `done`: bytes that have been moved before.
+    /// Captures by move the part of the range that is left: `done` bytes from the start have been moved before.
     fn capture_by_move(
         &self,
         src: usize,
@@ -132,7 +134,7 @@ impl Uffd {
                     self.unshare(src + done, src + len);
                 }
                 Some(Errno::NOENT) => {
-                    // A hole: this page is zeros, and the ones behind it are moved as before.
+                    // This page is a hole, so it becomes zeros, and the pages behind it are moved as before.
                     if self.is_there(src + done) {
                         continue;
                     }
@@ -154,21 +156,22 @@ impl Uffd {
         }
     }
 
-    /// Gives the process pages of its own where it shares them with a forked child. Touches only pages that are
-    /// there: asking for others would be a fault that waits for ourselves.
+    /// Gives the process pages of its own where it shares them with a forked child. Only pages that are there are
+    /// touched: a touch of an absent page would be a fault that waits for this very thread.
     fn unshare(&self, start: usize, end: usize) {
         let _ = pagemap::runs(self.pagemap(), start, end, &mut |from, to| {
-            // SAFETY: the advice does what a write of the same bytes would do; contents stay. On a range that is
-            // not writable it fails and changes nothing.
+            // SAFETY: the advice does what a write of the same bytes would do; contents stay. On a range that is not
+            // writable it fails and changes nothing.
             let _ = unsafe { madvise(from as *mut c_void, to - from, Advice::LinuxPopulateWrite) };
         });
     }
 
-    /// Undoes a capture: maps the first `done` bytes again and wakes who faulted on them meanwhile.
+    /// Undoes a capture: maps the first `done` bytes again and wakes the threads that faulted on them meanwhile.
     pub(super) fn put_back(&self, src: usize, dst: usize, done: usize) {
         let mut back = self.move_some(src, dst, done, 0).0;
         while back < done {
-            // Shared by a fork in between, or gone with its mapping: a copy serves the first, and drops the second.
+            // The page was shared by a fork in between, or is gone with its mapping. A copy serves the first case; in
+            // the second the page is dropped.
             // SAFETY: the rest of the frame is populated and leased; the arena is seen through raw pointers.
             let (copied, error) = unsafe { self.copy_some(src + back, dst + back, done - back) };
             back += copied + if error.is_some() { PAGE_SIZE } else { 0 };
@@ -181,7 +184,8 @@ impl Uffd {
         if ioctl::write_protect(self.fd(), src, len, true).is_err() {
             return Err(TakeOutError::Immovable);
         }
-        // Phase 2: copy what is there. A hole reads as zeros, and must not be read: it would be a fault of our own.
+        // Phase 2: the pages that are there are copied. A hole becomes zeros, and must not be read: that would be a
+        // fault of this very thread.
         let mut done = 0;
         while done < len {
             let there = self.is_there(src + done);
@@ -200,7 +204,7 @@ impl Uffd {
             }
             done = end;
         }
-        // Phase 3: drop it, the protection with it.
+        // Phase 3: the range is dropped, and its protection with it.
         self.drop_pages(src, len);
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! What helps where userfaultfd is refused.
+//! Advice on what helps where userfaultfd is refused.
 //!
-//! One refusal (EPERM) has several causes, and the command for one is no help with another: nobody can set a sysctl of
-//! the host inside a container, and no sysctl changes what a seccomp profile refuses. So the message looks where it
-//! is. That is done when something was refused, and at no other time.
+//! One refusal (EPERM) has several causes, and the command for one is no help with another: nobody can set a sysctl
+//! of the host inside a container, and no sysctl changes what a seccomp profile refuses. So the advice depends on
+//! where the process runs. The surroundings are looked at when something was refused, and at no other time.
 
 use std::fs;
 use std::path::Path;
@@ -28,22 +28,23 @@ const SECCOMP: &str = "a seccomp profile refuses it to this process: run outside
 const SECCOMP_WITH_DEVICE: &str = "a seccomp profile refuses the system call to this process: grant the device \
                                    instead with `sudo chmod 0666 /dev/userfaultfd`, or allow the call in the profile";
 
-/// Where this process runs, as far as it decides what helps.
+/// The surroundings of this process, as far as they decide what helps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Surroundings {
-    /// In a container.
+    /// Whether the process runs in a container.
     container: bool,
-    /// It is Podman's.
+    /// Whether the container is Podman's.
     podman: bool,
-    /// In a user namespace of its own, where root is nobody's root: rootless containers, Bubblewrap, `unshare -r`.
+    /// Whether the process runs in a user namespace of its own, where root has no rights outside: rootless
+    /// containers, Bubblewrap, `unshare -r`.
     namespace: bool,
-    /// A seccomp filter refuses the system call.
+    /// Whether a seccomp filter refuses the system call.
     seccomp: bool,
-    /// There is a `/dev/userfaultfd`.
+    /// Whether there is a `/dev/userfaultfd`.
     device: bool,
 }
 
-/// What to do here about a refused userfaultfd.
+/// The advice for a refused userfaultfd here.
 pub(crate) fn of_refused_userfaultfd() -> &'static str {
     Surroundings::look().way_out()
 }
@@ -56,8 +57,8 @@ impl Surroundings {
             container: is_container(&first_process),
             podman: Path::new("/run/.containerenv").exists(),
             namespace: is_namespace(&fs::read_to_string("/proc/self/uid_map").unwrap_or_default()),
-            // Many programs run under filters that let it pass. For faults in user mode alone the kernel needs no
-            // grant, so that it is the filter that refuses them.
+            // Many programs run under filters that let the call pass. For faults in user mode alone the kernel needs
+            // no grant, so a refusal of that comes from the filter.
             seccomp: has_filter(&status) && descriptor::open_by(Source::UserModeOnly).is_err(),
             device: Path::new("/dev/userfaultfd").exists(),
         }
@@ -82,7 +83,8 @@ impl Surroundings {
     }
 }
 
-/// Docker and Podman leave a file; systemd-nspawn, LXC and others name themselves to the first process.
+/// Whether this is a container. Docker and Podman leave a file; systemd-nspawn, LXC and others name themselves in the
+/// environment of the first process.
 fn is_container(first_process: &[u8]) -> bool {
     Path::new("/.dockerenv").exists()
         || Path::new("/run/.containerenv").exists()
@@ -95,7 +97,7 @@ fn names_container(environment: &[u8]) -> bool {
         .any(|one| one.starts_with(b"container=") && one.len() > b"container=".len())
 }
 
-/// Whether not all users of the machine are here, each under his own number.
+/// Whether this is a user namespace in which not all users of the machine exist under their own numbers.
 fn is_namespace(uid_map: &str) -> bool {
     let mut words = uid_map.split_whitespace();
     let all = [Some("0"), Some("0"), Some("4294967295"), None];
@@ -114,7 +116,7 @@ fn has_filter(status: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// In a container the message once named a sysctl, which nobody can set there.
+    /// Covers a message that once named a sysctl in a container, where nobody can set it.
     #[test]
     fn what_helps_depends_on_where_the_process_is() {
         let host = Surroundings::default();

@@ -1,32 +1,32 @@
 //! Huge pages made ahead of need.
 //!
-//! Of what a stream pays for 2 MiB of new memory, three quarters are the kernel's clearing. Nothing of that depends on
-//! where the page will be, so another thread can do it on another processor while the program uses the page before. It
-//! is left in its slot, *ready*, and the fault that comes for it has only to move it.
+//! When a stream of touches gets 2 MiB of new memory, three quarters of the cost are the kernel's clearing. Nothing
+//! of that depends on where the page will be, so another thread can do it on another processor while the program uses
+//! the page before. The page is left in its slot, *ready*, and the fault that needs it has only to move it.
 //!
-//! *How many.* None, until the third request of a period says that there is a stream. From then on each request that
-//! finds none ready doubles what is wanted, up to [`MOST`]: more would only be waiting, because a program that writes
-//! its memory takes longer for 2 MiB than the kernel does to clear them, and one that does not empties any number. A
-//! period without requests ends it.
+//! *How many.* No page is made ready until the third request of a period says that there is a stream. From then on
+//! each request that finds no page ready doubles the number that is wanted, up to [`MOST`]. More would only be
+//! waiting: a program that writes to its memory takes longer for 2 MiB than the kernel does to clear them, and one
+//! that does not write would empty any number. A period without requests ends the stream.
 //!
-//! Ready pages are memory that nobody uses yet. Whoever keeps a budget counts them ([`Staging::ready`]) and asks for
-//! them only where there is room.
+//! Ready pages are memory that nobody uses yet. A caller that keeps a budget counts them ([`Staging::ready`]) and
+//! asks for them only where there is room.
 
 use super::{SLOTS, Slot, Staging};
 use crate::reservation::HUGE;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Pages that are ready at most.
+/// The most pages that are ready at once.
 const MOST: u32 = 4;
-/// The request of a period that makes a stream.
+/// The number of the request in a period that makes a stream.
 const STREAM: u32 = 3;
 
-/// What is ready, and how much is wanted.
+/// The pages that are ready, and how many are wanted.
 pub(super) struct Ahead {
-    /// A bit for each slot with a page that is ready; the slot is taken.
+    /// One bit for each slot with a page that is ready; such a slot is taken.
     ready: AtomicU32,
-    /// Microseconds that the page in a slot took.
+    /// Microseconds that the page in each slot took.
     took: [AtomicU32; SLOTS as usize],
     /// Requests of this period.
     asked: AtomicU32,
@@ -44,7 +44,7 @@ impl Ahead {
         }
     }
 
-    /// Takes a page that is ready: its slot.
+    /// Takes a page that is ready. The answer is its slot.
     fn take(&self) -> Option<u32> {
         let without_first = |ready: u32| (ready != 0).then(|| ready & (ready - 1));
         let before = self
@@ -55,7 +55,7 @@ impl Ahead {
 }
 
 impl Staging {
-    /// A page that is ready, for a request.
+    /// Gives a request a page that is ready, if there is one.
     pub(super) fn ready_page(&self) -> Option<Slot<'_>> {
         let ahead = &self.ahead;
         let asked = ahead.asked.fetch_add(1, Ordering::Relaxed) + 1;
@@ -74,19 +74,19 @@ impl Staging {
         })
     }
 
-    /// Pages that are ready.
+    /// Number of pages that are ready.
     pub(crate) fn ready(&self) -> u32 {
         self.ahead.ready.load(Ordering::Relaxed).count_ones()
     }
 
-    /// Whether more should be ready than are, and may be asked for: not while requests are refused, or each fault would
-    /// wake a thread that can do nothing.
+    /// Whether more pages should be ready than are, and may be asked for. The answer is no while requests are
+    /// refused: otherwise each fault would wake a thread that can do nothing.
     pub(crate) fn wants_ready(&self) -> bool {
         self.ready() < self.ahead.wanted.load(Ordering::Relaxed)
             && self.resting.load(Ordering::Relaxed) == 0
     }
 
-    /// Makes one more page ready, if it is wanted. False when it is not, or there is none to be had now.
+    /// Makes one more page ready. The answer is false when none is wanted, or none can be had now.
     pub(crate) fn make_ready(&self) -> bool {
         if !self.wants_ready() {
             return false;
@@ -101,14 +101,14 @@ impl Staging {
         true
     }
 
-    /// Gives back what is ready.
+    /// Gives back all pages that are ready.
     pub(crate) fn drop_ready(&self) {
         while let Some(index) = self.ahead.take() {
             self.renew(index);
         }
     }
 
-    /// A period ends. One without a request ends the stream, and what is ready goes back.
+    /// Ends a period. A period without a request ends the stream, and the ready pages go back.
     pub(crate) fn end_period(&self) {
         if self.ahead.asked.swap(0, Ordering::Relaxed) == 0 {
             self.ahead.wanted.store(0, Ordering::Relaxed);
@@ -116,7 +116,7 @@ impl Staging {
         }
     }
 
-    /// Maps a slot anew and gives it back. One that cannot be mapped anew stays taken for good.
+    /// Maps a slot anew and gives it back. A slot that cannot be mapped anew stays taken for good.
     pub(super) fn renew(&self, index: u32) {
         if self.memory.renew_huge(self.addr_of(index), HUGE).is_ok() {
             self.give_back(index);
@@ -175,9 +175,9 @@ mod tests {
         all.into_iter().for_each(Slot::gone);
     }
 
-    /// The stream that has filled a gigabyte wanted four pages, the last of them had been slow, and so nothing could be
-    /// made for the rest of the period. Each fault woke the background thread to find that out: half of what a
-    /// snapshot's pages cost.
+    /// Covers a stream that had filled a gigabyte: it wanted four pages, the last of them had been slow, and so no
+    /// page could be made for the rest of the period. Each fault woke the background thread to find that out, at half
+    /// of the cost of a snapshot's pages.
     #[test]
     fn nothing_is_wanted_while_requests_are_refused() {
         let Some(staging) = staging() else { return };
@@ -191,7 +191,8 @@ mod tests {
         assert!(staging.make_ready());
     }
 
-    /// What is ready was made by the kernel and is nobody's: it holds zeros, also after it was given back once.
+    /// Covers that a ready page, which the kernel made and nobody has used, holds zeros, also after it was given back
+    /// once.
     #[test]
     fn what_is_ready_is_zeros() {
         let Some(staging) = staging() else { return };
@@ -201,13 +202,13 @@ mod tests {
             }
             assert!(staging.make_ready(), "round {round}");
             let slot = staging.page().unwrap();
-            // SAFETY: the slot is mapped and this test's; its first byte is present.
+            // SAFETY: the slot is mapped and this test's own; its first byte is present.
             unsafe {
                 let first = slot.addr() as *mut u8;
                 assert_eq!(first.read(), 0);
                 first.write(1);
             }
-            // Not moved away: it is mapped anew, and requests rest once.
+            // The page was not moved away, so it is mapped anew, and one request is refused.
             drop(slot);
             assert!(staging.page().is_none());
             staging.end_period();

@@ -1,31 +1,32 @@
-//! Where new huge pages are made: a few slots of 2 MiB of ordinary memory that nobody else knows of.
+//! The place where new huge pages are made: a few slots of 2 MiB of ordinary memory that nobody else knows of.
 //!
-//! The kernel gives a huge page to a fault in an empty, aligned range that may have one. Neither the arena nor the pool
-//! can have such faults, because userfaultfd stops them. So the page is made here, by a fault of our own, and moved to
-//! where it is wanted; moving an entry of 2 MiB costs what moving one of 4 KiB does.
+//! The kernel gives a huge page to a fault in an empty, aligned range that may have one. Neither the arena nor the
+//! pool can have such faults, because userfaultfd stops them. So the page is made here, by a fault of our own, and
+//! moved to its destination; moving an entry of 2 MiB costs as much as moving one of 4 KiB.
 //!
-//! A slot is one caller's for the time of one move: a bit is taken, and nobody waits. Whoever finds none free does
-//! without a huge page. An idle slot is empty and has no page table, else the next fault there would get a small page.
-//! The move of a whole huge page leaves it so. After anything else the slot is mapped anew, which frees the table on
-//! every kernel (`MADV_DONTNEED` does so from Linux 6.14 on and only on some machines).
+//! A slot is one caller's for the time of one move: a bit is taken, and no caller waits. A caller that finds no slot
+//! free does without a huge page. An idle slot is empty and has no page table, else the next fault there would get a
+//! small page. The move of a whole huge page leaves the slot so. After anything else the slot is mapped anew, which
+//! frees the table on every kernel (`MADV_DONTNEED` does so from Linux 6.14 on and only on some machines).
 //!
-//! Like arena and pool, slots are inherited by children of an announced fork only. A child that shared a page with a
-//! slot would keep it from being moved, and any thread can fork at any moment.
+//! Like arena and pool, slots are inherited by children of an announced fork only. A child that shared a slot's page
+//! would keep that page from being moved, and any thread can fork at any moment.
 //!
-//! *When there are none to be had.* Huge pages can be forbidden for the machine or the process, and memory can be
-//! fragmented. Nothing is asked beforehand: the settings are many and do not tell about fragmentation. A failed attempt
-//! costs some 10 µs, beside 370 for the copy that takes its place, but where the kernel is allowed to compact memory
-//! for a fault (`defrag`), it can cost milliseconds. So after each failure in a row twice as many requests are refused
-//! at once, up to 255, and one success ends that.
+//! *When the kernel has no huge pages to give.* Huge pages can be forbidden for the machine or the process, and
+//! memory can be fragmented. Nothing is asked beforehand: the settings are many and do not tell about fragmentation.
+//! A failed attempt costs some 10 µs, beside 370 for the copy that takes its place, but where the kernel is allowed
+//! to compact memory for a fault (`defrag`), it can cost milliseconds. So after each failure in a row twice as many
+//! requests are refused at once, up to 255, and one success ends that.
 //!
-//! *When they are dear.* In a virtual machine the kernel's free memory may be memory that the host has taken back, and
-//! clearing a huge page of it takes 4 ms instead of 0.1, because the host finds it page by page. Small pages come from
-//! what was freed a moment ago and cost 0.4 ms for as much. A page that took longer than that is used, and counts as
-//! several failures in a row: what comes next would be as slow. A stream of 512 MiB asks five times instead of 256. But
-//! one slow page among many quick ones is no such sign, and resting for it would cost more than it did. So there is an
-//! account of what huge pages have saved, and a slow one that it covers has no consequences.
+//! *When huge pages are dear.* In a virtual machine the kernel's free memory may be memory that the host has taken
+//! back. Then clearing a huge page of it takes 4 ms, where it usually takes 0.1, because the host finds it page by
+//! page. Small pages come from memory that was freed a moment ago and cost 0.4 ms for as much. A page that took
+//! longer than that is used, and counts as several failures in a row, as the next would be as slow: a stream of 512
+//! MiB asks five times, where it would ask 256 times. But one slow page among many quick ones is no such sign, and
+//! resting for it would cost more than it did. So there is an account of the time that huge pages have saved, and a
+//! slow page that it covers has no consequences.
 //!
-//! A stream finds its pages made already where another processor has had the time ([`ahead`]).
+//! A stream finds its pages made already where another processor has had the time (see [`ahead`]).
 
 mod ahead;
 
@@ -45,26 +46,27 @@ use crate::reservation::{HUGE, Reservation};
 use crate::sys::pagemap;
 use ahead::Ahead;
 
-/// Callers at once. Each takes a fault's time; more than processors would not help.
+/// Number of slots, and so of callers that can have one at once. Each is used for the time of a fault; more slots
+/// than processors would not help.
 const SLOTS: u32 = 16;
-/// Failures in a row that are counted: the longest rest is 2 to this power, less one.
+/// The most failures in a row that are counted: the longest rest is 2 to this power, less one.
 const STRIKES: u32 = 8;
-/// As many failures as a page that was slow to get counts for, at least.
+/// The least number of failures that a slow page counts for.
 const SLOW_STRIKES: u32 = 4;
-/// What the account holds at most: quick pages of long ago say little about the next.
+/// The most that the account of saved time holds: quick pages of long ago say little about the next.
 const SAVED_MOST: Duration = Duration::from_millis(8);
 
 pub(crate) struct Staging {
     memory: Reservation,
-    /// A bit for each slot.
+    /// One bit for each slot that is taken.
     taken: AtomicU32,
-    /// Failures in a row.
+    /// Number of failures in a row.
     strikes: AtomicU32,
-    /// Requests that are still to be refused.
+    /// Number of requests that are still to be refused.
     resting: AtomicU32,
-    /// A page that takes longer is slow: twice as long as small ones.
+    /// A page that takes longer than this is slow: it is twice the time of small pages.
     within: Duration,
-    /// The last page took long by the clock on the wall: the next is timed by what it takes of a processor, too.
+    /// Whether the last page took long by the wall's clock. If so, the next is timed by its processor time, too.
     suspect: AtomicBool,
     /// Nanoseconds that huge pages have saved.
     saved: AtomicI64,
@@ -72,8 +74,8 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// Reserves the slots. `None` when the kernel knows no huge pages, or would split each that arrives: a fault leaves
-    /// an empty page table at its leaf. A page that takes longer than `within` is slow.
+    /// Reserves the slots. A page that takes longer than `within` is slow. The answer is `None` when the kernel knows
+    /// no huge pages, or would split each that arrives, because a fault leaves an empty page table at its leaf.
     pub(crate) fn new(within: Duration) -> Result<Option<Self>, MmuError> {
         if offer() == Ok(Offer::Once) {
             return Ok(None);
@@ -96,8 +98,9 @@ impl Staging {
         &self.memory
     }
 
-    /// A slot with a new page of zeros at its start: the whole slot when the kernel had a huge page, which the caller
-    /// finds out. `None` when all slots are taken, during the rest after failures, and when there is no memory.
+    /// A slot with a new page of zeros at its start: the whole slot is one page when the kernel had a huge page,
+    /// which the caller finds out. The answer is `None` when all slots are taken, during the rest after failures, and
+    /// when there is no memory.
     pub(crate) fn page(&self) -> Option<Slot<'_>> {
         if let Some(ready) = self.ready_page() {
             return Some(ready);
@@ -121,7 +124,7 @@ impl Staging {
         let mut slot = self.take()?;
         let suspect = self.suspect.load(Ordering::Relaxed);
         let since = (Instant::now(), suspect.then(processor_time));
-        // SAFETY: the slot is ours and empty; writing to its first page is what asks for a huge one.
+        // SAFETY: the slot is ours and empty; writing to its first page makes the kernel give it a huge one.
         let page = unsafe {
             madvise(
                 slot.addr() as *mut c_void,
@@ -154,7 +157,7 @@ impl Staging {
         })
     }
 
-    /// A page took so long. Whether that is no more than what others have saved.
+    /// Enters in the account that a page took so long. The answer is whether the account covers that.
     fn afford(&self, took: Duration) -> bool {
         let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
         let more = nanos(self.within / 2).saturating_sub(nanos(took));
@@ -166,7 +169,7 @@ impl Staging {
         before.is_ok_and(|saved| sum(saved) >= 0)
     }
 
-    /// One more failure in a row, or as many as `strikes` if that is more.
+    /// Counts one more failure in a row, or `strikes` failures if that is more.
     fn strike(&self, strikes: u32) {
         let strikes = (self.strikes.load(Ordering::Relaxed) + 1).clamp(strikes, STRIKES);
         self.strikes.store(strikes, Ordering::Relaxed);
@@ -178,8 +181,8 @@ impl Staging {
     }
 }
 
-/// One slot, until its page has [`gone`](Self::gone). To drop it instead is to say that it was not of use: what it
-/// holds is lost, and the next requests are refused.
+/// One slot, owned until its page has [`gone`](Self::gone). Dropping the slot before that says that it was not of
+/// use: its contents are lost, and the next requests are refused.
 pub(crate) struct Slot<'a> {
     staging: &'a Staging,
     index: u32,
@@ -192,7 +195,7 @@ impl Slot<'_> {
         self.staging.addr_of(self.index)
     }
 
-    /// The slot's page was moved away as a whole.
+    /// Notes that the slot's page was moved away as a whole.
     pub(crate) fn gone(self) {
         let this = ManuallyDrop::new(self);
         let slow = this.took > this.staging.within;
@@ -204,7 +207,7 @@ impl Slot<'_> {
         this.staging.give_back(this.index);
     }
 
-    /// The slot stays taken, with its page.
+    /// Keeps the slot taken, with its page.
     fn keep(self) -> u32 {
         ManuallyDrop::new(self).index
     }
@@ -217,8 +220,9 @@ impl Drop for Slot<'_> {
     }
 }
 
-/// What this thread has used of a processor: on a busy machine the time that passes says little about a page. Asking
-/// costs a system call, so a page is timed by the wall's clock first, and this is asked after one that was slow by it.
+/// The processor time that this thread has used: on a busy machine the time that passes says little about a page.
+/// Asking costs a system call, so a page is timed by the wall's clock first, and processor time is asked for after a
+/// page that was slow by that clock.
 #[must_use]
 pub fn processor_time() -> Duration {
     let mut time = libc::timespec {
@@ -230,14 +234,14 @@ pub fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// What the kernel does for whoever asks for huge pages.
+/// How the kernel answers requests for huge pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Offer {
-    /// None is given, now or ever.
+    /// The kernel gives none, now or ever.
     Nothing,
-    /// They are given where there was nothing before, and only there.
+    /// Huge pages are given where there was nothing before, and only there.
     Once,
-    /// They are given in place of small pages too, when these were dropped: the kernel frees empty page tables.
+    /// Huge pages are given in place of small pages too, when these were dropped: the kernel frees empty page tables.
     Always,
 }
 
@@ -246,7 +250,7 @@ pub(crate) fn offer() -> Result<Offer, Errno> {
     let memory = Reservation::new("huge page to try", HUGE).map_err(|_| Errno::NOMEM)?;
     let map = pagemap::open()?;
     let (start, end) = (memory.base(), memory.base() + HUGE);
-    // SAFETY: the mapping is this function's, and what it holds is of no interest.
+    // SAFETY: the mapping is this function's own, and its contents are of no interest.
     let advise = |len, advice| unsafe { madvise(start as *mut c_void, len, advice) };
     let touch = || -> Result<bool, Errno> {
         advise(PAGE_SIZE, Advice::LinuxPopulateWrite)?;
@@ -273,7 +277,8 @@ mod tests {
 
     const WITHIN: Duration = Duration::from_micros(800);
 
-    /// Slots where a page that takes longer is slow; none where there are no huge pages to test with.
+    /// Slots where a page that takes longer than `within` is slow, or `None` where there are no huge pages to test
+    /// with.
     pub(super) fn staging(within: Duration) -> Option<Staging> {
         let staging = Staging::new(within).unwrap();
         if staging.is_none() {
@@ -315,7 +320,8 @@ mod tests {
         assert!(staging.page().is_some());
     }
 
-    /// One in a hundred was slow in a gigabyte of first touches, and each had fifteen others made of small pages.
+    /// Covers a gigabyte of first touches in which one page in a hundred was slow, and made the kernel give small
+    /// pages for fifteen others.
     #[test]
     fn a_slow_page_among_quick_ones_has_no_consequences() {
         let Some(staging) = staging(WITHIN) else {
@@ -330,7 +336,8 @@ mod tests {
         for _ in 0..1000 {
             page(WITHIN / 4).unwrap();
         }
-        // The account holds 8 ms, ten times as long as a page may take: each of these takes one and a half from it.
+        // The account holds 8 ms, ten times as long as a page may take: each slow page takes one and a half times
+        // that from it.
         for n in 0..5 {
             assert!(page(2 * WITHIN).is_some(), "slow page {n}");
         }
@@ -350,7 +357,7 @@ mod tests {
             }
         }
         let slot = staging.page().unwrap();
-        // SAFETY: the slot is mapped and this test's. It was mapped anew, so nothing is left of earlier pages.
+        // SAFETY: the slot is mapped and this test's own. It was mapped anew, so nothing is left of earlier pages.
         unsafe { assert_eq!((slot.addr() as *const u8).read(), 0) };
         slot.gone();
         staging.page().unwrap().gone();

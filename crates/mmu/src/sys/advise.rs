@@ -1,9 +1,9 @@
 //! Dropping many ranges by one call: `process_madvise` on the own process.
 //!
-//! A range dropped by itself costs a TLB shootdown when another thread of the process runs: ten times the rest of
-//! the call for a single page. `process_madvise` takes up to 1,024 ranges and flushes once. The standard library has
-//! no name for the call and the C library's wrapper sets `errno`, so the instruction is written out for the
-//! machines that can be tested; others take the loop.
+//! A range dropped by itself costs a TLB shootdown when another thread of the process runs: ten times the rest of the
+//! call for a single page. `process_madvise` takes up to 1,024 ranges and flushes once. The standard library has no
+//! name for the call and the C library's wrapper sets `errno`, so the instruction is written out for the machines
+//! that can be tested; others drop the ranges one by one.
 
 use core::ffi::c_void;
 
@@ -22,13 +22,13 @@ pub(crate) struct Span {
 /// Drops the pages of all spans. Spans that are no longer mapped are passed over.
 ///
 /// # Safety
-/// No Rust reference covers the spans, and whatever they hold may be lost.
+/// No Rust reference covers the spans, and their contents may be lost.
 pub(crate) unsafe fn discard(pidfd: Option<BorrowedFd<'_>>, mut spans: &[Span]) {
     while let Some(first) = spans.first() {
         if let Some(pidfd) = pidfd
             && spans.len() > 1
         {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees it.
             let mut bytes = unsafe { process_discard(pidfd, spans) }.unwrap_or(0);
             while let Some(span) = spans.first()
                 && bytes >= span.len
@@ -36,12 +36,12 @@ pub(crate) unsafe fn discard(pidfd: Option<BorrowedFd<'_>>, mut spans: &[Span]) 
                 bytes -= span.len;
                 spans = &spans[1..];
             }
-            // A span that stopped the call part way is done again by itself: what is gone stays gone.
+            // A span that stopped the call part way is dropped again by itself: pages that are gone stay gone.
             let Some(rest) = spans.first() else { return };
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees it.
             unsafe { discard_one(*rest) };
         } else {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees it.
             unsafe { discard_one(*first) };
         }
         spans = &spans[1..];
@@ -52,7 +52,7 @@ pub(crate) unsafe fn discard(pidfd: Option<BorrowedFd<'_>>, mut spans: &[Span]) 
 pub(crate) fn has_vectors(pidfd: BorrowedFd<'_>) -> bool {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
     const PAGE: usize = millpond_core::PAGE_SIZE;
-    // SAFETY: a new mapping of our own.
+    // SAFETY: this makes a new mapping of our own.
     let Ok(at) = (unsafe {
         mmap_anonymous(
             core::ptr::null_mut(),
@@ -73,19 +73,19 @@ pub(crate) fn has_vectors(pidfd: BorrowedFd<'_>) -> bool {
     ];
     // SAFETY: the mapping is private to this function and holds nothing.
     let done = unsafe { process_discard(pidfd, &spans) };
-    // SAFETY: mapped above.
+    // SAFETY: the range was mapped above.
     let _ = unsafe { munmap(at, 4 * PAGE) };
     done == Ok(2 * PAGE)
 }
 
 /// # Safety
-/// As for [`discard`].
+/// The conditions are those of [`discard`].
 unsafe fn discard_one(span: Span) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     let done = unsafe { madvise(span.start as *mut c_void, span.len, Advice::LinuxDontNeed) };
     if done == Err(Errno::INVAL) {
         // Memory that the program locked is dropped only on explicit demand.
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         let _ = unsafe {
             madvise(
                 span.start as *mut c_void,
@@ -97,7 +97,7 @@ unsafe fn discard_one(span: Span) {
 }
 
 /// # Safety
-/// As for [`discard`].
+/// The conditions are those of [`discard`].
 unsafe fn process_discard(pidfd: BorrowedFd<'_>, spans: &[Span]) -> Result<usize, Errno> {
     const DONTNEED: usize = linux_raw_sys::general::MADV_DONTNEED as usize;
     const NR: usize = linux_raw_sys::general::__NR_process_madvise as usize;
@@ -123,11 +123,11 @@ unsafe fn process_discard(pidfd: BorrowedFd<'_>, spans: &[Span]) -> Result<usize
 }
 
 /// # Safety
-/// What the system call does to memory is the caller's to know.
+/// The caller must know what the system call does to memory.
 #[cfg(target_arch = "x86_64")]
 pub(super) unsafe fn raw_syscall(number: usize, args: [usize; 5]) -> isize {
     let answer;
-    // SAFETY: the kernel's calling convention; rcx and r11 are declared lost.
+    // SAFETY: this is the kernel's calling convention; rcx and r11 are declared lost.
     unsafe {
         core::arch::asm!("syscall", inlateout("rax") number as isize => answer, in("rdi") args[0], in("rsi") args[1],
             in("rdx") args[2], in("r10") args[3], in("r8") args[4], lateout("rcx") _, lateout("r11") _,
@@ -137,11 +137,11 @@ pub(super) unsafe fn raw_syscall(number: usize, args: [usize; 5]) -> isize {
 }
 
 /// # Safety
-/// What the system call does to memory is the caller's to know.
+/// The caller must know what the system call does to memory.
 #[cfg(target_arch = "aarch64")]
 pub(super) unsafe fn raw_syscall(number: usize, args: [usize; 5]) -> isize {
     let answer;
-    // SAFETY: the kernel's calling convention.
+    // SAFETY: this is the kernel's calling convention.
     unsafe {
         core::arch::asm!("svc 0", in("x8") number, inlateout("x0") args[0] as isize => answer, in("x1") args[1],
             in("x2") args[2], in("x3") args[3], in("x4") args[4], options(nostack));
@@ -150,7 +150,7 @@ pub(super) unsafe fn raw_syscall(number: usize, args: [usize; 5]) -> isize {
 }
 
 /// # Safety
-/// None needed: nothing is called.
+/// There are no conditions: nothing is called.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(super) unsafe fn raw_syscall(_: usize, _: [usize; 5]) -> isize {
     -(linux_raw_sys::errno::ENOSYS as isize)

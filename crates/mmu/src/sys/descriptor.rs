@@ -1,4 +1,4 @@
-//! Getting a userfaultfd: by system call, by device, or for faults in user mode alone.
+//! The ways to get a userfaultfd: by system call, by device, or for faults in user mode alone.
 
 use core::ffi::c_void;
 
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
 use rustix::mm::UserfaultfdFlags;
 
-/// How a descriptor was had, best first.
+/// The way in which a descriptor was made, best first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
     /// The plain system call.
@@ -28,7 +28,7 @@ pub(crate) fn open_by(source: Source) -> Result<OwnedFd, Errno> {
         Source::Syscall => unsafe { rustix::mm::userfaultfd(plain) },
         Source::UserModeOnly => {
             let flags = plain | UserfaultfdFlags::from_bits_retain(UFFD_USER_MODE_ONLY);
-            // SAFETY: as above.
+            // SAFETY: a descriptor without a registered range changes nothing about memory.
             unsafe { rustix::mm::userfaultfd(flags) }
         }
         Source::Device => by_device(open_device()?.as_fd()),
@@ -41,14 +41,14 @@ pub(crate) fn open_device() -> Result<OwnedFd, Errno> {
     openat(CWD, c"/dev/userfaultfd", flags, Mode::empty())
 }
 
-/// A descriptor for the calling process, whoever opened the device.
+/// Makes a descriptor for the calling process, whichever process opened the device.
 pub(crate) fn by_device(device: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let flags = UserfaultfdFlags::CLOEXEC.bits() as usize;
     // SAFETY: USERFAULTFD_IOC_NEW takes flags by value and makes a new descriptor.
     unsafe { ioctl(device, New(flags)) }
 }
 
-/// Opens a descriptor by the best way that works. `whole`: faults inside system calls must be served too.
+/// Opens a descriptor by the best way that works. If `whole` is set, faults inside system calls must be served too.
 pub(crate) fn open(whole: bool) -> Result<(OwnedFd, Source), Errno> {
     let first = match open_by(Source::Syscall) {
         Ok(fd) => return Ok((fd, Source::Syscall)),

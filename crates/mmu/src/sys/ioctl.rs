@@ -20,10 +20,10 @@ const POISON: Opcode = opcode::read_write::<uffdio_poison>(0xAA, 8);
 const _: () =
     assert!(WAKE == linux_raw_sys::ioctl::UFFDIO_WAKE && COPY == linux_raw_sys::ioctl::UFFDIO_COPY);
 
-/// Wakes nobody: for a move into the pool, where nobody waits.
+/// The mode of a move that wakes no thread: for a move into the pool, where no thread waits.
 pub(crate) const DONT_WAKE: u64 = 1;
 
-/// Agrees on `features` and returns what the kernel has.
+/// Agrees on `features`. The answer is the features that the kernel has.
 pub(crate) fn api(fd: BorrowedFd<'_>, features: u64) -> Result<u64, Errno> {
     let mut arg = uffdio_api {
         api: u64::from(UFFD_API),
@@ -35,7 +35,7 @@ pub(crate) fn api(fd: BorrowedFd<'_>, features: u64) -> Result<u64, Errno> {
     Ok(arg.features)
 }
 
-/// Registers a range for missing pages, and for write protection when asked.
+/// Registers a range for missing pages, and for write protection if `protectable` is set.
 pub(crate) fn register(
     fd: BorrowedFd<'_>,
     start: usize,
@@ -57,7 +57,8 @@ pub(crate) fn register(
     unsafe { ioctl(fd, Updater::<REGISTER, _>::new(&mut arg)) }
 }
 
-/// Takes a range out of the descriptor's hands: pages that are touched there come from the kernel from now on.
+/// Takes a range out of the descriptor's hands: a touch of an absent page there gets a page from the kernel from now
+/// on.
 pub(crate) fn unregister(fd: BorrowedFd<'_>, start: usize, len: usize) -> Result<(), Errno> {
     let mut arg = range(start, len);
     // SAFETY: the opcode and the structure belong together. Registering changes what a fault does, not contents.
@@ -71,7 +72,8 @@ pub(crate) fn wake(fd: BorrowedFd<'_>, start: usize, len: usize) -> Result<(), E
     unsafe { ioctl(fd, Updater::<WAKE, _>::new(&mut arg)) }
 }
 
-/// Copies into pages that are not there. Answers how many bytes were copied, and the error that stopped it.
+/// Copies into pages that are not there. The answer is how many bytes were copied, and the error that stopped the
+/// call.
 ///
 /// # Safety
 /// No Rust reference covers the destination, and `src` is readable for `len` bytes or not mapped at all.
@@ -88,14 +90,15 @@ pub(crate) unsafe fn copy(
         mode: 0,
         copy: 0,
     };
-    // SAFETY: the opcode and the structure belong together; what it does to memory is the caller's to know.
+    // SAFETY: the opcode and the structure belong together; the caller knows what the call does to memory.
     match unsafe { ioctl(fd, Updater::<COPY, _>::new(&mut arg)) } {
         Ok(()) => (len, None),
         Err(errno) => (usize::try_from(arg.copy).unwrap_or(0), Some(errno)),
     }
 }
 
-/// Moves pages to where none are. Answers how many bytes the kernel says it moved, and the error that stopped it.
+/// Moves pages to where none are. The answer is how many bytes the kernel says it moved, and the error that stopped
+/// it.
 ///
 /// # Safety
 /// No Rust reference covers the source or the destination.
@@ -113,14 +116,14 @@ pub(crate) unsafe fn move_pages(
         mode,
         move_: 0,
     };
-    // SAFETY: the opcode and the structure belong together; what it does to memory is the caller's to know.
+    // SAFETY: the opcode and the structure belong together; the caller knows what the call does to memory.
     match unsafe { ioctl(fd, Updater::<MOVE, _>::new(&mut arg)) } {
         Ok(()) => (len, None),
         Err(errno) => (usize::try_from(arg.move_).unwrap_or(0), Some(errno)),
     }
 }
 
-/// Write-protects the pages of a range, or lets writes through again and wakes who waits.
+/// Write-protects the pages of a range, or lets writes through again and wakes the threads that wait.
 pub(crate) fn write_protect(
     fd: BorrowedFd<'_>,
     start: usize,
@@ -135,7 +138,8 @@ pub(crate) fn write_protect(
     unsafe { ioctl(fd, Updater::<WRITEPROTECT, _>::new(&mut arg)) }
 }
 
-/// Makes pages that are not there raise SIGBUS when touched. Answers how many bytes were marked.
+/// Makes pages that are not there raise SIGBUS when touched. The answer is how many bytes were marked, and the error
+/// that stopped the call.
 pub(crate) fn poison(fd: BorrowedFd<'_>, start: usize, len: usize) -> (usize, Option<Errno>) {
     let mut arg = uffdio_poison {
         range: range(start, len),

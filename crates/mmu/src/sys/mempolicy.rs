@@ -1,16 +1,16 @@
-//! Memory nodes (NUMA): which there are, and where new pages of a range come from.
+//! Memory nodes (NUMA): which nodes exist, and from which one new pages of a range come.
 
 use std::path::Path;
 
 use rustix::io::Errno;
 
-/// Nodes that can be named: one word of the kernel's mask.
+/// The number of nodes that can be named: the bits of one word of the kernel's mask.
 const MOST: u32 = u64::BITS;
 
-/// `MPOL_PREFERRED`: from this node, and from others when it has none.
+/// `MPOL_PREFERRED`: pages come from this node, and from others when it has none.
 const PREFERRED: i32 = 1;
 
-/// The nodes that have memory and are on line, by the kernel's numbers; `[0]` where the kernel does not tell.
+/// The nodes that have memory and are online, by the kernel's numbers; `[0]` where the kernel does not tell.
 #[must_use]
 pub fn online_nodes() -> Vec<u32> {
     let read = |name| {
@@ -25,7 +25,7 @@ pub fn online_nodes() -> Vec<u32> {
     if nodes.is_empty() { vec![0] } else { nodes }
 }
 
-/// A list as the kernel writes it: `0`, `0-3`, `0-1,4,6-7`. `None` for anything else.
+/// Reads a list as the kernel writes it: `0`, `0-3`, `0-1,4,6-7`. The answer is `None` for anything else.
 fn parse_list(text: &str) -> Option<Vec<u32>> {
     let mut nodes = Vec::new();
     for part in text.trim().split(',') {
@@ -39,12 +39,12 @@ fn parse_list(text: &str) -> Option<Vec<u32>> {
     Some(nodes)
 }
 
-/// New pages of these addresses come from `node` from now on, as long as it has any. Whole pages; nothing that is there
-/// moves.
+/// Takes new pages of these addresses from `node` from now on, as long as the node has any. The addresses are whole
+/// pages; pages that are there do not move.
 pub(crate) fn prefer(start: usize, len: usize, node: u32) -> Result<(), Errno> {
     let mask: u64 = 1_u64.checked_shl(node).ok_or(Errno::INVAL)?;
     // SAFETY: the call changes where the kernel takes new pages from and nothing in memory; the mask outlives it. The
-    // kernel takes one from the number of bits.
+    // kernel subtracts one from the number of bits.
     let done = unsafe {
         libc::syscall(
             libc::SYS_mbind,

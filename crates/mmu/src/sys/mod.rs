@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
-/// A descriptor that can be exchanged through `&self`: a forked child needs its own of everything.
+/// A descriptor that can be exchanged through `&self`: a forked child needs its own in place of each.
 pub(crate) struct FdCell(AtomicI32);
 
 impl FdCell {
@@ -31,7 +31,7 @@ impl FdCell {
         (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// Closes the present descriptor and puts `fd` in its place. Only while no other thread uses the cell.
+    /// Closes the present descriptor and puts `fd` in its place. No other thread may use the cell meanwhile.
     pub(crate) fn replace(&self, fd: Option<OwnedFd>) {
         let old = self.0.swap(fd.map_or(-1, into_high), Ordering::AcqRel);
         close(old);
@@ -52,7 +52,7 @@ fn close(fd: RawFd) {
 }
 
 /// Moves a descriptor up and out of the way: programs that close "all" low descriptors, or expect the next one to be
-/// 3, are common. Stays where it is when the limit does not allow more.
+/// 3, are common. The descriptor stays where it is when the limit does not allow more.
 fn into_high(fd: OwnedFd) -> RawFd {
     match rustix::io::fcntl_dupfd_cloexec(&fd, 512) {
         Ok(high) => high.into_raw_fd(),

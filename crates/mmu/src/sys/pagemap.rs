@@ -1,7 +1,7 @@
-//! Which pages are there: the page tables' own word, by `/proc/self/pagemap`.
+//! The page tables' own answer to which pages are there, by `/proc/self/pagemap`.
 //!
-//! After a failed `UFFDIO_MOVE` the error does not say what was moved: the call can move a page, then find that its
-//! dirty bit changed meanwhile, and answer EEXIST. The page tables are what decides, so they are asked. A page that
+//! After a failed `UFFDIO_MOVE` the error does not say which pages were moved: the call can move a page, then find
+//! that its dirty bit changed meanwhile, and answer EEXIST. The page tables decide, so they are asked. A page that
 //! the kernel itself has swapped out counts as there.
 
 use linux_raw_sys::general::{page_region, pm_scan_arg};
@@ -18,15 +18,15 @@ use super::advise;
 const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
 /// `PAGE_IS_PRESENT | PAGE_IS_SWAPPED` of `PAGEMAP_SCAN`.
 const SCAN_THERE: u64 = (1 << 3) | (1 << 4);
-/// `PAGE_IS_HUGE` of `PAGEMAP_SCAN`: mapped by one entry for 2 MiB.
+/// `PAGE_IS_HUGE` of `PAGEMAP_SCAN`: the page is mapped by one entry for 2 MiB.
 const SCAN_HUGE: u64 = 1 << 6;
 
-/// Opens this process's page map. A descriptor keeps speaking of the process that opened it: a child needs its own.
+/// Opens this process's page map. A descriptor always speaks of the process that opened it, so a child needs its own.
 ///
-/// After a change of user the files of a process in `/proc` are root's, as its memory may hold what the new user should
-/// not see, and a child inherits that. A process may always say that it is its user's again (`PR_SET_DUMPABLE`), so
-/// that is said for the time of this call. Where the kernel had "root only" (2), which nobody can set, "nobody" (0)
-/// stands afterwards.
+/// After a change of user the files of a process in `/proc` are root's, as its memory may hold data that the new user
+/// should not see, and a child inherits that. A process may always say that the files are its user's again
+/// (`PR_SET_DUMPABLE`), so this call says that while it opens the file. Afterwards the setting is "nobody" (0), also
+/// where the kernel had "root only" (2), which nobody can set.
 pub(crate) fn open() -> Result<OwnedFd, Errno> {
     let again = || {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
@@ -47,7 +47,7 @@ fn set_dumpable(behavior: DumpableBehavior) -> Result<(), Errno> {
     rustix::process::set_dumpable_behavior(behavior)
 }
 
-/// Whether the page at `addr` is there. `None` when the page map cannot be read.
+/// Whether the page at `addr` is there. The answer is `None` when the page map cannot be read.
 pub(crate) fn is_there(pagemap: BorrowedFd<'_>, addr: usize) -> Option<bool> {
     let mut entry = [0u8; 8];
     let read = pread(pagemap, &mut entry, (addr / PAGE_SIZE * 8) as u64).ok()?;
@@ -72,14 +72,14 @@ pub(crate) fn runs(
 pub(crate) fn resident(start: usize, pages: &mut [u8]) -> Result<(), Errno> {
     const NR: usize = linux_raw_sys::general::__NR_mincore as usize;
     let (len, seen) = (pages.len() * PAGE_SIZE, pages.as_mut_ptr() as usize);
-    // SAFETY: the kernel writes one byte for each page, which the slice has.
+    // SAFETY: the kernel writes one byte for each page, and the slice has as many.
     match unsafe { advise::raw_syscall(NR, [start, len, seen, 0, 0]) } {
         0 => Ok(()),
         error => Err(Errno::from_raw_os_error(-error as i32)),
     }
 }
 
-/// How many bytes of `start..end` are mapped by huge pages. Only `PAGEMAP_SCAN` tells.
+/// The number of bytes in `start..end` that are mapped by huge pages. Only `PAGEMAP_SCAN` tells.
 pub(crate) fn huge_bytes(
     pagemap: BorrowedFd<'_>,
     start: usize,
@@ -124,8 +124,8 @@ fn scan(
             category_anyof_mask: categories,
             return_mask: categories,
         };
-        // SAFETY: `vec` and `vec_len` name the array above, which outlives the call; nothing else is written
-        // but the argument itself.
+        // SAFETY: `vec` and `vec_len` name the array above, which outlives the call; apart from it the kernel writes
+        // to the argument alone.
         let (found, walk_end) = unsafe { ioctl(pagemap, Scan(arg)) }?;
         for region in &regions[..found] {
             visit(region.start as usize, region.end as usize);
@@ -172,7 +172,7 @@ fn read_entries(
     Ok(())
 }
 
-/// `PAGEMAP_SCAN`: answers how many regions it filled in and where it stopped.
+/// `PAGEMAP_SCAN`: it answers how many regions it filled in and where it stopped.
 struct Scan(pm_scan_arg);
 
 // SAFETY: the opcode takes a pointer to a `pm_scan_arg`, which `as_ptr` gives.
@@ -192,7 +192,7 @@ unsafe impl Ioctl for Scan {
         out: IoctlOutput,
         arg: *mut core::ffi::c_void,
     ) -> rustix::io::Result<Self::Output> {
-        // SAFETY: `arg` is what `as_ptr` gave, still alive, and written by the kernel.
+        // SAFETY: `arg` is the pointer that `as_ptr` gave, still alive, and written by the kernel.
         let walk_end = unsafe { (*arg.cast::<pm_scan_arg>()).walk_end };
         Ok((out as usize, walk_end as usize))
     }

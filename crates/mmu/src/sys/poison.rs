@@ -7,7 +7,7 @@ use millpond_core::PAGE_SIZE;
 
 use super::ioctl;
 
-/// Marks every page of `start..end` that holds nothing. Wakes who waits there.
+/// Marks every page of `start..end` that holds nothing, and wakes the threads that wait there.
 pub(crate) fn mark(fd: BorrowedFd<'_>, mut start: usize, end: usize) {
     while start < end {
         let (marked, error) = ioctl::poison(fd, start, end - start);
@@ -16,9 +16,9 @@ pub(crate) fn mark(fd: BorrowedFd<'_>, mut start: usize, end: usize) {
             None => return,
             Some(_) if marked > 0 => {}
             Some(Errno::AGAIN) => rustix::thread::sched_yield(),
-            // A page that is there, or marked before.
+            // The page is there, or was marked before.
             Some(Errno::EXIST) => start += PAGE_SIZE,
-            // Not part of the arena any more: nobody faults there.
+            // The page is not part of the arena any more, and no thread faults there.
             Some(_) => return,
         }
     }

@@ -1,4 +1,4 @@
-//! `mremap`, by its uses.
+//! The uses of `mremap`, each as one function.
 
 use core::ffi::c_void;
 
@@ -10,30 +10,31 @@ use millpond_core::PAGE_SIZE;
 /// Moves the page tables of `len` bytes at `src` to `dst`, whose mapping is replaced. `src` stays mapped, and is empty.
 ///
 /// # Safety
-/// No Rust reference covers either range, and `dst` is nobody's.
+/// No Rust reference covers either range, and `dst` is in nobody's use.
 pub(crate) unsafe fn move_tables(src: usize, dst: usize, len: usize) -> Result<(), Errno> {
     let flags = MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP;
-    // SAFETY: the caller's promise; the kernel moves what is mapped and touches no contents.
+    // SAFETY: the caller guarantees it; the kernel moves mappings and touches no contents.
     let at = unsafe { mremap_fixed(src as *mut c_void, len, len, flags, dst as *mut c_void) }?;
     debug_assert_eq!(at as usize, dst);
     Ok(())
 }
 
-/// Whether the addresses are mapped without a gap, and nothing of it is locked in memory: POSIX forbids `MS_INVALIDATE`
-/// for locked pages, and for memory without a file Linux does nothing else.
+/// Whether the addresses are mapped without a gap, and no part of them is locked in memory: POSIX forbids
+/// `MS_INVALIDATE` for locked pages, and for memory without a file Linux does nothing else.
 pub(crate) fn is_mapped_unlocked(at: usize, len: usize) -> bool {
-    // SAFETY: changes nothing.
+    // SAFETY: the call changes nothing.
     unsafe { msync(at as *mut c_void, len, MsyncFlags::INVALIDATE) }.is_ok()
 }
 
-/// How many bytes from `at` on, of `len`, are one mapping of the kernel's; at least a page. Something must be mapped
-/// behind the `len` bytes.
+/// The number of bytes from `at` on, of `len`, that are in one mapping of the kernel's; at least a page. Something
+/// must be mapped behind the `len` bytes.
 ///
-/// Only one mapping at a time can be moved where userfaultfd is registered, and where one ends nobody says cheaply.
-/// But a mapping that is asked to grow where something is in its way refuses with `ENOMEM`, several with `EFAULT`.
+/// Only one mapping at a time can be moved where userfaultfd is registered, and there is no cheap way to ask where
+/// one ends. But a range that is asked to grow where something is in its way refuses with `ENOMEM` if it is one
+/// mapping, and with `EFAULT` if it is several.
 pub(crate) fn one_mapping(at: usize, len: usize) -> usize {
     let is_one = |len| {
-        // SAFETY: nothing grows, as the next page is taken.
+        // SAFETY: nothing grows, as the next page is in use.
         let grown = unsafe {
             mremap(
                 at as *mut c_void,
@@ -47,7 +48,7 @@ pub(crate) fn one_mapping(at: usize, len: usize) -> usize {
     if is_one(len) {
         return len;
     }
-    // One page is, all are not.
+    // One page is in one mapping, all of them are not.
     let (mut one, mut several) = (PAGE_SIZE, len);
     while several - one > PAGE_SIZE {
         let middle = one + (several - one) / PAGE_SIZE / 2 * PAGE_SIZE;

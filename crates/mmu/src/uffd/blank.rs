@@ -1,27 +1,28 @@
-//! Zeroing mapped pages where they are, and looking whether they are zeros.
+//! Zeroing mapped pages where they are, and checking whether they are zeros.
 //!
-//! Both touch managed memory, which nothing else of ours does. They do not fault: the core holds the folio in flight,
-//! so its pages stay mapped until the answer.
+//! Both operations touch managed memory, which no other code of ours does. They do not fault: the core holds the
+//! folio in flight, so its pages stay mapped until the answer.
 //!
-//! Zeroing goes past the caches where the processor can (x86's non-temporal stores): the memory was just given up, and
-//! 64 KiB of it take 1.2 µs whatever the size of the set, against 0.7 (in the L3 cache) to 2.0 for plain stores.
+//! Zeroing goes past the caches where the processor can (x86's non-temporal stores), because the memory was just
+//! given up. Zeroing 64 KiB so takes 1.2 µs whatever the size of the set; plain stores take 0.7 (in the L3 cache) to
+//! 2.0.
 
 use millpond_core::{PAGE_SIZE, PageRange};
 
 use super::Uffd;
 
-/// How much of each page a glance sees: what programs write first, and one cache line.
+/// The bytes of each page that a glance sees: those that programs write first, and one cache line.
 const GLANCE: usize = 64;
 
 impl Uffd {
-    /// See [`Mmu::clear`](millpond_core::Mmu::clear).
+    /// Implements [`Mmu::clear`](millpond_core::Mmu::clear).
     pub(super) fn clear_pages(&self, at: PageRange) {
-        // SAFETY: the pages are mapped and stay so; the caller says that they are writable and that no reference to
-        // them is in use.
+        // SAFETY: the pages are mapped and stay so; the caller guarantees that they are writable and that no
+        // reference to them is in use.
         unsafe { clear(self.at(at.start) as *mut u8, at.len.bytes() as usize) }
     }
 
-    /// See [`Mmu::is_blank`](millpond_core::Mmu::is_blank).
+    /// Implements [`Mmu::is_blank`](millpond_core::Mmu::is_blank).
     pub(super) fn pages_are_blank(&self, at: PageRange, glance: bool) -> bool {
         let seen = if glance { GLANCE } else { PAGE_SIZE };
         at.pages().all(|page| {
@@ -37,8 +38,8 @@ impl Uffd {
 #[cfg(target_arch = "x86_64")]
 unsafe fn clear(at: *mut u8, len: usize) {
     use core::arch::x86_64::{__m128i, _mm_setzero_si128, _mm_sfence, _mm_stream_si128};
-    // SAFETY: the stores stay within the range, which is aligned; the fence orders them before whatever tells other
-    // threads that the memory is free.
+    // SAFETY: the stores stay within the range, which is aligned; the fence orders them before the store that tells
+    // other threads that the memory is free.
     unsafe {
         let zero = _mm_setzero_si128();
         let mut to = at.cast::<__m128i>();
@@ -59,7 +60,7 @@ unsafe fn clear(at: *mut u8, len: usize) {
 /// use.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn clear(at: *mut u8, len: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe { core::ptr::write_bytes(at, 0, len) }
 }
 
@@ -71,7 +72,7 @@ unsafe fn is_blank(at: *const u64, words: usize) -> bool {
     for line in (0..words).step_by(8) {
         let mut sum = 0;
         for i in line..line + 8 {
-            // SAFETY: within the words of the caller's promise.
+            // SAFETY: the word is one of those that the caller guarantees.
             sum |= unsafe { at.add(i).read_volatile() };
         }
         if sum != 0 {

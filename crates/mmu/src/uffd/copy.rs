@@ -1,8 +1,9 @@
-//! Mapping a copy of pages that stay where they are: what a snapshot and its source share, for the one that touches it.
+//! Mapping a copy of pages that stay where they are. A snapshot and its source share such pages; the copy is for the
+//! side that touches them.
 //!
-//! `UFFDIO_COPY` reads the bytes where they are, mapped or in a frame, and maps new pages with them; where a recycled
-//! frame is at hand and moving it in is cheaper, they are copied into that first. As with every install, a racing
-//! thread sees a page whole or faults.
+//! `UFFDIO_COPY` reads the bytes where they are, mapped or in a frame, and maps new pages with them. Where a recycled
+//! frame is at hand and moving it in is cheaper, the bytes are copied into that frame first. As with every install, a
+//! racing thread sees a page whole or faults.
 
 use millpond_core::{CopyFrom, Frame, InstallError, PAGE_SIZE, PageRange, Placed};
 
@@ -11,7 +12,7 @@ use super::cost::Method;
 use crate::pool::Lease;
 
 impl Uffd {
-    /// See [`Mmu::copy`](millpond_core::Mmu::copy).
+    /// Implements [`Mmu::copy`](millpond_core::Mmu::copy).
     pub(super) fn install_copy(
         &self,
         at: PageRange,
@@ -31,10 +32,10 @@ impl Uffd {
             let choice = self.choose(frame);
             if choice.method == Method::Move {
                 let mut lease = self.pool.lease(frame);
-                // SAFETY: the caller says that the frame is populated, and it is leased to nobody else.
+                // SAFETY: the caller guarantees that the frame is populated, and it is leased to nobody else.
                 let bytes = unsafe { lease.bytes_mut() };
-                // SAFETY: the caller holds what is copied from in flight: `len` bytes are mapped there, and no one
-                // writes to them. A lent frame is leased above, and is not the one that is filled.
+                // SAFETY: the caller holds the source in flight: `len` bytes are mapped there, and no one writes to
+                // them. A lent frame is leased above, and is not the one that is filled.
                 unsafe {
                     core::ptr::copy_nonoverlapping(
                         core::ptr::with_exposed_provenance(src),

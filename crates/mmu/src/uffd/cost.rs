@@ -1,4 +1,4 @@
-//! Move or copy: what maps a frame more cheaply, measured as it goes.
+//! The choice between moving and copying a frame, by costs that are measured as it goes.
 //!
 //! A frame can be mapped by moving its pages or by copying its bytes. Moving a page clears a page-table entry that
 //! another processor may have cached, so the kernel interrupts every processor that runs the process: about 10 µs
@@ -10,33 +10,34 @@
 //! | copy | 0.9/0.9 | 2.6/2.7 | 12.5/12.5 | 371/389 |
 //!
 //! So the break-even is between 4 and 64 KiB and depends on whether other threads run just now and on the machine. No
-//! table would hold everywhere; a moving average for each order does. Every eighth decision is timed, and every
-//! sixty-fourth takes the method that looks worse, so that a change is noticed. When that method costs several times as
-//! much, it is tried as many times more rarely, down to every 1,024th decision: what is tried is a fault that takes
+//! fixed table would hold everywhere; a moving average for each order does. Every eighth decision is timed, and every
+//! sixty-fourth takes the method that looks worse, so that a change is noticed. When that method costs several times
+//! as much, it is tried as many times more rarely, down to every 1,024th decision: a trial is a fault that takes
 //! longer, and one in sixty-four of these would be all of the slowest hundredth. A copy leaves a populated frame
-//! behind, which somebody has to give back one day: that price, measured where frames are freed, is added to it.
+//! behind, which must be given back one day: that price, measured where frames are freed, is added to it.
 //!
-//! Folios of 2 MiB are not measured and always moved. A huge page moves in 1 µs and 512 small pages in 47; no shootdown
-//! makes a copy of 370 the better way, trying one each sixty-fourth time would cost more than all the moves between,
-//! and would break a huge page into small ones. Only a move that has to split a huge page takes as long as a copy (410
-//! µs); what can be done against that is done before (`huge.rs`), and an average of both kinds would describe neither.
+//! Folios of 2 MiB are not measured and always moved. A huge page moves in 1 µs and 512 small pages in 47. No
+//! shootdown makes a copy of 370 µs the better way; trying one each sixty-fourth time would cost more than all the
+//! moves between, and would break a huge page into small ones. Only a move that has to split a huge page takes as
+//! long as a copy (410 µs). What can be done against that is done before (`huge.rs`), and an average of both kinds
+//! would describe neither.
 //!
 //! When the guess is wrong the loss is a few microseconds a fault until the next sixty-four decisions are over, and
-//! never correctness. A sample taken while the thread was preempted would poison the average, so a sample
-//! counts at most four times the present average.
+//! never correctness. A sample taken while the thread was preempted would poison the average, so a sample counts at
+//! most four times the present average.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use millpond_core::Order;
 
-/// Decisions between two that are timed.
+/// Number of decisions of which one is timed.
 const TIMED: u32 = 8;
-/// Decisions between two that try the other method, when it costs no more …
+/// Number of decisions of which one tries the other method, when that costs no more.
 const EXPLORED: u32 = 64;
-/// … and so many times as many at most, when it does.
+/// The most by which the number above is multiplied when the other method costs more.
 const RARER: u32 = 16;
-/// Weight of the past in an average: 7/8.
+/// The divisor of an average: the past weighs 7/8, a sample 1/8.
 const PAST: u32 = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +46,7 @@ pub(super) enum Method {
     Copy,
 }
 
-/// What to do now, and whether to time it.
+/// The method to use now, and whether to time it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Choice {
     pub(super) method: Method,
@@ -77,7 +78,7 @@ impl Costs {
         }
     }
 
-    /// The method for the next frame of this order.
+    /// Chooses the method for the next frame of this order.
     pub(super) fn choose(&self, order: Order) -> Choice {
         if order == Order::MAX {
             return Choice {
@@ -118,7 +119,7 @@ impl Costs {
         }
     }
 
-    /// The method took `since` until now for a frame of this order.
+    /// Notes that the method took from `since` until now for a frame of this order.
     pub(super) fn took(&self, order: Order, method: Method, since: Instant) {
         let one = &self.orders[usize::from(order.get())];
         let average = if method == Method::Move {
@@ -129,7 +130,7 @@ impl Costs {
         update(average, nanos(since));
     }
 
-    /// Giving `pages` pages of frames back took `since` until now.
+    /// Notes that giving back `pages` pages of frames took from `since` until now.
     pub(super) fn freed(&self, pages: u32, since: Instant) {
         if let Some(each) = nanos(since).checked_div(pages) {
             update(&self.free_page, each);

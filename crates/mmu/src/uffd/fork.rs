@@ -1,17 +1,17 @@
-//! fork: the child gets the memory as it was, and serves its own faults from then on.
+//! Forking: the child gets the memory as it was, and serves its own faults from then on.
 //!
 //! A userfaultfd belongs to the memory of the process that made it. A child inherits the descriptor, and using it
-//! would change the *parent's* memory. It does not inherit the registration: its missing pages would silently read
-//! as zeros. Hence:
+//! would change the *parent's* memory. It does not inherit the registration: its missing pages would silently read as
+//! zeros. A fork therefore has three parts:
 //!
-//! 1. Before the fork the caller quiets everything and lets arena, pool and the huge pages' slots be inherited (they
-//!    are not, otherwise: a child made behind our back dies at its first touch, where it would read wrong data).
-//! 2. The parent forbids it again.
+//! 1. Before the fork the caller quiets everything and lets arena, pool and the huge pages' slots be inherited.
+//!    (Otherwise they are not: a child made behind our back dies at its first touch, where it would read wrong data.)
+//! 2. The parent forbids the inheritance again.
 //! 3. The child makes a descriptor, a page map and a process handle of its own, closes the inherited ones, starts its
 //!    own delivery, and registers arena and pool.
 //!
-//! Parent and child share pages until one writes, and a shared page cannot be moved. Installing copies then, and taking
-//! out makes the page the process's own first.
+//! Parent and child share pages until one of them writes, and a shared page cannot be moved. Then installing copies
+//! the page, and taking out makes it the process's own first.
 
 use rustix::io::Errno;
 
@@ -25,28 +25,30 @@ use crate::staging::Staging;
 use crate::sys::ioctl;
 
 impl Uffd {
-    /// Makes the next fork inherit arena and pool. The caller keeps every other operation away until the fork is over.
+    /// Makes the next fork inherit arena and pool. The caller keeps every other operation away until the fork is
+    /// over.
     pub fn before_fork(&self) {
-        // A page that a child shares cannot be moved to where it is wanted.
+        // A ready page that a child shares could not be moved to its destination.
         self.drop_huge_ready();
-        // A leaf may have brought along that its program wants it wiped in children.
+        // A leaf may have brought along the program's advice to wipe it in children.
         self.pool.memory().keep_on_fork();
         self.inherit(true);
     }
 
-    /// Makes later children, those made behind the caller's back, not inherit them.
+    /// Ends the inheritance: later children, those made behind the caller's back, do not inherit arena and pool.
     pub fn after_fork_in_parent(&self) {
         self.inherit(false);
     }
 
-    /// Gives a new child, in its only thread, userfaultfd and delivery of its own. Call it before anything
-    /// touches managed memory in the child.
+    /// Gives a new child, in its only thread, userfaultfd and delivery of its own. It must be called before any touch
+    /// of managed memory in the child.
     ///
-    /// `foreign` (in order and apart) is what the program has put other mappings over. The kernel would take those that
-    /// are private and anonymous for ours.
+    /// `foreign` (in order and apart) are the ranges that the program has put other mappings over. The kernel would
+    /// take private and anonymous mappings among these for ours.
     ///
     /// # Errors
-    /// What [`Uffd::new`] and [`Uffd::attach`] answer. The child cannot use managed memory then and should exit.
+    /// The errors are those of [`Uffd::new`] and [`Uffd::attach`]. The child cannot use managed memory then and
+    /// should exit.
     pub fn after_fork_in_child(&self, foreign: &[PageRange]) -> Result<(), MmuError> {
         self.pool.forget_leases();
         self.bounce.forget_buffers();
@@ -55,9 +57,9 @@ impl Uffd {
         self.pagemap.replace(Some(open_pagemap()?));
         self.mem.replace(open_mem());
         self.pidfd.replace(open_pidfd());
-        // The thread that serves comes first. Were memory registered before, and the C library touched an absent page
-        // of it while it makes that thread, the child would wait for ever, without a word. So it reads zeros, which
-        // the caller finds in the page tables and says.
+        // The thread that serves comes first. If memory were registered before, and the C library touched an absent
+        // page of it while it makes that thread, the child would wait for ever, without a word. In this order the C
+        // library reads zeros, which the caller finds in the page tables and reports.
         self.attach_again_in_child()?;
         self.register_pool()?;
         let arena = PageRange::new(
@@ -77,8 +79,9 @@ impl Uffd {
         self.register_in_pool(pool.base(), pool.len())
     }
 
-    /// Registers a part of the pool. For write protection, too, which nobody asks for there: it tells the mappings of
-    /// the pool from a leaf that comes by its table, and so keeps the kernel from making one of neighbours (`leaf.rs`).
+    /// Registers a part of the pool. It is registered for write protection, too, which no one uses there: it
+    /// distinguishes the mappings of the pool from a leaf that comes by its table, and so keeps the kernel from
+    /// merging neighbours (`leaf.rs`).
     pub(super) fn register_in_pool(&self, start: usize, len: usize) -> Result<(), MmuError> {
         ioctl::register(self.fd(), start, len, self.features.protect).map_err(|errno| {
             MmuError::Register {
@@ -98,8 +101,8 @@ impl Uffd {
         })
     }
 
-    /// Registers a range; where there are mappings in it that cannot be registered (files that nobody has told of), the
-    /// rest around them, found by halving.
+    /// Registers a range. Where there are mappings in it that cannot be registered (files that the caller does not
+    /// know of), the rest around them is registered, which halving finds.
     fn register_pieces(&self, start: usize, len: usize) -> Result<(), MmuError> {
         match ioctl::register(self.fd(), start, len, !self.can_move) {
             Ok(()) => Ok(()),
@@ -108,7 +111,7 @@ impl Uffd {
                 self.register_pieces(start, half)?;
                 self.register_pieces(start + half, len - half)
             }
-            // A single page of a foreign mapping: it takes care of itself.
+            // A single page of a foreign mapping needs no registration.
             Err(Errno::INVAL | Errno::NOMEM | Errno::PERM) => Ok(()),
             Err(errno) => Err(MmuError::Register {
                 start,

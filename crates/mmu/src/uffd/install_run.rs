@@ -1,15 +1,15 @@
 //! Mapping the zeros of several folios by one call.
 //!
-//! A stream is answered by a window of folios. Where they are neighbours in the arena, and their frames in the pool,
-//! what one call costs beside its pages is paid once: the entry into the kernel, and the interruption of other
-//! processors. New pages need no frames, so any neighbours will do. At most 2 MiB go together; a folio of that size is
-//! a call of its own (`huge.rs`).
+//! A stream of touches is answered by a window of folios. Where they are neighbours in the arena, and their frames in
+//! the pool, the fixed cost of a call is paid once: the entry into the kernel, and the interruption of other
+//! processors. New pages need no frames, so any neighbours will do. At most 2 MiB go together; a folio of that size
+//! is a call of its own (`huge.rs`).
 //!
-//! Small folios that fill a leaf together get a huge page as a folio of 2 MiB does: 0.2 µs a page instead of 0.8. It
-//! stays one as long as they come and go together, which the core sees to (`core/src/tables/places.rs`). When one of
-//! them leaves, or comes back, alone, the kernel makes 512 small pages of it, for 300 µs: with that the leaf has cost
-//! what small pages would have cost at once. When one is dropped alone, its memory comes free when the kernel is short
-//! of some.
+//! Small folios that fill a leaf together get a huge page as a folio of 2 MiB does: 0.2 µs a page, where small pages
+//! take 0.8. It stays a huge page as long as the folios come and go together, which the core sees to
+//! (`core/src/tables/places.rs`). When one of them leaves, or comes back, alone, the kernel makes 512 small pages of
+//! it, for 300 µs: with that the leaf has cost as much as small pages would have cost at once. When one is dropped
+//! alone, its memory comes free when the kernel is short of memory.
 //!
 //! A call that stops half-way is finished folio by folio, by the rules of `install.rs`.
 
@@ -27,7 +27,7 @@ pub(super) fn is_leaf(start: usize, len: usize) -> bool {
 }
 
 impl Uffd {
-    /// See [`Mmu::install_zero_all`](millpond_core::Mmu::install_zero_all).
+    /// Implements [`Mmu::install_zero_all`](millpond_core::Mmu::install_zero_all).
     pub(super) fn install_zero_runs(
         &self,
         work: &[(PageRange, Option<Frame>)],
@@ -46,7 +46,7 @@ impl Uffd {
         }
     }
 
-    /// How many folios from the start are neighbouring leaves of new zeros.
+    /// The number of folios from the start that are neighbouring leaves of new zeros.
     fn leaves(&self, work: &[(PageRange, Option<Frame>)]) -> usize {
         let from = self.at(work[0].0.start);
         let next = |&(n, (at, frame)): &(usize, &(PageRange, Option<Frame>))| {
@@ -73,7 +73,7 @@ impl Uffd {
         }
     }
 
-    /// How many folios from the start are neighbours, up to 2 MiB and within a block of the pool.
+    /// The number of folios from the start that are neighbours, up to 2 MiB and within a block of the pool.
     fn zero_run(&self, work: &[(PageRange, Option<Frame>)]) -> usize {
         let (at, first) = work[0];
         let end = |at: PageRange| self.at(at.start) + at.len.bytes() as usize;
@@ -128,7 +128,7 @@ impl Uffd {
                 Some(frame) if done > 0 => self.finish_zeros(frame, at, done),
                 None if done == len => Ok(Placed::Copied),
                 _ => {
-                    // The program unmaps memory here at this moment.
+                    // The program is unmapping memory here at this moment.
                     self.drop_pages(start, done);
                     self.install_zero_pages(at, frame)
                 }
@@ -136,7 +136,8 @@ impl Uffd {
         }
     }
 
-    /// Answers how many bytes were moved; none where copying is the better way.
+    /// Moves the zeroed frames of a run. The answer is how many bytes were moved: none where copying is the better
+    /// way.
     fn move_zeros(
         &self,
         run: &[(PageRange, Option<Frame>)],
@@ -151,7 +152,7 @@ impl Uffd {
         }
         for frame in run.iter().filter_map(|(_, frame)| *frame) {
             let mut lease = self.pool.lease(frame);
-            // SAFETY: the caller says that the frame is populated.
+            // SAFETY: the caller guarantees that the frame is populated.
             unsafe { lease.bytes_mut() }.fill(0);
         }
         if is_leaf(dst, len) && is_leaf(src, len) {

@@ -14,7 +14,7 @@ use crate::error::MmuError;
 use crate::sys::{advise, descriptor, ioctl, pagemap};
 use crate::way_out;
 
-/// What the kernel's userfaultfd can do, asked on a descriptor of its own: one can be asked only once.
+/// The features of the kernel's userfaultfd, asked on a separate descriptor: a descriptor can be asked only once.
 pub(super) fn supported_features(
     delivery: Delivery,
     device: Option<BorrowedFd<'_>>,
@@ -26,18 +26,18 @@ pub(super) fn supported_features(
     })
 }
 
-/// What a descriptor can do that not every kernel's can.
+/// The features of a descriptor that not every kernel has.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Features {
-    /// Mappings can be registered for write protection.
+    /// Whether mappings can be registered for write protection.
     pub(super) protect: bool,
-    /// Lost pages can be marked.
+    /// Whether lost pages can be marked.
     pub(super) poison: bool,
-    /// Registration goes along when a mapping is moved, and whoever reads faults is told.
+    /// Whether registration goes along when a mapping is moved, and the thread that reads faults is told.
     pub(super) remap: bool,
 }
 
-/// A descriptor with the features that the delivery needs.
+/// Opens a descriptor with the features that the delivery needs.
 pub(super) fn open_uffd(
     delivery: Delivery,
     device: Option<BorrowedFd<'_>>,
@@ -73,7 +73,7 @@ pub(super) fn open_uffd(
                 "SIGBUS delivery",
                 "use Linux 4.14 or later",
             )?;
-            // A thread id in messages has no reader here.
+            // With this delivery nothing reads the thread ids in messages.
             wanted &= !bit(UFFD_FEATURE_THREAD_ID);
         }
         Delivery::Handler => {
@@ -91,8 +91,8 @@ pub(super) fn open_uffd(
     Ok((fd, features))
 }
 
-/// `device` was opened when this process, or the one that it comes from, could open it, and still makes descriptors
-/// after the rights to that were given up.
+/// Opens a userfaultfd, by `device` if there is no other way. The device was opened when this process, or the one
+/// that it comes from, could open it, and still makes descriptors after the rights to that were given up.
 fn open_descriptor(
     delivery: Delivery,
     device: Option<BorrowedFd<'_>>,
@@ -105,7 +105,7 @@ fn open_descriptor(
         })
         .map_err(|errno| MmuError::NoUserfaultfd {
             errno,
-            // Rights are not what is missing where the table of descriptors is full.
+            // Where the table of descriptors is full, the problem is not a lack of rights.
             way_out: match errno {
                 Errno::MFILE | Errno::NFILE => "raise `ulimit -n`",
                 _ => way_out::of_refused_userfaultfd(),
@@ -121,7 +121,8 @@ pub(super) fn open_pagemap() -> Result<OwnedFd, MmuError> {
     })
 }
 
-/// After a change of user, or by its own wish, a process is not dumpable, and its files in `/proc` are root's.
+/// Whether the process is dumpable. After a change of user, or by its own wish, it is not, and its files in `/proc`
+/// are root's.
 fn is_dumpable() -> bool {
     use rustix::process::{DumpableBehavior, dumpable_behavior};
     dumpable_behavior().is_ok_and(|state| state == DumpableBehavior::Dumpable)
@@ -140,7 +141,7 @@ fn pagemap_way_out(errno: Errno, is_dumpable: bool) -> &'static str {
     }
 }
 
-/// This process's memory, to be read where the program may not. Without it such memory stays where it is.
+/// Opens this process's memory, to read where the program may not. Without it such memory stays where it is.
 pub(super) fn open_mem() -> Option<OwnedFd> {
     use rustix::fs::{CWD, Mode, OFlags, openat};
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;

@@ -1,19 +1,21 @@
-//! The arena in parts, so that a leaf that leaves by its table holds up few faults.
+//! The arena in parts, so that a leaf that leaves by its page table holds up few faults.
 //!
-//! The kernel locks mappings one by one. A fault needs the lock of its own mapping only, and so does the call that maps
-//! the page; only where somebody changes that one, both sleep until the whole address space is free. `mremap` of a leaf
-//! (`leaf.rs`) changes the mapping that the leaf is in, and without more ado that is the whole region. Random reads of
-//! 4 KiB beside a thread that reclaims: a leaf leaves after 205 faults, and in 110,000 faults the faulting thread slept
-//! 690 times and the other 800 times, for 20 µs and more. With parts of 16 MiB in a region of 512 they sleep 290 times
-//! together, and the 99th percentile went from 37 µs to 25.
+//! The kernel locks mappings one by one. A fault needs the lock of its own mapping only, and so does the call that
+//! maps the page; only where a thread changes that mapping, both sleep until the whole address space is free.
+//! `mremap` of a leaf (`leaf.rs`) changes the mapping that the leaf is in, and without further measures that is the
+//! whole region. This was measured with random reads of 4 KiB beside a thread that reclaims, where a leaf leaves
+//! after 205 faults. In 110,000 faults the faulting thread slept 690 times and the other 800 times, for 20 µs and
+//! more. With parts of 16 MiB in a region of 512 they sleep 290 times together, and the 99th percentile was 37 µs and
+//! is 25.
 //!
-//! *What tells a part from its neighbours* is advice that nobody looks at where there is no file: every other part is
-//! said to be read at random. It is given when the first leaf leaves a part or a neighbour, so memory whose leaves do
-//! not leave so stays one mapping. A process may have 65,530 mappings, hence parts are counted ([`MOST`]).
+//! *The difference between a part and its neighbours* is advice that has no effect where there is no file: every
+//! other part is said to be read at random. The advice is given when the first leaf leaves a part or its neighbour,
+//! so memory whose leaves do not leave by their tables stays one mapping. A process may have 65,530 mappings, hence
+//! parts are counted ([`MOST`]).
 //!
-//! *What is handed over by tables* (`hand_over.rs`) goes as one mapping, by one call. So it is joined before: the
-//! advice is taken back, and the kernel makes one of what is alike. Nobody parts anything off while pages are handed
-//! over; that is the caller's word there.
+//! *A range that is handed over by tables* (`hand_over.rs`) goes as one mapping, by one call. So it is joined before:
+//! the advice is taken back, and the kernel merges mappings that are alike. The caller guarantees that no thread
+//! parts anything off while pages are handed over.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -23,12 +25,12 @@ use crate::reservation::{HUGE, Reservation};
 
 /// Bytes of a part: eight leaves.
 const PART: usize = 8 * HUGE;
-/// Parts that are marked at most: all of 128 GiB. Each makes two more mappings.
+/// The most parts that are marked: all of 128 GiB. Each makes two more mappings.
 const MOST: u32 = 4096;
 
-/// Which parts of an arena are marked.
+/// The parts of an arena that are marked.
 pub(super) struct Parts {
-    /// A bit for each part; only odd ones are marked.
+    /// One bit for each part; only odd ones are marked.
     marked: Box<[AtomicU64]>,
     count: AtomicU32,
 }
@@ -42,7 +44,7 @@ impl Parts {
         }
     }
 
-    /// The part of `addr` is a mapping of its own from now on, or several, if there may be more of them.
+    /// Makes the part of `addr` a mapping of its own, or several, from now on, unless there are too many already.
     pub(super) fn part_off(&self, arena: &Reservation, addr: usize) {
         let part = (addr - arena.base()) / PART;
         for odd in [part.saturating_sub(1) | 1, part | 1] {
@@ -61,7 +63,7 @@ impl Parts {
         }
     }
 
-    /// Nothing of the range is told apart any more.
+    /// Joins all parts of the range with their neighbours.
     pub(super) fn join(&self, arena: &Reservation, start: usize, len: usize) {
         let first = (start - arena.base()) / PART;
         let end = (start + len - arena.base()).div_ceil(PART);
@@ -75,8 +77,8 @@ impl Parts {
     }
 }
 
-/// What the kernel makes of it is its affair: a part that cannot be told apart makes faults wait, and one that cannot
-/// be joined is handed over by an error, as any range of several mappings.
+/// Gives advice for one part. Its failure is ignored: a part that cannot be told apart makes faults wait, and handing
+/// over a part that cannot be joined is an error, as for any range of several mappings.
 fn advise(arena: &Reservation, part: usize, advice: Advice) {
     let start = part * PART;
     if let Some(len) = arena.len().checked_sub(start).filter(|&len| len > 0) {

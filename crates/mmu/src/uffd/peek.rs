@@ -1,25 +1,25 @@
 //! Copying memory that may not be there, without waiting for it.
 //!
-//! A thread that must not wait for a store wants to know whether what it needs is there, and asking first is of no use:
-//! it may be gone a moment later. So it copies, and is sent on where a page is missing ([`skip`](super::skip)): neither
-//! a lock nor a system call, and what it got was there.
+//! A thread that must not wait for a store wants to know whether the memory that it needs is there. Asking first is
+//! of no use: the memory may be gone a moment later. So the thread copies, and is sent on where a page is missing
+//! ([`skip`](super::skip)). That needs neither a lock nor a system call, and the bytes that it got were there.
 //!
 //! The bytes are read and written as by any other thread of the program. A page that is being taken out meanwhile is
-//! copied before that, or is missing; one that may not be written (shared with a snapshot, or lazily freed) is missing
-//! to who writes.
+//! copied before that, or is missing. A page that may not be written (shared with a snapshot, or lazily freed) is
+//! missing for a write.
 
 use super::Uffd;
 
 impl Uffd {
-    /// Copies `len` bytes from `from` to `to`, of which one or both lie in the arena. False when a page is missing, or
-    /// when that cannot be found out here; a part may be copied then.
+    /// Copies `len` bytes from `from` to `to`, of which one or both lie in the arena. The answer is false when a page
+    /// is missing, or when that cannot be found out here; a part may be copied then.
     ///
     /// # Safety
-    /// As [`std::ptr::copy_nonoverlapping`], but that memory of the arena may be absent.
+    /// The conditions are those of [`std::ptr::copy_nonoverlapping`], but that memory of the arena may be absent.
     #[must_use]
     pub unsafe fn copy_if_mapped(&self, from: *const u8, to: *mut u8, len: usize) -> bool {
-        // SAFETY: the caller's promise; with in-thread delivery the SIGBUS handler is in place, or there is no fault
-        // yet.
+        // SAFETY: the caller guarantees it; with in-thread delivery the SIGBUS handler is in place, or there is no
+        // fault yet.
         self.can_skip() && (len == 0 || unsafe { sys::copy_if_mapped(from, to, len) })
     }
 }
@@ -36,7 +36,7 @@ mod sys {
         ".balign 64",
         "millpond_peek:",
         "    movq %rdx, %rcx",
-        // A fault here goes on at `millpond_peek_skip`.
+        // A thread that faults here goes on at `millpond_peek_skip`.
         "millpond_peek_copy:",
         "    rep movsb",
         "millpond_peek_fault:",
@@ -58,7 +58,7 @@ mod sys {
     }
 
     /// # Safety
-    /// As [`Uffd::copy_if_mapped`](super::Uffd::copy_if_mapped).
+    /// The conditions are those of [`Uffd::copy_if_mapped`](super::Uffd::copy_if_mapped).
     pub(super) unsafe fn copy_if_mapped(from: *const u8, to: *mut u8, len: usize) -> bool {
         // SAFETY: the code above copies `len` bytes and touches only registers that a C function may change.
         unsafe { millpond_peek(to, from, len) }
@@ -75,7 +75,7 @@ mod sys {
 #[cfg(not(target_arch = "x86_64"))]
 mod sys {
     /// # Safety
-    /// None; never called.
+    /// There are no conditions; the function is never called.
     pub(super) unsafe fn copy_if_mapped(_from: *const u8, _to: *mut u8, _len: usize) -> bool {
         false
     }

@@ -1,47 +1,48 @@
-//! How far the window of a fault may reach: which pages the program may use.
+//! The pages that the program may use: they decide how far the window of a fault may reach.
 //!
-//! A fault brings in what lies around its page. Where that is closed (given back, or without access just now), it takes
-//! memory that the program has no use for, and `UFFDIO_COPY` does not ask for rights. Of a heap that was closed by
-//! every other 16 KiB, a third to a half of what was in memory after a pass in order was closed.
+//! A fault brings in the pages around its own. Where these are closed (given back, or without access just now), they
+//! take memory that the program has no use for, and `UFFDIO_COPY` does not ask for rights. Of a heap in which every
+//! other 16 KiB were closed, a third to a half of the pages in memory after a pass in order were closed ones.
 //!
-//! The kernel is not asked, as that would be a call for each fault. What is told here is what was opened, closed and
-//! protected through us. What a program does past us shows as more or less than it may use, which moves the end of a
-//! window and nothing else. So nobody waits for anybody here: a fault reads what is there by now.
+//! The kernel is not asked, as that would be a call for each fault. The table here is told what was opened, closed
+//! and protected through us. A change that a program makes past us shows as more or less than it may use, which moves
+//! the end of a window and nothing else. So no thread waits for another here: a fault reads the present state.
 //!
-//! Most leaves are open or closed as a whole, and take a byte. Others have a bit for each page, in memory that is taken
-//! when it is written: a cache line for each such leaf.
+//! Most leaves are open or closed as a whole, and take a byte. Others have a bit for each page, in memory that is
+//! taken when it is written: a cache line for each such leaf.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 
 use millpond_core::{LEAF_PAGES, PageCount, PageIndex, PageRange};
 
-/// Words with the bits of a leaf.
+/// Number of words with the bits of a leaf.
 const WORDS: usize = LEAF_PAGES as usize / 64;
-/// Leaves that a window may reach beyond its own, while they are open as a whole. A stream takes no more at a time.
+/// The most leaves beyond its own that a window may reach, while they are open as a whole. A stream takes no more at
+/// a time.
 const BEYOND: u32 = 3;
 
-/// What a leaf's byte says: nothing may be used, as at the beginning; …
+/// The byte of a leaf of which nothing may be used, as at the beginning.
 const CLOSED: u8 = 0;
-/// … all of it may; …
+/// The byte of a leaf of which all may be used.
 const OPEN: u8 = 1;
-/// … its bits say which.
+/// The byte of a leaf whose bits say which pages may be used.
 const MIXED: u8 = 2;
 
-/// Which pages of an arena the program may use.
+/// The pages of an arena that the program may use.
 pub(super) struct Reach {
     leaves: Box<[AtomicU8]>,
     bits: Box<[AtomicU64]>,
 }
 
-/// Atomic numbers that are all zero, in memory that is taken when it is written.
+/// Makes a table of atomic numbers that are all zero, in memory that is taken when it is written.
 ///
 /// # Safety
 /// `T` is valid with all its bytes zero, and not empty.
 unsafe fn zeroed<T>(len: usize) -> Box<[T]> {
     let layout = Layout::array::<T>(len).expect("a table is shorter than all memory");
-    // SAFETY: an arena has at least one leaf, so the layout is not empty. What is allocated is zeros, which the caller
-    // says are valid, and is freed as the box that it is.
+    // SAFETY: an arena has at least one leaf, so the layout is not empty. The memory is zeros, which are valid
+    // according to the caller, and is freed as a box of this layout.
     unsafe {
         let raw = alloc_zeroed(layout).cast::<T>();
         if raw.is_null() {
@@ -63,8 +64,8 @@ impl Reach {
         }
     }
 
-    /// Pages may be used from now on, or not. Calls for the same leaf come one after the other, or what they say of
-    /// each other's pages may be lost.
+    /// Notes whether pages may be used from now on. Calls for the same leaf come one after the other, or a note of
+    /// one call on the other's pages may be lost.
     pub(super) fn set(&self, range: PageRange, usable: bool) {
         let whole = if usable { OPEN } else { CLOSED };
         for start in range.leaf_starts() {
@@ -77,7 +78,7 @@ impl Reach {
         }
     }
 
-    /// A part of a leaf.
+    /// Notes whether a part of a leaf may be used.
     fn set_some(&self, leaf: PageRange, part: PageRange, usable: bool) {
         let (state, words) = (self.leaf(leaf.start), self.words(leaf.start));
         let before = state.load(Ordering::Relaxed);
@@ -102,7 +103,7 @@ impl Reach {
         state.store(now, Ordering::Release);
     }
 
-    /// What is said of `from` is said of `to`, too, which lies alike in its leaves.
+    /// Copies the state of `from` to `to`, which lies alike in its leaves.
     pub(super) fn carry(&self, from: PageRange, to: PageRange) {
         let mut at = from.start;
         while at < from.end() {
@@ -120,7 +121,7 @@ impl Reach {
         }
     }
 
-    /// The usable pages around one, as far as a window can reach.
+    /// The usable pages around one page, as far as a window can reach.
     pub(super) fn around(&self, page: PageIndex) -> PageRange {
         let start = PageIndex(page.0 - page.0 % LEAF_PAGES);
         match self.leaf(page).load(Ordering::Acquire) {
@@ -143,7 +144,7 @@ impl Reach {
         let open = |n: usize| words[n].load(Ordering::Relaxed);
         let number = (at / 64) as usize;
         let bit = at % 64;
-        // Upwards: the bits from the page on come down to the lowest, with closed ones behind them.
+        // Upwards, the bits from the page on are shifted down to the lowest place, with closed ones behind them.
         let mut above = ((open(number) | 1 << bit) >> bit).trailing_ones();
         let mut next = number + 1;
         while (at + above).is_multiple_of(64) && next < WORDS {
@@ -206,7 +207,7 @@ mod tests {
         PageRange::new(PageIndex(start), PageCount(len))
     }
 
-    /// What an array with a word for each page says.
+    /// The answer that an array with a word for each page gives.
     fn expected(open: &[bool], page: u32) -> PageRange {
         let leaf = page - page % LEAF_PAGES;
         let whole = |leaf: u32| {
@@ -224,7 +225,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any sequence of openings, closings and moves, against an array.
+        /// Compares any sequence of openings, closings and moves with an array.
         #[test]
         fn windows_end_where_an_array_says(
             steps in proptest::collection::vec((0..PAGES, 1..2 * LEAF_PAGES, 0..5u8), 1..40),
@@ -234,7 +235,7 @@ mod tests {
             for (start, len, what) in steps {
                 let len = len.min(PAGES - start);
                 if what == 4 {
-                    // A move that lies alike: one leaf on.
+                    // This is a move between places that lie alike: one leaf on.
                     let len = len.min((PAGES - start).saturating_sub(LEAF_PAGES)).min(LEAF_PAGES);
                     if len > 0 {
                         let (from, to) = (start as usize, (start + LEAF_PAGES) as usize);

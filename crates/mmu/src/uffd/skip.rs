@@ -3,16 +3,18 @@
 //! The kernel has to touch user memory under locks, and may not wait for it there. Its answer is the exception table:
 //! an instruction that may fault has a place to go on at when it does. The table here is of the two routines of this
 //! backend that touch memory which may not be there, [`zero`](super::zero) and [`peek`](super::peek). The SIGBUS
-//! handler looks there before anything else, and sends whoever faulted in one to the end that answers false.
+//! handler looks there before anything else, and sends a thread that faulted in one of them to the end that answers
+//! false.
 //!
-//! With handler delivery no signal comes, and other processors have other registers: [`Uffd::can_skip`] says no.
+//! With handler delivery no signal comes, and other processors have other registers: there [`Uffd::can_skip`] says
+//! no.
 
 use super::Uffd;
 #[cfg(target_arch = "x86_64")]
 use super::{peek, zero};
 use crate::delivery::Delivery;
 
-/// The addresses of instructions that may fault, and where whoever faults there goes on.
+/// The addresses of instructions that may fault, and the place where a thread that faults there goes on.
 #[cfg(target_arch = "x86_64")]
 pub(super) struct Line {
     pub(super) stores: std::ops::Range<i64>,
@@ -20,13 +22,13 @@ pub(super) struct Line {
 }
 
 impl Uffd {
-    /// Whether who faults in this arena can be sent on.
+    /// Whether a thread that faults in this arena can be sent on.
     pub(super) fn can_skip(&self) -> bool {
         self.delivery() == Delivery::InThread && cfg!(target_arch = "x86_64")
     }
 }
 
-/// Sends a thread that faulted in one of the routines to its end; false when it faulted elsewhere.
+/// Sends a thread that faulted in one of the routines to its end. The answer is false when it faulted elsewhere.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn skip(context: &mut libc::ucontext_t) -> bool {
     let at = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
@@ -38,7 +40,7 @@ pub(crate) fn skip(context: &mut libc::ucontext_t) -> bool {
     found.is_some()
 }
 
-/// There are no such routines.
+/// Other processors have no such routines.
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn skip(_context: &mut libc::ucontext_t) -> bool {
     false

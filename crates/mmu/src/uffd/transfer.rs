@@ -1,10 +1,10 @@
-//! Getting pages from one place to the other, and believing only the page tables about how far it went.
+//! Getting pages from one place to another, and believing only the page tables about how far it went.
 //!
-//! `UFFDIO_MOVE` of several pages can stop part way. It then says EAGAIN and how many bytes it did, and the
-//! next call at that offset says why. That would be simple, were it not that the call can also fail *after*
-//! moving a page: it moves, finds that the processor set an accessed or dirty bit meanwhile, and answers EEXIST or
-//! "0 bytes". Whoever believed that would drop the only copy of a page. So after every error the page tables are
-//! asked: a page that is in the destination and not in the source has been moved, whatever the call said.
+//! `UFFDIO_MOVE` of several pages can stop part way. It then says EAGAIN and how many bytes it did, and the next call
+//! at that offset says why. But the call can also fail *after* moving a page: it moves, finds that the processor set
+//! an accessed or dirty bit meanwhile, and answers EEXIST or "0 bytes". A caller that believed that would drop the
+//! only copy of a page. So after every error the page tables are asked: a page that is in the destination and not in
+//! the source has been moved, whatever the call said.
 //!
 //! `UFFDIO_COPY` counts correctly and needs no such care.
 
@@ -18,8 +18,8 @@ use crate::reservation::HUGE;
 use crate::sys::{ioctl, pagemap};
 
 impl Uffd {
-    /// Moves pages until all are moved or the kernel has a reason not to. Answers how many bytes were moved from the
-    /// start of the range, and the reason when that is not all.
+    /// Moves pages until all are moved or the kernel has a reason not to. The answer is how many bytes were moved
+    /// from the start of the range, and the reason when that is not all.
     pub(super) fn move_some(
         &self,
         dst: usize,
@@ -50,7 +50,7 @@ impl Uffd {
         (done, None)
     }
 
-    /// Copies pages until all are copied or the kernel has a reason not to; the answer is as for `move_some`.
+    /// Copies pages until all are copied or the kernel has a reason not to. The answer is like that of `move_some`.
     ///
     /// # Safety
     /// `src` is readable for `len` bytes, or may be found unreadable; no reference covers `dst`.
@@ -63,7 +63,7 @@ impl Uffd {
         let mut done = 0;
         let mut patience = 1000;
         while done < len {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees it.
             let (copied, error) =
                 unsafe { ioctl::copy(self.fd(), dst + done, src + done, len - done) };
             done += copied;
@@ -123,7 +123,7 @@ impl Uffd {
     }
 }
 
-/// A millisecond.
+/// Sleeps for a millisecond.
 fn pause() {
     std::thread::sleep(std::time::Duration::from_millis(1));
 }

@@ -17,11 +17,11 @@ use crate::pool::Lease;
 use crate::sys::advise::{self, Span};
 use crate::sys::poison;
 
-/// Spans in one vector: on the stack of whoever reclaims.
+/// The most spans in one vector, which is on the stack of the thread that reclaims.
 const BATCH: usize = 64;
 
 impl Uffd {
-    /// See [`Mmu::zap`](millpond_core::Mmu::zap).
+    /// Implements [`Mmu::zap`](millpond_core::Mmu::zap).
     pub(super) fn zap_ranges(&self, ranges: &[PageRange]) {
         let spans = ranges.iter().filter(|range| !range.is_empty());
         self.discard_spans(spans.map(|range| {
@@ -33,7 +33,7 @@ impl Uffd {
         }));
     }
 
-    /// See [`Mmu::free_frames`](millpond_core::Mmu::free_frames).
+    /// Implements [`Mmu::free_frames`](millpond_core::Mmu::free_frames).
     pub(super) fn discard_frames(&self, frames: &[Frame]) {
         let since = Instant::now();
         let mut pages = 0;
@@ -48,13 +48,13 @@ impl Uffd {
                 len: lease.len(),
             }));
         }
-        // A huge page is freed in 8 µs: it says nothing about the price of small ones.
+        // A huge page is freed in 8 µs, which says nothing about the price of small ones.
         if frames.iter().all(|frame| frame.order() < Order::MAX) {
             self.costs.freed(pages, since);
         }
     }
 
-    /// See [`Mmu::poison`](millpond_core::Mmu::poison).
+    /// Implements [`Mmu::poison`](millpond_core::Mmu::poison).
     pub(super) fn poison_pages(&self, at: PageRange) {
         if self.features.poison && !at.is_empty() {
             poison::mark(self.fd(), self.at(at.start), self.at(at.end()));
@@ -70,14 +70,15 @@ impl Uffd {
                 continue;
             }
             if count == BATCH {
-                // SAFETY: the callers hold the folios and frames in flight, and their contents are to go.
+                // SAFETY: the callers hold the folios and frames in flight, and their contents are not wanted any
+                // more.
                 unsafe { advise::discard(self.pidfd.get(), &batch) };
                 count = 0;
             }
             batch[count] = span;
             count += 1;
         }
-        // SAFETY: as above.
+        // SAFETY: the callers hold the folios and frames in flight, and their contents are not wanted any more.
         unsafe { advise::discard(self.pidfd.get(), &batch[..count]) };
     }
 }

@@ -1,26 +1,26 @@
-//! Zeroing memory that may not be there, without asking anybody.
+//! Zeroing memory that may not be there, without asking the core.
 //!
-//! Whether a page is mapped is known to the core, behind its lock; and a thread of the program that takes that lock has
-//! to block its signals first: two system calls, 0.65 µs, half of what zeroing 64 KiB costs. So a range that is given
-//! back is zeroed without asking. Where a page is missing, the fault must not bring in what is about to be dropped: who
-//! faults here is sent to the end that answers false ([`skip`](super::skip)).
+//! The core knows whether a page is mapped, behind its lock. A thread of the program that takes that lock has to
+//! block its signals first: two system calls, 0.65 µs, half of the cost of zeroing 64 KiB. So a range that is given
+//! back is zeroed without asking. Where a page is missing, the fault must not bring in contents that are about to be
+//! dropped: a thread that faults here is sent to the end that answers false ([`skip`](super::skip)).
 //!
-//! The stores are those of any other writer of the program. A page that is being taken out meanwhile gets them before,
-//! or faults.
+//! The stores are like those of any other thread of the program. A page that is being taken out meanwhile gets them
+//! before, or they fault.
 
 use super::Uffd;
 use millpond_core::PageRange;
 
 impl Uffd {
-    /// Zeroes the pages of `at` if all of them are mapped. False when one is missing, or when that cannot be found out
-    /// here; some may be zeroed then.
+    /// Zeroes the pages of `at` if all of them are mapped. The answer is false when one is missing, or when that
+    /// cannot be found out here; some may be zeroed then.
     ///
     /// # Safety
     /// `at` lies in the arena, is writable by the program where it is mapped, and no reference to its bytes is in use.
     #[must_use]
     pub unsafe fn zero_if_mapped(&self, at: PageRange) -> bool {
-        // SAFETY: the caller's promise; with in-thread delivery the SIGBUS handler is in place, or there is no fault
-        // yet.
+        // SAFETY: the caller guarantees it; with in-thread delivery the SIGBUS handler is in place, or there is no
+        // fault yet.
         self.can_skip()
             && unsafe { zero_if_mapped(self.at(at.start) as *mut u8, at.len.bytes() as usize) }
     }
@@ -39,8 +39,8 @@ mod sys {
         "millpond_zero:",
         "    pxor %xmm0, %xmm0",
         "    addq %rdi, %rsi",
-        // From here to `millpond_zero_fault` a fault goes on at `millpond_zero_skip`. Past the caches, as in
-        // `blank.rs`.
+        // From here to `millpond_zero_fault` a thread that faults goes on at `millpond_zero_skip`. The stores go past
+        // the caches, as in `blank.rs`.
         "2:  movntdq %xmm0, (%rdi)",
         "    movntdq %xmm0, 16(%rdi)",
         "    movntdq %xmm0, 32(%rdi)",
@@ -68,7 +68,8 @@ mod sys {
     }
 
     /// # Safety
-    /// As [`Uffd::zero_if_mapped`](super::Uffd::zero_if_mapped); `at` is aligned to a page, `len` pages and not 0.
+    /// The conditions are those of [`Uffd::zero_if_mapped`](super::Uffd::zero_if_mapped). Also, `at` is aligned to a
+    /// page, and `len` is a multiple of pages and not 0.
     pub(super) unsafe fn zero_if_mapped(at: *mut u8, len: usize) -> bool {
         // SAFETY: the code above stores to `len` bytes from `at` and touches only registers that a C function may
         // change.
@@ -83,11 +84,11 @@ mod sys {
     }
 }
 
-/// Other processors ask the core first: zeroing without doing so is a matter of speed.
+/// On other processors the core is always asked first: zeroing without asking is a matter of speed.
 #[cfg(not(target_arch = "x86_64"))]
 mod sys {
     /// # Safety
-    /// None; never called.
+    /// There are no conditions; the function is never called.
     pub(super) unsafe fn zero_if_mapped(_at: *mut u8, _len: usize) -> bool {
         false
     }

@@ -1,11 +1,11 @@
-//! What fresh pages are copied from.
+//! The zeros that fresh pages are copied from.
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
 use crate::error::MmuError;
 use crate::reservation::HUGE;
 
-/// Two MiB that read as zeros: what fresh pages are copied from. The kernel's own zero page would do for a reader,
+/// Two MiB that read as zeros, from which fresh pages are copied. The kernel's own zero page would do for a reader,
 /// but a page that is mapped from it is not accounted anywhere and has to be replaced at the first write.
 pub(super) struct Zeros(usize);
 
@@ -16,7 +16,7 @@ impl Zeros {
             bytes: HUGE,
             errno,
         };
-        // SAFETY: a new mapping at an address of the kernel's choice.
+        // SAFETY: this makes a new mapping at an address that the kernel chooses.
         let at = unsafe {
             mmap_anonymous(
                 core::ptr::null_mut(),
@@ -26,7 +26,8 @@ impl Zeros {
             )
         };
         let at = at.map_err(fail)?;
-        // SAFETY: the advice maps what a read would map. Where it is unknown the first copy does so.
+        // SAFETY: the advice maps the pages that a read would map. Where the kernel does not know it, the first copy
+        // maps them.
         let _ = unsafe { madvise(at, HUGE, Advice::LinuxPopulateRead) };
         Ok(Self(at as usize))
     }
@@ -38,7 +39,7 @@ impl Zeros {
 
 impl Drop for Zeros {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`; no copy runs while the value is dropped.
+        // SAFETY: the memory was mapped by `new`; no copy runs while the value is dropped.
         let _ = unsafe { rustix::mm::munmap(self.0 as *mut core::ffi::c_void, HUGE) };
     }
 }

@@ -21,7 +21,7 @@ use crate::error::MmuError;
 /// Alignment of the arena and of each of the pool's areas: the reach of one page-table page.
 pub(crate) const HUGE: usize = 2 << 20;
 
-/// The reach of one entry in the page table above the tables of leaves.
+/// The reach of one entry of a page table two levels above the tables that map single pages.
 const GIGABYTE: usize = 1 << 30;
 
 /// Bytes that one call drops from memory.

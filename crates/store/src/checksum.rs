@@ -1,13 +1,12 @@
-//! The checksum of what is stored: 128 bits of keyed XXH3 for each page.
+//! The checksum of stored bytes: 128 bits of keyed XXH3 for each page.
 //!
-//! A block of several pages is known by the checksum of its pages' checksums. So a page that was read by itself can be
+//! The checksum of a block of several pages is that of its pages' checksums. So a page that was read by itself can be
 //! checked, and found unchanged later, without its neighbours.
 //!
-//! It has two uses. At load it tells that the bytes read are the bytes written. At save it tells,
-//! without a second copy to compare with, that a folio is what its earlier slot already holds, ten
-//! times cheaper than compressing it again. The second use loses data on a collision, so the key is
-//! random for each store: contents that collide cannot be prepared beforehand, and accidents happen
-//! once in 2^128 pairs.
+//! The checksum has two uses. At load it tells that the bytes read are the bytes written. At save it tells, without a
+//! second copy to compare with, that a folio equals the contents of its earlier slot, ten times cheaper than
+//! compressing it again. The second use loses data on a collision, so the key is random for each store: contents that
+//! collide cannot be prepared beforehand, and accidents happen once in 2^128 pairs.
 
 use crate::image::BLOCK;
 use crate::mem::PAGE;
@@ -17,13 +16,13 @@ use rustix::io::Errno;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use twox_hash::XxHash3_128;
 
-/// Pages in the longest block.
+/// Number of pages in the longest block.
 pub(crate) const BLOCK_PAGES: usize = BLOCK / PAGE;
 
-/// A checksum in a table, the lower half first. Who reads it knows by other means that nobody writes it meanwhile.
+/// A checksum in a table, the lower half first. A reader knows by other means that no thread writes it meanwhile.
 pub(crate) struct KeptSum([AtomicU64; 2]);
 
-// SAFETY: these are atomics, for which zeros are valid and any thread is right.
+// SAFETY: these are atomics, for which zeros are valid and which any thread may use.
 unsafe impl Entry for KeptSum {}
 
 impl KeptSum {
@@ -44,19 +43,19 @@ pub(crate) struct Checksums {
 }
 
 impl Checksums {
-    /// A new random key.
+    /// Makes a new random key.
     pub(crate) fn new() -> Result<Self, Errno> {
         let mut secret = [0; 192];
         random::fill(&mut secret)?;
         Ok(Self { secret })
     }
 
-    /// The checksum of one page, or of anything else that is looked at as a whole.
+    /// The checksum of one page, or of other bytes that are treated as a whole.
     pub(crate) fn of(&self, bytes: &[u8]) -> u128 {
         XxHash3_128::oneshot_with_secret(&self.secret, bytes).expect("the secret is long enough")
     }
 
-    /// The checksum of a block whose pages have these.
+    /// The checksum of a block whose pages have these checksums.
     pub(crate) fn of_pages(&self, pages: &[u128]) -> u128 {
         if let [page] = pages {
             return *page;

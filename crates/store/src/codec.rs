@@ -1,9 +1,10 @@
-//! Blocks to bytes and back, with the check that both are the same.
+//! Blocks to bytes and back, with the check that the block comes back as it was.
 //!
-//! LZ4 both ways, by two libraries, each where it is the faster one on a mapped page's usual contents: `lz4_flex`
-//! compresses (0.4 to 0.9 µs a page in blocks of 64 KiB, the reference library 0.9 to 1.1), the
-//! reference library decompresses. Matches that overlap themselves, which is what half-empty heaps and
-//! arrays of small numbers compress to, take `lz4_flex` a byte at a time: 1.5 to 2.3 µs a page against 0.15 to 0.28.
+//! LZ4 is used both ways, by two libraries, each where it is the faster one on the usual contents of a mapped page.
+//! `lz4_flex` compresses (0.4 to 0.9 µs a page in blocks of 64 KiB, the reference library 0.9 to 1.1), and the
+//! reference library decompresses. Half-empty heaps and arrays of small numbers compress to matches that overlap
+//! themselves, which `lz4_flex` copies a byte at a time: it takes 1.5 to 2.3 µs a page, the reference library 0.15 to
+//! 0.28.
 
 use crate::checksum::Checksums;
 use crate::image::BLOCK;
@@ -15,11 +16,11 @@ use crate::slot_table::{Block, Kind};
 use lz4_flex::block::{compress_into_with_table, get_maximum_output_size};
 use millpond_core::port::LoadError;
 
-/// Room that [`compress`] wants for any block.
+/// The room that [`compress`] needs for any block.
 pub(crate) const COMPRESSED_MAX: usize = get_maximum_output_size(BLOCK);
 
-/// Compresses `block` to the start of `out` (at least [`COMPRESSED_MAX`]) and answers how many
-/// bytes that took: more than the block has, at worst.
+/// Compresses `block` to the start of `out` (at least [`COMPRESSED_MAX`] bytes). The answer is how many bytes that
+/// took: at worst more than the block has.
 pub(crate) fn compress(block: &[u8], tables: &mut Tables, out: &mut [u8]) -> usize {
     let table = if block.len() < usize::from(u16::MAX) {
         &mut tables.small
@@ -29,39 +30,39 @@ pub(crate) fn compress(block: &[u8], tables: &mut Tables, out: &mut [u8]) -> usi
     compress_into_with_table(block, out, table).unwrap_or(usize::MAX)
 }
 
-/// Whether `size` bytes for `len` are worth the decompression: an eighth saved, at least.
+/// Whether compressing `len` bytes to `size` is worth the decompression: it must save an eighth at least.
 pub(crate) fn pays(size: usize, len: usize) -> bool {
     size <= len - len / 8
 }
 
-/// Which part of a block is wanted, and where it goes.
+/// The part of a block that is wanted, and where it goes.
 pub(crate) struct Want<'a> {
-    /// Bytes in the whole block.
+    /// Number of bytes in the whole block.
     pub(crate) len: usize,
-    /// Where the part begins: at a page.
+    /// The offset at which the part begins: a multiple of a page.
     pub(crate) from: usize,
-    /// Filled with the part: whole pages.
+    /// The buffer for the part: whole pages.
     pub(crate) out: &'a mut [u8],
 }
 
-/// What the medium has for a block.
+/// The stored form of a block.
 #[derive(Clone, Copy)]
 pub(crate) struct Stored<'a> {
-    /// Nothing for a fill.
+    /// The stored bytes; empty for a fill.
     pub(crate) bytes: &'a [u8],
-    /// The checksums of its pages, where they are kept: the block's own is made of them, and each page has a stream of
-    /// its own.
+    /// The checksums of the block's pages, where they are kept. Then the block's own checksum is made of them, and
+    /// each page has a stream of its own.
     pub(crate) pages: Option<&'a PageSums>,
 }
 
-/// Checksums of pages, as they are stored.
+/// The checksums of pages, as they are stored.
 pub(crate) type PageSums = [[u8; size_of::<u128>()]];
 
-/// Restores a part of `block` from what is `stored` of it, and checks every page that it hands out. `plain` is asked
-/// for when a part has to be cut from a decompressed block.
+/// Restores a part of `block` from its `stored` form, and checks every page that it hands out. `plain` is called when
+/// a part has to be cut from a decompressed block.
 ///
-/// What is checked is the copy that the caller gets, whenever the block is wanted whole or its pages have checksums of
-/// their own ([`paged`]); else all of the block is.
+/// Whenever the block is wanted whole or its pages have checksums of their own ([`paged`]), the check covers the copy
+/// that the caller gets. Otherwise it covers all of the block.
 pub(crate) fn restore<'p>(
     block: &Block,
     stored: Stored<'_>,
@@ -115,17 +116,17 @@ pub(crate) fn restore<'p>(
     }
 }
 
-/// The checksum of the block whose pages have these.
+/// The checksum of the block whose pages have these checksums.
 pub(crate) fn block_sum(pages: &PageSums, sums: &Checksums) -> u128 {
     sums.of(pages.as_flattened())
 }
 
-/// Fills `out` from `bytes`, which may be damaged: then this fails, or the checksum refuses what it gives.
+/// Fills `out` from `bytes`. If these are damaged, this fails, or the checksum refuses the result.
 pub(crate) fn decompress(bytes: &[u8], out: &mut [u8]) -> Result<(), LoadError> {
     let from = i32::try_from(bytes.len()).map_err(|_| LoadError::Corrupt)?;
     let room = i32::try_from(out.len()).map_err(|_| LoadError::Corrupt)?;
-    // SAFETY: the library reads `from` bytes of `bytes` at most and writes `room` bytes of `out` at most, whatever the
-    // bytes are; it keeps no state, allocates nothing and sets no errno.
+    // SAFETY: the library reads at most `from` bytes of `bytes` and writes at most `room` bytes of `out`, whatever
+    // the bytes are. It keeps no state, allocates nothing and sets no errno.
     let done = unsafe {
         lz4_sys::LZ4_decompress_safe(bytes.as_ptr().cast(), out.as_mut_ptr().cast(), from, room)
     };
@@ -136,7 +137,7 @@ pub(crate) fn decompress(bytes: &[u8], out: &mut [u8]) -> Result<(), LoadError> 
     }
 }
 
-/// As [`decompress`], of a block that goes on behind `out`.
+/// Fills `out` with the start of a block, like [`decompress`] where the block goes on behind `out`.
 pub(crate) fn decompress_part(bytes: &[u8], out: &mut [u8]) -> Result<(), LoadError> {
     decompress_start(bytes, out).map_err(|Malformed| LoadError::Corrupt)
 }

@@ -1,9 +1,8 @@
 //! Compressed RAM: the store without a device.
 //!
-//! Three quarters of what programs keep in memory compresses three to one by LZ4, at about a
-//! microsecond a page; that is ten times faster than the fastest disk. Blocks that do not compress
-//! are kept as they are, blocks that repeat one word need no memory but their record. Compressed
-//! bytes lie in an [`Arena`].
+//! Three quarters of the memory of programs compresses three to one by LZ4, at about a microsecond a page; that is
+//! ten times faster than the fastest disk. Blocks that do not compress are kept as they are, and blocks that repeat
+//! one word need no memory but their record. Compressed bytes lie in an [`Arena`].
 
 use crate::arena::{Arena, Place};
 use crate::checksum::Checksums;
@@ -19,14 +18,14 @@ use millpond_core::SlotPart;
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
 use rustix::io::Errno;
 
-/// Records that a slot of 64 KiB has.
+/// Number of records that a slot of 64 KiB has.
 const FEW: usize = 4;
 
-/// Lines of a stream that are asked for ahead: the processor asks for the rest by itself once it sees the first ones
-/// read.
+/// Number of lines of a stream that are prefetched: the processor fetches the rest by itself once it sees the first
+/// ones read.
 const EXPECTED: usize = 4;
 
-/// How a [`CompressedRam`] is to be.
+/// The configuration of a [`CompressedRam`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CompressedRamConfig {
     /// Most bytes of RAM for compressed data, with the free space in between and the arena's own
@@ -35,10 +34,10 @@ pub struct CompressedRamConfig {
     pub max_bytes: Option<u64>,
 }
 
-/// What becomes of a block that compression does not shrink.
+/// What is done with a block that compression does not shrink.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Incompressible {
-    /// It is kept as it is.
+    /// The block is kept as it is.
     Keep,
     /// The slot is refused: there is a better place for it.
     Refuse,
@@ -59,11 +58,10 @@ impl CompressedRam {
     /// The smallest limit: a single 64 KiB block and what surrounds it.
     pub const MIN_BYTES: u64 = 128 << 10;
 
-    /// An empty store.
+    /// Makes an empty store.
     ///
     /// # Errors
-    /// When the limit is below [`CompressedRam::MIN_BYTES`], or the kernel gives no memory for
-    /// tables.
+    /// The limit is below [`CompressedRam::MIN_BYTES`], or the kernel gives no memory for tables.
     pub fn new(config: CompressedRamConfig) -> Result<Self, OpenError> {
         if let Some(bytes) = config.max_bytes.filter(|bytes| *bytes < Self::MIN_BYTES) {
             return Err(OpenError::LimitTooSmall {
@@ -81,7 +79,7 @@ impl CompressedRam {
         })
     }
 
-    /// One line for reports.
+    /// A description of the store in one line, for reports.
     ///
     /// ```
     /// # use millpond_store::*;
@@ -106,23 +104,23 @@ impl CompressedRam {
             return part.first == 0 && image.is_held_by(&slot);
         }
         image.is_held_from(&slot, part.first, |block, len, number, page, sum| {
-            // SAFETY: the block is of a slot that is pinned.
+            // SAFETY: the block is part of a slot that is pinned.
             let stored = unsafe { self.stored(block, len) };
             match (block.kind, stored.pages) {
                 (Kind::Lz4, Some(pages)) => {
                     pages[number] == sum.to_le_bytes() && block_sum(pages, &self.sums) == block.sum
                 }
                 (Kind::Raw, _) => stored.bytes[number * PAGE..][..PAGE] == *page,
-                // A block of a single page.
+                // The block has a single page.
                 _ => block.sum == sum,
             }
         })
     }
 
-    /// What is kept of a block of `len` bytes.
+    /// The stored bytes and checksums of a block of `len` bytes.
     ///
     /// # Safety
-    /// The block is of a slot that is pinned while the bytes are in use.
+    /// The block is part of a slot that is pinned while the bytes are in use.
     unsafe fn stored(&self, block: &Block, len: usize) -> Stored<'_> {
         let (sums, bytes) = match block.kind {
             Kind::Fill => {
@@ -146,13 +144,15 @@ impl CompressedRam {
         }
     }
 
-    /// Asks for what is read first of a block of `len` bytes, when it is wanted `from` that many bytes on: its
-    /// checksums and ends, and its stream, which starts about there. The ends would tell exactly, but one miss later.
-    ///
+    /// Prefetches the first bytes that a load of a block of `len` bytes needs, from byte `from` of the block on: its
+    /// checksums and ends, and its stream, which starts about there. The ends would tell exactly where it starts, but
+    /// one cache miss later.
     /// Compressed memory is in no cache: a load waited for the record, for sums and ends, and for the stream, one after
-    /// the other. 0.65 µs a page for 0.73, 1.55 for 1.76 of Python's. A fault knows the page before it has memory for
-    /// it, and asks for the record then and for these when it has: 4.07 µs for 4.24 of an access at random, of which
-    /// every second one loads (4.11 with the record alone).
+    /// Compressed memory is in no cache: a load waited for the record, for sums and ends, and for the stream, one
+    /// after the other. With this a page was 0.73 µs and is 0.65; of Python's pages it was 1.76 and is 1.55. A fault
+    /// knows the page before it has memory for it. It prefetches the record then, and these bytes when it has the
+    /// memory. An access at random, of which every second one loads, was 4.24 µs and is 4.07 (4.11 with the record
+    /// alone).
     fn expect_block(&self, block: &Block, len: usize, from: usize) {
         if block.kind != Kind::Lz4 {
             return;
@@ -166,8 +166,8 @@ impl CompressedRam {
         }
     }
 
-    /// Asks for the checksums that a page will be compared with, while its own is taken: 0.82 µs for 0.89 when it is
-    /// unchanged.
+    /// Prefetches the checksums that a page will be compared with, while its own is computed. For an unchanged page
+    /// that was 0.89 µs and is 0.82.
     fn expect_sums(&self, part: SlotPart, len: usize) {
         let Some(slot) = self.table.pin(part.slot) else {
             return;
@@ -180,13 +180,13 @@ impl CompressedRam {
         }
     }
 
-    /// Whether `slot` holds something.
+    /// Whether `slot` holds anything.
     pub(crate) fn holds(&self, slot: SlotId) -> bool {
         self.table.pin(slot).is_some()
     }
 
     /// Lets compressed data take at most `bytes` of RAM from now on, within the limit that the store was made with.
-    /// Whether that is more than before.
+    /// The answer is whether that is more than before.
     pub(crate) fn limit_ram(&self, bytes: u64) -> bool {
         let most = self.max_bytes.unwrap_or(u64::MAX);
         let bytes = bytes.max(Self::MIN_BYTES).min(most);
@@ -198,7 +198,7 @@ impl CompressedRam {
         (self.arena.ram_bytes(), self.arena.max_ram())
     }
 
-    /// Bytes that were ever freed, by classes.
+    /// The number of bytes that were ever freed, rounded up to their classes.
     pub(crate) fn freed_bytes(&self) -> u64 {
         self.arena.freed_bytes()
     }
@@ -208,7 +208,7 @@ impl CompressedRam {
         self.put_as(slot, image, Incompressible::Keep).map(|_| ())
     }
 
-    /// Keeps `image` as `slot` if all of it compresses; whether that was so.
+    /// Keeps `image` as `slot` if all of it compresses. The answer is whether that was so.
     pub(crate) fn put_compressed(
         &self,
         slot: SlotId,
@@ -217,25 +217,25 @@ impl CompressedRam {
         self.put_as(slot, image, Incompressible::Refuse)
     }
 
-    /// Whether there is more than there may be, and what lies [from some chunk on](Arena::drain) has to go.
+    /// The chunk from which on objects have to go ([`Arena::drain`]), if the store has more than it may have.
     pub(crate) fn drain(&self) -> Option<usize> {
         self.arena.drain().map(|chunk| chunk as usize)
     }
 
-    /// What has to go has nowhere to go to.
+    /// Ends the draining of chunks, because there is no room elsewhere for the objects that have to go.
     pub(crate) fn stop_draining(&self) {
         self.arena.stop_draining();
     }
 
-    /// Gives what `slot` holds, if some of it lies in `chunk` or behind, to `put`, which keeps it under the same number
-    /// somewhere else, and forgets it here. `room` is for the longest slot. Answers the bytes of the folio, none when
-    /// it stays: also a slot that nobody can read does, for its owner to find.
+    /// Moves `slot`, if some of it lies in `chunk` or behind: gives its bytes to `put`, which keeps them under the
+    /// same number somewhere else, and forgets it here. `room` is for the longest slot. The answer is the number of
+    /// bytes of the folio, or none when it stays. A slot that cannot be read stays, too, for its owner to find.
     ///
-    /// Who loads the slot meanwhile finds it here until it is there. Who releases it waits, and has it released in both
-    /// places.
+    /// A thread that loads the slot meanwhile finds it here until it is there. A thread that releases it waits, and
+    /// has it released in both places.
     ///
     /// # Errors
-    /// Those of `put`; the slot stays.
+    /// The errors are those of `put`; the slot stays then.
     pub(crate) fn hand_on(
         &self,
         slot: SlotId,
@@ -263,13 +263,13 @@ impl CompressedRam {
         }
     }
 
-    /// Flips a bit of each block of `slot`.
+    /// Flips a bit of each compressed block of `slot`.
     #[cfg(test)]
     pub(crate) fn damage(&self, slot: SlotId) {
         let pinned = self.table.pin(slot).unwrap();
         for block in pinned.blocks().filter(|block| block.kind == Kind::Lz4) {
-            // SAFETY: the object is the slot's, which is pinned, and holds at least this byte; tests that damage slots
-            // have no other thread.
+            // SAFETY: the object belongs to the slot, which is pinned, and holds at least this byte. Tests that
+            // damage slots have no other thread.
             unsafe { *self.arena.address(Place(block.place)) ^= 4 };
         }
     }
@@ -319,8 +319,7 @@ impl CompressedRam {
                         full = true;
                         break;
                     };
-                    // SAFETY: the object is new, so nobody else knows it, and has room for these
-                    // bytes.
+                    // SAFETY: the object is new, so no other thread knows it, and it has room for these bytes.
                     unsafe {
                         let mut at = self.arena.address(place);
                         for sum in sums {
@@ -457,12 +456,12 @@ mod tests {
                 .place,
         );
         let flip = |at| {
-            // SAFETY: the object holds more than 110 bytes, and no other thread is around.
+            // SAFETY: the object holds more than 110 bytes, and there is no other thread.
             unsafe { *store.arena.address(place).add(at) ^= 4 };
         };
         let mut out = vec![0; 4096];
         let mut all = vec![0; 1 << 17];
-        // First in what is compressed, behind the checksums of four pages.
+        // The first flip is in the compressed bytes, behind the checksums of four pages.
         flip(64 + 40);
         assert_eq!(store.load(SlotId(1), 0, &mut out), Ok(()));
         assert_eq!(out, text[..4096]);
@@ -471,7 +470,7 @@ mod tests {
         assert_eq!(store.load(SlotId(1), 0, &mut all), Err(LoadError::Corrupt));
         flip(64 + 40);
         assert_eq!(store.load(SlotId(1), 0, &mut all), Ok(()));
-        // Then in the checksum of page 5 itself.
+        // The second flip is in the checksum of page 5 itself.
         flip(16);
         assert_eq!(store.load(SlotId(1), 5, &mut out), Err(LoadError::Corrupt));
         let page = SlotPart {

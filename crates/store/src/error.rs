@@ -1,9 +1,9 @@
-//! Why a store could not be opened.
+//! The reasons why a store could not be opened.
 
 use rustix::io::Errno;
 use std::path::PathBuf;
 
-/// Why a store could not be opened. Nothing is left behind.
+/// The reason why a store could not be opened. Nothing is left behind.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -12,7 +12,7 @@ pub enum OpenError {
         "no memory for the store's tables ({errno}): raise the limit on address space (ulimit -v) or the machine's overcommit limit"
     )]
     Memory {
-        /// What the kernel said.
+        /// The kernel's answer.
         errno: Errno,
     },
     /// The kernel gives no random bytes for the key of the checksums.
@@ -20,15 +20,15 @@ pub enum OpenError {
         "getrandom failed ({errno}): the store keys its checksums with it; allow the getrandom system call"
     )]
     Random {
-        /// What the kernel said.
+        /// The kernel's answer.
         errno: Errno,
     },
     /// The limit leaves no room for a single slot.
     #[error("a limit of {bytes} bytes is too small for a store: give at least {least} bytes")]
     LimitTooSmall {
-        /// The limit asked for.
+        /// The limit that was asked for.
         bytes: u64,
-        /// The smallest limit that is taken.
+        /// The smallest limit that is accepted.
         least: u64,
     },
     /// The directory cannot be opened.
@@ -36,7 +36,7 @@ pub enum OpenError {
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's answer.
         errno: Errno,
     },
     /// The file cannot be made or opened.
@@ -44,7 +44,7 @@ pub enum OpenError {
     Create {
         /// The file's path, or its directory when the file has no name.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's answer.
         errno: Errno,
     },
     /// The path has no file name.
@@ -53,13 +53,13 @@ pub enum OpenError {
         /// The path given.
         path: PathBuf,
     },
-    /// The path is something else than a regular file.
+    /// The path is not a regular file.
     #[error("{path} is not a regular file: name a new file, or a directory to put an unnamed one in", path = path.display())]
     NotAFile {
         /// The path given.
         path: PathBuf,
     },
-    /// The file holds something, which the store would overwrite.
+    /// The file is not empty, and the store would overwrite its contents.
     #[error("{path} already holds {bytes} bytes and would be overwritten: delete it first or name another file", path = path.display())]
     NotEmpty {
         /// The path given.

@@ -1,11 +1,11 @@
-//! What is known about a folio's contents before any of it is stored.
+//! The summary of a folio's contents that is made before any of it is stored.
 //!
-//! A folio is cut into blocks, so that a part of a 2 MiB slot can be loaded without decompressing all of it. Each page
-//! has its own checksum, so each load verifies every byte that it hands out, and a page that was loaded alone can be
-//! told to be unchanged. How long a block is, is the store's choice. In RAM it is 16 KiB, in which each page is
-//! compressed by itself ([`paged`](crate::paged)): one page of a block of 64 KiB took 6 µs to get at, of which 5 went
-//! into its neighbours. In a file it is 64 KiB, as a block begins at a block of the file, and what is left of that is
-//! lost; inside, it is compressed by 16 KiB as well (`file/segments.rs`).
+//! A folio is cut into blocks, so that a part of a 2 MiB slot can be loaded without decompressing all of it. Each
+//! page has its own checksum, so each load verifies every byte that it hands out, and a page that was loaded alone
+//! can be known to be unchanged. The store chooses the length of a block. In RAM it is 16 KiB, in which each page is
+//! compressed by itself ([`paged`](crate::paged)): in a block of 64 KiB one page took 6 µs to load, of which 5 went
+//! into its neighbours. In a file a block is 64 KiB, because it begins at a block of the file, and the rest of its
+//! last file block is lost. Inside, it is compressed by 16 KiB as well (`file/segments.rs`).
 
 use crate::checksum::{BLOCK_PAGES, Checksums};
 use crate::mem::PAGE;
@@ -26,25 +26,25 @@ pub(crate) const MAX_PAGES: usize = MAX_SLOT / PAGE;
 /// Blocks in the longest slot.
 pub(crate) const MAX_BLOCKS: usize = MAX_SLOT / RAM_BLOCK;
 
-/// A folio's contents, summed up.
+/// The summary of a folio's contents.
 pub(crate) struct Image<'a> {
     pub(crate) data: &'a [u8],
     /// Bytes in a block.
     block: usize,
-    /// One bit a block: every word of it is the same.
+    /// One bit for each block, set if every word of the block is the same.
     fills: u128,
-    /// One for each page; nothing for the pages of a fill.
+    /// The checksums, one for each page. Those of pages in a fill are not set.
     sums: &'a [u128],
-    /// Every word of the whole slot is the same: it has a single record, however long it is.
+    /// Whether every word of the whole slot is the same. If so, the slot has a single record, however long it is.
     whole: bool,
     keys: &'a Checksums,
 }
 
-/// What [`Image::of`] found.
+/// The result of [`Image::of`].
 pub(crate) enum Contents<'a> {
-    /// Nothing but zeros.
+    /// The contents are nothing but zeros.
     AllZero,
-    /// Something to store.
+    /// The contents are to be stored.
     Image(Image<'a>),
 }
 
@@ -53,15 +53,15 @@ pub(crate) enum Contents<'a> {
 pub(crate) struct ImageBlock<'a> {
     pub(crate) data: &'a [u8],
     pub(crate) sum: u128,
-    /// Those of its pages; nothing for a fill.
+    /// The checksums of the block's pages; empty for a fill.
     pub(crate) pages: &'a [u128],
-    /// The word that fills it, if one does.
+    /// The word that fills the block, if one does.
     pub(crate) word: Option<u64>,
 }
 
 impl<'a> Image<'a> {
-    /// Sums up `data`, 1 to 512 pages, by blocks of `block` bytes, with room for a checksum of each page; `None` when
-    /// it is not that.
+    /// Sums up `data`, 1 to 512 pages, by blocks of `block` bytes, with `room` for a checksum of each page. The
+    /// answer is `None` when the length is another.
     pub(crate) fn of(
         data: &'a [u8],
         block: usize,
@@ -110,12 +110,12 @@ impl<'a> Image<'a> {
         }
     }
 
-    /// Pages of the slot.
+    /// Number of pages of the slot.
     pub(crate) fn pages(&self) -> u16 {
         (self.data.len() / PAGE) as u16
     }
 
-    /// How many parts get a record.
+    /// Number of parts that get a record.
     pub(crate) fn block_count(&self) -> usize {
         self.data.len().div_ceil(self.block_size())
     }
@@ -155,7 +155,7 @@ impl<'a> Image<'a> {
         })
     }
 
-    /// The same contents by the blocks of a file.
+    /// The image of the same contents in blocks of a file. `None` for contents that are all zeros.
     pub(crate) fn for_file<'b>(&'b self, room: &'b mut [u128]) -> Option<Image<'b>> {
         match Image::of(self.data, BLOCK, self.keys, room)? {
             Contents::AllZero => None,
@@ -168,7 +168,7 @@ impl<'a> Image<'a> {
         !self.whole
     }
 
-    /// Whether the slot holds exactly this, all of it.
+    /// Whether the slot holds exactly these contents, all of them.
     pub(crate) fn is_held_by(&self, slot: &Pinned<'_>) -> bool {
         slot.pages() == self.pages()
             && slot
@@ -177,8 +177,8 @@ impl<'a> Image<'a> {
                 .eq(self.blocks().map(|block| (block.sum, block.word.is_some())))
     }
 
-    /// Whether the slot holds this from page `first` on, as far as its records and `stored` tell: that answers for a
-    /// page of a block whose bytes are stored, by the page's number in the block.
+    /// Whether the slot holds these contents from page `first` on, as far as its records and `stored` tell. `stored`
+    /// answers for one page of a block whose bytes are stored, by the page's number in the block.
     pub(crate) fn is_held_from(
         &self,
         slot: &Pinned<'_>,
@@ -215,7 +215,8 @@ impl<'a> Image<'a> {
     }
 }
 
-/// What every store's `save` does: nothing for zeros and for what `previous` holds already, `put` for the rest.
+/// The part of `save` that all stores share: nothing is stored for zeros and for contents that `previous` holds
+/// already, and `put` stores the rest.
 pub(crate) fn save(
     data: &[u8],
     block: usize,
@@ -224,7 +225,7 @@ pub(crate) fn save(
     holds: impl Fn(SlotPart, &Image<'_>) -> bool,
     put: impl FnOnce(&Image<'_>) -> Result<(), SaveError>,
 ) -> Result<Saved, SaveError> {
-    // Most folios are small, and room for the longest takes time to clear.
+    // Most folios are small, and clearing room for the longest takes time.
     let (mut few, mut many);
     let room = if data.len() <= BLOCK {
         few = [0; BLOCK_PAGES];
@@ -260,8 +261,7 @@ fn first_word(data: &[u8]) -> u64 {
         .map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
-/// The word that `data` (a multiple of 128 bytes) repeats, if it does. Most data is told apart
-/// within 128 bytes.
+/// The word that `data` (a multiple of 128 bytes) repeats, if it does. Most data is found to differ within 128 bytes.
 fn same_filled(data: &[u8]) -> Option<u64> {
     let word = first_word(data);
     for piece in data.chunks_exact(128) {

@@ -1,17 +1,16 @@
-//! Where Millpond keeps the bytes that its budget of RAM does not hold.
+//! The stores: places for the bytes that Millpond's budget of RAM does not hold.
 //!
 //! Every store here implements [`millpond_core::port::Store`]:
 //!
-//! - [`CompressedRam`]: LZ4 in an arena of its own. The usual one.
+//! - [`CompressedRam`]: LZ4 in an arena of its own. This is the usual store.
 //! - [`FileStore`]: an unlinked temporary file, or a file of a given name, with direct I/O where the file system has
 //!   it.
 //! - [`Spill`]: compressed RAM until that is full, the file afterwards.
-//! - [`Null`]: no store; every save answers `Full`.
+//! - [`Null`]: no store; every save of anything but zeros answers `Full`.
 //!
-//! They share one codec, one checksum and one slot table. Saving, loading and releasing neither
-//! call the global allocator nor use thread-local storage, and set no `errno`: all memory comes
-//! from the kernel by raw system calls, so that a store works in a signal handler of a program
-//! whose `malloc` is being replaced.
+//! They share one codec, one checksum and one slot table. Saving, loading and releasing neither call the global
+//! allocator nor use thread-local storage, and set no `errno`. All memory comes from the kernel by raw system calls,
+//! so that a store works in a signal handler of a program whose `malloc` is being replaced.
 //!
 //! ```
 //! use millpond_core::{port::{Saved, Store}, swap::SlotId};

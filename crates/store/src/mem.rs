@@ -8,17 +8,17 @@ use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 use std::ptr::{self, NonNull};
 
-/// The kernel's page, and the grain of everything below.
+/// The kernel's page, which is the granularity of everything below.
 pub(crate) const PAGE: usize = 4096;
 
 /// Bytes in a line of the processor's caches.
 pub(crate) const LINE: usize = 64;
 
-/// Asks for the cache line at `at`, ahead of its use. It need not be anybody's memory.
+/// Prefetches the cache line at `at`. The address need not be mapped.
 #[inline]
 pub(crate) fn prefetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint: it faults nowhere and changes nothing.
+    // SAFETY: a prefetch is a hint: it never faults and changes nothing.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
     }
@@ -33,10 +33,10 @@ pub(crate) struct Mapping {
     len: usize,
 }
 
-// SAFETY: a mapping is plain memory that belongs to the process, not to a thread; who may touch
-// which part of it when is up to its owners, who only get a raw pointer from here.
+// SAFETY: a mapping is plain memory that belongs to the process, not to a thread. Its owners decide which thread may
+// touch which part when; they only get a raw pointer from here.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; the methods that take `&self` touch no byte of it.
+// SAFETY: the owners decide about access as for `Send`; the methods that take `&self` touch no byte of it.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -56,7 +56,7 @@ impl Mapping {
         Ok(Self { base, len })
     }
 
-    /// The same, `len` a power of two, at a multiple of it.
+    /// Maps `len` bytes, a power of two, at a multiple of `len`.
     pub(crate) fn aligned(len: usize) -> Result<Self, Errno> {
         let mapping = Self::new(len)?;
         if mapping.as_ptr().addr().is_multiple_of(len) {
@@ -66,8 +66,8 @@ impl Mapping {
         let wide = Self::new(2 * len)?;
         let start = wide.into_raw();
         let before = start.addr().next_multiple_of(len) - start.addr();
-        // SAFETY: three parts of a mapping that nobody else knows, each a mapping by itself: the outer two are given
-        // back.
+        // SAFETY: these are three parts of a mapping that nobody else knows, and each is a mapping by itself. The
+        // outer two are given back.
         unsafe {
             let base = start.add(before);
             for (part, bytes) in [(start, before), (base.add(len), len - before)] {
@@ -79,7 +79,7 @@ impl Mapping {
         }
     }
 
-    /// Its first byte.
+    /// The address of the mapping's first byte.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         self.base.as_ptr()
     }
@@ -94,8 +94,8 @@ impl Mapping {
     /// Takes ownership back.
     ///
     /// # Safety
-    /// `base` came from [`Mapping::into_raw`] of a mapping of `len` bytes, or is a part of one, of `len` bytes, and was
-    /// not taken back before.
+    /// `base` came from [`Mapping::into_raw`] of a mapping of `len` bytes, or is a part of such a mapping that has
+    /// `len` bytes. It was not taken back before.
     pub(crate) unsafe fn from_raw(base: *mut u8, len: usize) -> Self {
         debug_assert!(!base.is_null() && len.is_multiple_of(PAGE));
         // SAFETY: the caller hands over a live mapping, which is never at address zero.
@@ -111,8 +111,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Gives pages to `len` bytes at `base` in one call, which costs a third of faulting them in one by
-/// one. Where the kernel (before 5.14) or its memory limit says no, they come at first touch.
+/// Gives pages to `len` bytes at `base` in one call, which costs a third of faulting them in one by one. Where the
+/// kernel (before 5.14) or its memory limit refuses, the pages come at first touch.
 ///
 /// # Safety
 /// The range is page-aligned and inside a live [`Mapping`].
@@ -121,10 +121,10 @@ pub(crate) unsafe fn populate(base: *mut u8, len: usize) {
     let _ = unsafe { mm::madvise(base.cast(), len, Advice::LinuxPopulateWrite) };
 }
 
-/// The same, by huge pages where the kernel gives them.
+/// Gives pages to `len` bytes at `base` in one call, by huge pages where the kernel has them.
 ///
 /// # Safety
-/// As for [`populate`].
+/// The conditions are those of [`populate`].
 pub(crate) unsafe fn populate_huge(base: *mut u8, len: usize) {
     // SAFETY: advice changes no byte of a mapping that the caller vouches for.
     unsafe {

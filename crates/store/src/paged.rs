@@ -1,24 +1,26 @@
-//! Blocks of compressed RAM: pages side by side, each of which can be had without the others.
+//! Blocks of compressed RAM: pages side by side, each of which can be loaded without the others.
 //!
 //! ```text
 //!     checksum of each page | end of each stream but the last | stream of each page
 //!          16 bytes                    2 bytes                    LZ4, or as it is
 //! ```
 //!
-//! A block was one stream. LZ4 looks back, so whoever wanted the fourth page had to decompress three others before it,
-//! and who reads at random wants one page of a folio that left with its neighbours. Of what programs had in memory
-//! (Python, SQLite, a C++ compiler) a page took 4.0, 3.5 and 4.8 µs to get at on average, and takes 1.4 to 1.9, 1.5 and
-//! 1.7 to 2.0.
+//! Once a block was a single stream. LZ4 looks back, so a load of the fourth page had to decompress three others
+//! before it, and a program that reads at random wants one page of a folio that left with its neighbours. For pages
+//! that programs had in memory (Python, SQLite, a C++ compiler), a load took 4.0, 3.5 and 4.8 µs on average, and
+//! takes 1.4 to 1.9, 1.5 and 1.7 to 2.0.
 //!
-//! It costs what a page finds in the three before it: 31.4, 28.4 and 24.3 % of its size are left in place of 29.2, 24.1
-//! and 22.8. The kernel's zram, which compresses by the page, pays that as well.
+//! The cost is the repetition that a page finds in the three before it: compressed, these pages were 29.2, 24.1 and
+//! 22.8 % of their size, and are 31.4, 28.4 and 24.3. The kernel's zram, which compresses by the page, pays that as
+//! well.
 //!
-//! A page that LZ4 does not shrink lies there as it is, and is told by its length. A block of a single page is its
-//! stream and nothing else.
+//! A page that LZ4 does not shrink lies in the block as it is, and is known by its length. A block of a single page
+//! is its stream and nothing else.
 //!
-//! *Whose decompressor.* The reference library is faster with many short sequences, ours ([`lz4`](crate::lz4)) with a
-//! few long ones: 0.75 for 0.88 µs a page of a quarter noise and the rest a run. So ours begins, and the library starts
-//! over after eight of them, which costs the others a few percent.
+//! *Which decompressor is used.* The reference library is faster with many short sequences, ours
+//! ([`lz4`](crate::lz4)) with a few long ones: a page that is a quarter noise and otherwise a run takes 0.75 µs by
+//! ours and 0.88 by the library. So ours begins, and the library starts over after eight sequences, which costs the
+//! other pages a few percent.
 
 use crate::codec::{compress, decompress};
 use crate::lz4::{Malformed, decompress_first};
@@ -27,11 +29,11 @@ use crate::scratch::Tables;
 use millpond_core::port::LoadError;
 
 const END: usize = size_of::<u16>();
-/// A page of so few sequences consists of long ones. With 16 the others paid 8 % for it.
+/// A page of at most so many sequences consists of long ones. With 16 as the limit the other pages paid 8 % for it.
 const FEW_SEQUENCES: usize = 8;
 
-/// Bytes of checksums that are kept before the streams of a block of `len` bytes: one for each page, unless the block's
-/// own is the only one.
+/// The bytes of checksums that are kept before the streams of a block of `len` bytes: one checksum for each page,
+/// unless the block's own is the only one.
 pub(crate) fn kept_sums(len: usize) -> usize {
     match len / PAGE {
         1 => 0,
@@ -39,12 +41,12 @@ pub(crate) fn kept_sums(len: usize) -> usize {
     }
 }
 
-/// Bytes of the ends of streams.
+/// The bytes that the ends of streams take.
 fn ends(pages: usize) -> usize {
     (pages - 1) * END
 }
 
-/// Compresses the pages of `block` to the start of `out`, ends and streams, and answers how many bytes that took.
+/// Compresses the pages of `block` to the start of `out`, ends and streams. The answer is how many bytes that took.
 pub(crate) fn encode(block: &[u8], tables: &mut Tables, out: &mut [u8]) -> usize {
     let mut end = ends(block.len() / PAGE);
     for (n, page) in block.chunks_exact(PAGE).enumerate() {
@@ -62,8 +64,8 @@ pub(crate) fn encode(block: &[u8], tables: &mut Tables, out: &mut [u8]) -> usize
     end
 }
 
-/// Restores page `number` of a block of `pages` pages from what [`encode`] made of it. What damaged bytes give is
-/// refused by the checksum.
+/// Restores page `number` of a block of `pages` pages from the bytes that [`encode`] made of it. Wrong bytes that
+/// come from damage are refused by the checksum.
 pub(crate) fn decode(
     bytes: &[u8],
     pages: usize,
@@ -103,7 +105,7 @@ mod tests {
     use crate::image::RAM_BLOCK;
     use crate::scratch::ScratchPool;
 
-    /// Pages of text, of zeros, and of what does not compress.
+    /// Pages of zeros, of text, and of noise that does not compress.
     fn block(kinds: &[u8]) -> Vec<u8> {
         let mut draw = 88_172_645_463_325_252_u64;
         let page = |(n, kind): (usize, &u8)| -> Vec<u8> {
@@ -160,7 +162,7 @@ mod tests {
                 let mut bytes = bytes.clone();
                 bytes[at] ^= 1 << bit;
                 for n in 0..4 {
-                    // Whatever it answers, it stays within what it was given.
+                    // The answer does not matter, but `decode` must stay within the bytes that it was given.
                     let _ = decode(&bytes, 4, n, &mut out);
                 }
             }

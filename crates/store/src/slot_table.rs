@@ -1,15 +1,15 @@
-//! Where the bytes of each slot are: one record of 32 bytes a block, found by slot number.
+//! The slot table says where the bytes of each slot are: one record of 32 bytes a block, found by slot number.
 //!
 //! Slot numbers are dense, so the table is an array, in pieces of 4,096 records that are mapped when first needed and
-//! never move: readers need no lock to find a record. The record at a slot's own number is its *head* and describes its
-//! first block; longer slots have a *run* of further records, side by side, from a pool. (They were a chain. One page
-//! of a slot of 2 MiB then took 64 records to find, a tenth of a random read.) Runs have powers of two as lengths, like
-//! slots, so a run has one record too many; a free one can be split, and is never joined again.
+//! never move: readers need no lock to find a record. The record at a slot's own number is its *head* and describes
+//! its first block. Longer slots have a *run* of further records, side by side, from a pool. (The records were a
+//! chain once. One page of a slot of 2 MiB then took 64 records to find, a tenth of a random read.) The length of a
+//! run is a power of two, like that of a slot, so a run has one record too many. A free run can be split, and is
+//! never joined again.
 //!
-//! The core promises not to use a slot for two things at once. Were it to break that promise, a
-//! load could read memory that a release just gave back, so the head also counts its readers: a
-//! release waits for them, and a slot that is being written looks empty. That costs two uncontended
-//! atomic operations a call.
+//! The core promises not to use a slot for two things at once. If it broke that promise, a load could read memory
+//! that a release just gave back. So the head also counts its readers: a release waits for them, and a slot that is
+//! being written looks empty. That costs two uncontended atomic operations a call.
 
 use crate::checksum::KeptSum;
 use crate::image::MAX_BLOCKS;
@@ -25,14 +25,14 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::{Mutex, PoisonError};
 
-/// How a block is kept.
+/// The form in which a block is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// In the record alone: `place` is the word that it repeats.
+    /// The block is in the record alone: `place` is the word that it repeats.
     Fill = 1,
-    /// As it is.
+    /// The block is kept as it is.
     Raw = 2,
-    /// As `size` bytes of LZ4.
+    /// The block is kept as `size` bytes of LZ4.
     Lz4 = 3,
 }
 
@@ -40,15 +40,15 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
     pub(crate) kind: Kind,
-    /// What the medium makes of it.
+    /// The place of the bytes, in the terms of the medium.
     pub(crate) place: u64,
-    /// Bytes of LZ4, below 64 Ki; otherwise unused.
+    /// Number of bytes of LZ4, below 64 Ki; otherwise unused.
     pub(crate) size: u16,
     pub(crate) sum: u128,
 }
 
 impl Block {
-    /// Fills arrays before there is something to say.
+    /// A placeholder with which arrays are filled at first.
     pub(crate) const NONE: Self = Self {
         kind: Kind::Fill,
         place: 0,
@@ -57,8 +57,9 @@ impl Block {
     };
 }
 
-/// `meta` is, from the lowest bit: readers (8), kind (2, 0 = empty), pages of the slot (10), size
-/// (16), number of the first record of the run plus one (28); in a free run, of the next free one.
+/// The record of one block. `meta` is, from the lowest bit: readers (8), kind (2, 0 = empty), pages of the slot (10),
+/// size (16), and the number of the first record of the run plus one (28). In a free run that last number is of the
+/// next free run.
 #[repr(C)]
 struct Record {
     sum: KeptSum,
@@ -67,7 +68,7 @@ struct Record {
 }
 
 const READERS: u64 = 0xff;
-/// In place of a number of readers: someone writes.
+/// Stands in place of the number of readers while a thread writes the slot.
 const WRITER: u64 = 0xff;
 const KIND_SHIFT: u32 = 8;
 const PAGES_SHIFT: u32 = 10;
@@ -76,7 +77,7 @@ const NEXT_SHIFT: u32 = 36;
 const MAX_EXTRA: u32 = (1 << 28) - 2;
 
 impl Record {
-    /// Writes all but readers; answers the new `meta`.
+    /// Writes all of the record but `meta`. The answer is the new `meta`, without readers.
     fn fill_in(&self, block: &Block, pages: u16, next: u32) -> u64 {
         self.sum.set(block.sum);
         self.place.store(block.place, Relaxed);
@@ -109,30 +110,30 @@ impl Record {
     }
 }
 
-// SAFETY: it is made of atomics, for which zeros are valid and any thread is right.
+// SAFETY: a record is made of atomics, for which zeros are valid and which any thread may use.
 unsafe impl Entry for Record {}
 
-/// All slots that there can be, and as many further records.
+/// The number of all slots that there can be, and of further records.
 const RECORDS: u64 = 1 << 32;
 
-/// Lengths of runs: up to 2 to this power, less one.
+/// Number of lengths of runs: up to 2 to this power, less one.
 const RUNS: usize = 8;
 const _: () = assert!(MAX_BLOCKS - 1 <= 1 << (RUNS - 1) && PIECE.is_power_of_two());
 
 /// The free runs of the pool.
 struct Spare {
-    /// First of the chain of free runs of each length, plus one.
+    /// The number of the first free run of each length, plus one.
     heads: [u32; RUNS],
-    /// Records that were ever used.
+    /// Number of records that were ever used.
     end: u32,
 }
 
-/// The length of the shortest run for so many records, as a power of two.
+/// The length of the shortest run for so many records, as an exponent of two.
 fn run_for(records: usize) -> usize {
     records.next_power_of_two().ilog2() as usize
 }
 
-/// See the module.
+/// The table of slots. The module's documentation describes it.
 pub(crate) struct SlotTable {
     /// Bytes in a block.
     block: usize,
@@ -145,8 +146,9 @@ pub(crate) struct SlotTable {
     incompressible: AtomicU64,
 }
 
-/// Waits for readers of a slot. Most copy a page; who moves a slot elsewhere writes it meanwhile, and might have to run
-/// on the processor of one that only yields and is preferred.
+/// The wait for readers of a slot. Most readers copy a page. A thread that moves a slot elsewhere writes it
+/// meanwhile, and might have to run on the processor of a preferred thread that only yields; so the wait sleeps after
+/// a while.
 #[derive(Default)]
 struct Patience(u32);
 
@@ -167,21 +169,21 @@ impl Patience {
     }
 }
 
-/// No memory for records.
+/// The kernel has no memory for records.
 #[derive(Debug)]
 pub(crate) struct NoMemory;
 
-/// Why a slot cannot be written.
+/// The reason why a slot cannot be written.
 #[derive(Debug)]
 pub(crate) enum ClaimError {
-    /// It holds something, or someone is writing it.
+    /// The slot holds something, or a thread is writing it.
     Taken,
     /// There is no memory for its record.
     NoMemory,
 }
 
 impl SlotTable {
-    /// An empty table for slots in blocks of `block` bytes.
+    /// Makes an empty table for slots in blocks of `block` bytes.
     pub(crate) fn new(block: usize) -> Result<Self, Errno> {
         Ok(Self {
             block,
@@ -210,7 +212,7 @@ impl SlotTable {
         }
     }
 
-    /// Takes `slot` for reading, when it holds something.
+    /// Takes `slot` for reading, if it holds anything.
     pub(crate) fn pin(&self, slot: SlotId) -> Option<Pinned<'_>> {
         let head = self.heads.get(slot.0.into())?;
         let mut meta = head.meta.load(Relaxed);
@@ -233,14 +235,14 @@ impl SlotTable {
         }
     }
 
-    /// Takes `slot` out, when it holds something and once nobody reads it. Who finds it being taken out waits until it
-    /// is empty: its number may be used again afterwards.
+    /// Takes `slot` out, if it holds anything and once no thread reads it. A thread that finds it being taken out
+    /// waits until it is empty: its number may be used again afterwards.
     pub(crate) fn take(&self, slot: SlotId) -> Option<Taken<'_>> {
         let head = self.heads.get(slot.0.into())?;
         self.take_from(head, 0)
     }
 
-    /// Takes the slot of `head` out once it has so many readers, who are the caller.
+    /// Takes the slot of `head` out once its readers are as many as `own`, which are the caller's.
     fn take_from<'a>(&'a self, head: &'a Record, own: u64) -> Option<Taken<'a>> {
         let mut patience = Patience::default();
         loop {
@@ -260,7 +262,7 @@ impl SlotTable {
         }
     }
 
-    /// How many records the slot of `head` has.
+    /// The number of records that the slot of `head` has.
     fn count_of(&self, head: &Record) -> usize {
         match head.next() {
             0 => 1,
@@ -268,7 +270,7 @@ impl SlotTable {
         }
     }
 
-    /// The slot's records, all or some.
+    /// Some or all of the slot's records.
     fn records<'a>(
         &'a self,
         head: &'a Record,
@@ -286,7 +288,7 @@ impl SlotTable {
         }
     }
 
-    /// Asks for the record that says where a page is, if there is one.
+    /// Prefetches the record that says where a page is, if there is one.
     pub(crate) fn expect(&self, page: SlotPart) {
         let block = usize::from(page.first) * PAGE / self.block;
         let head = self.heads.get(page.slot.0.into());
@@ -299,11 +301,11 @@ impl SlotTable {
         self.records(head, 0..self.count_of(head))
     }
 
-    /// A free run for so many records: the number of its first plus one.
+    /// Takes a free run for so many records. The answer is the number of its first record plus one.
     fn new_run(&self, records: usize) -> Option<u32> {
         let length = run_for(records);
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        // A longer one that is free is split.
+        // A longer free run is split.
         if let Some(found) = (length..RUNS).find(|&length| spare.heads[length] != 0) {
             let index = spare.heads[found] - 1;
             spare.heads[found] = self.extra.get(index.into())?.next();
@@ -312,7 +314,8 @@ impl SlotTable {
             }
             return Some(index + 1);
         }
-        // A run begins at a multiple of its length, so that it lies in one piece. What is passed over is free.
+        // A run begins at a multiple of its length, so that it lies in one piece. The records that are skipped become
+        // free runs.
         while !spare.end.is_multiple_of(1 << length) {
             let (index, passed) = (spare.end, spare.end.trailing_zeros());
             self.extra.get_or_grow(index.into())?;
@@ -336,7 +339,7 @@ impl SlotTable {
         }
     }
 
-    /// Gives the run of so many records at `run` back to the pool.
+    /// Gives the run `run` of so many records back to the pool.
     fn free_run(&self, run: u32, records: usize) {
         if let Some(index) = run.checked_sub(1) {
             let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
@@ -344,7 +347,7 @@ impl SlotTable {
         }
     }
 
-    /// The counts, all but `stored_bytes`; `ram_bytes` is the table's own.
+    /// All counts but `stored_bytes`; `ram_bytes` is the table's own.
     pub(crate) fn usage(&self) -> StoreUsage {
         StoreUsage {
             slots: self.slots.load(Relaxed),
@@ -369,14 +372,14 @@ impl SlotTable {
     }
 }
 
-/// An empty slot that is being written. Dropped, it is empty again.
+/// An empty slot that is being written. If it is dropped unpublished, the slot is empty again.
 pub(crate) struct Claim<'a> {
     table: &'a SlotTable,
     head: &'a Record,
 }
 
 impl Claim<'_> {
-    /// Says what the slot holds now: at least one block.
+    /// Publishes the slot's contents: at least one block.
     pub(crate) fn publish(self, pages: u16, blocks: &[Block]) -> Result<(), NoMemory> {
         let (first, rest) = blocks.split_first().expect("a slot has a block");
         let mut run = 0;
@@ -405,25 +408,25 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// A slot that holds something, and will while this lives.
+/// A slot that holds something, and cannot be taken out while this value lives.
 pub(crate) struct Pinned<'a> {
     table: &'a SlotTable,
     head: &'a Record,
 }
 
 impl Pinned<'_> {
-    /// Pages of the slot.
+    /// Number of pages of the slot.
     pub(crate) fn pages(&self) -> u16 {
         self.head.pages()
     }
 
-    /// Its blocks, in order; a single one when it is filled by one word.
+    /// The slot's blocks, in order. A slot that is filled by one word has a single block.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = Block> {
         self.table.all_records(self.head).map(Record::block)
     }
 
-    /// The blocks that overlap `len` bytes from page `first_page`: each with where it starts in the
-    /// slot and its length. `None` when the slot does not reach so far.
+    /// The blocks that overlap `len` bytes from page `first_page`: each with its start in the slot and its length.
+    /// The answer is `None` when the slot does not reach so far.
     pub(crate) fn blocks_of(
         &self,
         first_page: u16,
@@ -451,7 +454,7 @@ impl Pinned<'_> {
 }
 
 impl<'a> Pinned<'a> {
-    /// Takes the slot out once nobody else reads it. Who waits to release it finds it empty then.
+    /// Takes the slot out once no other thread reads it. A thread that waits to release it finds it empty then.
     pub(crate) fn take(self) -> Taken<'a> {
         let pinned = std::mem::ManuallyDrop::new(self);
         let taken = pinned.table.take_from(pinned.head, 1);
@@ -465,14 +468,14 @@ impl Drop for Pinned<'_> {
     }
 }
 
-/// A slot on its way out. Dropped, it is empty.
+/// A slot on its way out. When this value is dropped, the slot is empty.
 pub(crate) struct Taken<'a> {
     table: &'a SlotTable,
     head: &'a Record,
 }
 
 impl Taken<'_> {
-    /// What it held, with the length of each block.
+    /// The blocks that the slot held, each with its length.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = (Block, usize)> {
         let slot = usize::from(self.head.pages()) * PAGE;
         let size = if self.head.next() == 0 {
@@ -551,7 +554,8 @@ mod tests {
         assert_eq!(table.usage().logical_bytes, 0);
     }
 
-    /// Whatever lengths come in whatever order: no two runs share a record, and what was passed over is used.
+    /// Checks, for runs of many lengths in turn, that no two share a record and that the records that were skipped
+    /// are used.
     #[test]
     fn runs_of_all_lengths_do_not_overlap() {
         let table = SlotTable::new(RAM_BLOCK).unwrap();

@@ -1,27 +1,29 @@
-//! Compressed RAM first, a file for what it cannot take.
+//! Compressed RAM first (the *front*), a file (the *back*) for the slots that it cannot take.
 //!
-//! What does not compress goes to the file at once: in RAM it would take as much as it gave, and a budget that covers
-//! both would gain nothing by its eviction.
+//! A folio that does not compress goes to the file at once. In RAM it would take as much as its eviction frees, and a
+//! budget that covers both would gain nothing.
 //!
-//! A slot is in one of the two, and stays there until it is released or the front has more than it may. A small folio
-//! that was loaded from the back and leaves unchanged goes to the front all the same, as long as that has room: whoever
-//! only reads would go on reading from the file what RAM has room for by now (a python3 that reads objects at random
-//! was, since an object's count of references is what it was when the page leaves).
+//! A slot is in one of the two, and stays there until it is released or the front has more than it may have. A small
+//! folio that was loaded from the back and leaves unchanged goes to the front all the same, as long as that has room.
+//! Otherwise a program that only reads would go on reading from the file pages for which RAM has room by now. (A
+//! python3 that reads objects at random did so, since an object's count of references is the same again when its page
+//! leaves.)
 //!
-//! When the front is full, each save would compress for nothing before it goes to the back; so after a refusal the
-//! front is passed by until as many bytes have been freed there as the refused folio has, or its limit rises. Checksums
-//! share one key, so that they are made once for both.
+//! When the front is full, each save would compress for nothing before it goes to the back. So after a refusal the
+//! front is passed by until as many bytes have been freed there as the refused folio has, or its limit rises. The two
+//! share one key for checksums, so that checksums are made once for both.
 //!
-//! How much of it may be RAM changes while it runs ([`Store::limit_ram`]): a program that needs more for what cannot be
-//! managed, its code above all, leaves less for everything else, and whether RAM is worth more here or to the program
-//! itself depends on what it does. What the front has beyond its limit moves to the back ([`Store::trim_ram`]): without
-//! that the limit was one for what comes, and cold pages and copies of what had come back unchanged kept 45 MiB of a
-//! front that should have had 2. It goes by chunks of the front's memory, so that each slot that moves gives memory
-//! back.
+//! How much RAM the front may have changes while it runs ([`Store::limit_ram`]). A program that needs more for memory
+//! that cannot be managed, its code above all, leaves less for everything else, and whether RAM is worth more here or
+//! to the program itself depends on what the program does. The part of the front that is beyond its limit moves to
+//! the back ([`Store::trim_ram`]). Without that the limit held only for new slots, and cold pages and copies of pages
+//! that had come back unchanged kept 45 MiB of a front that should have had 2. Slots are moved by chunks of the
+//! front's memory, so that each slot that moves gives memory back.
 //!
-//! Where what is in RAM takes a quarter of its size or less, the front may have half as much again: each page that it
-//! takes from the program keeps four or more from the file, where a page costs ten times as much. (redis-server over
-//! four times its memory, compressed 20 times, had one page in ten in the file, and took 29 s for 11.)
+//! Where the contents in RAM take a quarter of their size or less, the front may have half as much again: each page
+//! that it takes from the program keeps four or more out of the file, where a page costs ten times as much. (Without
+//! that, redis-server over four times its memory, compressed 20 times, had one page in ten in the file: its run was
+//! 29 s and is 11.)
 
 use crate::arena::is_too_much;
 use crate::compressed_ram::CompressedRam;
@@ -36,26 +38,26 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-/// What compresses to such a part of its size, as a divisor, may have more RAM …
+/// Contents that compress to this part of their size (a divisor) may have more RAM.
 const WELL: u64 = 4;
-/// … by such a part, as a divisor.
+/// The part of the limit, as a divisor, by which it is raised for contents that compress well.
 const MORE_RAM: u64 = 2;
-/// Bytes of folios that are moved by one call.
+/// Number of bytes of folios that one call moves.
 const AT_ONCE: usize = 1 << 20;
-/// Slots that are looked at by one call, most of which have nothing that must move. The caller is inside the gate,
-/// which a fork, a snapshot or a move of memory waits for.
+/// Number of slots that one call looks at, most of which need not move. The caller is inside the gate, for which a
+/// fork, a snapshot or a move of memory waits.
 const LOOKED_AT: u32 = 4096;
-/// Folios up to so many bytes come forward. Of larger ones a page is read in a few microseconds, and they would be
-/// taken apart.
+/// Longest folio, in bytes, that moves from the back to the front. A page of a larger one is read in a few
+/// microseconds, and a larger one would be taken apart.
 const COMES_FORWARD: usize = BLOCK;
-/// After what should move could not, so many calls do not try again.
+/// Number of calls that do not try again after a slot that should move could not.
 const REST: u32 = 64;
 
-/// Two stores in a row.
+/// Two stores, of which the second takes the slots that the first does not.
 pub struct Spill {
     front: CompressedRam,
     back: FileStore,
-    /// The front is passed by while fewer bytes than this have ever been freed in it.
+    /// The front is passed by while the bytes that were ever freed in it are fewer than this.
     retry_at: AtomicU64,
     from_front: Counted,
     from_back: Counted,
@@ -63,15 +65,15 @@ pub struct Spill {
     top: AtomicU32,
     /// The slot to look at next for what has to move.
     next: AtomicU32,
-    /// How many were looked at since the first of this round; a round is once over all of them.
+    /// Number of slots that were looked at in this round. A round goes over all of them once.
     looked_at: AtomicU32,
     /// Bytes that moved in this round.
     moved: AtomicUsize,
-    /// Calls that do not try to move anything.
+    /// Number of calls that still do not try to move anything.
     resting: AtomicU32,
 }
 
-/// Loads from one of the two.
+/// The loads from one of the two stores.
 #[derive(Default)]
 struct Counted {
     loads: AtomicU64,
@@ -94,10 +96,10 @@ impl Counted {
 }
 
 impl Spill {
-    /// A store that fills `front` up to its limit, then `back`.
+    /// Makes a store that fills `front` up to its limit, then `back`.
     ///
     /// # Panics
-    /// When `back` holds something.
+    /// When `back` holds anything.
     #[must_use]
     pub fn new(front: CompressedRam, mut back: FileStore) -> Self {
         back.share_checksums(&front.sums);
@@ -115,13 +117,13 @@ impl Spill {
         }
     }
 
-    /// One line for reports.
+    /// A description of the store in one line, for reports.
     #[must_use]
     pub fn describe(&self) -> String {
         format!("{}, then {}", self.front.describe(), self.back.describe())
     }
 
-    /// What each of the two holds: front, back.
+    /// The usage of each of the two stores: front, back.
     #[must_use]
     pub fn usages(&self) -> (StoreUsage, StoreUsage) {
         (self.front.usage(), self.back.usage())
@@ -132,7 +134,7 @@ impl Spill {
         self.front.freed_bytes() >= self.retry_at.load(Relaxed)
     }
 
-    /// Keeps `image` in the front, if it has room and all of it compresses; whether that was so.
+    /// Keeps `image` in the front, if it has room and all of it compresses. The answer is whether that was so.
     fn put_in_front(&self, slot: SlotId, image: &Image<'_>) -> Result<bool, SaveError> {
         let freed = self.front.freed_bytes();
         match self.front.put_compressed(slot, image) {
@@ -145,13 +147,13 @@ impl Spill {
         }
     }
 
-    /// The slots are gone over anew.
+    /// Starts a new round over all slots.
     fn begin_round(&self) {
         self.looked_at.store(0, Relaxed);
         self.moved.store(0, Relaxed);
     }
 
-    /// Nothing moves for a while.
+    /// Stops moving slots for a while.
     fn rest(&self) {
         self.begin_round();
         self.front.stop_draining();
@@ -168,7 +170,7 @@ impl Spill {
             return self.front.put(slot, image);
         };
         match self.back.put(slot, &for_file) {
-            // Nothing is refused that the front might still take.
+            // No slot is refused that the front might still take.
             Err(SaveError::Full) => self.front.put(slot, image),
             other => other,
         }
@@ -271,7 +273,7 @@ impl Store for Spill {
         let Ok(room) = Mapping::new(MAX_SLOT) else {
             return false;
         };
-        // SAFETY: the mapping is this call's, readable and writable, and outlives the slice.
+        // SAFETY: the mapping belongs to this call, is readable and writable, and outlives the slice.
         let room = unsafe { std::slice::from_raw_parts_mut(room.as_ptr(), MAX_SLOT) };
         let put = |slot, bytes: &[u8]| {
             let sums = &mut [0; MAX_PAGES];
@@ -293,7 +295,7 @@ impl Store for Spill {
                 .hand_on(slot, chunk, room, |bytes| put(slot, bytes))
             {
                 Ok(bytes) => moved += bytes,
-                // The file is full, or refuses.
+                // The file is full, or refuses the slot.
                 Err(_) => {
                     self.rest();
                     return false;
@@ -311,7 +313,7 @@ impl Store for Spill {
             return self.front.drain().is_some();
         }
         self.begin_round();
-        // What is left there can be read by nobody; its chunks must not be closed for good.
+        // The slots that are left there cannot be read; their chunks must not be closed for good.
         if self.front.drain().is_some() && moved == 0 {
             self.rest();
         }
@@ -358,8 +360,8 @@ mod tests {
     use super::*;
     use crate::{CompressedRamConfig, FileStoreConfig};
 
-    /// What nobody can read does not move. Its chunk would be closed for good, and the front as small as what lies
-    /// before it.
+    /// Checks that slots that cannot be read do not move. Their chunk must not be closed for good, or the front would
+    /// stay as small as the part before it.
     #[test]
     fn what_cannot_move_closes_no_chunk_for_good() {
         let directory = tempfile::tempdir().unwrap();
@@ -382,11 +384,11 @@ mod tests {
         store.limit_ram(128 << 10);
         while store.trim_ram() {}
         assert_eq!(store.usages().1.slots, 0);
-        // Room that comes free there is used again.
+        // Room that becomes free there is used again.
         (0..50).for_each(|slot| store.release(SlotId(slot)));
         assert!(save(100).is_ok());
         assert_eq!((store.usages().0.slots, store.usages().1.slots), (51, 0));
-        // All are still there for their owners to find out.
+        // All of the slots are still there for their owners to find the damage.
         let mut out = vec![0; 16 << 10];
         for slot in 50..100 {
             let loaded = store.load(SlotId(slot), 0, &mut out);
@@ -394,8 +396,8 @@ mod tests {
         }
     }
 
-    /// One call looked at every slot there had ever been, inside the gate: a fork, a snapshot or a move of memory
-    /// waited for all of them. What has to move lies behind 20,000 slots that hold nothing in RAM.
+    /// Covers a call that looked at every slot there had ever been, inside the gate: a fork, a snapshot or a move of
+    /// memory waited for all of them. The slots that have to move lie behind 20,000 slots that hold nothing in RAM.
     #[test]
     fn one_call_looks_at_so_many_slots_at_most() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,68 +1,67 @@
 //! Chunks: 2 MiB from the kernel, aligned, with the records of the spans in them.
 //!
-//! The records lie in front of the pages, in the same mapping, so that an object's place leads to
-//! its span by shifts. Pages get RAM from the low end up, a batch at a time, and keep it until the
-//! whole chunk is given back.
+//! The records lie in front of the pages, in the same mapping, so that an object's place leads to its span by shifts.
+//! Pages get RAM from the low end up, a batch at a time, and keep it until the whole chunk is given back.
 //!
-//! A batch costs 0.5 µs a page, and of a fill that is compressed four to one that was a sixth of all time. A store that
-//! has much already asks for a whole chunk at once, as a huge page: 0.1 µs a page. What it has too much then is a small
-//! part of it.
+//! A batch costs 0.5 µs a page, which was a sixth of all time for a fill that is compressed four to one. A store that
+//! has much RAM already asks for a whole chunk at once, as a huge page: 0.1 µs a page. The unused part of the chunk
+//! is a small part of such a store.
 
 use super::class::{Class, MAX_SPAN};
 use crate::mem::{self, Mapping, PAGE};
 use rustix::io::Errno;
 use std::mem::size_of;
 
-/// Pages for objects in a chunk.
+/// Number of pages for objects in a chunk.
 pub(crate) const CHUNK_PAGES: usize = CHUNK_BYTES / PAGE - HEADER_BYTES / PAGE;
-/// Bytes of a chunk.
+/// Number of bytes of a chunk.
 pub(crate) const CHUNK_BYTES: usize = 2 << 20;
-/// Bytes in front of them.
+/// Number of bytes in front of a chunk's pages.
 pub(crate) const HEADER_BYTES: usize = size_of::<Header>().next_multiple_of(PAGE);
-/// Pages that get RAM at once.
+/// Number of pages that get RAM at once.
 const BATCH: usize = 32;
-/// Words with a bit for each page.
+/// Number of words with a bit for each page.
 const WORDS: usize = CHUNK_BYTES / PAGE / 64;
 
-/// A run of pages with objects of one class. Kept at its first page.
+/// A run of pages with objects of one class. The record is kept at the span's first page.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Span {
     /// One bit for each free object.
     pub(crate) free: u64,
-    /// Neighbours in the list of spans of the class that have room.
+    /// The neighbours in the list of spans of the class that have room.
     pub(crate) prev: u32,
     pub(crate) next: u32,
     pub(crate) class: u8,
-    /// Pages from the span's first one; the only thing that is valid at its other pages.
+    /// The distance in pages from the span's first one. At the span's other pages only this field is valid.
     pub(crate) back: u8,
 }
 
-/// What is known about a chunk. All zeros is an empty one.
+/// The records of a chunk. A header of zeros is that of an empty chunk.
 #[repr(C)]
 pub(crate) struct Header {
-    /// One bit for each page in a span.
+    /// One bit for each page that is in a span.
     used: [u64; WORDS],
-    /// Pages that have RAM, from the first on.
+    /// Number of pages that have RAM, from the first on.
     populated: u32,
     pub(crate) spans: [Span; CHUNK_BYTES / PAGE],
 }
 
-/// Why no run was found.
+/// The reason why no run was found.
 pub(crate) enum NoRun {
-    /// There is none.
+    /// There is no run that is long enough.
     Fragmented,
-    /// There is, where RAM is not yet, and the limit forbids more.
+    /// There is a run, but its pages have no RAM yet and the limit forbids more.
     Limit,
 }
 
 impl Header {
-    /// A new chunk, all of it in RAM if `at_once`.
+    /// Maps a new chunk, all of it in RAM if `at_once` is set.
     pub(crate) fn map(at_once: bool) -> Result<*mut Header, Errno> {
         let mapping = Mapping::aligned(CHUNK_BYTES)?;
         let base = mapping.as_ptr();
         if at_once {
-            // SAFETY: all of a mapping that is ours.
+            // SAFETY: this is all of a mapping that is ours.
             unsafe { mem::populate_huge(base, CHUNK_BYTES) };
         }
         let header: *mut Header = mapping.into_raw().cast();
@@ -78,7 +77,7 @@ impl Header {
     /// # Safety
     /// `chunk` came from [`Header::map`], is not used any more and was not given back before.
     pub(crate) unsafe fn unmap(chunk: *mut Header) {
-        // SAFETY: the caller's promise is that of `from_raw`.
+        // SAFETY: the caller guarantees what `from_raw` needs.
         drop(unsafe { Mapping::from_raw(chunk.cast(), CHUNK_BYTES) });
     }
 
@@ -92,7 +91,7 @@ impl Header {
         (HEADER_BYTES + self.populated as usize * PAGE) as u64
     }
 
-    /// First page of the lowest run of `pages` free pages, and pages that need RAM for it.
+    /// The first page of the lowest run of `pages` free pages.
     fn find(&self, pages: usize) -> Option<usize> {
         let mut at = 0;
         while at + pages <= CHUNK_PAGES {
@@ -106,7 +105,7 @@ impl Header {
         None
     }
 
-    /// The first page from `at` on that is free, or that is not.
+    /// The first page from `at` on that is free, or if `free` is false, the first that is in a span.
     fn next(&self, at: usize, free: bool) -> Option<usize> {
         let flip = if free { u64::MAX } else { 0 };
         let mut word = at / 64;
@@ -119,7 +118,7 @@ impl Header {
         (page < CHUNK_PAGES).then_some(page)
     }
 
-    /// The longest span that could be made.
+    /// The length in pages of the longest span that could be made.
     pub(crate) fn longest_run(&self) -> usize {
         let (mut longest, mut at) = (0, 0);
         while let Some(start) = self.next(at, true) {
@@ -130,8 +129,8 @@ impl Header {
         longest.min(MAX_SPAN)
     }
 
-    /// Makes a span for `class` with all objects free. `room` is how many bytes of RAM it may take;
-    /// what it took is answered with the span's first page.
+    /// Makes a span for `class` with all objects free. `room` is how many bytes of RAM it may take. The answer is the
+    /// span's first page and the bytes of RAM that it took.
     pub(crate) fn new_span(
         &mut self,
         number: u8,
@@ -151,7 +150,7 @@ impl Header {
         Ok((start, took))
     }
 
-    /// Takes the span at page `start` apart.
+    /// Frees the pages of the span at page `start`.
     pub(crate) fn free_span(&mut self, start: usize, class: Class) {
         self.mark(start, usize::from(class.pages), false);
     }
@@ -164,7 +163,7 @@ impl Header {
         }
     }
 
-    /// Gives RAM to all pages before `end`, more when `room` allows; answers the bytes taken.
+    /// Gives RAM to all pages before `end`, and to more when `room` allows. The answer is the number of bytes taken.
     fn populate(&mut self, end: usize, room: u64) -> Option<u64> {
         let from = self.populated as usize;
         if end <= from {
@@ -179,8 +178,7 @@ impl Header {
         if to - from > room {
             return None;
         }
-        // SAFETY: the header lies at the start of its mapping, and the pages of this chunk follow
-        // it.
+        // SAFETY: the header lies at the start of its mapping, and the pages of this chunk follow it.
         unsafe {
             let base = (&raw mut *self).cast::<u8>().add(HEADER_BYTES);
             mem::populate(base.add(from * PAGE), (to - from) * PAGE);

@@ -1,24 +1,22 @@
 //! The arena: objects of 1 byte to 64 KiB, packed, in memory that comes from the kernel and goes
 //! back to it.
 //!
-//! Compressed blocks have any length, so an allocator that rounds to powers of two would give a
-//! third of the gain away. Here, as in the kernel's zsmalloc, pages are grouped to *spans* that
-//! hold objects of one close size each ([`class`]), and spans lie in *chunks* of 2 MiB ([`chunk`]).
-//! A span without objects is taken apart at once and its pages serve any class; a chunk without
-//! spans goes back to the kernel, but for one, so that a workload at the edge of a chunk does not
-//! map and unmap in turns.
+//! Compressed blocks have any length, so an allocator that rounds to powers of two would give a third of the gain
+//! away. Here, as in the kernel's zsmalloc, pages are grouped into *spans* that hold objects of one close size each
+//! ([`class`]), and spans lie in *chunks* of 2 MiB ([`chunk`]). A span without objects is taken apart at once and its
+//! pages serve any class. A chunk without spans goes back to the kernel; one such chunk is kept, so that a workload
+//! at the edge of a chunk does not map and unmap in turns.
 //!
-//! Spans are made in the lowest chunk that has room. That keeps high chunks emptying, and makes the
-//! search short: for each span length there is a chunk below which no such run exists, moved up by
-//! searches and down by frees.
+//! Spans are made in the lowest chunk that has room. That keeps high chunks emptying, and makes the search short: for
+//! each span length there is a chunk below which no such run exists, moved up by searches and down by frees.
 //!
-//! When the limit falls below what there is by more than a little, the highest chunks are *drained*: no object is made
-//! in them any more, and who knows whose the objects are moves those that lie there ([`Arena::drain`]). To move any
-//! objects would not do: what is left of a chunk with one object is all of its memory, and new objects took the room of
-//! the moved ones as fast as these went.
+//! When the limit falls below the present amount by more than a little, the highest chunks are *drained*: no object
+//! is made in them any more, and the caller, which knows the objects' owners, moves those that lie there
+//! ([`Arena::drain`]). Moving arbitrary objects would not do: a chunk with one object left still takes all of its
+//! memory, and new objects took the room of the moved ones as fast as these went.
 //!
-//! One lock guards all bookkeeping and is held for tens of nanoseconds, a few microseconds when
-//! pages get RAM. Bytes are copied outside it: an object belongs to whoever allocated it.
+//! One lock guards all bookkeeping and is held for tens of nanoseconds, a few microseconds when pages get RAM. Bytes
+//! are copied outside it: an object belongs to the caller that allocated it.
 
 pub(crate) mod chunk;
 pub(crate) mod class;
@@ -32,23 +30,24 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// 1 TiB of objects.
+/// The most chunks: 1 TiB of objects.
 const MAX_CHUNKS: usize = 1 << 19;
-/// A span's number is its chunk's, and its first page in so many bits.
+/// The number of bits of a span's number that are its first page. The bits above are the chunk's number.
 const PAGE_BITS: u32 = 9;
 const PAGE_MASK: u32 = (1 << PAGE_BITS) - 1;
-/// A chunk gets all its RAM at once when it is at most this part of what the store has, as a divisor. What is not used
-/// of it yet is waste; at an eighth a store of 46 MB had more than a tenth of that in three runs of five.
+/// A chunk gets all its RAM at once when it is at most this part of the store's RAM, as a divisor. The unused part of
+/// the chunk is waste: with a divisor of eight, a store of 46 MB had more than a tenth of that unused in three runs
+/// of five.
 const AT_ONCE: u64 = 32;
-/// If that takes longer than by batches, …
+/// A whole chunk that takes longer than this is slower than batches, as where the host has to find the memory.
 const SLOW: Duration = Duration::from_micros(800);
-/// … as it does where the host has to find the memory, so many chunks go without.
+/// Number of chunks that get their RAM by batches after a slow one.
 const REST: u32 = 31;
 
 const _: () = assert!(CHUNK_BYTES / PAGE == 1 << PAGE_BITS);
 const NONE: u32 = u32::MAX;
 
-/// Where an object is: chunk number and byte offset in it.
+/// The place of an object: chunk number and byte offset in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place(pub(crate) u64);
 
@@ -57,7 +56,7 @@ impl Place {
         Self((chunk * CHUNK_BYTES + offset) as u64)
     }
 
-    /// The number of its chunk.
+    /// The number of the object's chunk.
     pub(crate) fn chunk(self) -> usize {
         self.0 as usize / CHUNK_BYTES
     }
@@ -68,29 +67,29 @@ impl Place {
 }
 
 struct State {
-    /// First span with room of each class, by its number.
+    /// The number of the first span with room of each class.
     roomy: [u32; CLASSES],
-    /// No run of so many pages lies in a chunk below this.
+    /// The lowest chunk that may have a run of so many pages, for each length.
     lowest: [u32; MAX_SPAN + 1],
-    /// Chunk numbers that were ever used.
+    /// One more than the highest chunk number that was ever used.
     end: u32,
-    /// First of the chunk numbers below `end` that have no memory.
+    /// The first of the chunk numbers below `end` that have no memory.
     vacant: u32,
-    /// Chunks that have memory.
+    /// Number of chunks that have memory.
     mapped: u32,
-    /// The one without spans that is kept.
+    /// The chunk without spans that is kept.
     spare: u32,
-    /// Chunks from this one on are drained.
+    /// The first chunk of those that are drained.
     keep: u32,
-    /// Bytes of RAM.
+    /// Number of bytes of RAM.
     ram: u64,
-    /// Chunks that get their RAM by batches whatever there is.
+    /// Number of chunks that still get their RAM by batches, even if the store is large.
     resting: u32,
 }
 
-/// See the module.
+/// The arena. The module's documentation describes it.
 pub(crate) struct Arena {
-    /// A pointer to each chunk; for a vacant number, the next vacant one times two plus one.
+    /// A pointer to each chunk. The entry of a vacant number is the next vacant number times two plus one.
     directory: Mapping,
     state: Mutex<State>,
     max_ram: AtomicU64,
@@ -98,21 +97,21 @@ pub(crate) struct Arena {
     freed: AtomicU64,
 }
 
-/// What there may be beyond the limit before chunks are drained, as a divisor of the limit: it moves a little all the
-/// time.
+/// The part of the limit, as a divisor, by which the RAM may exceed it before chunks are drained: the limit moves a
+/// little all the time.
 const SLACK: u64 = 8;
 
-/// Whether that is so much more than there may be that the arena is to be [drained](Arena::drain).
+/// Whether `ram` exceeds the limit `most` by so much that the arena is to be [drained](Arena::drain).
 pub(crate) fn is_too_much(ram: u64, most: u64) -> bool {
     ram > most + most / SLACK
 }
 
-/// The limit is reached, or the kernel has no more.
+/// The limit is reached, or the kernel has no more memory.
 #[derive(Debug)]
 pub(crate) struct Full;
 
 impl Arena {
-    /// An arena that takes at most `max_ram` bytes.
+    /// Makes an arena that takes at most `max_ram` bytes.
     pub(crate) fn new(max_ram: u64) -> Result<Self, Errno> {
         Ok(Self {
             directory: Mapping::new(MAX_CHUNKS * size_of::<AtomicUsize>())?,
@@ -150,8 +149,8 @@ impl Arena {
 
     /// The header of a chunk that is known to be mapped.
     ///
-    /// The lock makes the header exclusively ours: it is only ever reached through here, with the
-    /// state at hand.
+    /// The lock makes the header exclusively ours: it is only ever reached through this function, which takes the
+    /// state.
     fn chunk<'s>(&self, _state: &'s mut State, chunk: u32) -> &'s mut Header {
         let header = self.header(chunk).expect("the chunk is mapped");
         // SAFETY: a chunk in the directory is mapped, zeros are a valid header, and `_state` shows
@@ -163,7 +162,8 @@ impl Arena {
         &mut self.chunk(state, span >> PAGE_BITS).spans[(span & PAGE_MASK) as usize]
     }
 
-    /// The address of an object. It is the owner's until [`Arena::free`]; `class` bytes long.
+    /// The address of an object. The object has the bytes of its class, and belongs to its owner until
+    /// [`Arena::free`].
     pub(crate) fn address(&self, place: Place) -> *mut u8 {
         let base = self
             .header(place.chunk() as u32)
@@ -172,7 +172,7 @@ impl Arena {
             .wrapping_add(HEADER_BYTES + place.offset())
     }
 
-    /// Room for `len` bytes (1 to 64 Ki), with whatever is in it.
+    /// Allocates `len` bytes (1 to 64 Ki), whose contents are arbitrary.
     pub(crate) fn alloc(&self, len: usize) -> Result<Place, Full> {
         let number = class_of(len);
         let class = class(number);
@@ -196,10 +196,10 @@ impl Arena {
         ))
     }
 
-    /// Takes the room at `place` back.
+    /// Frees the object at `place`.
     ///
     /// # Panics
-    /// When there is no object, or a free one.
+    /// When there is no object at `place`, or a free one.
     pub(crate) fn free(&self, place: Place) {
         let mut state = self.lock();
         let page = place.offset() / PAGE;
@@ -257,19 +257,20 @@ impl Arena {
         }
     }
 
-    /// Lets the arena take at most `max_ram` bytes from now on; what it was before. What it has already stays, until it
-    /// is [drained](Arena::drain).
+    /// Lets the arena take at most `max_ram` bytes from now on. The answer is the limit before. RAM that the arena
+    /// has already stays, until it is [drained](Arena::drain).
     pub(crate) fn set_max_ram(&self, max_ram: u64) -> u64 {
         self.max_ram.swap(max_ram, Relaxed)
     }
 
-    /// The most bytes that it may take.
+    /// The most bytes that the arena may take.
     pub(crate) fn max_ram(&self) -> u64 {
         self.max_ram.load(Relaxed)
     }
 
-    /// The chunk from which on objects have to go, if the arena is to give memory back: from when it has a little more
-    /// than it may until it has no more than that. Until then no object is made there.
+    /// The chunk from which on objects have to go, if the arena is to give memory back. Draining begins when the
+    /// arena has a little more than it may have, and ends when it has no more than that. Until then no object is made
+    /// in these chunks.
     pub(crate) fn drain(&self) -> Option<u32> {
         let most = self.max_ram();
         let mut state = self.lock();
@@ -300,7 +301,8 @@ impl Arena {
         Some(keep)
     }
 
-    /// Ends that: where the objects should have gone there is no room. It begins anew with the next [`Arena::drain`].
+    /// Stops the draining, because there is no room elsewhere for the objects. It begins anew with the next
+    /// [`Arena::drain`].
     pub(crate) fn stop_draining(&self) {
         self.lock().keep = NONE;
     }
@@ -381,7 +383,7 @@ impl Arena {
         Ok(chunk)
     }
 
-    /// Takes a span apart. Answers chunks that are to be unmapped, without the lock.
+    /// Takes a span apart. The answer is the chunks that the caller must unmap, after it has released the lock.
     fn free_span(&self, state: &mut State, number: usize, at: u32) -> [*mut Header; 2] {
         let chunk = at >> PAGE_BITS;
         let header = self.chunk(state, chunk);

@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// Objects, each filled with bytes of its own; placed by address.
+/// The objects by address, each filled with bytes of its own.
 struct Model {
     arena: Arena,
     objects: BTreeMap<usize, (Place, usize, u8)>,
@@ -53,14 +53,14 @@ impl Model {
         self.arena.free(place);
     }
 
-    /// Chunks of all objects, by address.
+    /// The chunks of all objects, by address.
     fn chunks(&self) -> impl Iterator<Item = u32> {
         self.objects
             .values()
             .map(|(place, ..)| place.chunk() as u32)
     }
 
-    /// The first object that lies in such a chunk or behind.
+    /// The number of the first object that lies in `chunk` or behind it.
     fn first_from(&self, chunk: u32) -> Option<usize> {
         self.chunks().position(|at| at >= chunk)
     }
@@ -99,7 +99,7 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// The limit goes up and down, and what lies where it must not is freed, now and then all of it.
+    /// Moves the limit up and down; objects that lie where they must not are freed, now and then all of them.
     #[test]
     fn what_is_drained_goes_back_and_nothing_comes_there(work in prop::collection::vec(
         (1usize..=65536, any::<u8>(), any::<u16>(), 0u8..12), 1..1500))
@@ -181,8 +181,8 @@ fn mixed_sizes_waste_little() {
     model.free_all();
 }
 
-/// A store that has much takes chunks whole. That is counted, stays within the limit, and is given back like the
-/// others.
+/// Checks that a store with much RAM takes whole chunks, and that these are counted, stay within the limit, and are
+/// given back like the others.
 #[test]
 fn a_large_arena_takes_whole_chunks_and_counts_them() {
     let limit = 100 << 20;

@@ -1,34 +1,34 @@
-//! Which 4 KiB blocks of the file are in use, and which must stay as they are for a child process.
+//! The bitmap of the file's 4 KiB blocks: which are in use, and which must stay as they are for a child process.
 //!
 //! A slot takes one contiguous extent, so that it is read and written by one call. Extents are
 //! found in a bitmap, first fit from where the last one was found, so that slots saved together lie
 //! together.
 //!
 //! # Forks
-//! A child reads from its parent's file what was saved before the fork. So no block that was in use
-//! then may be overwritten while the child lives, though the parent may release it at once. A list
-//! of released blocks would need a tag for each child and could grow without bound; instead each
-//! fork copies the bitmap (32 KiB for a file of 1 GiB), and a block is taken only when it is free
-//! in the current bitmap and in all copies. When the child is gone its copy goes, and what only
-//! that kept is free. Forks between which nothing changed share a copy.
+//! A child reads from its parent's file the slots that were saved before the fork. So no block that was in use then
+//! may be overwritten while the child lives, though the parent may release it at once. A list of released blocks
+//! would need a tag for each child and could grow without bound. Instead each fork copies the bitmap (32 KiB for a
+//! file of 1 GiB), and a block is taken only when it is free in the current bitmap and in all copies. When the child
+//! is gone its copy goes, and blocks that only this copy kept are free. Forks between which nothing changed share a
+//! copy.
 //!
-//! Where a copy cannot be made (no memory, or too many children with copies of their own), no block
-//! is used again until that child is gone: the file grows, but nothing is lost.
+//! Where a copy cannot be made (no memory, or too many children with copies of their own), no block is used again
+//! until that child is gone: the file grows, but nothing is lost.
 
 use crate::mem::Mapping;
 use rustix::io::Errno;
 
-/// Bytes in a block of the file.
+/// Number of bytes in a block of the file.
 pub(crate) const FILE_BLOCK: usize = 4096;
-/// Blocks that are looked at for a run: a gigabyte of file, ten microseconds.
+/// Number of blocks that are looked at for a run: a gigabyte of file, ten microseconds.
 const LOOK_AT: u64 = 1 << 18;
-/// A file of so many times the blocks that are taken does not grow for the sake of a run, …
+/// A file of so many times the blocks that are taken does not grow for the sake of a longer run.
 const SPARSE: u64 = 2;
-/// … unless it is no longer than this.
+/// A file of up to so many blocks grows all the same.
 const GROWS_FREELY: u64 = 4096;
-/// Copies of the bitmap that may exist at once.
+/// The most copies of the bitmap that may exist at once.
 const COPIES: usize = 64;
-/// Children that may be remembered at once.
+/// The most children that may be remembered at once.
 const CHILDREN: usize = 1 << 16;
 
 /// One bit for each block of the file.
@@ -47,13 +47,12 @@ impl Bits {
     }
 
     fn words(&self) -> &[u64] {
-        // SAFETY: the mapping has at least so many words, zeroed, aligned, and is only used through
-        // `self`.
+        // SAFETY: the mapping has at least so many words, zeroed, aligned, and is only used through `self`.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast(), self.words) }
     }
 
     fn words_mut(&mut self) -> &mut [u64] {
-        // SAFETY: as above, and `self` is borrowed exclusively.
+        // SAFETY: the mapping has at least so many words, zeroed and aligned, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.map.as_ptr().cast(), self.words) }
     }
 
@@ -104,36 +103,36 @@ struct Copy {
 #[repr(C)]
 struct Child {
     id: u64,
-    /// Number of its copy; `COPIES` when it has none and nothing may be used again.
+    /// The number of the child's copy, or `COPIES` when it has none and no block may be used again.
     copy: u64,
 }
 
-/// See the module.
+/// The map of the file's blocks. The module's documentation describes it.
 pub(crate) struct BlockMap {
-    /// In use by this process.
+    /// The blocks in use by this process.
     used: Bits,
-    /// In use by this process, or kept for a child.
+    /// The blocks in use by this process, or kept for a child.
     busy: Bits,
     copies: [Option<Copy>; COPIES],
-    /// The copy made last, while it still says all that is in use.
+    /// The copy made last, as long as it still equals `used`.
     newest: Option<usize>,
     children: Mapping,
     living: usize,
-    /// Children for which nothing may be used again.
+    /// Number of children for which no block may be used again.
     hoarders: u64,
-    /// Blocks that were ever busy; `busy` is clear from here on.
+    /// One more than the last block that was ever busy; `busy` is clear from here on.
     end: u64,
-    /// Blocks busy.
+    /// Number of busy blocks.
     taken: u64,
-    /// Most blocks.
+    /// The most blocks.
     limit: u64,
     hint: u64,
-    /// No run of so many free blocks lies before `end`.
+    /// No run of this many free blocks lies before `end`.
     hopeless: u64,
 }
 
 impl BlockMap {
-    /// A map of `limit` free blocks.
+    /// Makes a map of `limit` free blocks.
     pub(crate) fn new(limit: u64) -> Result<Self, Errno> {
         Ok(Self {
             used: Bits::new(limit)?,
@@ -167,9 +166,10 @@ impl BlockMap {
         self.newest = None;
     }
 
-    /// Takes up to `most` blocks in a row, and answers the first and how many: the longest run of those that lie next,
-    /// or new ones while the file is not too sparse for that. Whoever wants a run of many would have it grow for ever:
-    /// where single blocks are released here and there, no run of many is free before all of them are.
+    /// Takes up to `most` blocks in a row. The answer is the first block and their number. They are the longest run
+    /// among the next free blocks, or new ones while the file is not too sparse for that. A caller that insisted on a
+    /// run of `most` would have the file grow for ever: where single blocks are released here and there, no run of
+    /// many is free before all of them are.
     pub(crate) fn alloc_run(&mut self, most: u64) -> Option<(u64, u64)> {
         let (start, count) = self.longest_run(most);
         let may_grow =
@@ -183,7 +183,7 @@ impl BlockMap {
         Some((start, count))
     }
 
-    /// The longest run of free blocks among the next [`LOOK_AT`]; `most` are enough.
+    /// The longest run of free blocks among the next [`LOOK_AT`]. The search ends at a run of `most`.
     fn longest_run(&self, most: u64) -> (u64, u64) {
         let (mut best, mut best_count) = (0, 0);
         let (mut at, mut left) = (self.hint.min(self.end), LOOK_AT.min(self.end));
@@ -215,7 +215,7 @@ impl BlockMap {
             }
             self.hopeless = count;
         }
-        // The free blocks just before the end, if any, and new ones behind it.
+        // The run consists of new blocks from the end on.
         (self.end + count <= self.limit).then_some(self.end)
     }
 
@@ -259,12 +259,11 @@ impl BlockMap {
     }
 
     fn children(&mut self) -> &mut [Child] {
-        // SAFETY: the mapping has room for `CHILDREN` of these, zeros are valid, and `self` is
-        // borrowed exclusively.
+        // SAFETY: the mapping has room for `CHILDREN` of these, zeros are valid, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.children.as_ptr().cast(), CHILDREN) }
     }
 
-    /// Keeps what is in use now for `child`.
+    /// Keeps the blocks that are in use now for `child`.
     pub(crate) fn before_fork(&mut self, child: u64) {
         let copy = self.newest.or_else(|| self.copy());
         match copy {
@@ -277,7 +276,7 @@ impl BlockMap {
             None => self.hoarders += 1,
         }
         let living = self.living;
-        // A child that cannot be remembered keeps its hold for good.
+        // The blocks of a child that cannot be remembered are kept for good.
         if let Some(entry) = self.children().get_mut(living) {
             *entry = Child {
                 id: child,
@@ -296,7 +295,7 @@ impl BlockMap {
         Some(index)
     }
 
-    /// Keeps nothing for `child` any more.
+    /// Ends the keeping of blocks for `child`.
     pub(crate) fn child_gone(&mut self, child: u64) {
         let living = self.living;
         let Some(at) = self.children()[..living]
@@ -331,7 +330,7 @@ impl BlockMap {
         }
     }
 
-    /// RAM of the bitmaps.
+    /// The RAM that the bitmaps take.
     pub(crate) fn ram_bytes(&self) -> u64 {
         (2 + self.copies.iter().flatten().count() as u64) * (self.end / 8).next_multiple_of(4096)
     }
@@ -409,8 +408,8 @@ mod tests {
         }
     }
 
-    /// A file of single blocks that come and go at random: a run is sought and found, and the file stays within three
-    /// times of what it holds.
+    /// Checks a file of single blocks that come and go at random: runs are sought and found, and the file stays
+    /// within three times of the blocks that are held.
     #[test]
     fn runs_are_found_between_single_blocks_and_the_file_stays_small() {
         const HELD: usize = 20_000;

@@ -1,31 +1,33 @@
 //! Waiting for a read without sleeping.
 //!
-//! A thread that sleeps until a read is done leaves its processor idle. That costs more than it seems to: the processor
-//! halts, and has to be woken from that; and where a handler's thread reads for a faulter that sleeps, too, nothing is
-//! left in the queue of the processor that both share. Then the scheduler finds the faulter another one, the handler
-//! follows it there, and both find cold caches: 16,000 times in 18 s while gcc compiled a large file in a quarter of
-//! its memory. So whoever is told to stay awake hands the read over to the kernel (`io_submit`), and asks again and
-//! again whether it is done (`io_getevents`).
+//! A thread that sleeps until a read is done leaves its processor idle. That costs more than it seems to: the
+//! processor halts, and has to be woken from that. And where a handler's thread reads for a faulter that sleeps, too,
+//! nothing is left in the queue of the processor that both share. Then the scheduler finds the faulter another
+//! processor, the handler follows it there, and both find cold caches: this happened 16,000 times in 18 s while gcc
+//! compiled a large file in a quarter of its memory. So a thread that is told to stay awake hands the read over to
+//! the kernel (`io_submit`), and asks again and again whether it is done (`io_getevents`).
 //!
-//! A thread that serves itself is spared the waking alone: a random read of a page takes 55 to 59 µs where it takes 78
-//! to 83 asleep, and the device 58. Its processor is busy meanwhile. So it is told to while nobody else faults; several
-//! threads have work for each other's processors (and with two of them there is no difference).
+//! A thread that serves itself is spared the waking alone. A random read of a page takes it 55 to 59 µs awake and 78
+//! to 83 asleep; the device takes 58. Its processor is busy meanwhile. So a thread is told to stay awake while no
+//! other thread faults; several threads have work for each other's processors (and with two of them staying awake
+//! makes no difference).
 //!
-//! Writes sleep: they are the background thread's, for whom nobody waits.
+//! Writes sleep: they are the background thread's, for which no thread waits.
 //!
 //! # For how long
-//! Reading 32 KiB takes 60 to 100 µs on a disk that is worth it, and what sleeping costs is about 200. Who has waited
-//! for so long sleeps after all, and has lost no more than twice what was possible. A device that is always slower is
-//! not waited for: after such a wait a few reads sleep at once, then twice as many, up to [`REST_MOST`].
+//! Reading 32 KiB takes 60 to 100 µs on a disk that is worth waiting for, and sleeping costs about 200. A thread that
+//! has waited for so long sleeps after all, and has lost at most twice the least possible time. A device that is
+//! always slower is not waited for: after such a wait a few reads sleep at once, then twice as many, up to
+//! [`REST_MOST`].
 //!
 //! # Not in a child that has just begun
 //! The kernel takes a context back when the process ends, and waits for all processors to have passed by then: 30 to
-//! 40 ms, for which the parent waits too. Most children read little: 200 of them with 30 reads each took 10 s instead
-//! of 2. So a child sleeps for its first reads, by which it loses no more than the context costs.
+//! 40 ms, for which the parent waits too. Most children read little: 200 of them with 30 reads each took 10 s, where
+//! they should take 2. So a child sleeps for its first reads, by which it loses no more than the context costs.
 //!
-//! # What may be missing
-//! The kernel, a sandbox, or the machine's limit on such contexts (`fs.aio-max-nr`) may refuse. A context serves one
-//! thread at a time. A forked child has none of its parent's. In all these cases the read is a `pread`.
+//! # When it does not work
+//! The kernel, a sandbox, or the machine's limit on such contexts (`fs.aio-max-nr`) may refuse a context. A context
+//! serves one thread at a time. A forked child does not have its parent's. In all these cases the read is a `pread`.
 
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::{self, Errno};
@@ -34,11 +36,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// So long the device is asked again and again.
+/// The longest time for which the device is asked again and again.
 const LONGEST: Duration = Duration::from_micros(200);
-/// Reads that sleep at once, at most, because the device was slow.
+/// The most reads that sleep at once because the device was slow.
 const REST_MOST: u32 = 256;
-/// Reads that a child sleeps for before it has a context of its own.
+/// Number of reads for which a child sleeps before it has a context of its own.
 const REST_IN_CHILD: u32 = 512;
 /// `IOCB_CMD_PREAD`.
 const READ: u16 = 0;
@@ -74,33 +76,33 @@ struct Event {
 const _: () = assert!(size_of::<Request>() == 64 && size_of::<Event>() == 32);
 const _: () = assert!(cfg!(target_endian = "little"));
 
-/// Where reads are handed over.
+/// The kernel's context, to which reads are handed over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Context {
-    /// Nobody has asked for one.
+    /// No context has been asked for yet.
     None,
-    /// The kernel gives none.
+    /// The kernel gives no context.
     Refused,
-    /// The kernel's name for it.
+    /// The kernel's name for the context.
     Open(usize),
 }
 
 struct State {
     context: Context,
-    /// Reads that sleep before the device is waited for again, …
+    /// Number of reads that still sleep before the device is waited for again.
     resting: u32,
-    /// … and how many that were at last.
+    /// The length of the last such rest.
     rest: u32,
 }
 
-/// See the module.
+/// Reads that wait awake. The module's documentation has the reasons.
 pub(crate) struct Awake {
     wanted: AtomicBool,
-    /// Held by who waits. Nobody waits for it.
+    /// The lock is held by the thread that waits for the device. No thread waits for the lock.
     state: Mutex<State>,
 }
 
-/// The context, for as long as nobody else has it.
+/// The right to use the context, held by one thread at a time.
 struct Turn<'a> {
     state: MutexGuard<'a, State>,
     context: usize,
@@ -118,12 +120,12 @@ impl Awake {
         }
     }
 
-    /// Whether threads stay awake from now on.
+    /// Sets whether threads stay awake from now on.
     pub(crate) fn want(&self, on: bool) {
         self.wanted.store(on, Relaxed);
     }
 
-    /// In a child: the parent's context is not there.
+    /// Forgets the parent's context in a child, where it does not exist.
     pub(crate) fn forget(&self) {
         let mut state = self.lock();
         state.context = Context::None;
@@ -134,7 +136,7 @@ impl Awake {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As `pread`.
+    /// Reads like `pread`.
     pub(crate) fn read(
         &self,
         fd: BorrowedFd<'_>,
@@ -149,7 +151,7 @@ impl Awake {
         unsafe { turn.go(&request) }.unwrap_or_else(|| io::pread(fd, buf, offset))
     }
 
-    /// The context, if the device should be waited for awake now.
+    /// The context, if this thread should now wait awake for the device.
     fn turn(&self) -> Option<Turn<'_>> {
         if !self.wanted.load(Relaxed) {
             return None;
@@ -170,7 +172,7 @@ impl Awake {
 }
 
 impl State {
-    /// The device has answered, in time or not.
+    /// Notes that the device has answered, in time or not.
     fn note(&mut self, in_time: bool) {
         if in_time {
             self.rest /= 2;
@@ -184,8 +186,8 @@ impl State {
 impl Drop for Awake {
     fn drop(&mut self) {
         if let Context::Open(context) = self.lock().context {
-            // SAFETY: nobody uses the context any more. In a child that did not forget it the kernel knows none of that
-            // name.
+            // SAFETY: no thread uses the context any more. In a child that did not forget it, the kernel knows no
+            // context of that name.
             unsafe { libc::syscall(libc::SYS_io_destroy, context) };
         }
     }
@@ -205,14 +207,14 @@ impl Request {
 }
 
 impl Turn<'_> {
-    /// Hands a request over and waits for the answer. `None` when the kernel did not take it.
+    /// Hands a request over and waits for the answer. The result is `None` when the kernel did not take it.
     ///
     /// # Safety
-    /// Its buffer is the caller's, to be written to.
+    /// The request's buffer is the caller's, to be written to.
     unsafe fn go(&mut self, request: &Request) -> Option<Result<usize, Errno>> {
         let mut requests = [ptr::from_ref(request)];
-        // SAFETY: one request, which the kernel copies; its buffer stays until the answer is there, since this does not
-        // return before.
+        // SAFETY: this is one request, which the kernel copies. Its buffer stays until the answer is there, since
+        // this function does not return before.
         let taken = unsafe {
             libc::syscall(
                 libc::SYS_io_submit,
@@ -229,7 +231,7 @@ impl Turn<'_> {
         Some(usize::try_from(result).map_err(|_| errno(result)))
     }
 
-    /// Waits for the answer to the only request there is: for a while awake, then asleep.
+    /// Waits for the answer to the only request: for a while awake, then asleep.
     fn answer(&mut self) -> i64 {
         let began = Instant::now();
         let mut event = Event::default();
@@ -245,14 +247,14 @@ impl Turn<'_> {
         event.result
     }
 
-    /// Takes the answer if it is there, or once it is.
+    /// Takes the answer if it is there; if `sleeps` is set, waits until it is.
     fn event(&self, event: &mut Event, sleeps: bool) -> bool {
         let now = libc::timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
         let limit = if sleeps { ptr::null() } else { &raw const now };
-        // SAFETY: room for one event, and a time that is read.
+        // SAFETY: there is room for one event, and the time is only read.
         let events = unsafe {
             libc::syscall(
                 libc::SYS_io_getevents,
@@ -267,7 +269,7 @@ impl Turn<'_> {
     }
 }
 
-/// A context for one request.
+/// Makes a context for one request.
 fn set_up() -> Context {
     let mut context = 0_usize;
     // SAFETY: the kernel writes one word.
@@ -373,12 +375,12 @@ mod tests {
                 let goes_on = read();
                 let own = matches!(awake.lock().context, Context::Open(_));
                 let works = begins && none && goes_on && page == [5; 4096] && own;
-                // SAFETY: nothing of the parent's is run.
+                // SAFETY: no code of the parent's is run.
                 unsafe { libc::_exit(i32::from(!works)) }
             }
             child => {
                 let mut status = 0;
-                // SAFETY: the child is ours.
+                // SAFETY: the child is this test's own.
                 assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
                 assert_eq!(status, 0);
             }

@@ -1,26 +1,27 @@
-//! What lies in the file, unreadable to everybody else.
+//! Encryption of the file, so that nobody else can read it.
 //!
-//! Memory holds what a program would never write down: keys, passwords, other people's data. A file that memory flows
-//! to can outlive the process, as blocks of a disk that nobody has overwritten, if not by its name. So a store may
-//! encrypt all that it writes, by a key that it draws for itself and that is nowhere but in its memory: with the
-//! process goes the key, and what is left of the file is noise.
+//! Memory holds data that a program would never write down: keys, passwords, other people's data. A file that memory
+//! flows to can outlive the process, as blocks of a disk that nobody has overwritten, if not by its name. So a store
+//! may encrypt all that it writes, by a key that it draws for itself and that is nowhere but in its memory. The key
+//! is gone with the process, and the rest of the file is noise.
 //!
 //! # How
-//! AES-256 in XTS mode, as disks are encrypted (IEEE 1619), with a block of the file for a sector. Its tweak is the
-//! block's number with that of the file it is in, so equal blocks at two places are different there, and a child that
-//! writes a file of its own uses no tweak of its parent's. A block is as long as before, so everything else stays as it
-//! is: places, batches, clusters.
+//! The cipher is AES-256 in XTS mode, as disks are encrypted (IEEE 1619), with a block of the file for a sector. Its
+//! tweak is made of the numbers of the block and of the file. So equal blocks at two places are different there, and
+//! a child that writes a file of its own uses no tweak of its parent's. A block keeps its length, so nothing else
+//! changes: places, batches, clusters.
 //!
-//! Bytes are encrypted on their way to where they wait for the file, or into it, and decrypted when they are handed out
-//! to whoever restores a slot: what waits in a batch, and what is kept beside (`clusters.rs`), is as it is in the file.
-//! It takes 3 µs for 4 KiB each way, where a read takes 40 and more.
+//! Bytes are encrypted on their way into the file or into a batch that waits for it. They are decrypted when they are
+//! handed out to be restored: the contents of a batch, and the clusters that are kept (`clusters.rs`), are as they
+//! are in the file. Encryption takes 3 µs for 4 KiB each way, where a read takes 40 and more.
 //!
-//! # What it does not do
-//! XTS hides contents, not when a block changes, and does not prove that it is the one that was written. That is what
-//! checksums are for: they are of the plain bytes, keyed with a secret, and kept in memory, so a block that was changed
-//! or put back as it was before is noticed as damage. (They are XXH3, made against accidents; whoever can write to the
-//! file and see what becomes of it many times over is beyond what is promised here.) Compressed sizes can be told from
-//! what lies in the file. Memory itself, and the machine's own swap if it has any, are as they are.
+//! # Limits
+//! XTS hides contents, but not when a block changes, and does not prove that a block is the one that was written. The
+//! checksums do that: they are of the plain bytes, keyed with a secret, and kept in memory, so a block that was
+//! changed or put back as it was before is noticed as damage. (The checksums are XXH3, made against accidents. An
+//! attacker who can write to the file and see the effects many times over is beyond what is promised here.)
+//! Compressed sizes can be told from the file. Memory itself, and the machine's own swap if it has any, are not
+//! encrypted.
 
 use super::alloc::FILE_BLOCK;
 use super::{GENERATION_SHIFT, GENERATIONS};
@@ -32,21 +33,21 @@ use xts_mode::{Xts128, get_tweak_default};
 
 const KEY: usize = 32;
 
-/// Encrypts and decrypts blocks of the file, or leaves them as they are.
+/// Encrypts and decrypts blocks of the file, or leaves them as they are without a key.
 pub(crate) struct Cipher(Option<Xts128<Aes256>>);
 
 impl Cipher {
-    /// Leaves everything as it is.
+    /// Makes a cipher without a key, which leaves everything as it is.
     pub(super) const fn none() -> Self {
         Self(None)
     }
 
-    /// With a key of its own.
+    /// Makes a cipher with a random key of its own.
     pub(super) fn random() -> Result<Self, Errno> {
         let mut keys = [0; 2 * KEY];
         random::fill(&mut keys)?;
         let made = Self::with_keys(&keys);
-        // Not left on the stack. The schedules are erased with the store.
+        // The keys must not be left on the stack. The key schedules are erased with the store.
         keys.fill(0);
         std::hint::black_box(&mut keys);
         made.ok_or(Errno::INVAL)
@@ -78,7 +79,7 @@ impl Cipher {
     }
 }
 
-/// No other block of any file has this number.
+/// The number of a sector, which no other block of any file has.
 fn sector(file: usize, block: u64) -> u128 {
     debug_assert!(file < GENERATIONS && block < 1 << GENERATION_SHIFT);
     (file as u128) << GENERATION_SHIFT | u128::from(block)
@@ -88,8 +89,8 @@ fn sector(file: usize, block: u64) -> u128 {
 mod tests {
     use super::*;
 
-    /// IEEE 1619-2007, annex B, vector 10: XTS-AES-256 of sector 0xff, whose first 32 bytes follow from its first two
-    /// blocks alone.
+    /// Uses IEEE 1619-2007, annex B, vector 10: XTS-AES-256 of sector 0xff, whose first 32 bytes follow from its
+    /// first two blocks alone.
     #[test]
     fn it_is_what_the_standard_says() {
         let mut keys = [0; 2 * KEY];

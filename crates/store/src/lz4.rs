@@ -1,17 +1,17 @@
-//! LZ4 blocks, decompressed as far as they are wanted.
+//! LZ4 blocks, decompressed only as far as they are wanted.
 //!
-//! A block is a row of sequences: a token, some literal bytes, and where behind here to copy from how much. Nothing
-//! points forward, so the start of a block can be had without the rest: a page of a file's segment of four is its
-//! neighbours' work up to the page and no further. (The reference library can stop early too, but then takes longer for
-//! a fourth of 16 KiB than for all of it.)
+//! A block is a row of sequences. Each is a token, some literal bytes, and a copy: how far back it starts and how
+//! long it is. Nothing points forward, so the start of a block can be had without the rest: a page of a file's
+//! segment of four costs the work for the pages before it, and none for those behind. (The reference library can stop
+//! early too, but then takes longer for a fourth of 16 KiB than for all of it.)
 //!
-//! *Runs.* Half-empty heaps and arrays of small numbers compress to matches that overlap themselves: eight bytes, again
-//! and again. Copied from where they start, what is there to be copied doubles with each step, so 3 KiB of them are
-//! nine moves and not 384. Short copies, which is what everything else consists of, have a fixed length and are
-//! overwritten by what follows.
+//! *Runs.* Half-empty heaps and arrays of small numbers compress to matches that overlap themselves: eight bytes,
+//! again and again. Such a match is copied from its start each time, and the bytes that can be copied double with
+//! each step, so 3 KiB are nine moves and not 384. Everything else consists of short copies, which have a fixed
+//! length; the bytes that are too many are overwritten by those that follow.
 //!
 //! For a whole block of text or code the library is faster by a third or a half, and is used. A page of a segment of
-//! four takes 0.9 times its time on average then, and 0.4 times where data is made of runs.
+//! four takes on average 0.9 times the library's time here, and 0.4 times where data is made of runs.
 //!
 //! This is safe code: damaged input ends in an error or in wrong bytes, which the checksum finds.
 
@@ -19,10 +19,10 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Malformed;
 
-/// Bytes that a short copy moves, whatever is needed of them.
+/// Number of bytes that a short copy moves, even if fewer are needed.
 const SHORT: usize = 16;
 
-/// Fills `out` with the first bytes of what `block` decompresses to.
+/// Fills `out` with the first bytes that `block` decompresses to.
 pub(crate) fn decompress_start(block: &[u8], out: &mut [u8]) -> Result<(), Malformed> {
     match decompress_first(block, out, usize::MAX)? {
         true => Ok(()),
@@ -30,7 +30,7 @@ pub(crate) fn decompress_start(block: &[u8], out: &mut [u8]) -> Result<(), Malfo
     }
 }
 
-/// The same, if that takes no more than `most` sequences: whether it did.
+/// Fills `out` like [`decompress_start`], if that takes no more than `most` sequences. The answer is whether it did.
 pub(crate) fn decompress_first(
     block: &[u8],
     out: &mut [u8],
@@ -94,7 +94,7 @@ pub(crate) fn decompress_first(
     Ok(true)
 }
 
-/// What a length of all ones goes on with: bytes to be added, up to the first that is not 255.
+/// Reads the rest of a length of all ones: bytes to be added, up to the first that is not 255.
 fn long_length(block: &[u8], at: &mut usize) -> Result<usize, Malformed> {
     let mut length = 0;
     loop {
@@ -120,7 +120,7 @@ mod tests {
         block
     }
 
-    /// What data is made of: runs of a short pattern, noise, and what was there before.
+    /// Data made of runs of a short pattern, of noise, and of bytes that were there before.
     fn data() -> impl Strategy<Value = Vec<u8>> {
         let piece = prop_oneof![
             (prop::collection::vec(any::<u8>(), 1..12), 1usize..2000)
@@ -155,7 +155,7 @@ mod tests {
             let at = at.index(block.len());
             block[at] ^= bits;
             let mut out = vec![0; data.len()];
-            // Whatever it says: it ends, and stays within its bounds.
+            // The answer does not matter, but the decompression must end and stay within its bounds.
             let _ = decompress_start(&block, &mut out);
             let _ = decompress_start(&block[at..], &mut out);
         }

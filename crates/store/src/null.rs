@@ -1,4 +1,4 @@
-//! No store.
+//! The store that keeps nothing.
 
 use millpond_core::SlotId;
 use millpond_core::SlotPart;
@@ -9,7 +9,7 @@ use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
 pub struct Null;
 
 impl Null {
-    /// One line for reports.
+    /// A description of the store in one line, for reports.
     #[must_use]
     pub fn describe(&self) -> String {
         "no store".to_owned()

@@ -1,5 +1,5 @@
-//! Arrays that take memory as they are used: in pieces of 4,096 entries, which are mapped when first needed and never
-//! move, so that readers need no lock to find an entry.
+//! Arrays that take memory as they are used: they consist of pieces of 4,096 entries, which are mapped when first
+//! needed and never move, so that readers need no lock to find an entry.
 
 use crate::mem::{Mapping, PAGE};
 use rustix::io::Errno;
@@ -8,20 +8,20 @@ use std::mem::size_of;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use std::sync::{Mutex, PoisonError};
 
-/// Entries of a piece.
+/// Number of entries of a piece.
 pub(crate) const PIECE: usize = 4096;
 
-/// What may lie in an array.
+/// The types that may lie in an array.
 ///
 /// # Safety
-/// Zeros are a valid value, nothing is to be dropped, and a reference may be used by any thread.
+/// Zeros are a valid value, nothing is to be dropped, and any thread may use a reference.
 pub(crate) unsafe trait Entry {}
 
 /// An array of entries that are zeros at first.
 pub(crate) struct Pieces<T> {
     /// Pointers to pieces, null where there is none yet.
     directory: Mapping,
-    /// How many pointers that are.
+    /// Number of pointers in the directory.
     most: usize,
     growing: Mutex<()>,
     pieces: AtomicU32,
@@ -33,7 +33,7 @@ pub(crate) struct Pieces<T> {
 impl<T: Entry> Pieces<T> {
     const BYTES: usize = PIECE * size_of::<T>();
 
-    /// An array of `len` entries.
+    /// Makes an array of `len` entries.
     pub(crate) fn new(len: u64) -> Result<Self, Errno> {
         let most = len.div_ceil(PIECE as u64) as usize;
         Ok(Self {
@@ -51,15 +51,16 @@ impl<T: Entry> Pieces<T> {
         unsafe { std::slice::from_raw_parts(self.directory.as_ptr().cast(), self.most) }
     }
 
-    /// An entry whose piece is there.
+    /// The entry `index`, if its piece is mapped.
     pub(crate) fn get(&self, index: u64) -> Option<&T> {
         let piece = self.directory().get(index as usize / PIECE)?.load(Acquire);
         // SAFETY: a piece that is published is mapped, holds `PIECE` entries and lives as long as `self`. Zeros are
-        // valid.
+        // valid entries.
         (!piece.is_null()).then(|| unsafe { &*piece.add(index as usize % PIECE) })
     }
 
-    /// An entry, whose piece is mapped if it has to be. `None`: there is no memory for it, or it lies behind the array.
+    /// The entry `index`, whose piece is mapped if it has to be. The answer is `None` when there is no memory for it,
+    /// or it lies behind the array.
     pub(crate) fn get_or_grow(&self, index: u64) -> Option<&T> {
         if let Some(entry) = self.get(index) {
             return Some(entry);
@@ -76,12 +77,12 @@ impl<T: Entry> Pieces<T> {
         self.get(index)
     }
 
-    /// RAM of the pieces alone, at most.
+    /// The most RAM that the pieces alone take.
     pub(crate) fn piece_bytes(&self) -> u64 {
         u64::from(self.pieces.load(Relaxed)) * Self::BYTES as u64
     }
 
-    /// RAM of all of it, at most.
+    /// The most RAM that the pieces and the directory take.
     pub(crate) fn ram_bytes(&self) -> u64 {
         let directory = (self.end.load(Relaxed) as usize * 8).next_multiple_of(PAGE);
         self.piece_bytes() + directory as u64
@@ -91,7 +92,7 @@ impl<T: Entry> Pieces<T> {
 impl<T> Drop for Pieces<T> {
     fn drop(&mut self) {
         let end = self.end.load(Relaxed) as usize;
-        // SAFETY: as in `directory`; there are no pieces behind `end`.
+        // SAFETY: the directory is as in `directory`; there are no pieces from `end` on.
         let used = unsafe {
             std::slice::from_raw_parts(self.directory.as_ptr().cast::<AtomicPtr<T>>(), end)
         };

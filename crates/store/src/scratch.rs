@@ -14,29 +14,29 @@ use std::mem::size_of;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Scratches in a pool.
+/// Number of scratches in a pool.
 const COUNT: usize = 8;
 const TABLES: usize = size_of::<Tables>().next_multiple_of(PAGE);
 
 /// The compressor's hash tables.
 pub(crate) struct Tables {
-    /// For blocks below 64 Ki - 1 bytes: half as much to clear.
+    /// The table for blocks below 64 Ki - 1 bytes: half as much to clear.
     pub(crate) small: CompressTable,
-    /// For the others.
+    /// The table for other blocks.
     pub(crate) large: CompressTable,
 }
 
 struct Seats {
-    /// One bit for each scratch that nobody has.
+    /// One bit for each scratch that is free.
     free: u32,
-    /// Callers that wait for one.
+    /// Number of callers that wait for a scratch.
     waiting: u32,
 }
 
 /// The scratches of one store.
 pub(crate) struct ScratchPool {
     map: Mapping,
-    /// Bytes of each scratch's wire.
+    /// Number of bytes of each scratch's wire.
     wire: usize,
     seats: Mutex<Seats>,
     returned: Condvar,
@@ -45,13 +45,12 @@ pub(crate) struct ScratchPool {
 }
 
 impl ScratchPool {
-    /// A pool whose wires have `wire` bytes.
+    /// Makes a pool whose wires have `wire` bytes.
     pub(crate) fn new(wire: usize) -> Result<Self, Errno> {
         let wire = wire.next_multiple_of(PAGE);
         let map = Mapping::new(COUNT * (TABLES + BLOCK + wire))?;
         for i in 0..COUNT {
-            // SAFETY: this is the start of scratch `i`, page-aligned, `TABLES` bytes that nobody
-            // else knows yet.
+            // SAFETY: this is the start of scratch `i`, page-aligned, with `TABLES` bytes that no one else knows yet.
             unsafe {
                 let tables = map
                     .as_ptr()
@@ -73,7 +72,7 @@ impl ScratchPool {
         })
     }
 
-    /// A scratch whose wire has at least `wire` bytes. Waits until there is one.
+    /// Takes a scratch whose wire has at least `wire` bytes, and waits until one is free.
     ///
     /// # Panics
     /// When `wire` is more than the pool's.
@@ -99,7 +98,7 @@ impl ScratchPool {
         }
     }
 
-    /// RAM that the scratches took until now.
+    /// The RAM that the scratches took until now.
     pub(crate) fn ram_bytes(&self) -> u64 {
         let used = self.used.iter().map(|used| used.load(Relaxed));
         let tables = COUNT * TABLES;
@@ -110,7 +109,7 @@ impl ScratchPool {
     }
 }
 
-/// A scratch of one's own. Contents are whatever the last owner left.
+/// A scratch that one caller owns. It holds whatever the last owner left in it.
 pub(crate) struct Scratch<'a> {
     pool: &'a ScratchPool,
     index: usize,
@@ -120,9 +119,9 @@ pub(crate) struct Scratch<'a> {
 /// The parts of a scratch.
 pub(crate) struct Parts<'a> {
     pub(crate) tables: &'a mut Tables,
-    /// Page-aligned: what goes to the medium or comes from it.
+    /// A page-aligned buffer for bytes on their way to or from the medium.
     pub(crate) wire: &'a mut [u8],
-    /// A block as the program sees it.
+    /// A buffer for a block as the program sees it.
     pub(crate) plain: &'a mut [u8; BLOCK],
 }
 
@@ -152,7 +151,7 @@ impl Drop for Scratch<'_> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         seats.free |= 1 << self.index;
-        // Waking nobody would still be a system call for every save and load.
+        // Waking without a waiter would still be a system call for every save and load.
         if seats.waiting > 0 {
             self.pool.returned.notify_one();
         }

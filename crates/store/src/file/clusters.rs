@@ -1,27 +1,28 @@
-//! What lies beside a small slot in the file comes with it, as long as that pays.
+//! Clusters: the neighbours of a small slot in the file are read with it, as long as that pays.
 //!
-//! Reading 32 KiB takes a third longer than reading 4, not eight times (82 µs and 47 on a virtual disk). What was
-//! evicted together was written together ([`pending`](super::pending)), and much of it is wanted together, if not in
-//! the order of its addresses: Linux's swap readahead lives by the same. So a small slot is read with its *cluster*,
-//! eight blocks by their numbers, and the last few clusters are kept as they were read. Compiling a large file in a
-//! quarter of its memory then takes 25,000 reads for 43,000.
+//! Reading 32 KiB takes less than twice as long as reading 4, not eight times as long (82 µs and 47 on a virtual
+//! disk). Folios that were evicted together were written together ([`pending`](super::pending)), and many of them are
+//! wanted together, if not in the order of their addresses: Linux's swap readahead relies on the same. So a small
+//! slot is read with its *cluster*, eight blocks by their numbers, and the last few clusters are kept as they were
+//! read. Compiling a large file in a quarter of its memory took 43,000 reads and takes 25,000.
 //!
 //! A program that reads at random gains nothing and would pay for each read. So it is noted how many blocks came
-//! unasked, 5 µs each, and how many reads they spared, 50 each. While that is less than one for [`WORTH`] blocks, only
-//! one read in [`TRY_EVERY`] is of a cluster, to notice when it changes.
+//! unasked, 5 µs each, and how many reads they spared, 50 each. While that is less than one for [`WORTH`] blocks,
+//! only one read in [`TRY_EVERY`] is of a cluster, to notice when it changes.
 //!
 //! # Parts
-//! A page of a block that can only be checked as a whole is read with all of it, up to 64 KiB. That is kept, too, by
-//! the same rule: it costs a copy, and spares the read when the next page is wanted. Of a block in
-//! [`segments`](super::segments) one can be read alone; while what lies beside pays, all of the block comes with it,
-//! for its other pages are more likely to be wanted than its neighbours. (Clusters by their numbers made a tenth more
-//! reads of gcc's in a quarter of its memory.)
+//! A page of a block that can only be checked as a whole is read with all of it, up to 64 KiB. The block is kept,
+//! too, by the same rule: that costs a copy, and spares the read when the next page is wanted. Of a block in
+//! [`segments`](super::segments) one segment can be read alone. While reading more pays, all of the block comes with
+//! it, for its other pages are more likely to be wanted than its neighbours. (Clusters by their numbers made a tenth
+//! more reads of gcc's in a quarter of its memory.)
 //!
 //! # Nothing old is ever handed out
-//! A block in a kept cluster may be released, taken again, and written. Who has written *forgets* it here, and counts
-//! the *version* up; what was read is only kept if the version is still what it was before the read began. So a read
-//! that overlaps the end of a write is not kept, and one that was kept before that end is forgotten then. Until then
-//! nobody reads the new block here: its slot waits in a batch, which is asked first, or has not been published.
+//! A block in a kept cluster may be released, taken again, and written. The thread that has written a block *forgets*
+//! it here, and counts the *version* up. Blocks that were read are only kept if the version is still what it was
+//! before the read began. So a read that overlaps the end of a write is not kept, and a read that was kept before
+//! that end is forgotten then. Until then no thread reads the new block here: its slot waits in a batch, which is
+//! asked first, or has not been published.
 
 use super::alloc::FILE_BLOCK;
 use crate::mem::Mapping;
@@ -29,49 +30,50 @@ use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Blocks in a cluster.
+/// Number of blocks in a cluster.
 const CLUSTER: u64 = 8;
 const CLUSTER_BYTES: usize = CLUSTER as usize * FILE_BLOCK;
-/// Clusters that are kept: half a megabyte. Twice as much spares a twelfth more reads.
+/// Number of clusters that are kept: half a megabyte. Twice as many would spare a twelfth more reads.
 const KEPT: usize = 16;
-/// The longest read for which what is beside comes too, in blocks.
+/// The longest read, in blocks, that is widened to its clusters.
 const SMALL: u64 = 8;
-/// The longest read of which all is kept when a part was wanted.
+/// The longest read, in blocks, that is kept whole when only a part of it was wanted.
 const PARTED: u64 = 16;
-/// What a read may come to: [`SMALL`] blocks lie in two clusters at most.
+/// The most bytes of a widened read: [`SMALL`] blocks lie in two clusters at most.
 const MOST_BYTES: usize = 2 * CLUSTER_BYTES;
-/// So many blocks that come unasked, at 5 µs each, have to spare a read.
+/// So many blocks that come unasked, at 5 µs each, have to spare one read.
 const WORTH: u32 = 10;
-/// The same for blocks that are copied here because only a part of them was wanted, at half a microsecond.
+/// So many blocks that are copied here because only a part of them was wanted, at half a microsecond each, have to
+/// spare one read.
 const WORTH_PARTED: u32 = 100;
-/// Where they do not, one read in so many is kept all the same. No multiple of a cluster, or reads in order would be
-/// tried at its last block each time.
+/// Where the blocks do not spare enough reads, one read in so many is kept all the same. The number is no multiple of
+/// a cluster, or reads in order would be tried at a cluster's last block each time.
 const TRY_EVERY: u32 = 13;
-/// Reads' worth of blocks after which the past counts half.
+/// After blocks that are worth so many reads, the counts so far are halved.
 const PAST: u32 = 100;
 
-/// A cluster that was read.
+/// A cluster that was read, in whole or in part.
 #[derive(Clone, Copy)]
 struct Line {
-    /// Of which file, …
+    /// The number of the file.
     file: usize,
-    /// … and which one there.
+    /// The number of the cluster in that file.
     number: u64,
     /// One bit for each block that is here as it is in the file.
     valid: u8,
-    /// When it was last of use.
+    /// The count of uses at its last use.
     used_at: u64,
 }
 
-/// Whether one kind of keeping is worth what it costs.
+/// The account of one kind of keeping, which tells whether it pays.
 struct Score {
-    /// Blocks that have to spare a read.
+    /// Number of blocks that have to spare one read.
     worth: u32,
-    /// Blocks that were kept for it.
+    /// Number of blocks that were kept.
     blocks: u32,
-    /// Reads that were spared.
+    /// Number of reads that were spared.
     spared: u32,
-    /// Reads since it was tried although it does not pay.
+    /// Number of reads since it was last tried although it does not pay.
     since_try: u32,
 }
 
@@ -105,27 +107,27 @@ impl Score {
 
 struct State {
     lines: [Line; KEPT],
-    /// Counts uses.
+    /// The count of uses.
     now: u64,
-    /// Counts writes, when they end.
+    /// The count of writes that have ended.
     version: u64,
-    /// Of what comes unasked.
+    /// The account of blocks that come unasked.
     beside: Score,
-    /// Of what comes because a part of it is wanted.
+    /// The account of blocks that come because a part of them is wanted.
     parted: Score,
 }
 
-/// See the module.
+/// The clusters that are kept. The module's documentation describes them.
 pub(crate) struct Clusters {
     state: Mutex<State>,
     /// The bytes of all lines, used under the lock only.
     map: Mapping,
 }
 
-/// What to read, and to keep, instead of the blocks that are wanted.
+/// The read to make, and to keep, in place of a read of just the wanted blocks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Plan {
-    /// These, or their clusters.
+    /// The blocks to read: the wanted ones, or their clusters.
     pub(crate) blocks: Range<u64>,
     version: u64,
 }
@@ -180,7 +182,7 @@ impl State {
 }
 
 impl Clusters {
-    /// Nothing kept.
+    /// Makes an empty set of clusters.
     pub(crate) fn new() -> Result<Self, Errno> {
         let line = Line {
             file: 0,
@@ -204,9 +206,9 @@ impl Clusters {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where line `i` has block `at` of its cluster.
+    /// The address at which line `i` has block `at` of its cluster.
     fn place(&self, i: usize, at: u64) -> *mut u8 {
-        // SAFETY: a line and a block of it are within the mapping.
+        // SAFETY: each line and each block of it are within the mapping.
         unsafe {
             self.map
                 .as_ptr()
@@ -214,12 +216,12 @@ impl Clusters {
         }
     }
 
-    /// Whether such a read is made here: `parted` when a part of the blocks is wanted.
+    /// Whether clusters serve such a read. `parted` is set when only a part of the blocks is wanted.
     pub(crate) fn takes(blocks: &Range<u64>, parted: bool) -> bool {
         is_small(blocks) || parted && blocks.end - blocks.start <= PARTED
     }
 
-    /// Bytes to make room for, for such a read.
+    /// Number of bytes that the buffer for such a read needs.
     pub(crate) fn wire_for(blocks: &Range<u64>) -> usize {
         if is_small(blocks) {
             MOST_BYTES
@@ -228,8 +230,8 @@ impl Clusters {
         }
     }
 
-    /// Fills `out` from what is kept. If not all of it is: what to read. `around` is the extent of which `blocks` are a
-    /// part that is restored by itself.
+    /// Fills `out` from kept clusters. If not all of it is here, the error is the read to make, if one should be
+    /// kept. `around` is the extent of which `blocks` are a part that is restored by itself.
     pub(crate) fn get(
         &self,
         file: usize,
@@ -257,8 +259,8 @@ impl Clusters {
             let to = (number * CLUSTER + first - blocks.start) as usize * FILE_BLOCK;
             let len = wanted.count_ones() as usize * FILE_BLOCK;
             let out = &mut out[to..][..len];
-            // SAFETY: the line has these blocks, was written under the lock, and is not written while the caller holds
-            // it; the bits of a range are side by side.
+            // SAFETY: the line has these blocks, was written under the lock, and is not written while the caller
+            // holds it. The bits of a range are adjacent.
             unsafe {
                 out.as_mut_ptr()
                     .copy_from_nonoverlapping(self.place(i, first), len)
@@ -267,7 +269,8 @@ impl Clusters {
         Ok(())
     }
 
-    /// Keeps what was read by `plan` for `wanted`: `bytes` from its first block on, fewer at the end of the file.
+    /// Keeps the `bytes` that were read by `plan` for `wanted`. They begin with the plan's first block, and are fewer
+    /// at the end of the file.
     pub(crate) fn keep(&self, file: usize, plan: &Plan, wanted: &Range<u64>, bytes: &[u8]) {
         let mut state = self.lock();
         if state.version != plan.version {
@@ -293,8 +296,8 @@ impl Clusters {
             let first = u64::from(there.trailing_zeros());
             let from = (number * CLUSTER + first - start) as usize * FILE_BLOCK;
             let bytes = &bytes[from..][..there.count_ones() as usize * FILE_BLOCK];
-            // SAFETY: a line has room for a cluster, these blocks are side by side in it, and the lock keeps everybody
-            // else from it.
+            // SAFETY: a line has room for a cluster, these blocks are adjacent in it, and the lock keeps all other
+            // threads from it.
             unsafe {
                 let to = self.place(i, first);
                 to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
@@ -307,7 +310,7 @@ impl Clusters {
         state.score(wanted).kept(cost as u32);
     }
 
-    /// `blocks` were written.
+    /// Notes that `blocks` were written, and forgets them.
     pub(crate) fn forget(&self, file: usize, blocks: &Range<u64>) {
         let mut state = self.lock();
         state.version += 1;
@@ -316,7 +319,7 @@ impl Clusters {
         }
     }
 
-    /// RAM of the clusters.
+    /// The RAM that the clusters take.
     pub(crate) fn ram_bytes(&self) -> u64 {
         let state = self.lock();
         let used = state.lines.iter().filter(|line| line.used_at > 0).count();
@@ -330,7 +333,7 @@ const _: () = assert!(CLUSTER == u8::BITS as u64 && SMALL <= CLUSTER + 1);
 mod tests {
     use super::*;
 
-    /// A block that says which it is, and of which time.
+    /// The contents of a block: its number, and the version of its contents.
     fn block(number: u64, version: u8) -> Vec<u8> {
         let mut bytes = vec![version; FILE_BLOCK];
         bytes[..8].copy_from_slice(&number.to_le_bytes());
@@ -341,7 +344,7 @@ mod tests {
         range.flat_map(|number| block(number, version)).collect()
     }
 
-    /// Blocks that are no part of anything longer.
+    /// Gets blocks that are not a part of a longer extent.
     fn get(
         clusters: &Clusters,
         file: usize,
@@ -380,25 +383,25 @@ mod tests {
         assert!(read(&clusters, 8..10, 1) && read(&clusters, 20..22, 1));
         assert!(!read(&clusters, 9..11, 2));
         assert!(read(&clusters, 8..16, 2));
-        // Of another file nothing is known.
+        // Nothing is known of another file.
         let mut out = vec![0; FILE_BLOCK];
         assert!(get(&clusters, 1, &(8..9), &mut out).is_err());
         clusters.forget(1, &(8..16));
         assert!(read(&clusters, 8..16, 2));
     }
 
-    /// A read that a write overlaps is not kept, whether it ended before the write did or after.
+    /// Checks that a read that a write overlaps is not kept, whether it ended before the write did or after.
     #[test]
     fn what_was_read_during_a_write_is_not_handed_out() {
         let clusters = Clusters::new().unwrap();
         let mut out = vec![0; FILE_BLOCK];
         let plan_for = |out: &mut [u8]| get(&clusters, 0, &(3..4), out).unwrap_err().unwrap();
-        // Planned, then written, then kept.
+        // The read is planned, then the block is written, then the read is kept.
         let plan = plan_for(&mut out);
         clusters.forget(0, &(5..6));
         clusters.keep(0, &plan, &(3..4), &blocks(0..8, 1));
         assert!(get(&clusters, 0, &(5..6), &mut out).is_err());
-        // Planned and kept while it is written.
+        // The read is planned and kept while the block is written.
         let plan = plan_for(&mut out);
         clusters.keep(0, &plan, &(3..4), &blocks(0..8, 1));
         clusters.forget(0, &(5..6));
@@ -417,7 +420,8 @@ mod tests {
         assert!(!read(&clusters, 10..12, 1));
     }
 
-    /// A block of sixteen that lies anywhere is kept as it is, beside what the clusters at its ends have already.
+    /// Checks that a block of sixteen is kept wherever it lies, beside the parts that the clusters at its ends have
+    /// already.
     #[test]
     fn what_is_read_for_a_part_is_there_for_the_next() {
         let clusters = Clusters::new().unwrap();
@@ -431,7 +435,8 @@ mod tests {
         assert!(!read(&clusters, 5..21, 2));
     }
 
-    /// At random nearly every read is of what is wanted alone; in order it comes back to clusters by itself.
+    /// Checks that nearly every read is of the wanted blocks alone at random, and that clusters are read again by
+    /// themselves in order.
     #[test]
     fn clusters_are_read_while_they_are_used() {
         let clusters = Clusters::new().unwrap();

@@ -8,8 +8,7 @@ use rustix::io::{self, Errno};
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 
-/// Descriptors are moved to here or above, out of the way of programs that close, count or expect
-/// low numbers.
+/// Descriptors are moved to this number or above, out of the way of programs that close, count or expect low numbers.
 const HIGH: i32 = 512;
 const TMPFS: u64 = 0x0102_1994;
 const RAMFS: u64 = 0x8584_58f6;
@@ -31,7 +30,7 @@ pub(crate) fn open_directory(path: &Path) -> Result<OwnedFd, OpenError> {
         .map_err(error)
 }
 
-/// Opens the file at `path`, creating it; an empty one may exist.
+/// Opens the file at `path`, and creates it if it does not exist. An empty file may exist.
 pub(crate) fn open_named(path: &Path) -> Result<OwnedFd, OpenError> {
     let path_of = || PathBuf::from(path);
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -56,7 +55,7 @@ pub(crate) fn open_named(path: &Path) -> Result<OwnedFd, OpenError> {
             errno,
         },
     })?;
-    // Looked at after the lock: before it, another store could still have been writing.
+    // The length is looked at after the lock is taken: before it, another store could still have been writing.
     let bytes = fs::fstat(&fd).map_or(0, |stat| stat.st_size as u64);
     if bytes > 0 {
         return Err(OpenError::NotEmpty {
@@ -68,7 +67,7 @@ pub(crate) fn open_named(path: &Path) -> Result<OwnedFd, OpenError> {
     Ok(out_of_the_way(fd))
 }
 
-/// Makes a file without a name in a directory. Allocates nothing: a forked child comes here.
+/// Makes a file without a name in a directory. It allocates nothing, because a forked child calls it.
 pub(crate) fn open_unnamed(directory: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let mode = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
@@ -82,7 +81,7 @@ pub(crate) fn open_unnamed(directory: BorrowedFd<'_>) -> Result<OwnedFd, Errno> 
     Ok(out_of_the_way(fd))
 }
 
-/// For file systems without unnamed files.
+/// Makes a file and removes its name, for file systems without unnamed files.
 pub(crate) fn create_and_unlink(directory: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
     let mut tries = 0;
@@ -110,13 +109,13 @@ pub(crate) fn is_in_ram(fd: impl AsFd) -> bool {
     fs::fstatfs(fd).is_ok_and(|stat| matches!(stat.f_type as u64 & 0xffff_ffff, TMPFS | RAMFS))
 }
 
-/// Moves a descriptor to a high number, where the limit allows.
+/// Moves a descriptor to a high number, if the limit allows that.
 fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
     io::fcntl_dupfd_cloexec(&fd, HIGH).unwrap_or(fd)
 }
 
-/// Reads all of `buf`, page-aligned, from the page-aligned `offset`. The end of the file is an I/O
-/// error: what was written must be there.
+/// Reads all of `buf`, page-aligned, from the page-aligned `offset`. The end of the file is an I/O error: bytes that
+/// were written must be there.
 pub(crate) fn read_all(
     awake: &Awake,
     fd: BorrowedFd<'_>,
@@ -137,8 +136,8 @@ pub(crate) fn read_all(
     Ok(())
 }
 
-/// Reads as much of `buf` as the file has from `offset` on, `least` bytes at least; both page-aligned. Answers how much
-/// that was, in whole pages.
+/// Reads as much of `buf` as the file has from `offset` on, at least `least` bytes; both are page-aligned. The answer
+/// is the number of bytes read, in whole pages.
 pub(crate) fn read_some(
     awake: &Awake,
     fd: BorrowedFd<'_>,
@@ -148,7 +147,7 @@ pub(crate) fn read_some(
 ) -> Result<usize, Errno> {
     match awake.read(fd, &mut *buf, offset) {
         Ok(n) if n >= least => Ok(n & !4095),
-        // Cut short by something else than the end of the file: by the other way, which tries again.
+        // The read was cut short, not by the end of the file. The other function tries again.
         Ok(_) | Err(Errno::INTR | Errno::AGAIN | Errno::INVAL) => {
             read_all(awake, fd, &mut buf[..least], offset).map(|()| least)
         }
@@ -172,13 +171,14 @@ pub(crate) fn write_all(fd: BorrowedFd<'_>, buf: &[u8], offset: u64) -> Result<(
     Ok(())
 }
 
-/// Where to go on after `done` bytes: direct I/O begins at whole blocks only.
+/// The offset at which to go on after `done` bytes, and whether the I/O is direct: direct I/O begins at whole blocks
+/// only.
 fn resume(fd: BorrowedFd<'_>, done: usize) -> (usize, bool) {
     let direct = is_direct(fd);
     (if direct { done & !4095 } else { done }, direct)
 }
 
-/// Some file systems take the flag and then refuse the I/O.
+/// Switches direct I/O off: some file systems take the flag and then refuse the I/O.
 fn go_indirect(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     let flags = fs::fcntl_getfl(fd)?;
     fs::fcntl_setfl(fd, flags - OFlags::DIRECT)

@@ -1,8 +1,8 @@
-//! How a folio's bytes come back: from a batch that waits, from a cluster that is kept, or by one read, then each block
-//! is restored and checked.
+//! How a folio's bytes come back: they come from a batch that waits, from a cluster that is kept, or by one read.
+//! Then each block is restored and checked.
 //!
-//! What is read of a block is all of its extent, since its checksum covers it, unless its pages have checksums of their
-//! own: then it is what they lie in.
+//! All of a block's extent is read, since its checksum covers it, unless its pages have checksums of their own: then
+//! only the part that holds them is read.
 
 use super::alloc::FILE_BLOCK;
 use super::clusters::Clusters;
@@ -18,31 +18,31 @@ use millpond_core::port::LoadError;
 use rustix::io::Errno;
 use std::ops::Range;
 
-/// Blocks of the longest slot.
+/// Number of blocks of the longest slot.
 const MOST: usize = MAX_SLOT / BLOCK;
 
-/// A block of which something is wanted.
+/// A block of which a part is wanted.
 struct Piece {
     block: Block,
-    /// Its length in memory.
+    /// The block's length in memory.
     len: usize,
-    /// What is wanted of that.
+    /// The part of the block that is wanted.
     part: Range<usize>,
-    /// What is needed of its bytes in the file …
+    /// The range of the block's bytes in the file that is needed.
     bytes: Range<usize>,
-    /// … and read for that: nothing for a fill.
+    /// The blocks of the file that are read for that; unused for a fill.
     blocks: Range<u64>,
     by: By,
 }
 
-/// How a part is made of what was read.
+/// How a part is made from the bytes that were read.
 #[derive(Clone, Copy)]
 enum By {
-    /// It is cut from the block, which is checked as a whole.
+    /// The part is cut from the block, which is checked as a whole.
     Block,
-    /// It was read alone.
+    /// The part was read alone.
     Itself,
-    /// From its segments.
+    /// The part is made from its segments.
     Segments(Bounds),
 }
 
@@ -51,12 +51,13 @@ impl Piece {
         self.block.kind != Kind::Fill
     }
 
-    /// More is read than is wanted.
+    /// Whether more is read than is wanted.
     fn is_parted(&self) -> bool {
         self.is_stored() && self.part.len() < self.len && matches!(self.by, By::Block)
     }
 
-    /// The blocks of the file that all of its block lies in, if that is compressed in segments; else what is read.
+    /// The blocks of the file that hold all of the piece's block, if that is compressed in segments; otherwise the
+    /// blocks that are read.
     fn extent(&self) -> Range<u64> {
         match self.by {
             By::Segments(_) => {
@@ -67,7 +68,7 @@ impl Piece {
         }
     }
 
-    /// Its bytes, in what was read from block `from` of the file on.
+    /// The piece's bytes, in the buffer that was read from block `from` of the file on.
     fn bytes<'w>(&self, wire: &'w [u8], from: u64) -> &'w [u8] {
         if !self.is_stored() {
             return &[];
@@ -101,7 +102,7 @@ impl FileStore {
         let extent = first.map_or(0..0, |first| {
             first.blocks.start..stored.next_back().unwrap_or(first).blocks.end
         });
-        // The rest of a compressed block is more likely to be wanted than what lies beside it.
+        // The rest of a compressed block is more likely to be wanted than its neighbours in the file.
         let around = match &pieces[..] {
             [piece] => piece.extent(),
             _ => extent.clone(),
@@ -146,7 +147,7 @@ impl FileStore {
         Ok(())
     }
 
-    /// Whether each page of the part of a block is what was saved.
+    /// Checks that each page of the part of a block is as it was saved.
     fn check_pages(&self, piece: &Piece, pages: &[u8]) -> Result<(), LoadError> {
         let Piece { block, len, .. } = piece;
         let mut pages = (piece.part.start / PAGE..).zip(pages.chunks(PAGE));
@@ -156,8 +157,9 @@ impl FileStore {
         }
     }
 
-    /// Reads blocks from the file, or from what waits to get there, into `wire`, which has room for what comes with
-    /// them. Answers them alone. `parted`: only a part of them is wanted.
+    /// Reads blocks from the file, or from the batches that wait to get there, into `wire`, which has room for the
+    /// blocks that come with them. The answer is the wanted blocks alone, decrypted. `parted` is set when only a part
+    /// of them is wanted.
     fn read<'w>(
         &self,
         file: usize,
@@ -172,7 +174,8 @@ impl FileStore {
         Ok(wire)
     }
 
-    /// The same, as it is in the file. Answers where in `wire` the blocks are.
+    /// Reads blocks as [`read`](Self::read) does, but leaves them as they are in the file. The answer is the place of
+    /// the blocks in `wire`.
     fn fetch(
         &self,
         file: usize,
@@ -208,8 +211,8 @@ impl FileStore {
         Ok(from..from + len)
     }
 
-    /// What is read for `part` of a block of `len` bytes: that alone, or the segments that it is in, if its pages can
-    /// be checked.
+    /// Decides what is read for `part` of a block of `len` bytes: the part alone, or the segments that it is in, if
+    /// its pages can be checked. Otherwise all of the block is read.
     fn piece(&self, block: Block, len: usize, part: Range<usize>) -> Result<Piece, LoadError> {
         let is_cut = part.len() < len && self.page_sums.know(&block, len);
         let (by, bytes) = match (block.kind, index_of(&block)) {

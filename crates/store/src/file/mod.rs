@@ -1,17 +1,16 @@
-//! A file as store: what does not fit in RAM at all.
+//! A file as store, for contents that do not fit in RAM at all.
 //!
-//! Each slot has one extent of 4 KiB blocks in the file, through page-aligned buffers, past the page cache
-//! where the file system allows: cached, the data would take the RAM that it was meant to leave. An
-//! extent is read by one call and written by one, small ones by the batch ([`pending`]), and what lies beside a
-//! small one comes with it ([`clusters`]). LZ4 is used for a block when it saves at least 4 KiB of the file, so never
-//! for single pages.
+//! Each slot has one extent of 4 KiB blocks in the file. It is read and written through page-aligned buffers, past
+//! the page cache where the file system allows that: cached, the data would take the RAM that it was meant to leave.
+//! An extent is read by one call and written by one. Small ones are written by the batch ([`pending`]), and the
+//! neighbours of a small one are read with it ([`clusters`]). LZ4 is used for a block when it saves at least 4 KiB of
+//! the file, so never for single pages.
 //!
 //! # Forks
-//! A descriptor that a child inherits leads to the parent's file. The child reads there what the
-//! parent had saved, and the parent keeps that until the child is gone ([`alloc`]). What the child
-//! saves goes to a new file of its own, what it releases of the parent's is only forgotten. Its own
-//! children do the same, so a process holds a chain of files, up to [`GENERATIONS`]; a slot's place
-//! names the one it is in.
+//! A descriptor that a child inherits leads to the parent's file. The child reads there the slots that the parent had
+//! saved, and the parent keeps them until the child is gone ([`alloc`]). Slots that the child saves go to a new file
+//! of its own; slots of the parent's that it releases are only forgotten. Its own children do the same, so a process
+//! holds a chain of files, up to [`GENERATIONS`]; a slot's place names the file that it is in.
 
 mod alloc;
 mod awake;
@@ -48,43 +47,44 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Files that a process may hold: its own, its parent's, and so on.
+/// The most files that a process may hold: its own, its parent's, and so on.
 const GENERATIONS: usize = 8;
-/// A place is an index of segments, if the block has one, above, then the file's generation, then the block's number.
+/// A place has the index of segments, if the block has one, in its highest bits, then the file's generation, then the
+/// block's number.
 const GENERATION_SHIFT: u32 = 36;
 const INDEX_SHIFT: u32 = u64::BITS - INDEX_BITS;
 const _: () = assert!(GENERATIONS <= 1 << (INDEX_SHIFT - GENERATION_SHIFT));
-/// Most bytes in a file without a limit of its own.
+/// The most bytes in a file for which no limit is set.
 const DEFAULT_MAX: u64 = 1 << 40;
-/// A slot's extent at worst, and what the compressor wants behind the last block.
+/// The bytes of the longest extent of a slot, and of the room that the compressor needs behind its last block.
 const WIRE: usize = MAX_SLOT + COMPRESSED_MAX - BLOCK;
 
-/// Where the file of a [`FileStore`] is to be.
+/// The place for the file of a [`FileStore`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Location {
-    /// In this directory, without a name: it is gone with its last user, however that ends.
+    /// The file is in this directory, without a name: it is gone with its last user, however that process ends.
     Directory(PathBuf),
-    /// At this path. It is created for its owner alone (mode 0600), must be empty if it exists, and
+    /// The file is at this path. It is created for its owner alone (mode 0600), must be empty if it exists, and
     /// stays; the store empties it when it is dropped.
     File(PathBuf),
 }
 
-/// How a [`FileStore`] is to be.
+/// The configuration of a [`FileStore`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileStoreConfig {
-    /// Where the file is to be.
+    /// The place for the file.
     pub location: Location,
-    /// Most bytes of the file, rounded down to 4 KiB; 1 TiB when `None`. A forked child's own file
-    /// has the same limit.
+    /// The most bytes of the file, rounded down to 4 KiB; 1 TiB when `None`. A forked child's own file has the same
+    /// limit.
     pub max_bytes: Option<u64>,
-    /// Take a directory on tmpfs or ramfs too, which are RAM themselves.
+    /// Whether a directory on tmpfs or ramfs, which are RAM themselves, is accepted.
     pub force_tmpfs: bool,
-    /// Encrypt what is written (AES-256-XTS), by a key that is nowhere but in this store.
+    /// Whether everything that is written is encrypted (AES-256-XTS), by a key that is nowhere but in this store.
     pub encrypt: bool,
 }
 
 impl FileStoreConfig {
-    /// An unnamed file in `directory`, without a limit, not on tmpfs, not encrypted.
+    /// Configures an unnamed file in `directory`, without a limit, not on tmpfs, not encrypted.
     pub fn in_directory(directory: impl Into<PathBuf>) -> Self {
         Self {
             location: Location::Directory(directory.into()),
@@ -95,7 +95,7 @@ impl FileStoreConfig {
     }
 }
 
-/// Keeps slots in a file.
+/// A store that keeps slots in a file.
 ///
 /// ```
 /// # use millpond_store::*;
@@ -118,29 +118,28 @@ pub struct FileStore {
     segments: Segments,
     cipher: Cipher,
     max_blocks: u64,
-    /// For the files of forked children.
+    /// The directory for the files of forked children.
     directory: OwnedFd,
-    /// Descriptors of the oldest ancestor's file to this process's own; -1 behind.
+    /// The descriptors of all files, from the oldest ancestor's to this process's own, followed by -1.
     files: [AtomicI32; GENERATIONS],
-    /// Place of this process's own file in `files`.
+    /// The index of this process's own file in `files`.
     own: AtomicUsize,
-    /// Blocks of all slots, wherever they are.
+    /// Number of file blocks of all slots, in whichever file they are.
     stored: AtomicU64,
-    /// The process that may empty the file at the end, when it has a name.
+    /// The process that may empty the file at the end, if the file has a name.
     owner: Option<rustix::process::Pid>,
     path: PathBuf,
 }
 
 impl FileStore {
-    /// The smallest limit: one slot of the longest kind.
+    /// The smallest limit: it holds one slot of the longest kind.
     pub const MIN_BYTES: u64 = 2 << 20;
 
-    /// An empty store in a new file.
+    /// Makes an empty store in a new file.
     ///
     /// # Errors
-    /// See [`OpenError`]: the file cannot be created, is not empty, or lies on tmpfs and that is
-    /// not forced; the limit is below [`FileStore::MIN_BYTES`]; the kernel gives no memory for
-    /// tables.
+    /// The file cannot be created, is not empty, or lies on tmpfs and that is not forced; the limit is below
+    /// [`FileStore::MIN_BYTES`]; or the kernel gives no memory for tables. [`OpenError`] has all reasons.
     pub fn create(config: &FileStoreConfig) -> Result<Self, OpenError> {
         let max_bytes = config.max_bytes.unwrap_or(DEFAULT_MAX);
         if max_bytes < Self::MIN_BYTES {
@@ -181,7 +180,7 @@ impl FileStore {
             }
         };
         let directory = io::open_directory(directory)?;
-        // Looked at before the file is made, so that a refusal leaves none behind.
+        // The check comes before the file is made, so that a refusal leaves no file behind.
         if !config.force_tmpfs && io::is_in_ram(&directory) {
             return Err(OpenError::Tmpfs { path: path.clone() });
         }
@@ -218,7 +217,8 @@ impl FileStore {
         })
     }
 
-    /// One line for reports: where the file is, whether it is encrypted, and whether I/O passes by the page cache.
+    /// A description of the store in one line, for reports: where the file is, whether it is encrypted, and whether
+    /// I/O passes by the page cache.
     #[must_use]
     pub fn describe(&self) -> String {
         let own = self.own.load(Acquire);
@@ -240,10 +240,10 @@ impl FileStore {
         format!("{kind} {} ({encrypted}{io})", self.path.display())
     }
 
-    /// Uses the same key as another store, so that one image serves both.
+    /// Uses the key of another store's checksums, so that one image serves both.
     ///
     /// # Panics
-    /// When something is stored already.
+    /// When anything is stored already.
     pub(crate) fn share_checksums(&mut self, sums: &Checksums) {
         assert_eq!(
             self.table.usage().slots,
@@ -253,8 +253,8 @@ impl FileStore {
         self.sums = sums.clone();
     }
 
-    /// Whether `part` is exactly this image, as far as is known without reading: of a part of a block that was
-    /// compressed as a whole it is not.
+    /// Whether `part` holds exactly this image, as far as is known without reading. The answer is no for a part of a
+    /// block that was compressed as a whole.
     pub(crate) fn holds_image(&self, part: SlotPart, image: &Image<'_>) -> bool {
         let Some(slot) = self.table.pin(part.slot) else {
             return false;
@@ -267,7 +267,7 @@ impl FileStore {
         })
     }
 
-    /// Whether page `number` of `block`, `len` bytes, has this checksum, as far as that is known.
+    /// Whether page `number` of `block`, which has `len` bytes, has this checksum, as far as that is known.
     fn is_page(&self, block: &Block, len: usize, number: usize, sum: u128) -> bool {
         match (block.kind, index_of(block)) {
             (Kind::Raw, _) => self.page_sums.is(block, len, number, sum),
@@ -276,15 +276,14 @@ impl FileStore {
         }
     }
 
-    /// Whether `slot` holds something.
+    /// Whether `slot` holds anything.
     pub(crate) fn holds(&self, slot: SlotId) -> bool {
         self.table.pin(slot).is_some()
     }
 
     fn file(&self, generation: usize) -> Option<BorrowedFd<'_>> {
         let fd = self.files.get(generation)?.load(Acquire);
-        // SAFETY: a descriptor in `files` is ours, and is closed when the store is dropped, not
-        // before.
+        // SAFETY: a descriptor in `files` is ours, and is not closed before the store is dropped.
         (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
@@ -292,7 +291,7 @@ impl FileStore {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where this process writes.
+    /// The file that this process writes, with all that belongs to it.
     fn medium(&self) -> Option<Medium<'_>> {
         let file = self.own.load(Acquire);
         let blocks = &self.blocks;
@@ -306,7 +305,7 @@ impl FileStore {
         })
     }
 
-    /// Gives blocks back, if they are this process's.
+    /// Gives blocks back, if they are in this process's own file.
     fn free(&self, file: usize, blocks: Range<u64>) {
         if !self.pending.release(file, &blocks) && file == self.own.load(Acquire) {
             self.blocks().free(blocks.start, blocks.end - blocks.start);
@@ -314,7 +313,7 @@ impl FileStore {
     }
 }
 
-/// Bytes of the file that a block takes.
+/// Number of bytes of the file that a block takes.
 fn extent(block: &Block, len: usize) -> usize {
     match block.kind {
         Kind::Fill => 0,
@@ -323,14 +322,14 @@ fn extent(block: &Block, len: usize) -> usize {
     }
 }
 
-/// The number of the file that a block is in, and its offset there.
+/// The number of the file that a block is in, and the block's offset there.
 fn locate(block: &Block) -> (usize, u64) {
     let number = block.place & ((1 << GENERATION_SHIFT) - 1);
     let file = block.place >> GENERATION_SHIFT & ((1 << (INDEX_SHIFT - GENERATION_SHIFT)) - 1);
     (file as usize, number * FILE_BLOCK as u64)
 }
 
-/// The index of a block that is compressed in segments.
+/// The index of a block that is compressed in segments; `None` for other blocks.
 fn index_of(block: &Block) -> Option<Index> {
     let index = NonZeroU32::new((block.place >> INDEX_SHIFT) as u32).map(Index);
     index.filter(|_| block.kind == Kind::Lz4)
@@ -442,7 +441,7 @@ impl Drop for FileStore {
         for fd in &self.files {
             let fd = fd.load(Acquire);
             if fd >= 0 {
-                // SAFETY: the descriptor is ours, and nobody borrows from the store any more.
+                // SAFETY: the descriptor is ours, and no one borrows from the store any more.
                 unsafe { rustix::io::close(fd) };
             }
         }

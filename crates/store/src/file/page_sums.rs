@@ -1,14 +1,13 @@
-//! The checksum of each page that lies in the file as it is, so that one page can be read, and known to be unchanged,
+//! The checksums of pages that lie in the file uncompressed, so that one page can be read, and known to be unchanged,
 //! by itself.
 //!
-//! A record's checksum covers a block of up to 64 KiB. What does not compress was read whole for one page of it: 91 µs
-//! on a virtual disk for 47, and saved again when the page left, as nobody could tell that it had not changed. Sixteen
-//! bytes for each such page are kept instead, by the number of its block in the file, in pieces that are mapped when
-//! first needed and never move. The pages of compressed blocks have no place of their own; what is kept of these:
-//! [`segments`](super::segments).
+//! A record's checksum covers a block of up to 64 KiB. Without these checksums a block that does not compress was
+//! read whole for one page of it (91 µs on a virtual disk, where a page takes 47), and saved again when the page
+//! left, as nobody could tell that it had not changed. So sixteen bytes are kept for each such page, by the number of
+//! its block in the file, in pieces that are mapped when first needed and never move. The pages of compressed blocks
+//! have no place of their own; [`segments`](super::segments) keeps their checksums.
 //!
-//! A forked child reads its parent's file by the parent's checksums, of which it has a copy, and begins others for its
-//! own.
+//! A forked child reads its parent's file by a copy of the parent's checksums, and begins others for its own file.
 
 use super::alloc::FILE_BLOCK;
 use super::{GENERATIONS, locate};
@@ -19,20 +18,20 @@ use crate::slot_table::{Block, NoMemory};
 use rustix::io::Errno;
 use std::sync::OnceLock;
 
-/// Blocks of a file that have checksums here: those of its first TiB.
+/// Number of blocks of a file that have checksums here: those of its first TiB.
 const MOST: u64 = 1 << 28;
 const _: () = assert!(FILE_BLOCK == PAGE);
 
-/// See the module.
+/// The checksums of single pages. The module's documentation describes them.
 pub(crate) struct PageSums {
-    /// Those of each file that the process has or had.
+    /// The checksums of each file that the process has or had.
     files: [OnceLock<Pieces<KeptSum>>; GENERATIONS],
-    /// Blocks of each file that can have checksums.
+    /// Number of blocks of each file that can have checksums.
     blocks: u64,
 }
 
 impl PageSums {
-    /// For files of up to `blocks` blocks; the first file is the process's own.
+    /// Makes checksums for files of up to `blocks` blocks; the first file is the process's own.
     pub(crate) fn new(blocks: u64) -> Result<Self, Errno> {
         let sums = Self {
             files: [const { OnceLock::new() }; GENERATIONS],
@@ -42,7 +41,7 @@ impl PageSums {
         Ok(sums)
     }
 
-    /// From now on file `file` is the process's own.
+    /// Begins the checksums of file `file`, which is the process's own from now on.
     pub(crate) fn begin(&self, file: usize) -> Result<(), Errno> {
         let sums = Pieces::new(self.blocks)?;
         self.files[file].set(sums).map_err(|_| Errno::EXIST)
@@ -52,16 +51,17 @@ impl PageSums {
         self.files.get(file)?.get()
     }
 
-    /// Whether pages of `block`, `len` bytes that lie in the file as they are, have checksums of their own.
+    /// Whether the pages of `block` have checksums of their own: it has `len` bytes, which lie in the file
+    /// uncompressed.
     pub(crate) fn know(&self, block: &Block, len: usize) -> bool {
         let (_, offset) = locate(block);
         len > PAGE && (offset + len as u64).div_ceil(FILE_BLOCK as u64) <= self.blocks
     }
 
-    /// Notes those of a block that is about to be published.
+    /// Notes the checksums of a block that is about to be published.
     ///
     /// # Errors
-    /// Not all of them have a place: the block must not be published.
+    /// There is no memory for some of them. The block must not be published.
     pub(crate) fn note(&self, block: &Block, pages: &[u128]) -> Result<(), NoMemory> {
         if !self.know(block, pages.len() * PAGE) {
             return Ok(());
@@ -74,7 +74,7 @@ impl PageSums {
         Ok(())
     }
 
-    /// Whether page `number` of `block`, `len` bytes, has this checksum, as far as that is known.
+    /// Whether page `number` of `block`, which has `len` bytes, has this checksum, as far as that is known.
     pub(crate) fn is(&self, block: &Block, len: usize, number: usize, sum: u128) -> bool {
         let (file, offset) = locate(block);
         let at = offset / FILE_BLOCK as u64 + number as u64;
@@ -82,7 +82,7 @@ impl PageSums {
         self.know(block, len) && found().is_some_and(|kept| kept.get() == sum)
     }
 
-    /// RAM of all checksums.
+    /// The RAM that all checksums take.
     pub(crate) fn ram_bytes(&self) -> u64 {
         let files = self.files.iter().filter_map(OnceLock::get);
         files.map(Pieces::piece_bytes).sum()

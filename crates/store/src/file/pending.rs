@@ -1,9 +1,9 @@
-//! Small folios wait for company before they are written.
+//! Batches: small folios wait for others before they are written.
 //!
-//! A write of 4 KiB takes as long as one of 64 KiB: what takes time is the way to the device and back (40 µs and 55 on
-//! a virtual disk, 105 in a busy program). Reclaim that wrote each page by itself spent 42 of the 50 s that a program
-//! took with pages of 4 KiB. So what is small goes into a *batch* in RAM, which has its run of blocks in the file from
-//! the beginning; the saver that fills the batch writes it, by one call.
+//! A write of 4 KiB takes about as long as one of 64 KiB: most of the time is for the way to the device and back (40
+//! µs and 55 on a virtual disk, 105 in a busy program). Reclaim that wrote each page by itself spent 42 of the 50 s
+//! that a program took with pages of 4 KiB. So a small folio goes into a *batch* in RAM, which has its run of blocks
+//! in the file from the beginning. The saver that fills the batch writes it, by one call.
 //!
 //! ```text
 //!            room for a blob           full, or no room for the next one
@@ -15,11 +15,11 @@
 //!
 //! - A slot in a batch is stored, as others are: it is read from the batch until that is in the file.
 //! - Blocks of a slot that is released meanwhile are *dead*. They go back to the map once the batch is written, not
-//!   before: somebody else would write them, and the batch would go over that.
-//! - A batch that cannot be written stays readable, and who wants to open one has to get it written first. So an error
-//!   of the device refuses later saves, and nothing that was taken is lost.
-//! - A forked child has a copy of each batch, and must not write where its parent does. Before a fork all is written,
-//!   so that is for batches that could not be: the child only reads them.
+//!   before: another saver would write them, and the batch would then write over its bytes.
+//! - A batch that cannot be written stays readable, and a saver that wants to open another has to get it written
+//!   first. So an error of the device refuses later saves, and no slot that was taken is lost.
+//! - A forked child has a copy of each batch, and must not write where its parent does. Before a fork all batches are
+//!   written, so this concerns those that could not be: the child only reads them.
 //!
 //! Where the file is so full of holes that no run is long enough, the blob is written by itself, as large ones are.
 
@@ -35,12 +35,12 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Batches: one that is filled, one that is written, and one more while two savers meet.
+/// Number of batches: one that is filled, one that is written, and one more while two savers meet.
 const BATCHES: usize = 3;
-/// Blocks in a batch.
+/// Number of blocks in a batch.
 const BATCH: u64 = 32;
 const BATCH_BYTES: usize = BATCH as usize * FILE_BLOCK;
-/// Blocks of the largest blob that waits: a batch should be worth waiting for.
+/// Number of blocks of the largest blob that waits: a batch should be worth waiting for.
 const SMALL: u64 = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,22 +49,22 @@ enum Phase {
     Open,
     Writing,
     Failed,
-    /// The parent's.
+    /// The batch is the parent's to write.
     Orphan,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Batch {
     phase: Phase,
-    /// Which of the process's files it is for.
+    /// The number of the file, among the process's files, that it is for.
     file: usize,
-    /// First of its blocks there.
+    /// The first of its blocks in that file.
     start: u64,
-    /// Blocks that it has there.
+    /// Number of blocks that it has in that file.
     room: u64,
-    /// Those that hold something.
+    /// Number of blocks that hold something.
     filled: u64,
-    /// One bit for each of these that was released.
+    /// One bit for each of the filled blocks that was released.
     dead: u32,
 }
 
@@ -78,7 +78,7 @@ impl Batch {
         dead: 0,
     };
 
-    /// Where in the batch `blocks` of a file are.
+    /// The place of `blocks` of a file in the batch, if they are in it.
     fn find(&self, file: usize, blocks: &Range<u64>) -> Option<u64> {
         let ours = self.start..self.start + self.filled;
         let inside = self.phase != Phase::Empty
@@ -95,28 +95,28 @@ impl Batch {
 
 type Batches = [Batch; BATCHES];
 
-/// See the module.
+/// All batches. The module's documentation describes them.
 pub(crate) struct Pending {
-    /// The bytes of all batches, as they are to be in the file. Those that a batch holds are written under the lock, by
-    /// the saver, and never again while it does.
+    /// The bytes of all batches, as they are to be in the file. A saver writes the bytes of a batch under the lock,
+    /// and they are never written again while the batch holds them.
     map: Mapping,
     batches: Mutex<Batches>,
     written: Condvar,
-    /// Batches that ever took RAM.
+    /// One bit for each batch that ever took RAM.
     used: AtomicU32,
 }
 
-/// Where batches are written.
+/// The file that batches are written to, with all that belongs to it.
 pub(crate) struct Medium<'a> {
-    /// The process's own file, …
+    /// The process's own file.
     pub(crate) fd: BorrowedFd<'a>,
-    /// … its number, …
+    /// The number of that file.
     pub(crate) file: usize,
-    /// … its blocks, …
+    /// The map of its blocks.
     pub(crate) blocks: &'a Mutex<BlockMap>,
-    /// … what is kept of it …
+    /// The clusters of it that are kept.
     pub(crate) clusters: &'a Clusters,
-    /// … and what makes it unreadable.
+    /// The cipher that encrypts it.
     pub(crate) cipher: &'a Cipher,
 }
 
@@ -126,7 +126,7 @@ impl Medium<'_> {
     }
 }
 
-/// What an error of the device is for who saves.
+/// The answer to a save for an error of the device.
 pub(crate) fn refusal(errno: Errno) -> SaveError {
     match errno {
         Errno::NOSPC | Errno::DQUOT | Errno::FBIG => SaveError::Full,
@@ -135,7 +135,7 @@ pub(crate) fn refusal(errno: Errno) -> SaveError {
 }
 
 impl Pending {
-    /// No batches yet.
+    /// Makes an empty set of batches.
     pub(crate) fn new() -> Result<Self, Errno> {
         Ok(Self {
             map: Mapping::new(BATCHES * BATCH_BYTES)?,
@@ -149,7 +149,8 @@ impl Pending {
         self.batches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes `blob`, whole blocks, and answers its first block in the file. `None`: it is for the caller to write.
+    /// Takes `blob`, whole blocks, and answers its first block in the file. With `None` the caller has to write the
+    /// blob.
     ///
     /// # Errors
     /// The file has no room, or cannot be written. The blob is not taken.
@@ -170,7 +171,7 @@ impl Pending {
                     let bytes = self.append(i, at, blob);
                     medium.cipher.seal(medium.file, start, bytes);
                     if full {
-                        // What the device says is for who opens the next.
+                        // An error of the device is for the saver that opens the next batch.
                         drop(self.write(batches, i, medium));
                     }
                     return Ok(Some(start));
@@ -204,14 +205,14 @@ impl Pending {
         }
     }
 
-    /// Answers where the blob is now: for the caller alone, as long as it holds the lock.
+    /// Copies a blob into a batch. The answer is its bytes there: for the caller alone, as long as it holds the lock.
     #[expect(
         clippy::mut_from_ref,
         reason = "the lock keeps everybody else from these bytes"
     )]
     fn append(&self, i: usize, at: u64, blob: &[u8]) -> &mut [u8] {
-        // SAFETY: the place is in the mapping, since the batch has room for the blob; whoever looks for it in the
-        // batch takes the lock that the caller holds, which keeps other savers out as well.
+        // SAFETY: the place is in the mapping, since the batch has room for the blob. A thread that looks for it in
+        // the batch takes the lock that the caller holds, which keeps other savers out as well.
         unsafe {
             let to = self
                 .map
@@ -222,10 +223,11 @@ impl Pending {
         }
     }
 
-    /// What batch `i` has filled.
+    /// The filled bytes of batch `i`.
     fn bytes(&self, i: usize, filled: u64) -> &[u8] {
-        // SAFETY: so many bytes of the batch are in the mapping and were written before `filled` was raised, under the
-        // lock; they are not written again before the batch is empty, which takes whoever reads them.
+        // SAFETY: so many bytes of the batch are in the mapping and were written before `filled` was raised, under
+        // the lock. They are not written again before the batch is empty, which only the caller that reads them can
+        // make it.
         unsafe {
             std::slice::from_raw_parts(
                 self.map.as_ptr().add(i * BATCH_BYTES),
@@ -234,7 +236,7 @@ impl Pending {
         }
     }
 
-    /// Writes batch `i`, without the lock.
+    /// Writes batch `i`, without the lock meanwhile.
     fn write<'a>(
         &'a self,
         mut batches: MutexGuard<'a, Batches>,
@@ -268,7 +270,7 @@ impl Pending {
         (batches, result)
     }
 
-    /// Fills `out` from `blocks` of a file, if they are in a batch. Whether they were.
+    /// Fills `out` from `blocks` of a file, if they are in a batch. The answer is whether they were.
     pub(crate) fn read(&self, file: usize, blocks: &Range<u64>, out: &mut [u8]) -> bool {
         let batches = self.lock();
         let mut found = batches
@@ -282,8 +284,8 @@ impl Pending {
         true
     }
 
-    /// Notes that nobody wants `blocks` of a file any more, if they are in a batch. Whether they were: then they are
-    /// given back with it.
+    /// Notes that `blocks` of a file are not wanted any more, if they are in a batch. The answer is whether they
+    /// were: then they are given back with the batch.
     pub(crate) fn release(&self, file: usize, blocks: &Range<u64>) -> bool {
         let mut batches = self.lock();
         for batch in batches.iter_mut() {
@@ -301,7 +303,7 @@ impl Pending {
         false
     }
 
-    /// Writes all that waits. What cannot be written waits on.
+    /// Writes all batches that wait. A batch that cannot be written waits on.
     pub(crate) fn flush(&self, medium: &Medium<'_>) {
         for i in 0..BATCHES {
             let batches = self.lock();
@@ -311,7 +313,7 @@ impl Pending {
         }
     }
 
-    /// In a child: what waits is the parent's to write.
+    /// Leaves, in a child, all waiting batches to the parent to write.
     pub(crate) fn disown(&self) {
         for batch in self.lock().iter_mut() {
             if batch.phase != Phase::Empty {
@@ -320,7 +322,7 @@ impl Pending {
         }
     }
 
-    /// RAM of the batches.
+    /// The RAM that the batches take.
     pub(crate) fn ram_bytes(&self) -> u64 {
         u64::from(self.used.load(Relaxed).count_ones()) * BATCH_BYTES as u64
     }

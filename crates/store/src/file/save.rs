@@ -1,5 +1,5 @@
-//! How a folio's bytes get into the file: encoded in a scratch, then to a batch if they are few and by a write of their
-//! own if not, then published.
+//! How a folio's bytes get into the file: they are encoded in a scratch, then go to a batch if they are few or are
+//! written by themselves if not, and then the slot is published.
 
 use super::alloc::FILE_BLOCK;
 use super::io;
@@ -79,8 +79,8 @@ impl FileStore {
         published
     }
 
-    /// Puts the extent of `blocks` into the file, or where it waits for that, and notes where they are. Answers its
-    /// first block.
+    /// Puts the extent of `blocks` into the file, or into a batch that waits for that, and notes where the blocks
+    /// are. The answer is the first block.
     fn place(
         &self,
         blocks: &mut [Block],
@@ -110,14 +110,15 @@ impl FileStore {
         Err(SaveError::Full)
     }
 
-    /// `blocks` are no slot's any more.
+    /// Gives back the indices of `blocks`, which belong to no slot any more.
     pub(super) fn give_indices_back(&self, blocks: impl Iterator<Item = Block>) {
         for index in blocks.filter_map(|block| index_of(&block)) {
             self.segments.give_back(index);
         }
     }
 
-    /// Writes what is too large to wait, and answers its first block. In `wire` it is then as it is in the file.
+    /// Writes an extent that is too large to wait, and answers its first block. `wire` is afterwards as the file is,
+    /// which may be encrypted.
     fn write(&self, medium: &Medium<'_>, wire: &mut [u8]) -> Result<u64, SaveError> {
         let length = (wire.len() / FILE_BLOCK) as u64;
         let start = self.blocks().alloc(length).ok_or(SaveError::Full)?;
@@ -132,8 +133,8 @@ impl FileStore {
         Ok(start)
     }
 
-    /// Puts `data`, whose pages have these checksums, at the start of `out`, compressed when that saves a block of the
-    /// file, in segments if it is long enough, and zeros up to the next one.
+    /// Puts `data`, whose pages have these checksums, at the start of `out`. It is compressed when that saves a block
+    /// of the file, in segments if it is long enough, and followed by zeros up to the next block.
     fn encode(
         &self,
         (data, pages): (&[u8], &[u128]),

@@ -3,15 +3,15 @@
 //!
 //! Compressed as one, a block had to be read whole, decompressed whole and checked whole for one page of it, and the
 //! page was saved again when it left, as nobody could tell that it had not changed. LZ4 gains little by looking back
-//! further than 16 KiB. So each 16 KiB are compressed by themselves, one behind the other with nothing between, and
-//! what is wanted of a block is read by the blocks of the file that its segments lie in: two for a page of data that
-//! compresses to a quarter, instead of five.
+//! further than 16 KiB. So each 16 KiB are compressed by themselves, one behind the other with nothing between, and a
+//! part of a block is read by the blocks of the file that its segments lie in. For a page of data that compresses to
+//! a quarter these are two blocks; all of the block would be five.
 //!
-//! Where segments end, and the checksum of each page, is kept in RAM, 264 bytes for 64 KiB, in an *index* of its own
-//! that the record's place names. Shorter slots go without: all of one is hardly more than what is read in any case
-//! ([`clusters`](super::clusters)).
+//! The ends of the segments, and the checksum of each page, are kept in RAM, 264 bytes for 64 KiB, in an *index* of
+//! their own that the record's place names. Shorter slots go without: all of such a slot is hardly more than what is
+//! read in any case ([`clusters`](super::clusters)).
 //!
-//! A forked child has a copy of all of it, as of the records.
+//! A forked child has a copy of all indices, as of the records.
 
 use crate::checksum::{BLOCK_PAGES, KeptSum};
 use crate::codec::{compress, decompress, decompress_part};
@@ -26,33 +26,33 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes in a segment, before compression.
+/// Number of bytes in a segment, before compression.
 const SEGMENT: usize = 16 << 10;
 const SEGMENTS: usize = BLOCK / SEGMENT;
-/// Bits of a place that name an index.
+/// Number of bits of a place that name an index.
 pub(super) const INDEX_BITS: u32 = 24;
-/// Indices that there can be: 1 TiB in blocks of 64 KiB.
+/// Number of indices that there can be: 1 TiB in blocks of 64 KiB.
 const MOST: u64 = 1 << INDEX_BITS;
 
-/// The ends of all segments but the last, in what they are compressed to, 16 bits each; of a free index, the next free
-/// one.
+/// The ends of all segments but the last, in the compressed bytes, 16 bits each. In a free index it is the number of
+/// the next free one.
 struct Ends(AtomicU64);
 
-// SAFETY: it is an atomic, for which zeros are valid and any thread is right.
+// SAFETY: it is an atomic, for which zeros are valid and which any thread may use.
 unsafe impl Entry for Ends {}
 
-/// Names the checksums and ends of a block.
+/// The number of an index, which names the checksums and ends of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Index(pub(super) NonZeroU32);
 
 struct Spare {
-    /// First of the chain of free indices.
+    /// The first of the chain of free indices.
     free: u32,
-    /// The last that was ever used.
+    /// The last index that was ever used.
     end: u32,
 }
 
-/// See the module.
+/// The indices of all blocks. The module's documentation describes them.
 pub(super) struct Segments {
     sums: Pieces<KeptSum>,
     ends: Pieces<Ends>,
@@ -81,7 +81,7 @@ impl Segments {
             .get(u64::from(index.0.get()) * BLOCK_PAGES as u64 + page as u64)
     }
 
-    /// An index that nobody uses; `None` when there is no memory for one.
+    /// Takes an index that is not in use. The answer is `None` when there is no memory for one.
     pub(super) fn take(&self) -> Option<Index> {
         let mut spare = self.spare();
         if let Some(free) = NonZeroU32::new(spare.free) {
@@ -93,13 +93,13 @@ impl Segments {
             return None;
         }
         self.ends.get_or_grow(next)?;
-        // All of a block's are in one piece.
+        // All checksums of a block are in one piece.
         self.sums.get_or_grow(next * BLOCK_PAGES as u64)?;
         spare.end = next as u32;
         NonZeroU32::new(spare.end).map(Index)
     }
 
-    /// Nobody uses `index` any more.
+    /// Gives back `index`, which is not in use any more.
     pub(super) fn give_back(&self, index: Index) {
         let mut spare = self.spare();
         if let Some(next) = self.ends(index) {
@@ -108,8 +108,8 @@ impl Segments {
         }
     }
 
-    /// Compresses `data`, a whole block whose pages have these checksums, to the start of `out`: how many bytes that
-    /// took, if it is no more than `most`.
+    /// Compresses `data`, a whole block whose pages have these checksums, to the start of `out`. The answer is how
+    /// many bytes that took, if they are no more than `most`.
     pub(super) fn encode(
         &self,
         index: Index,
@@ -135,7 +135,7 @@ impl Segments {
         Some(end)
     }
 
-    /// Where segments begin and end in the `size` bytes that a block was compressed to.
+    /// The bounds of the segments in the `size` bytes that a block was compressed to.
     pub(super) fn bounds(&self, index: Index, size: u16) -> Option<Bounds> {
         let ends = self.ends(index)?.load(Relaxed);
         let mut bounds = [0; SEGMENTS + 1];
@@ -152,13 +152,13 @@ impl Segments {
             .is_some_and(|kept| kept.get() == sum)
     }
 
-    /// RAM of all of it.
+    /// The RAM that all indices take.
     pub(super) fn ram_bytes(&self) -> u64 {
         self.sums.piece_bytes() + self.ends.piece_bytes()
     }
 }
 
-/// Where the segments of a block begin and end in what it was compressed to.
+/// The bounds of a block's segments in its compressed bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds([u16; SEGMENTS + 1]);
 
@@ -167,13 +167,13 @@ impl Bounds {
         self.0[segments.start].into()..self.0[segments.end].into()
     }
 
-    /// The bytes that part `part` of the block is in.
+    /// The range of the compressed bytes that part `part` of the block is in.
     pub(super) fn span(&self, part: &Range<usize>) -> Range<usize> {
         self.bytes(segments_of(part))
     }
 
-    /// Fills `out` with part `part` of the block from the bytes of its [`span`](Self::span). What that gives has still
-    /// to be checked. `plain` is used where a part begins inside of a segment.
+    /// Fills `out` with part `part` of the block from the bytes of its [`span`](Self::span). The result has still to
+    /// be checked. `plain` is used where a part begins inside a segment.
     pub(super) fn restore(
         &self,
         bytes: &[u8],
@@ -194,7 +194,7 @@ impl Bounds {
             match (from, to) {
                 (0, SEGMENT) => decompress(bytes, out)?,
                 (0, _) => decompress_part(bytes, out)?,
-                // What comes before the part has to be decompressed with it, what comes after has not.
+                // The bytes of the segment before the part have to be decompressed with it; those behind it need not.
                 _ => {
                     decompress_part(bytes, &mut plain[..to])?;
                     out.copy_from_slice(&plain[from..to]);
@@ -218,7 +218,7 @@ mod tests {
     use crate::codec::COMPRESSED_MAX;
     use crate::scratch::ScratchPool;
 
-    /// Numbers that repeat: each segment compresses, to another length.
+    /// Numbers that repeat, so that each segment compresses to another length.
     fn block() -> Vec<u8> {
         (0..BLOCK)
             .map(|at| (at / (3 + at / SEGMENT)) as u8)

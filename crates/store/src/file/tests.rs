@@ -11,7 +11,7 @@ fn store(dir: &Path) -> FileStore {
     FileStore::create(&config).unwrap()
 }
 
-/// Half noise, half text: compresses, but not to nothing.
+/// Half noise, half text: it compresses, but not to nothing.
 fn mixed(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed | 1;
     let noise = move |i: usize| {
@@ -117,7 +117,7 @@ fn pages_are_written_by_the_batch_and_read_before_they_are() {
     save(&store, 31..40);
     assert_eq!(file_bytes(&store), 32 * 4096);
     check(&store, 0..40);
-    // What is large does not wait, and passes what does.
+    // A large slot does not wait, and is written before those that do.
     store.save(SlotId(40), None, &mixed(0, 2 << 20)).unwrap();
     assert!(file_bytes(&store) > 1 << 20);
     check(&store, 0..40);
@@ -136,8 +136,8 @@ fn blocks_of(store: &FileStore, slot: u32) -> u64 {
     lengths.sum::<u64>() / 4096
 }
 
-/// Blocks of a slot that is released while it waits are given to nobody before the batch is written: it would go over
-/// what they hold then.
+/// Checks that the blocks of a slot that is released while it waits are not used again before the batch is written:
+/// the batch would write over their new contents.
 #[test]
 fn a_batch_does_not_write_over_what_took_the_place_of_its_dead() {
     let dir = tempfile::tempdir().unwrap();
@@ -146,7 +146,7 @@ fn a_batch_does_not_write_over_what_took_the_place_of_its_dead() {
         let first = round * 100;
         save(&store, first..first + 20);
         (first..first + 10).for_each(|slot| store.release(SlotId(slot)));
-        // Seven blocks, that are written at once by whoever has them: the nine released ones would do.
+        // These are seven blocks that are written at once wherever there is room: the released ones would do.
         store
             .save(SlotId(first + 50), None, &mixed(3, 64 << 10))
             .unwrap();
@@ -162,8 +162,8 @@ fn a_batch_does_not_write_over_what_took_the_place_of_its_dead() {
     }
 }
 
-/// A device that fails takes nothing back that was taken: what waits is read from RAM, later saves are refused, and all
-/// is written once it works again.
+/// Checks that a device that fails takes nothing back that was taken: waiting slots are read from RAM, later saves
+/// are refused, and all is written once the device works again.
 #[test]
 fn what_cannot_be_written_stays_readable_and_is_written_later() {
     let dir = tempfile::tempdir().unwrap();
@@ -186,7 +186,7 @@ fn what_cannot_be_written_stays_readable_and_is_written_later() {
     assert_eq!(refused, 68);
     check(&store, 0..32);
     (5..8).for_each(|slot| store.release(SlotId(slot)));
-    // Before a fork as well.
+    // The same holds before a fork.
     store.before_fork(1);
     store.child_gone(1);
     check(&store, 8..32);
@@ -241,7 +241,8 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(byte).collect()
 }
 
-/// Of what does not compress a page is read, checked and compared by itself; a neighbour's damage is the neighbour's.
+/// Checks that a page of a block that does not compress is read, checked and compared by itself; a neighbour's damage
+/// is the neighbour's.
 #[test]
 fn a_page_of_what_lies_there_as_it_is_stands_for_itself() {
     let dir = tempfile::tempdir().unwrap();
@@ -259,7 +260,7 @@ fn a_page_of_what_lies_there_as_it_is_stands_for_itself() {
             assert_eq!(block, data[at * 4096..][..4096], "page {at}");
         }
     }
-    // Some pages at the end of one block, all of the next two, some of the last.
+    // The read takes some pages at the end of one block, all of the next two, and some of the last.
     let mut part = vec![0; 40 * 4096];
     assert_eq!(store.load(SlotId(0), 21, &mut part), Ok(()));
     assert_eq!(part, data[21 * 4096..][..40 * 4096]);
@@ -282,7 +283,7 @@ fn a_page_of_what_lies_there_as_it_is_stands_for_itself() {
     assert_eq!(saved(previous(6), &page), Ok(Saved::Stored));
 }
 
-/// Of a block that was compressed in segments each is read, checked and compared by itself.
+/// Checks that each segment of a block that was compressed in segments is read, checked and compared by itself.
 #[test]
 fn a_page_of_a_compressed_block_needs_its_segment_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -299,7 +300,8 @@ fn a_page_of_a_compressed_block_needs_its_segment_alone() {
         offset + (middle / PAGE * PAGE) as u64,
         middle % PAGE,
     );
-    // The second block begins with page 16, and its second segment with page 20; the damage is in the middle of that.
+    // The second block begins with page 16, and its second segment with page 20; the damage is in the middle of that
+    // segment.
     let mut whole = 0;
     for len in [1, 2, 3, 4, 5, 12, 16, 17, 40] {
         let mut part = vec![0; len * PAGE];
@@ -322,7 +324,8 @@ fn a_page_of_a_compressed_block_needs_its_segment_alone() {
     assert_eq!(saved(38), Ok(Saved::Stored));
 }
 
-/// Neither blocks that turn out not to compress, nor slots that come and go, nor a full file use indices up.
+/// Checks that neither blocks that turn out not to compress, nor slots that come and go, nor a full file use indices
+/// up.
 #[test]
 fn indices_of_segments_are_used_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -351,7 +354,8 @@ fn indices_of_segments_are_used_again() {
     assert!(next.0.get() <= 1 + 16 + 16 + 32, "{next:?}");
 }
 
-/// Checksums of pages lie in pieces; a slot may lie across two, and in a part of the file that has none yet.
+/// Checks checksums of pages at the borders of their pieces: a slot may lie across two, or in a part of the file that
+/// has none yet.
 #[test]
 fn checksums_of_pages_are_there_wherever_the_slot_lies() {
     let dir = tempfile::tempdir().unwrap();
@@ -369,8 +373,8 @@ fn checksums_of_pages_are_there_wherever_the_slot_lies() {
     assert_eq!(store.page_sums.ram_bytes(), 2 * 4096 * 16);
 }
 
-/// Savers, loaders and releasers while the device comes and goes: a load may fail while it is away, and never hands out
-/// other bytes; what was taken is all there once it is back.
+/// Checks savers, loaders and releasers while the device comes and goes. A load may fail while it is away, and never
+/// hands out wrong bytes; all slots that were taken are there once it is back.
 #[test]
 fn a_device_that_comes_and_goes_under_load_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
